@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Shared by the set-up scripts: where things are kept, and how progress is
+# shown. Source it; it sets -euo pipefail and changes to the checkout's top.
+# shellcheck shell=bash
+set -euo pipefail
+
+SLUICE_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$SLUICE_TOP"
+
+# Build trees and guest images live outside the checkout, each in a folder
+# named by the hash of what it was made of. build/NAME links to the right one.
+SLUICE_CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
+SLUICE_LOGS=$SLUICE_TOP/build/logs
+mkdir -p "$SLUICE_CACHE" "$SLUICE_LOGS"
+export SLUICE_TOP SLUICE_CACHE SLUICE_LOGS
+
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words.
+hash_of() {
+    local paths=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        paths+=("$1")
+        shift
+    done
+    {
+        # Untracked build products must not change the key: git knows the sources.
+        git ls-files -co --exclude-standard -z -- "${paths[@]}" | LC_ALL=C sort -z |
+            while IFS= read -r -d '' file; do
+                [ -f "$file" ] && sha256sum "$file"
+            done
+        printf '%s\n' "$@"
+    } | sha256sum | cut -c1-16
+}
+
+# link_build NAME TARGET: build/NAME points to TARGET.
+link_build() {
+    mkdir -p build
+    ln -sfn "$2" "build/$1"
+}
+
+# step NAME COMMAND…: runs the command with its output in build/logs/NAME.log,
+# shows elapsed time while it runs, and on failure the end of the log.
+step() {
+    local name=$1 log=$SLUICE_LOGS/$1.log start=$SECONDS pid status
+    shift
+    "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    if [ -t 1 ]; then
+        while kill -0 "$pid" 2>/dev/null; do
+            printf '\r%-28s %4d s  %-48.48s' "$name" $((SECONDS - start)) \
+                "$(tail -n 1 "$log" 2>/dev/null | tr -d '\r\t' | cut -c1-48)"
+            sleep 1
+        done
+    else
+        printf '%-28s started\n' "$name"
+    fi
+    status=0
+    wait "$pid" || status=$?
+    if [ "$status" -ne 0 ]; then
+        printf '\r%-28s FAILED after %d s; the end of %s:\n' "$name" $((SECONDS - start)) "$log" >&2
+        tail -n 25 "$log" >&2
+        exit "$status"
+    fi
+    printf '\r%-28s %4d s  done%-48s\n' "$name" $((SECONDS - start)) ''
+}
+
+# with_lock NAME COMMAND…: one at a time per cache, so two checkouts may share it.
+with_lock() {
+    local name=$1
+    shift
+    (
+        flock 9
+        "$@"
+    ) 9>"$SLUICE_CACHE/$name.lock"
+}
