@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Run Sluice's test suites and print how many tests of each kind ran.
+
+Every suite is a command with its own runner. Its output goes to
+build/logs/test-NAME.log; from it the tests are counted by kind. A suite that
+exits with an error, or in which no test ran, fails the whole run.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+LOGS = TOP / "build" / "logs"
+KINDS = ("unit", "property", "qtest", "integration", "e2e")
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+
+
+@dataclass
+class Tally:
+    """Tests of one suite: passed by kind, and how many failed or were skipped."""
+
+    passed: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A command and the reader that counts its tests.
+
+    ``budget_seconds`` ends a suite that hangs; it is several times what the
+    suite takes on two cores.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    command: list[str]
+    count: Callable[[Iterable[str]], Tally]
+    budget_seconds: int
+    folder: Path = TOP
+
+
+def count_pytest(kind: str) -> Callable[[Iterable[str]], Tally]:
+    """Read pytest's closing line, for example ``12 passed, 1 failed in 3.1s``."""
+
+    def count(lines: Iterable[str]) -> Tally:
+        tally = Tally()
+        closing = [line for line in lines if re.search(r"\b(passed|failed|error)", line)]
+        for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", _last(closing)):
+            if word == "passed":
+                tally.passed[kind] += int(number)
+            elif word == "skipped":
+                tally.skipped += int(number)
+            else:
+                tally.failed += int(number)
+        return tally
+
+    return count
+
+
+def count_tap(lines: Iterable[str]) -> Tally:
+    """Read TAP lines; those that name a property count as property tests."""
+    tally = Tally()
+    for line in lines:
+        if re.match(r"\s*ok \d+.*# SKIP", line):
+            tally.skipped += 1
+        elif re.match(r"\s*ok \d+", line):
+            tally.passed["property" if "propert" in line.lower() else "unit"] += 1
+        elif re.match(r"\s*not ok \d+", line):
+            tally.failed += 1
+    return tally
+
+
+def count_cargo(lines: Iterable[str]) -> Tally:
+    """Read cargo test; a test with ``prop`` in its path is a property test."""
+    tally = Tally()
+    for line in lines:
+        match = re.match(r"test (\S+).* \.\.\. (ok|FAILED|ignored)", line)
+        if not match:
+            continue
+        name, outcome = match.groups()
+        if outcome == "ok":
+            tally.passed["property" if "prop" in name else "unit"] += 1
+        elif outcome == "FAILED":
+            tally.failed += 1
+        else:
+            tally.skipped += 1
+    return tally
+
+
+def count_closing_line(kind: str) -> Callable[[Iterable[str]], Tally]:
+    """Read a last line of the form ``N passed, N failed``."""
+
+    def count(lines: Iterable[str]) -> Tally:
+        match = None
+        for line in lines:
+            match = re.match(r"(\d+) passed, (\d+) failed", line) or match
+        if not match:
+            return Tally()
+        return Tally(Counter({kind: int(match[1])}), failed=int(match[2]))
+
+    return count
+
+
+def _last(lines: list[str]) -> str:
+    return lines[-1] if lines else ""
+
+
+def suites() -> list[Suite]:
+    """All suites, cheapest first."""
+    patches = TOP / "qemu-patches"
+    return [
+        Suite(
+            "engine",
+            ("unit", "property"),
+            ["bash", str(patches / "tests" / "run.sh")],
+            count_tap,
+            600,
+        ),
+        Suite(
+            "agent",
+            ("unit", "property"),
+            ["bash", str(TOP / "tools" / "setup" / "agent.sh"), "test"],
+            count_cargo,
+            900,
+        ),
+        Suite(
+            "python-unit",
+            ("unit",),
+            [*PYTEST, "-m", "not hypothesis", "tests/unit"],
+            count_pytest("unit"),
+            600,
+        ),
+        Suite(
+            "python-property",
+            ("property",),
+            [*PYTEST, "-m", "hypothesis", "tests/unit"],
+            count_pytest("property"),
+            600,
+        ),
+        Suite(
+            "qtest",
+            ("qtest",),
+            ["bash", str(patches / "scripts" / "qtest.sh")],
+            count_closing_line("qtest"),
+            1200,
+        ),
+        Suite(
+            "integration",
+            ("integration",),
+            [*PYTEST, "tests/integration"],
+            count_pytest("integration"),
+            1200,
+        ),
+        Suite("e2e", ("e2e",), [*PYTEST, "tests/e2e"], count_pytest("e2e"), 1500),
+    ]
+
+
+def run(suite: Suite) -> tuple[Tally, bool]:
+    """Run one suite; show its progress; return its tally and whether it is sound."""
+    log = LOGS / f"test-{suite.name}.log"
+    started = time.monotonic()
+    print(f"{suite.name:<18} started", flush=True)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            suite.command,
+            cwd=suite.folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        status = _wait(process, suite, started, log)
+    lines = log.read_text(errors="replace").splitlines()
+    tally = suite.count(lines)
+    sound = status == 0 and not tally.failed and sum(tally.passed.values()) > 0
+    counts = ", ".join(f"{tally.passed[kind]} {kind}" for kind in suite.kinds)
+    skipped = f", {tally.skipped} skipped" if tally.skipped else ""
+    verdict = "ok" if sound else f"FAILED (exit {status}, {tally.failed} failed)"
+    print(f"{suite.name:<18} {verdict}: {counts}{skipped}, {time.monotonic() - started:.0f} s")
+    for line in lines:
+        if line.startswith("SKIPPED"):
+            print(f"  {line}")
+    if not sound:
+        print(f"  the end of {log.relative_to(TOP)}:")
+        print("\n".join(f"  {line}" for line in lines[-60:]), flush=True)
+        tally.failed = max(tally.failed, 1)
+    return tally, sound
+
+
+def _wait(process: subprocess.Popen, suite: Suite, started: float, log: Path) -> int:
+    """Wait for the suite, saying every half minute that it lives; end one that hangs."""
+    while True:
+        try:
+            return process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            elapsed = time.monotonic() - started
+            recent = _last(log.read_text(errors="replace").splitlines()[-1:])[:60]
+            print(f"{suite.name:<18} {elapsed:4.0f} s  {recent}", flush=True)
+            if elapsed > suite.budget_seconds:
+                os.killpg(process.pid, 15)
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, 9)
+                process.wait()
+                return 124
+
+
+def main() -> int:
+    every = suites()
+    names = [suite.name for suite in every]
+    parser = argparse.ArgumentParser(
+        description="Run the test suites and count their tests by kind.",
+        epilog="examples: run.sh            everything\n"
+        "          run.sh unit       the suites that hold unit tests\n"
+        "          run.sh qtest e2e  two of them",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "only", nargs="*", metavar="NAME", help=f"a kind ({', '.join(KINDS)}) or a suite"
+    )
+    only = parser.parse_args().only
+    unknown = [name for name in only if name not in KINDS and name not in names]
+    if unknown:
+        parser.error(f"{unknown[0]}: no such kind or suite; one of {', '.join([*KINDS, *names])}")
+    chosen = [s for s in every if not only or s.name in only or set(s.kinds) & set(only)]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    total = Tally()
+    for suite in chosen:
+        tally, _ = run(suite)
+        total.passed += tally.passed
+        total.failed += tally.failed
+        total.skipped += tally.skipped
+    print()
+    for kind in KINDS:
+        print(f"{kind:<12} {total.passed[kind]:5d}")
+    if total.skipped:
+        print(f"{'skipped':<12} {total.skipped:5d}")
+    print(f"{sum(total.passed.values())} passed, {total.failed} failed")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
