@@ -28,6 +28,8 @@
 #define SLUICE_PRIORITY_MAX     9                       /* 0 is served first */
 #define SLUICE_PRIORITIES       (SLUICE_PRIORITY_MAX + 1)
 #define SLUICE_RATE_MAX         1000000000000ULL        /* per second */
+#define SLUICE_BURST_MAX        (1ULL << 40)            /* bytes or operations */
+#define SLUICE_CLOCK_MAX_NS     (1ULL << 62)            /* now_ns stays below */
 #define SLUICE_NEVER            UINT64_MAX              /* no event is due */
 
 /* What becomes of a request. */
@@ -65,11 +67,17 @@ typedef struct SluiceClassConfig {
 /*
  * A token bucket in one word: the theoretical arrival time. A request may go
  * on while any token is left (TAT - now < tolerance, or the bucket is full);
- * what it takes beyond that is debt which delays the next.
+ * what it takes beyond that is debt which delays the next. The second word
+ * holds the fraction of a nanosecond, so that no rounding adds up.
+ *
+ * A zeroed bucket is valid input for _configure() only.
  */
 typedef struct SluiceBucket {
     uint64_t tat_ns;            /* theoretical arrival time */
-    uint64_t tolerance_ns;      /* the burst, as time at the rate */
+    uint64_t tat_fraction;      /* and 2^-64 ns */
+    uint64_t tolerance_ns;      /* the burst, as time at the rate; never 0 */
+    uint64_t unit_ns;           /* time one unit takes at the rate */
+    uint64_t unit_fraction;     /* and 2^-64 ns, rounded up */
     uint64_t rate;              /* units per second; 0: unlimited */
 } SluiceBucket;
 
@@ -108,16 +116,23 @@ SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
 SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns);
 /* When the next release can succeed: an absolute time, or SLUICE_NEVER. */
 uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
+/* The request of a class that has been held longest, still held, or NULL. */
+SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
+                                     uint32_t class_index);
 /* Takes a held request back without charging it (reset, unplug, stop). */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
 /* Any held request regardless of limits, uncharged, oldest first; NULL when
- * none is left (deletion of a shaper). */
+ * none is left (deletion of a shaper). Looks at every class. */
 SluiceNode *sluice_engine_evict(SluiceEngine *engine);
 
 const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
                                             uint32_t class_index);
 
-/* The bucket by itself, for tests, benchmarks and shared groups. */
+/*
+ * The bucket by itself, for tests, benchmarks and shared groups. _configure()
+ * carries tokens or debt over in units; a bucket that was unlimited (or
+ * zeroed) starts full. Values out of range are the caller's mistake.
+ */
 void sluice_bucket_configure(SluiceBucket *bucket, uint64_t rate,
                              uint64_t burst, uint64_t now_ns);
 bool sluice_bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns);
