@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""REST under /api/v1: the controller's API for users with a session or a token.
+
+A thin proxy: who asks is checked, path and body are checked, then the request
+goes on to the controller and its answer comes back as it is.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, Response, current_app, g, jsonify, request
+
+from .auth import check_csrf, check_role, not_signed_in
+from .controller import Controller, path_of
+from .openapi import document
+from .operations import OPERATIONS, Operation
+from .problems import bad_value
+from .schemas import RESOURCES, check_body, check_ceiling, not_json
+
+blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
+MAX_NAME_CHARACTERS = 255
+LIMIT_MAX = 10_000
+
+
+def controller() -> Controller:
+    """The application's client."""
+    return current_app.extensions["sluice_controller"]
+
+
+def check_argument(name: str, value: str) -> None:
+    """Raise Problem unless a path argument can be what its name says."""
+    if name == "resource" and value not in RESOURCES:
+        raise bad_value("resource", value, f"use one of {', '.join(RESOURCES)}")
+    if name == "pid" and not re.fullmatch(r"[1-9][0-9]{0,9}", value):
+        raise bad_value("pid", value, "give a process id, a positive whole number")
+    if not value.isprintable() or value in (".", "..") or len(value) > MAX_NAME_CHARACTERS:
+        raise bad_value(name, value, f"give at most {MAX_NAME_CHARACTERS} printable characters")
+
+
+def check_query(operation: Operation) -> dict[str, str]:
+    """The query's known members, checked; an unknown one is an error."""
+    query = request.args.to_dict()
+    for name, value in query.items():
+        if name not in operation.query:
+            known = ", ".join(operation.query) or "no parameter"
+            raise bad_value(f"parameter {name}", value, f"this call takes {known}")
+        if name == "limit" and not (value.isdecimal() and 1 <= int(value) <= LIMIT_MAX):
+            raise bad_value("limit", value, f"give a whole number from 1 to {LIMIT_MAX}")
+        if name in ("since", "step") and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
+            raise bad_value(name, value, "give seconds as a number")
+    return query
+
+
+def read_body(operation: Operation) -> Any:
+    """The request's JSON, checked against the operation's schema."""
+    if operation.body is None and not operation.takes_ceiling:
+        return None
+    if not request.data and operation.method == "POST":
+        data: Any = {}
+    elif not request.is_json:
+        raise not_json(f"Content-Type {request.content_type or 'missing'}")
+    else:
+        data = request.get_json(silent=True)
+        if data is None:
+            raise not_json("invalid JSON, or null")
+    if operation.takes_ceiling:
+        check_ceiling(data)
+    else:
+        check_body(operation.body(), data)
+    return data
+
+
+def _view(operation: Operation) -> Callable:
+    parts = [part for part in operation.path.split("/") if part]
+
+    def forward(**arguments: str) -> Response:
+        if g.person is None:
+            raise not_signed_in()
+        check_role(operation.role)
+        check_csrf()
+        for name, value in arguments.items():
+            check_argument(name, value)
+        filled = [arguments[p[1:-1]] if p.startswith("{") else p for p in parts]
+        answer = controller().call(
+            operation.method,
+            path_of(*filled),
+            actor=g.person.actor,
+            query=check_query(operation),
+            body=read_body(operation),
+        )
+        response = Response(answer.body, answer.status, content_type=answer.content_type)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    return forward
+
+
+for _operation in OPERATIONS:
+    blueprint.add_url_rule(
+        _operation.path.replace("{", "<").replace("}", ">"),
+        _operation.name,
+        _view(_operation),
+        methods=[_operation.method],
+    )
+
+
+@blueprint.get("/openapi.json")
+def openapi() -> Response:
+    """The API's description; needs no sign-in, as it holds nothing of this host."""
+    return jsonify(document())

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The application factory."""
+
+import os
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+from flask import Flask, Response, g, jsonify, render_template, request
+from werkzeug.exceptions import HTTPException
+
+from . import __version__, api, auth, formatting, pages, views
+from .config import Config
+from .controller import Controller
+from .live import LiveHub
+from .problems import Problem
+from .store import Store
+from .throttle import SignInThrottle
+
+MAX_BODY_BYTES = 1 << 20
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+    " img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none';"
+    " base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+def create_app(
+    config: Config, store: Store | None = None, controller: Controller | None = None
+) -> Flask:
+    """The page and the REST API, ready for a WSGI server."""
+    app = Flask(__name__)
+    app.config.update(
+        SECRET_KEY=session_key(config.state_dir),
+        SESSION_COOKIE_NAME="sluice_session",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Lax",
+        SESSION_COOKIE_SECURE=config.tls,
+        PERMANENT_SESSION_LIFETIME=timedelta(seconds=auth.SESSION_SECONDS),
+        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
+    )
+    app.extensions["sluice_store"] = store or Store(config.state_dir)
+    app.extensions["sluice_controller"] = controller or Controller(
+        config.controller_socket, config.token_file
+    )
+    app.extensions["sluice_throttle"] = SignInThrottle()
+    app.extensions["sluice_hub"] = LiveHub(_with_context(app, pages.fetch))
+
+    app.before_request(_identify)
+    app.after_request(_headers(config.tls))
+    app.register_blueprint(auth.blueprint)
+    app.register_blueprint(pages.blueprint)
+    app.register_blueprint(api.blueprint)
+    app.register_error_handler(Problem, _show_problem)
+    app.register_error_handler(HTTPException, _show_http_error)
+    _prepare_templates(app)
+    app.add_url_rule("/healthz", "healthz", lambda: jsonify(version=__version__))
+    return app
+
+
+def session_key(state_dir: Path) -> bytes:
+    """The key that signs sessions: made once, readable by the owner only."""
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = state_dir / "session-key"
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+    except FileExistsError:
+        pass
+    key = path.read_bytes()
+    if len(key) < 32:
+        raise RuntimeError(f"{path} holds {len(key)} bytes instead of 32; remove it and restart")
+    return key
+
+
+def _identify() -> None:
+    g.person = None
+    if request.endpoint not in ("static", "healthz"):
+        auth.identify()
+
+
+def _headers(tls: bool):
+    def add(response: Response) -> Response:
+        response.headers.update(SECURITY_HEADERS)
+        if tls:
+            response.headers["Strict-Transport-Security"] = "max-age=31536000"
+        if request.endpoint == "static":
+            response.headers["Cache-Control"] = "no-cache"
+        elif "Cache-Control" not in response.headers:
+            response.headers["Cache-Control"] = "no-store"
+        return response
+
+    return add
+
+
+def _wants_problem_json() -> bool:
+    """Programs get problem+json; a person who opened a page gets a page."""
+    if request.path.startswith(("/api/", "/events", "/parts/")):
+        return True
+    return not request.accept_mimetypes.accept_html
+
+
+def _show_problem(problem: Problem):
+    if _wants_problem_json():
+        return problem.response()
+    page = render_template("error.html", problem=problem.body)
+    return page, problem.status, problem.headers
+
+
+def _show_http_error(error: HTTPException):
+    status = error.code or 500
+    remedies = {
+        404: "go to the overview and follow a link",
+        405: "see /api/v1/openapi.json for what is offered",
+        413: f"send at most {MAX_BODY_BYTES} bytes",
+    }
+    if status < 400:
+        return error
+    remedy = remedies.get(status, "try again; if it stays, look at sluice-web's log")
+    problem = Problem(
+        status,
+        "http",
+        error.name,
+        detail=f"{request.path}: {error.name.lower()}; {remedy}.",
+        thing="path",
+        value=request.path[:200],
+        remedy=remedy,
+    )
+    return _show_problem(problem)
+
+
+def _with_context(app: Flask, function):
+    def call(*args):
+        with app.app_context():
+            return function(*args)
+
+    return call
+
+
+def _prepare_templates(app: Flask) -> None:
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    for function in (
+        formatting.rate,
+        formatting.link_rate,
+        formatting.size,
+        formatting.milliseconds,
+        formatting.age,
+        formatting.iso,
+        formatting.clock,
+        views.colour,
+        views.state_note,
+        views.describe_match,
+        views.describe_change,
+    ):
+        app.jinja_env.filters[function.__name__] = function
+    app.jinja_env.globals.update(
+        csrf_token=auth.csrf_token,
+        resources=views.RESOURCE_TITLES,
+        verdict_mark=views.VERDICT_MARK,
+        version=__version__,
+    )
+    app.context_processor(lambda: {"person": g.get("person")})

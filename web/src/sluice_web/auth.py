@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who is asking: a session with a CSRF token, or a bearer token."""
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from functools import wraps
+from urllib.parse import urlsplit
+
+from flask import Blueprint, current_app, g, redirect, render_template, request, session, url_for
+
+from .problems import Problem
+from .store import Person, Store
+from .throttle import SignInThrottle
+
+blueprint = Blueprint("auth", __name__)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SESSION_SECONDS = 12 * 3600
+
+
+def _store() -> Store:
+    return current_app.extensions["sluice_store"]
+
+
+def _throttle() -> SignInThrottle:
+    return current_app.extensions["sluice_throttle"]
+
+
+def identify() -> None:
+    """Before each request: find out who asks, into ``g.person``."""
+    g.person = None
+    header = request.headers.get("Authorization", "")
+    if header:
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() == "bearer" and token:
+            g.person = _store().token_owner(token.strip())
+        if g.person is None:
+            raise Problem(
+                401,
+                "bad-token",
+                "Token not accepted",
+                detail="The bearer token is unknown or was revoked; make one on the users page.",
+                thing="Authorization",
+                remedy="make a token on the users page",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return
+    g.person = session_person()
+
+
+def session_person() -> Person | None:
+    """The person of the session cookie, if it still holds."""
+    name, epoch, until = session.get("user"), session.get("epoch"), session.get("until", 0)
+    if not isinstance(name, str) or time.time() > until:
+        return None
+    person = _store().person(name)
+    return person if person and person.epoch == epoch else None
+
+
+def csrf_token() -> str:
+    """The session's token; templates put it into forms and the page's head."""
+    if "csrf" not in session:
+        session["csrf"] = secrets.token_urlsafe(24)
+    return session["csrf"]
+
+
+def check_csrf() -> None:
+    """Raise Problem unless a changing request of a session carries its token."""
+    if request.method in SAFE_METHODS or (g.person and g.person.via_token):
+        return
+    given = request.headers.get("X-CSRF-Token") or request.form.get("csrf_token", "")
+    if not hmac.compare_digest(given.encode(), session.get("csrf", "").encode() or b"\0"):
+        raise Problem(
+            403,
+            "csrf",
+            "The page is out of date",
+            detail="The request does not carry this session's token; reload the page and try"
+            " again.",
+            thing="X-CSRF-Token",
+            remedy="reload the page and try again",
+        )
+
+
+def require(role: str) -> Callable:
+    """Decorator for pages: sign in first, and have at least this role."""
+
+    def decorate(view: Callable) -> Callable:
+        @wraps(view)
+        def guarded(*args, **kwargs):
+            if g.person is None:
+                if request.headers.get("HX-Request") or request.path.startswith("/events"):
+                    raise not_signed_in()
+                target = request.full_path.rstrip("?") if request.method == "GET" else "/"
+                return redirect(url_for("auth.sign_in", next=target))
+            check_role(role)
+            check_csrf()
+            return view(*args, **kwargs)
+
+        return guarded
+
+    return decorate
+
+
+def check_role(role: str) -> None:
+    """Raise Problem unless the person may do this."""
+    if not g.person.may(role):
+        raise Problem(
+            403,
+            "not-allowed",
+            "Not allowed",
+            detail=f"{g.person.name} is a {g.person.role}; this needs the role {role}."
+            " Ask an admin.",
+            thing="role",
+            value=g.person.role,
+            remedy="ask an admin for the role " + role,
+        )
+
+
+def not_signed_in() -> Problem:
+    """401 for those who cannot be redirected."""
+    return Problem(
+        401,
+        "not-signed-in",
+        "Not signed in",
+        detail="There is no session and no token; sign in, or send Authorization: Bearer TOKEN.",
+        thing="Authorization",
+        remedy="sign in, or send Authorization: Bearer TOKEN",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def local_target(target: str) -> str:
+    """A path on this site to go to after sign-in; anything else becomes ``/``."""
+    parts = urlsplit(target)
+    local = target.startswith("/") and not target.startswith(("//", "/\\"))
+    return target if local and not parts.scheme and not parts.netloc else "/"
+
+
+def sign_in_as(person: Person, now: float) -> None:
+    """Start a fresh session."""
+    session.clear()
+    session.update(user=person.name, epoch=person.epoch, until=now + SESSION_SECONDS)
+    csrf_token()
+
+
+@blueprint.route("/sign-in", methods=["GET", "POST"])
+def sign_in():
+    """The form, and what it sends."""
+    target = local_target(request.values.get("next", "/"))
+    if request.method == "GET":
+        if g.person:
+            return redirect(target)
+        return render_template("sign_in.html", target=target, error=None, user="")
+    check_csrf()
+    user = request.form.get("user", "").strip()[:64]
+    keys, now = [f"address {request.remote_addr}", f"user {user}"], time.monotonic()
+    wait = _throttle().wait_seconds(keys, now)
+    if wait > 0:
+        error = f"Too many tries; wait {wait:.0f} seconds, then try again."
+        page = render_template("sign_in.html", target=target, error=error, user=user)
+        return page, 429, {"Retry-After": f"{wait:.0f}"}
+    person = _store().check_password(user, request.form.get("password", ""))
+    if person is None:
+        _throttle().failed(keys, now)
+        _store().record(time.time(), request.remote_addr or "?", "sign-in refused", user)
+        error = (
+            "User and password do not belong together. Forgotten? On the host:"
+            " sluice-web reset-password USER"
+        )
+        return render_template("sign_in.html", target=target, error=error, user=user), 401
+    _throttle().succeeded(keys)
+    _store().record(time.time(), person.name, "sign in", request.remote_addr or "?")
+    sign_in_as(person, time.time())
+    return redirect(target, 303)
+
+
+@blueprint.post("/sign-out")
+def sign_out():
+    """End the session."""
+    check_csrf()
+    session.clear()
+    return redirect(url_for("auth.sign_in"), 303)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The sluice-web command."""
+
+import argparse
+import os
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+
+from . import __version__
+from . import config as c
+from .problems import Problem
+from .store import Store, new_password
+
+FIRST_ADMIN = "admin"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="sluice-web",
+        description="Serve Sluice's web page and REST API. At the first start the user"
+        f" '{FIRST_ADMIN}' gets a generated password, shown once.",
+        epilog="examples:\n"
+        "  sluice-web --bind 0.0.0.0:8480 --tls-cert cert.pem --tls-key key.pem\n"
+        "  sluice-web reset-password admin      a new password, shown once\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"sluice-web {__version__}")
+    top.add_argument(
+        "--bind",
+        default=c.DEFAULT_BIND,
+        metavar="HOST:PORT",
+        help="address to listen on (default %(default)s)",
+    )
+    top.add_argument(
+        "--controller-socket",
+        type=Path,
+        default=c.DEFAULT_SOCKET,
+        metavar="PATH",
+        help="UNIX socket of sluiced (default %(default)s)",
+    )
+    top.add_argument(
+        "--token-file",
+        type=Path,
+        default=c.DEFAULT_TOKEN_FILE,
+        metavar="PATH",
+        help="file with sluiced's API token (default %(default)s)",
+    )
+    _add_state_dir(top, c.DEFAULT_STATE_DIR)
+    top.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate chain for HTTPS")
+    top.add_argument("--tls-key", type=Path, metavar="PEM", help="its private key")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    reset = commands.add_parser(
+        "reset-password",
+        help="give a user a new password",
+        description="Give a user a new generated password and show it once. Their sessions end.",
+    )
+    reset.add_argument("user", metavar="USER")
+    # The option may stand before or after the command.
+    _add_state_dir(reset, argparse.SUPPRESS)
+    return top
+
+
+def _add_state_dir(target: argparse.ArgumentParser, default) -> None:
+    target.add_argument(
+        "--state-dir",
+        type=Path,
+        default=default,
+        metavar="PATH",
+        help=f"folder for users, tokens and the session key (default {c.DEFAULT_STATE_DIR})",
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command == "reset-password":
+            return reset_password(options.state_dir, options.user)
+        return serve(
+            c.Config(
+                bind=options.bind,
+                controller_socket=options.controller_socket,
+                token_file=options.token_file,
+                state_dir=options.state_dir,
+                tls_cert=options.tls_cert,
+                tls_key=options.tls_key,
+            )
+        )
+    except (c.ConfigError, Problem, RuntimeError) as error:
+        print(f"sluice-web: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sluice-web: {where}{error.strerror}; check --state-dir", file=sys.stderr)
+        return 2
+
+
+def serve(config: c.Config) -> int:
+    """Serve until told to stop."""
+    if not files("sluice_web").joinpath("static/vendor/htmx.min.js").is_file():
+        raise c.ConfigError(
+            "the page's libraries are missing (static/vendor); in a checkout run"
+            " `make web-assets`, else reinstall the package"
+        )
+    from .app import create_app
+    from .server import Server
+
+    store = Store(config.state_dir)
+    if not store.has_users():
+        introduce_admin(store)
+    print(f"Sluice's page: {config.address}", flush=True)
+    Server(create_app(config, store), config).run()
+    return 0
+
+
+def introduce_admin(store: Store) -> None:
+    """Make the first admin. A journal would keep the password, so it is not shown there."""
+    if os.environ.get("JOURNAL_STREAM"):
+        print(f"No user exists yet. Run: sluice-web reset-password {FIRST_ADMIN}", flush=True)
+        return
+    password = new_password()
+    store.add_user(FIRST_ADMIN, "admin", password, now=time.time(), actor="first start")
+    print(f"First sign-in (shown once)\n  User: {FIRST_ADMIN}\n  Password: {password}", flush=True)
+
+
+def reset_password(state_dir: Path, user: str) -> int:
+    """Set and show a new password; makes the first admin if there is none yet."""
+    store = Store(state_dir)
+    password = new_password()
+    if user == FIRST_ADMIN and not store.has_users():
+        store.add_user(user, "admin", password, now=time.time(), actor="reset-password")
+    else:
+        store.set_password(user, password, now=time.time(), actor="reset-password")
+    print(f"  User: {user}\n  Password: {password}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

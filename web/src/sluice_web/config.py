@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the command line decides, checked once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_BIND = "127.0.0.1:8480"
+DEFAULT_SOCKET = Path("/run/sluice/sluiced.sock")
+DEFAULT_TOKEN_FILE = Path("/etc/sluice/api-token")
+DEFAULT_STATE_DIR = Path("/var/lib/sluice-web")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot work; the message names it, its value and the remedy."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything sluice-web needs to know before it starts."""
+
+    bind: str = DEFAULT_BIND
+    controller_socket: Path = DEFAULT_SOCKET
+    token_file: Path = DEFAULT_TOKEN_FILE
+    state_dir: Path = DEFAULT_STATE_DIR
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        split_bind(self.bind)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given = "--tls-cert" if self.tls_cert else "--tls-key"
+            raise ConfigError(f"{given} is given alone; TLS needs both --tls-cert and --tls-key")
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if path is not None and not path.is_file():
+                raise ConfigError(f"{option} {path}: no such file; give the path of a PEM file")
+
+    @property
+    def tls(self) -> bool:
+        """True when the page is served over HTTPS."""
+        return self.tls_cert is not None
+
+    @property
+    def address(self) -> str:
+        """The page's address as a browser wants it."""
+        return f"{'https' if self.tls else 'http'}://{self.bind}/"
+
+
+def split_bind(bind: str) -> tuple[str, int]:
+    """``HOST:PORT`` or ``[IPV6]:PORT`` as a pair; raises ConfigError."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"--bind {bind}: not HOST:PORT; for example {DEFAULT_BIND} or [::1]:8480")
+    return host.strip("[]"), int(port)

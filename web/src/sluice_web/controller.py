@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The controller's API over its UNIX socket."""
+
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from .problems import Problem
+
+# Attaching with a restart waits for a guest to shut down; reads answer at once.
+READ_TIMEOUT_SECONDS = 5.0
+CHANGE_TIMEOUT_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the controller said, as it said it."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    def json(self) -> Any:
+        """The decoded body, or the controller's problem as an exception."""
+        try:
+            data = json.loads(self.body) if self.body else None
+        except ValueError:
+            raise Problem(
+                502,
+                "controller-answer",
+                "The controller's answer is not JSON",
+                detail="sluiced answered with something that is not JSON; are sluiced and"
+                " sluice-web of the same version?",
+                thing="sluiced",
+                value=self.body[:80].decode("utf-8", "replace"),
+                remedy="install the same version of both and restart them",
+            ) from None
+        if self.status >= 400:
+            raise controller_problem(self.status, data)
+        return data
+
+
+def controller_problem(status: int, data: Any) -> Problem:
+    """The controller's problem, passed on; a foreign body gets a plain one."""
+    data = data if isinstance(data, dict) else {}
+    known = {key: data[key] for key in ("detail", "thing", "value", "remedy") if key in data}
+    slug = str(data.get("type", "")).rpartition("/")[2] or "controller"
+    return Problem(status, slug, str(data.get("title") or "The controller refused"), **known)
+
+
+def path_of(*parts: str | int) -> str:
+    """``/v1/…`` with every part quoted, so that a name cannot become a path."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Controller:
+    """A client that may be shared by threads."""
+
+    def __init__(self, socket: Path, token_file: Path) -> None:
+        self._socket = socket
+        self._token_file = token_file
+        self._lock = threading.Lock()
+        self._token: str | None = None
+        self._client = httpx.Client(
+            transport=httpx.HTTPTransport(
+                uds=str(socket), limits=httpx.Limits(max_keepalive_connections=4), retries=1
+            ),
+            base_url="http://sluiced",
+        )
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        actor: str = "web",
+        query: dict[str, str] | None = None,
+        body: Any = None,
+    ) -> Answer:
+        """One request. Raises Problem (503) when the controller cannot be reached."""
+        answer = self._send(method, path, actor, query, body)
+        if answer.status == 401:
+            # sluiced made a new token, perhaps: read the file again, once.
+            with self._lock:
+                self._token = None
+            answer = self._send(method, path, actor, query, body)
+        if answer.status == 401:
+            raise self._token_problem("sluiced does not accept it")
+        return answer
+
+    def get(self, path: str, query: dict[str, str] | None = None) -> Any:
+        """GET and decode."""
+        return self.call("GET", path, query=query).json()
+
+    def _send(self, method, path, actor, query, body) -> Answer:
+        timeout = READ_TIMEOUT_SECONDS if method == "GET" else CHANGE_TIMEOUT_SECONDS
+        headers = {
+            "Authorization": f"Bearer {self._read_token()}",
+            # Header values are ASCII; user names are checked to be so when made.
+            "X-Sluice-Actor": actor,
+        }
+        content = None
+        if body is not None:
+            content = json.dumps(body, allow_nan=False).encode()
+            headers["Content-Type"] = "application/json"
+        try:
+            response = self._client.request(
+                method, path, params=query, content=content, headers=headers, timeout=timeout
+            )
+        except httpx.HTTPError as error:
+            raise Problem(
+                503,
+                "controller-unreachable",
+                "The controller does not answer",
+                detail=f"sluiced does not answer on {self._socket} ({type(error).__name__}:"
+                f" {error}); the limits already set stay in force. Start it, or look at its log.",
+                thing="sluiced",
+                value=str(self._socket),
+                remedy="start sluiced (systemctl start sluiced), or look at its log",
+            ) from error
+        return Answer(
+            response.status_code,
+            response.headers.get("Content-Type", "application/json"),
+            response.content,
+        )
+
+    def _read_token(self) -> str:
+        with self._lock:
+            if self._token is None:
+                try:
+                    self._token = self._token_file.read_text().strip()
+                except OSError as error:
+                    raise self._token_problem(str(error.strerror)) from error
+                if not self._token:
+                    raise self._token_problem("the file is empty")
+            return self._token
+
+    def _token_problem(self, why: str) -> Problem:
+        return Problem(
+            503,
+            "controller-token",
+            "No usable token for the controller",
+            detail=f"The token in {self._token_file} cannot be used: {why}. Start sluiced, which"
+            " makes it, and let sluice-web's user read it (group sluice).",
+            thing="token file",
+            value=str(self._token_file),
+            remedy="start sluiced, which makes it, and let sluice-web read it (group sluice)",
+        )

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One poller for all open pages.
+
+A thread asks the controller for what somebody looks at, each topic at its own
+pace, and wakes the subscribers. Nobody looking: no thread, no requests.
+
+A topic is a pair (kind, domain or ""). Each has a version that rises when its
+content changed, so a subscriber gets each content once. The live topic changes
+with every sample.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .problems import Problem
+
+Topic = tuple[str, str]
+CONTROLLER: Topic = ("controller", "")
+TICK_SECONDS = 0.5
+PERIOD_TICKS = {"live": 1, "processes": 1, "streams": 2, "auto": 2, "domains": 2, "domain": 2}
+# The thread ends this long after the last page was closed.
+LINGER_SECONDS = 5.0
+
+
+@dataclass
+class Content:
+    """What a topic said last."""
+
+    version: int = 0
+    data: Any = None
+    payload: str = ""
+
+
+@dataclass
+class Subscription:
+    """One open page: its topics, and the version of each it has seen."""
+
+    topics: frozenset[Topic]
+    seen: dict[Topic, int] = field(default_factory=dict)
+
+
+class LiveHub:
+    """Polls while there are subscribers and hands out what is new."""
+
+    def __init__(
+        self, fetch: Callable[[Topic], Any], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._subscriptions: list[Subscription] = []
+        self._contents: dict[Topic, Content] = {}
+        self._thread: threading.Thread | None = None
+
+    def subscribe(self, topics: frozenset[Topic]) -> Subscription:
+        """Register a page and make sure that the poller runs."""
+        subscription = Subscription(topics | {CONTROLLER})
+        with self._condition:
+            self._subscriptions.append(subscription)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="live-poller", daemon=True)
+                self._thread.start()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The page is gone."""
+        with self._condition:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+
+    def count(self) -> int:
+        """How many pages are open."""
+        with self._condition:
+            return len(self._subscriptions)
+
+    def news(self, subscription: Subscription, timeout: float) -> list[tuple[str, str]]:
+        """``(event, JSON)`` of each topic that changed; waits up to ``timeout`` for one."""
+        with self._condition:
+            self._condition.wait_for(lambda: bool(self._unseen(subscription)), timeout)
+            topics = self._unseen(subscription)
+            for topic in topics:
+                subscription.seen[topic] = self._contents[topic].version
+            return [(topic[0], self._contents[topic].payload) for topic in topics]
+
+    def poll(self, tick: int) -> None:
+        """Ask for every topic due at this tick, and wake the subscribers."""
+        with self._condition:
+            wanted = {topic for s in self._subscriptions for topic in s.topics} - {CONTROLLER}
+            due = [t for t in sorted(wanted) if self._is_due(t, tick)]
+        failure: Problem | None = None
+        whole_live: Any = None
+        for topic in due:
+            try:
+                if topic[0] == "live":
+                    whole_live = whole_live or self._fetch(("live", ""))
+                    data = only_domain(whole_live, topic[1])
+                else:
+                    data = self._fetch(topic)
+            except Problem as problem:
+                if problem.status in (401, 502, 503):
+                    failure = failure or problem
+                data = {"problem": problem.body}
+            self._publish(topic, data)
+        if due:
+            self._publish(CONTROLLER, {"ok": failure is None, "problem": failure and failure.body})
+
+    def _is_due(self, topic: Topic, tick: int) -> bool:
+        return topic not in self._contents or tick % PERIOD_TICKS[topic[0]] == 0
+
+    def _publish(self, topic: Topic, data: Any) -> None:
+        with self._condition:
+            content = self._contents.setdefault(topic, Content())
+            if content.version and content.data == data:
+                return
+            content.version += 1
+            content.data = data
+            content.payload = json.dumps(data, separators=(",", ":"))
+            self._condition.notify_all()
+
+    def _unseen(self, subscription: Subscription) -> list[Topic]:
+        return [
+            topic
+            for topic in sorted(subscription.topics)
+            if topic in self._contents
+            and self._contents[topic].version != subscription.seen.get(topic, 0)
+        ]
+
+    def _run(self) -> None:
+        tick, idle_since = 0, None
+        while True:
+            started = time.monotonic()
+            self.poll(tick)
+            tick += 1
+            with self._condition:
+                if self._subscriptions:
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = started
+                elif started - idle_since > LINGER_SECONDS:
+                    self._thread = None
+                    self._contents.clear()
+                    return
+            time.sleep(max(TICK_SECONDS - (time.monotonic() - started), 0.05))
+
+
+def only_domain(live: Any, domain: str) -> Any:
+    """The part of ``/v1/live`` that a page about one domain needs."""
+    if not domain or not isinstance(live, dict):
+        return live
+    domains = live.get("domains") or {}
+    return {**live, "domains": {domain: domains[domain]} if domain in domains else {}}
+
+
+def events(
+    hub: LiveHub, topics: frozenset[Topic], still_allowed: Callable[[], bool]
+) -> Iterator[str]:
+    """The text of a server-sent event stream; ends when the session does."""
+    subscription = hub.subscribe(topics)
+    checked = time.monotonic()
+    try:
+        yield "retry: 1000\n\n"
+        while True:
+            news = hub.news(subscription, timeout=5.0)
+            if not news:
+                yield ": still here\n\n"
+            for name, payload in news:
+                yield f"event: {name}\ndata: {payload}\n\n"
+            if time.monotonic() - checked > 10:
+                checked = time.monotonic()
+                if not still_allowed():
+                    return
+    finally:
+        hub.unsubscribe(subscription)

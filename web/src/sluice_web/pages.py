@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The pages. Thin: ask the controller, hand it to a template."""
+
+import time
+from typing import Any
+
+from flask import (
+    Blueprint,
+    Response,
+    current_app,
+    flash,
+    g,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
+
+from . import auth, views
+from .api import check_argument, controller
+from .controller import path_of
+from .live import LiveHub, events
+from .problems import Problem
+from .store import ROLES, Store, new_password
+
+blueprint = Blueprint("pages", __name__)
+AUDIT_PAGE = 200
+MAX_OPEN_PAGES = 48
+EMPTY: dict[str, Any] = {}
+
+
+def _store() -> Store:
+    return current_app.extensions["sluice_store"]
+
+
+def fetch(topic: tuple[str, str]) -> Any:
+    """What the live poller asks the controller for."""
+    kind, domain = topic
+    get = controller().get
+    if kind == "live":
+        return get("/v1/live")
+    if kind == "domain":
+        return get(path_of("domains", domain))
+    if kind == "processes":
+        return {
+            **get(path_of("domains", domain, "processes")),
+            "assignments": get(path_of("domains", domain, "assignments")),
+        }
+    return get(path_of(kind))
+
+
+@blueprint.get("/")
+@auth.require("viewer")
+def overview():
+    """Streams first, then VMs, then the host."""
+    domains, live = controller().get("/v1/domains"), controller().get("/v1/live")
+    streams, auto = controller().get("/v1/streams"), controller().get("/v1/auto")
+    details = {s["domain"]: _domain_or_empty(s["domain"]) for s in streams}
+    limits_of = {name: views.limited_classes(d) for name, d in details.items()}
+    sentence, since = views.headline(streams)
+    return render_template(
+        "overview.html",
+        headline=sentence,
+        since=since,
+        streams=[{**s, "protection": views.protection(s, auto, limits_of)} for s in streams],
+        auto=auto,
+        domains=views.sort_domains(domains, live),
+        live=live,
+        status=controller().get("/v1/status"),
+    )
+
+
+@blueprint.get("/vm/<domain>")
+@auth.require("viewer")
+def vm(domain: str):
+    """Lanes, charts and processes of one VM."""
+    check_argument("domain", domain)
+    return render_template("vm.html", **_vm_context(domain))
+
+
+@blueprint.get("/parts/vm/<domain>/lanes")
+@auth.require("viewer")
+def vm_lanes(domain: str):
+    """The lanes alone, when classes came or went."""
+    check_argument("domain", domain)
+    return render_template("parts/lanes.html", **_vm_context(domain))
+
+
+def _vm_context(domain: str) -> dict:
+    details = controller().get(path_of("domains", domain))
+    classes = controller().get("/v1/classes")
+    granted = {grant["class"] for grant in details["classes"]}
+    return {
+        "domain": details,
+        "classes": {c["name"]: c for c in classes},
+        "grantable": [c for c in classes if c["name"] not in granted],
+    }
+
+
+@blueprint.get("/streams")
+@auth.require("viewer")
+def streams():
+    """Quality, auto-shaping and what it said."""
+    domains = [d["name"] for d in controller().get("/v1/domains")]
+    return render_template(
+        "streams.html",
+        streams=controller().get("/v1/streams"),
+        auto=controller().get("/v1/auto"),
+        log=controller().get("/v1/auto/log", {"limit": "100"}),
+        stream_classes=[
+            (name, grant["class"])
+            for name in domains
+            for grant in _domain_or_empty(name).get("classes", [])
+            if grant.get("is_stream")
+        ],
+    )
+
+
+@blueprint.get("/parts/auto-log")
+@auth.require("viewer")
+def auto_log():
+    """The log's newest sentences."""
+    log = controller().get("/v1/auto/log", {"limit": "100"})
+    return render_template("parts/auto_log.html", log=log)
+
+
+@blueprint.get("/classes")
+@auth.require("viewer")
+def classes():
+    """Classes, which VM has which, and rules."""
+    return render_template("classes.html", **_classes_context())
+
+
+@blueprint.get("/parts/classes")
+@auth.require("viewer")
+def classes_part():
+    """The same without the frame, after a change."""
+    return render_template("parts/classes.html", **_classes_context())
+
+
+def _classes_context() -> dict:
+    names = [d["name"] for d in controller().get("/v1/domains")]
+    return {
+        "classes": controller().get("/v1/classes"),
+        "domains": [d for d in map(_domain_or_empty, names) if d],
+        "rules": controller().get("/v1/rules"),
+    }
+
+
+@blueprint.get("/audit")
+@auth.require("viewer")
+def audit():
+    """Who changed what, here and in the controller."""
+    theirs = controller().get("/v1/audit", {"limit": str(AUDIT_PAGE)})
+    rows = views.merge_audit(_store().events(AUDIT_PAGE), theirs, AUDIT_PAGE)
+    return render_template("audit.html", rows=rows)
+
+
+@blueprint.get("/events")
+@auth.require("viewer")
+def event_stream():
+    """Server-sent events: ``?topic=live`` and so on, ``&domain=NAME`` for a VM's page."""
+    hub: LiveHub = current_app.extensions["sluice_hub"]
+    domain = request.args.get("domain", "")
+    if domain:
+        check_argument("domain", domain)
+    topics = set()
+    for kind in request.args.getlist("topic"):
+        if kind in ("streams", "auto", "domains"):
+            topics.add((kind, ""))
+        elif kind == "live" or (kind in ("processes", "domain") and domain):
+            topics.add((kind, domain))
+    if hub.count() >= MAX_OPEN_PAGES:
+        raise Problem(
+            503,
+            "too-many-pages",
+            "Too many open pages",
+            detail=f"{MAX_OPEN_PAGES} pages are open already; close one, then reload this one.",
+            thing="open pages",
+            value=MAX_OPEN_PAGES,
+            remedy="close one, then reload this one",
+        )
+    person, store = g.person, _store()
+
+    def still_allowed() -> bool:
+        now = store.person(person.name)
+        return now is not None and now.epoch == person.epoch
+
+    return Response(
+        events(hub, frozenset(topics), still_allowed),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+@blueprint.get("/users")
+@auth.require("viewer")
+def users():
+    """One's own password and tokens; for admins, everybody's."""
+    return _users_page()
+
+
+def _users_page(shown: dict | None = None, status: int = 200):
+    everyone = g.person.may("admin")
+    tokens = [t for t in _store().tokens() if everyone or t["user"] == g.person.name]
+    people = [u for u in _store().users() if everyone or u["name"] == g.person.name]
+    page = render_template("users.html", users=people, tokens=tokens, shown=shown, roles=ROLES)
+    return page, status
+
+
+@blueprint.post("/users")
+@auth.require("admin")
+def add_user():
+    """Make a user; the generated password is on this answer and nowhere else."""
+    name, password = request.form.get("name", "").strip(), new_password()
+    _store().add_user(
+        name, request.form.get("role", ""), password, now=time.time(), actor=g.person.actor
+    )
+    return _users_page({"what": f"Password of {name}", "secret": password}, 201)
+
+
+@blueprint.post("/users/<name>/password")
+@auth.require("viewer")
+def reset_password(name: str):
+    """A new password for somebody, or for oneself."""
+    _only_own(name)
+    password = new_password()
+    _store().set_password(name, password, now=time.time(), actor=g.person.actor)
+    if name == g.person.name:
+        auth.sign_in_as(_store().person(name), time.time())
+    return _users_page({"what": f"New password of {name}", "secret": password})
+
+
+@blueprint.post("/users/<name>/remove")
+@auth.require("admin")
+def remove_user(name: str):
+    """Remove a user and their tokens."""
+    _store().remove_user(name, now=time.time(), actor=g.person.actor)
+    flash(f"{name} is gone, with their tokens.")
+    return redirect(url_for("pages.users"), 303)
+
+
+@blueprint.post("/tokens")
+@auth.require("viewer")
+def add_token():
+    """Make an API token, shown on this answer and nowhere else."""
+    owner = request.form.get("user", g.person.name)
+    _only_own(owner)
+    label = request.form.get("label", "").strip()
+    token = _store().add_token(owner, label, now=time.time(), actor=g.person.actor)
+    return _users_page({"what": f"Token {owner}/{label}", "secret": token}, 201)
+
+
+@blueprint.post("/tokens/<int:token_id>/remove")
+@auth.require("viewer")
+def remove_token(token_id: int):
+    """Revoke a token."""
+    for token in _store().tokens():
+        if token["id"] == token_id:
+            _only_own(token["user"])
+    _store().remove_token(token_id, now=time.time(), actor=g.person.actor)
+    flash("The token is revoked.")
+    return redirect(url_for("pages.users"), 303)
+
+
+def _only_own(name: str) -> None:
+    if name != g.person.name:
+        auth.check_role("admin")
+
+
+def _domain_or_empty(name: str) -> dict:
+    """A VM's details; it may have gone since it was listed."""
+    try:
+        return controller().get(path_of("domains", name))
+    except Problem as problem:
+        if problem.status != 404:
+            raise
+        return EMPTY

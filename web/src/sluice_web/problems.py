@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Errors that name the thing, the value and the remedy (RFC 9457)."""
+
+import json
+from typing import Any
+
+from flask import Response
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(Exception):
+    """An error for people; becomes problem+json in the API and a page elsewhere."""
+
+    def __init__(self, status: int, slug: str, title: str, **members: Any) -> None:
+        """``members``: detail, thing, value, remedy, and whatever else helps."""
+        super().__init__(members.get("detail") or title)
+        self.status = status
+        self.headers: dict[str, str] = members.pop("headers", {})
+        self.body = {"type": f"/problems/{slug}", "title": title, "status": status, **members}
+
+    def response(self) -> Response:
+        """The problem as a response."""
+        answer = Response(json.dumps(self.body), self.status, content_type=MEDIA_TYPE)
+        answer.headers.update(self.headers)
+        return answer
+
+
+def bad_value(thing: str, value: Any, remedy: str) -> Problem:
+    """422: a value that cannot be taken."""
+    shown = value if isinstance(value, (int, float, str, bool)) or value is None else repr(value)
+    return Problem(
+        422,
+        "bad-value",
+        "Bad value",
+        detail=f"{thing}: {shown!s:.200} cannot be used; {remedy}.",
+        thing=thing,
+        value=shown if not isinstance(shown, str) else shown[:200],
+        remedy=remedy,
+    )

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Bodies of the REST API: what is checked on the way in, and described for readers."""
+
+from typing import Any
+
+from marshmallow import RAISE, Schema, ValidationError, fields, validate
+
+from .problems import Problem, bad_value
+
+RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
+RATE_MIN, OPERATIONS_MIN, RATE_MAX = 1024, 1, 10**11
+
+
+class Number(fields.Float):
+    """A JSON number; a string of digits is not one."""
+
+    def _deserialize(self, value, attr, data, **kwargs):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValidationError("give a JSON number")
+        return super()._deserialize(value, attr, data, **kwargs)
+
+
+class Whole(fields.Integer):
+    """A JSON number without a fraction."""
+
+    def _deserialize(self, value, attr, data, **kwargs):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValidationError("give a whole JSON number")
+        return super()._deserialize(value, attr, data, **kwargs)
+
+
+class Flag(fields.Boolean):
+    """JSON true or false, nothing that looks like it."""
+
+    def _deserialize(self, value, attr, data, **kwargs):
+        if not isinstance(value, bool):
+            raise ValidationError("give true or false")
+        return value
+
+
+def _rate(minimum: int = RATE_MIN, unit: str = "bytes per second") -> Number:
+    return Number(
+        allow_none=True,
+        validate=validate.Range(
+            minimum, RATE_MAX, error=f"give {minimum} to 10^11 {unit}, or null for unlimited"
+        ),
+        metadata={"description": unit},
+    )
+
+
+class Body(Schema):
+    """Base of all request bodies: an unknown member is an error."""
+
+    class Meta:
+        unknown = RAISE
+
+
+class Limit(Body):
+    """Absent or null: unlimited."""
+
+    bytes_per_second = _rate()
+    burst_bytes = _rate(1, "bytes")
+    operations_per_second = _rate(OPERATIONS_MIN, "operations per second")
+    burst_operations = _rate(1, "operations")
+
+
+def _limits(**kwargs: Any) -> fields.Dict:
+    return fields.Dict(
+        keys=fields.String(
+            validate=validate.OneOf(RESOURCES, error=f"use one of {', '.join(RESOURCES)}")
+        ),
+        values=fields.Nested(Limit),
+        **kwargs,
+    )
+
+
+class Settings(Body):
+    history_seconds = Number()
+    uplink = fields.String(allow_none=True)
+    emulator = fields.String(allow_none=True)
+
+
+class Attach(Body):
+    restart = Flag()
+    disable_vhost = Flag()
+
+
+class Detach(Body):
+    restart = Flag()
+
+
+class ClassBody(Body):
+    title = fields.String(validate=validate.Length(max=100))
+    priority = Whole(validate=validate.Range(0, 9, error="give 0 (first) to 9 (last)"))
+    is_stream = Flag()
+
+
+class GrantBody(Body):
+    limits = _limits()
+    dscp = fields.List(Whole(validate=validate.Range(0, 63, error="give 0 to 63")))
+
+
+class Match(Body):
+    exe = fields.String()
+    cmdline = fields.String()
+    user = fields.String()
+    unit = fields.String()
+    cgroup = fields.String()
+
+
+class RuleBody(Body):
+    domain = fields.String(allow_none=True)
+    class_ = fields.String(data_key="class", required=True)
+    match = fields.Nested(Match, required=True)
+
+
+class AssignmentBody(Body):
+    class_ = fields.String(data_key="class", required=True)
+    start_time_ticks = Whole(validate=validate.Range(0, error="give 0 or more"))
+
+
+class StreamBody(Body):
+    domain = fields.String(required=True)
+    class_ = fields.String(data_key="class", required=True)
+    nominal_bytes_per_second = _rate()
+
+
+class StreamReport(Body):
+    continuity_errors = Number()
+    stalls = Number()
+    stall_seconds = Number()
+    lost_pictures = Number()
+    received_bytes = Number()
+    max_gap_ms = Number()
+    window_ms = Number(required=True)
+
+
+class AutoBody(Body):
+    enabled = Flag()
+    dry_run = Flag()
+    floors_bytes_per_second = fields.Dict(
+        keys=fields.String(
+            validate=validate.OneOf(RESOURCES, error=f"use one of {', '.join(RESOURCES)}")
+        ),
+        values=_rate(),
+    )
+
+
+class ProblemBody(Schema):
+    """RFC 9457, with what the error is about and what to do."""
+
+    type = fields.String(required=True)
+    title = fields.String(required=True)
+    status = fields.Integer(required=True)
+    detail = fields.String()
+    thing = fields.String()
+    value = fields.Raw(allow_none=True)
+    remedy = fields.String()
+
+
+def check_ceiling(data: Any) -> None:
+    """The ceiling's body is a bare map of resource to limit."""
+    check_body(_Ceiling(), {"limits": data})
+
+
+class _Ceiling(Body):
+    limits = _limits(required=True)
+
+
+def check_body(schema: Schema, data: Any) -> None:
+    """Raise Problem (422) that names the first member that is wrong."""
+    if not isinstance(data, dict):
+        raise bad_value("body", type(data).__name__, "send a JSON object")
+    errors = schema.validate(data)
+    if errors:
+        path, message = _first_error(errors)
+        raise bad_value(".".join(path), _dig(data, path), _as_remedy(message))
+
+
+def not_json(problem: str) -> Problem:
+    """400: a body that cannot be read at all."""
+    return Problem(
+        400,
+        "bad-json",
+        "The body is not JSON",
+        detail=f"The body cannot be read ({problem}); send a JSON object with Content-Type"
+        " application/json.",
+        thing="body",
+        value=problem,
+        remedy="send a JSON object with Content-Type application/json",
+    )
+
+
+def _first_error(errors: Any, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], str]:
+    if isinstance(errors, dict):
+        key = next(iter(errors))
+        # marshmallow wraps the entries of a map in "key" and "value".
+        deeper = path if key in ("key", "value", "_schema") else (*path, str(key))
+        return _first_error(errors[key], deeper)
+    return path or ("body",), str(errors[0] if isinstance(errors, list) else errors)
+
+
+def _dig(data: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        if isinstance(data, list) and part.isdecimal() and int(part) < len(data):
+            data = data[int(part)]
+        elif isinstance(data, dict) and part in data:
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def _as_remedy(message: str) -> str:
+    known = {
+        "Unknown field.": "leave this member out; it is not known",
+        "Missing data for required field.": "give this member; it is required",
+        "Field may not be null.": "give a value; null is not allowed here",
+        "Not a valid string.": "give a string",
+        "Special numeric values (nan or infinity) are not permitted.": "give a finite number",
+    }
+    return known.get(message, message.rstrip("."))

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Users, API tokens and the web's own events, in SQLite in the state folder.
+
+Passwords are kept as argon2id hashes. Tokens are random 256-bit strings, so a
+plain SHA-256 of them is enough: there is nothing to guess.
+"""
+
+import hashlib
+import os
+import secrets
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from sqlalchemy import ForeignKey, create_engine, event, select, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from .problems import Problem, bad_value
+
+SCHEMA_VERSION = 1
+ROLES = {
+    "viewer": "sees everything, changes nothing",
+    "operator": "sees and changes shaping",
+    "admin": "also manages users and tokens",
+}
+NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+PASSWORD_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: it is read off a screen
+PASSWORD_MIN, PASSWORD_MAX = 10, 1024
+TOKEN_PREFIX = "slc_"
+
+
+class Base(DeclarativeBase):
+    """Tables of the web's own database."""
+
+
+class User(Base):
+    """Somebody who may sign in. ``epoch`` rises with each password: old sessions end."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str]
+    password_hash: Mapped[str]
+    epoch: Mapped[int] = mapped_column(default=1)
+    created_at: Mapped[float]
+
+
+class Token(Base):
+    """An API token; the token itself was shown once."""
+
+    __tablename__ = "tokens"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"))
+    label: Mapped[str]
+    digest: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[float]
+
+
+class Event(Base):
+    """Something that happened to users and tokens."""
+
+    __tablename__ = "events"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float]
+    actor: Mapped[str]
+    action: Mapped[str]
+    thing: Mapped[str]
+
+
+@dataclass(frozen=True)
+class Person:
+    """A signed-in user or the owner of a token."""
+
+    name: str
+    role: str
+    epoch: int
+    via_token: str | None = None
+
+    @property
+    def actor(self) -> str:
+        """The name for the audit log."""
+        return f"{self.name}/{self.via_token}" if self.via_token else self.name
+
+    def may(self, role: str) -> bool:
+        """True if this person's role includes ``role``."""
+        order = list(ROLES)
+        return order.index(self.role) >= order.index(role)
+
+
+def new_password() -> str:
+    """Four groups of five characters: 98 bits, and easy to type."""
+    groups = ("".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(5)) for _ in range(4))
+    return "-".join(groups)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Store:
+    """All access to the web's database. Times come in as arguments."""
+
+    def __init__(self, state_dir: Path, hasher: PasswordHasher | None = None) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = state_dir / "web.sqlite"
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._hasher = hasher or PasswordHasher()
+        # Compared against when the user is unknown, so that both cost the same.
+        self._nobody_hash = self._hasher.hash(secrets.token_urlsafe(16))
+        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
+        event.listen(self._engine, "connect", _set_pragmas)
+        self._migrate(path)
+
+    def _migrate(self, path: Path) -> None:
+        with self._engine.begin() as connection:
+            found = connection.execute(text("PRAGMA user_version")).scalar_one()
+            if found > SCHEMA_VERSION:
+                raise RuntimeError(
+                    f"{path} has schema {found}, newer than {SCHEMA_VERSION};"
+                    " install the version of sluice-web that wrote it"
+                )
+            Base.metadata.create_all(connection)
+            connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+
+    def has_users(self) -> bool:
+        """False before the first start has made its admin."""
+        with Session(self._engine) as session:
+            return session.scalar(select(User.name).limit(1)) is not None
+
+    def users(self) -> list[dict]:
+        """All users, without anything secret."""
+        with Session(self._engine) as session:
+            return [
+                {"name": user.name, "role": user.role, "created_at": user.created_at}
+                for user in session.scalars(select(User).order_by(User.name))
+            ]
+
+    def person(self, name: str) -> Person | None:
+        """The user of that name."""
+        with Session(self._engine) as session:
+            user = session.get(User, name)
+            return user and Person(user.name, user.role, user.epoch)
+
+    def check_password(self, name: str, password: str) -> Person | None:
+        """The user, if the password is theirs."""
+        with Session(self._engine) as session:
+            user = session.get(User, name)
+            stored = user.password_hash if user else self._nobody_hash
+            try:
+                self._hasher.verify(stored, password[:PASSWORD_MAX])
+            except (VerificationError, InvalidHashError):
+                return None
+            return user and Person(user.name, user.role, user.epoch)
+
+    def add_user(self, name: str, role: str, password: str, *, now: float, actor: str) -> None:
+        """Make a user; raises Problem on a bad or taken name."""
+        if not 1 <= len(name) <= 32 or not set(name) <= NAME_CHARACTERS:
+            raise bad_value(
+                "user name", name, "use 1 to 32 letters, digits, dots, dashes or underscores"
+            )
+        if role not in ROLES:
+            raise bad_value("role", role, f"choose one of {', '.join(ROLES)}")
+        check_new_password(password)
+        with Session(self._engine) as session, session.begin():
+            if session.get(User, name):
+                raise Problem(
+                    409,
+                    "user-exists",
+                    "The user exists",
+                    detail=f"User {name} exists already; choose another name.",
+                    thing="user name",
+                    value=name,
+                    remedy="choose another name",
+                )
+            session.add(
+                User(
+                    name=name,
+                    role=role,
+                    password_hash=self._hasher.hash(password),
+                    epoch=1,
+                    created_at=now,
+                )
+            )
+            session.add(Event(at=now, actor=actor, action="add user", thing=f"{name} ({role})"))
+
+    def set_password(self, name: str, password: str, *, now: float, actor: str) -> None:
+        """Replace a password; every session of that user ends."""
+        check_new_password(password)
+        with Session(self._engine) as session, session.begin():
+            user = session.get(User, name) or _no_such("user", name)
+            user.password_hash = self._hasher.hash(password)
+            user.epoch += 1
+            session.add(Event(at=now, actor=actor, action="set password", thing=name))
+
+    def remove_user(self, name: str, *, now: float, actor: str) -> None:
+        """Remove a user and their tokens; the last admin stays."""
+        with Session(self._engine) as session, session.begin():
+            user = session.get(User, name) or _no_such("user", name)
+            admins = session.scalars(select(User.name).where(User.role == "admin")).all()
+            if admins == [name]:
+                raise Problem(
+                    409,
+                    "last-admin",
+                    "The last admin stays",
+                    detail=f"User {name} is the only admin; make another one first.",
+                    thing="user",
+                    value=name,
+                    remedy="make another admin first",
+                )
+            session.delete(user)
+            session.add(Event(at=now, actor=actor, action="remove user", thing=name))
+
+    def add_token(self, name: str, label: str, *, now: float, actor: str) -> str:
+        """Make an API token for a user and return it: it can never be read again."""
+        if not 1 <= len(label) <= 32 or not set(label) <= NAME_CHARACTERS:
+            raise bad_value(
+                "token label", label, "use 1 to 32 letters, digits, dots, dashes or underscores"
+            )
+        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        with Session(self._engine) as session, session.begin():
+            if session.get(User, name) is None:
+                _no_such("user", name)
+            session.add(Token(user_name=name, label=label, digest=_digest(token), created_at=now))
+            session.add(Event(at=now, actor=actor, action="add token", thing=f"{name}/{label}"))
+        return token
+
+    def remove_token(self, token_id: int, *, now: float, actor: str) -> None:
+        """Revoke a token at once."""
+        with Session(self._engine) as session, session.begin():
+            token = session.get(Token, token_id) or _no_such("token", str(token_id))
+            thing = f"{token.user_name}/{token.label}"
+            session.delete(token)
+            session.add(Event(at=now, actor=actor, action="remove token", thing=thing))
+
+    def tokens(self) -> list[dict]:
+        """All tokens, without the tokens themselves."""
+        with Session(self._engine) as session:
+            return [
+                {"id": t.id, "user": t.user_name, "label": t.label, "created_at": t.created_at}
+                for t in session.scalars(select(Token).order_by(Token.user_name, Token.id))
+            ]
+
+    def token_owner(self, token: str) -> Person | None:
+        """Who a bearer token speaks for."""
+        with Session(self._engine) as session:
+            found = session.scalar(select(Token).where(Token.digest == _digest(token)))
+            user = found and session.get(User, found.user_name)
+            return user and Person(user.name, user.role, user.epoch, via_token=found.label)
+
+    def record(self, at: float, actor: str, action: str, thing: str) -> None:
+        """Add to the web's own events."""
+        with Session(self._engine) as session, session.begin():
+            session.add(Event(at=at, actor=actor, action=action, thing=thing))
+
+    def events(self, limit: int) -> list[dict]:
+        """The newest events, shaped like the controller's audit rows."""
+        with Session(self._engine) as session:
+            rows = session.scalars(select(Event).order_by(Event.id.desc()).limit(limit))
+            return [
+                {
+                    "at": row.at,
+                    "actor": row.actor,
+                    "action": row.action,
+                    "thing": row.thing,
+                    "before": None,
+                    "after": None,
+                }
+                for row in rows
+            ]
+
+
+def check_new_password(password: str) -> None:
+    """Raise Problem unless the password may be used. Its value is never repeated."""
+    if not PASSWORD_MIN <= len(password) <= PASSWORD_MAX:
+        raise bad_value(
+            "password",
+            f"{len(password)} characters",
+            f"use {PASSWORD_MIN} to {PASSWORD_MAX} characters",
+        )
+
+
+def _no_such(kind: str, name: str):
+    raise Problem(
+        404,
+        f"no-such-{kind}",
+        f"No such {kind}",
+        detail=f"There is no {kind} {name:.64}; look at the list on the users page.",
+        thing=kind,
+        value=name[:64],
+        remedy="look at the list on the users page",
+    )
+
+
+def _set_pragmas(connection, _record) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_mode = WAL")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How often somebody may try a password.
+
+Failures are counted per key (an address, a user name) over a sliding window.
+Pure: time comes in as an argument.
+"""
+
+import threading
+from collections import OrderedDict, deque
+
+WINDOW_SECONDS = 60.0
+FAILURES_PER_WINDOW = 8
+KEYS_KEPT = 4096
+
+
+class SignInThrottle:
+    """Counts failures; the oldest keys are forgotten first when there are many."""
+
+    def __init__(
+        self, failures: int = FAILURES_PER_WINDOW, window_seconds: float = WINDOW_SECONDS
+    ) -> None:
+        self._failures = failures
+        self._window = window_seconds
+        self._seen: OrderedDict[str, deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def wait_seconds(self, keys: list[str], now: float) -> float:
+        """0 if another try is allowed now, else the seconds until one is."""
+        with self._lock:
+            return max((self._wait(key, now) for key in keys), default=0.0)
+
+    def failed(self, keys: list[str], now: float) -> None:
+        """Count a failure for every key."""
+        with self._lock:
+            for key in keys:
+                self._seen.setdefault(key, deque(maxlen=self._failures)).append(now)
+                self._seen.move_to_end(key)
+            while len(self._seen) > KEYS_KEPT:
+                self._seen.popitem(last=False)
+
+    def succeeded(self, keys: list[str]) -> None:
+        """Forget the failures of these keys."""
+        with self._lock:
+            for key in keys:
+                self._seen.pop(key, None)
+
+    def _wait(self, key: str, now: float) -> float:
+        times = self._seen.get(key)
+        if not times or len(times) < self._failures:
+            return 0.0
+        return max(times[0] + self._window - now, 0.0)

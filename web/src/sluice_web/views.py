@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the pages say, worked out from what the controller said. Pure."""
+
+from typing import Any
+
+from . import formatting as f
+
+RESOURCE_TITLES = {
+    "blk-read": "Disk read",
+    "blk-write": "Disk write",
+    "net-tx": "Network out",
+    "net-rx": "Network in",
+}
+VERDICT_RANK = {"poor": 0, "unknown": 1, "good": 2, "perfect": 3}
+VERDICT_MARK = {"perfect": "●", "good": "◐", "poor": "▲", "unknown": "○"}
+PALETTE_SIZE = 8
+
+
+def colour(index: Any) -> int:
+    """A class's colour number; 0 is the default class's grey."""
+    return int(index) % PALETTE_SIZE if isinstance(index, (int, float)) else 0
+
+
+def headline(streams: list[dict]) -> tuple[str, float | None]:
+    """One line for the top of the overview, and the time it speaks of.
+
+    The first stream that suffers is named; else since when all have been well.
+    """
+    if not streams:
+        return "No stream is declared.", None
+    worst = min(streams, key=lambda s: (VERDICT_RANK.get(s.get("verdict"), 1), s.get("name", "")))
+    verdict = worst.get("verdict") or "unknown"
+    since = worst.get("since")
+    if verdict == "perfect":
+        times = [s["since"] for s in streams if s.get("since") is not None]
+        subject = "The stream is" if len(streams) == 1 else f"All {len(streams)} streams are"
+        return f"{subject} perfect", max(times, default=None)
+    same = [s for s in streams if (s.get("verdict") or "unknown") == verdict]
+    if verdict == "unknown":
+        return f"No report yet from {', '.join(s['name'] for s in same[:3])}", None
+    if len(same) == 1:
+        return f"{worst['name']} is {verdict}", since
+    return f"{len(same)} of {len(streams)} streams are {verdict}", since
+
+
+def protection(stream: dict, auto: dict, limits_of: dict[str, list]) -> str:
+    """What stands between a stream and its neighbours, in one sentence."""
+    held = [
+        f"{limit['class']} at {f.rate(limit.get('bytes_per_second'))}"
+        f" {RESOURCE_TITLES.get(limit.get('resource'), limit.get('resource'))}"
+        for limit in auto.get("limits") or []
+        if limit.get("class") != stream.get("class")
+    ]
+    if auto.get("enabled") and auto.get("dry_run"):
+        return "Auto-shaping watches only (dry run)"
+    if auto.get("enabled"):
+        return "Auto-shaping holds " + ", ".join(held) if held else "Auto-shaping is watching"
+    own = limits_of.get(stream.get("domain", ""), [])
+    if own:
+        return "Fixed limits on " + ", ".join(own)
+    return "Nothing: auto-shaping is off and no class is limited"
+
+
+def limited_classes(domain: dict, except_class: str | None = None) -> list[str]:
+    """Classes of a VM that have a limit of their own."""
+    return [
+        grant["class"]
+        for grant in domain.get("classes") or []
+        if grant["class"] != except_class and any((grant.get("limits") or {}).values())
+    ]
+
+
+def state_note(domain: dict) -> str:
+    """One sentence on what keeps a VM from being shaped; empty when nothing does."""
+    if not domain.get("attached"):
+        return "Not attached: its I/O goes past Sluice."
+    if domain.get("needs_restart"):
+        return "Attached, but still running as before: restart the VM to shape it."
+    if domain.get("state") != "running":
+        return "Not running."
+    if not domain.get("active"):
+        return "Running without a shaper: its emulator is not Sluice's."
+    agent = domain.get("agent") or {}
+    if not agent.get("connected"):
+        why = agent.get("error") or "it has not answered yet"
+        return f"Shaped by its default class only: no agent in the guest ({why})."
+    return ""
+
+
+def sort_domains(domains: list[dict], live: dict) -> list[dict]:
+    """VMs that wait for a limit first, then running ones, then the rest, by name."""
+    now = (live or {}).get("domains") or {}
+
+    def rank(domain: dict) -> tuple:
+        classes = (now.get(domain["name"]) or {}).get("classes") or {}
+        held = any(
+            (sample.get("backlog_requests") or 0) > 0
+            for samples in classes.values()
+            for sample in samples.values()
+        )
+        return (not held, domain.get("state") != "running", domain["name"])
+
+    return sorted(domains, key=rank)
+
+
+def describe_match(match: dict[str, str]) -> str:
+    """A rule's condition in words."""
+    words = {
+        "exe": "executable {}",
+        "cmdline": "command line matches {}",
+        "user": "user {}",
+        "unit": "unit {}",
+        "cgroup": "in cgroup {}",
+    }
+    return " and ".join(words.get(key, key + " {}").format(v) for key, v in match.items())
+
+
+def describe_change(value: Any) -> str:
+    """One side of an audit row: short words instead of raw JSON."""
+    if value is None:
+        return f.NO_VALUE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        parts = [f"{_label(k)} {_value(k, v)}" for k, v in value.items() if v not in (None, {}, [])]
+        return ", ".join(parts) or "unlimited"
+    if isinstance(value, list):
+        return ", ".join(describe_change(item) for item in value) or f.NO_VALUE
+    return str(value)
+
+
+def _label(key: str) -> str:
+    short = key.removesuffix("_bytes_per_second").replace("_", " ")
+    return {"bytes per second": "rate", "operations per second": "operations"}.get(short, short)
+
+
+def _value(key: str, value: Any) -> str:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and key.endswith("bytes_per_second"):
+        return f.rate(value)
+    if number and key.endswith("_bytes"):
+        return f.size(value)
+    if number and key.endswith("_at"):
+        return f.clock(value)
+    return describe_change(value)
+
+
+def merge_audit(ours: list[dict], theirs: list[dict], limit: int) -> list[dict]:
+    """The web's events and the controller's audit, newest first."""
+    return sorted([*ours, *theirs], key=lambda row: row.get("at") or 0, reverse=True)[:limit]
