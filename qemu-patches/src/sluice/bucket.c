@@ -61,15 +61,15 @@ static uint64_t tolerance_of(uint64_t rate, uint64_t burst)
 /* What is in the bucket, in 10^-9 units: negative when in debt. */
 static SluiceI128 tokens_of(const SluiceBucket *bucket, uint64_t now_ns)
 {
-    SluiceI128 used_ns = 0;
+    SluiceI128 rate = bucket->rate;
+    SluiceI128 tokens = bucket->tolerance_ns * rate;
 
     if (bucket->tat_ns >= now_ns) {
-        /* A fraction counts as used, so that changes never add tokens. */
-        used_ns = (SluiceI128)(bucket->tat_ns - now_ns)
-                  + (bucket->tat_fraction > 0);
+        tokens -= (bucket->tat_ns - now_ns) * rate;
+        tokens -= (SluiceI128)(((SluiceU128)bucket->tat_fraction
+                                * bucket->rate) >> 64);
     }
-    return ((SluiceI128)bucket->tolerance_ns - used_ns)
-           * (SluiceI128)bucket->rate;
+    return tokens;
 }
 
 /* Sets TAT so that the bucket holds `tokens` (10^-9 units) at its rate. */
@@ -128,10 +128,12 @@ uint64_t sluice_bucket_eligible_ns(const SluiceBucket *bucket)
 
 void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
 {
-    while (units > UINT32_MAX && bucket->tat_ns < SLUICE_TAT_MAX_NS
-           && bucket->rate > 0) {
-        bucket_charge(bucket, UINT32_MAX, now_ns);
-        units -= UINT32_MAX;
-    }
-    bucket_charge(bucket, units < UINT32_MAX ? units : UINT32_MAX, now_ns);
+    bool idle = bucket->tat_ns < now_ns;
+    SluiceU128 part = (SluiceU128)units * bucket->unit_fraction
+                      + (idle ? 0 : bucket->tat_fraction);
+    SluiceU128 tat_ns = (SluiceU128)units * bucket->unit_ns
+                        + (idle ? now_ns : bucket->tat_ns) + (part >> 64);
+
+    bucket->tat_ns = tat_ns < SLUICE_TAT_MAX_NS ? tat_ns : SLUICE_TAT_MAX_NS;
+    bucket->tat_fraction = (uint64_t)part;
 }

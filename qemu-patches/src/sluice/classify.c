@@ -78,13 +78,14 @@ static size_t type_offset(const uint8_t *frame, size_t length)
 bool sluice_dscp_of_frame(const uint8_t *frame, size_t length, uint8_t *dscp)
 {
     size_t offset = type_offset(frame, length);
-    const uint8_t *ip = frame + offset + ETHER_TYPE_BYTES;
+    const uint8_t *ip;
     uint16_t type;
 
     if (!offset || length < offset + ETHER_TYPE_BYTES + IP_HEAD_BYTES) {
         return false;
     }
     type = type_at(frame, offset);
+    ip = frame + offset + ETHER_TYPE_BYTES;
     if (type == ETHER_TYPE_IPV4 && ip[0] >> 4 == 4) {
         *dscp = ip[1] >> 2;
         return true;

@@ -420,10 +420,10 @@ SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns)
 
 uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
 {
-    uint64_t class_ns = 0;
+    uint64_t class_ns = engine->now_ns;
 
     if (!engine->ready_priorities) {
-        class_ns = due_heap_first_ns(&engine->due);
+        class_ns = later_ns(class_ns, due_heap_first_ns(&engine->due));
     }
     return later_ns(class_ns, ceiling_eligible_ns(engine));
 }

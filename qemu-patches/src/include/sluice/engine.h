@@ -114,7 +114,9 @@ SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
  * first; between equal priorities in the order of eligibility; FIFO within a
  * class. */
 SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns);
-/* When the next release can succeed: an absolute time, or SLUICE_NEVER. */
+/* When the next release can succeed: an absolute time, not before the newest
+ * seen, or SLUICE_NEVER when nothing is held. Ask again after each call that
+ * holds, releases, withdraws or configures. */
 uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
 /* The request of a class that has been held longest, still held, or NULL. */
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,

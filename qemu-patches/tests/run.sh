@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Builds and runs the tests of the engine and the classifier: each once as
+# shipped and once under the address and undefined-behaviour sanitizers; with
+# clang at hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
+#
+#   CC                    the compiler (cc)
+#   SLUICE_TEST_SEED      first seed of the random traces (1)
+#   SLUICE_TEST_TRACES    how many traces (300)
+#   SLUICE_FUZZ_SECONDS   how long to fuzz (10; 0: not at all)
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+build=$top/build/engine-tests
+source_dir=$here/../src
+seconds=${SLUICE_FUZZ_SECONDS:-10}
+includes=(-I"$source_dir/include" -I"$here")
+warnings=(-std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes
+    -Wstrict-prototypes -Wvla)
+sanitizers=(-g "-fsanitize=address,undefined" -fno-sanitize-recover=all)
+passed=0
+failed=0
+
+mkdir -p "$build"
+
+# compile NAME OUTPUT FLAG…: tests/NAME.c with the engine.
+compile() {
+    local name=$1 output=$2
+    shift 2
+    "${CC:-cc}" "${warnings[@]}" -O2 "$@" "${includes[@]}" \
+        "$here/$name.c" "$source_dir"/sluice/*.c -o "$output"
+}
+
+# run_test PROGRAM: its output, and its sums added to ours.
+run_test() {
+    local status=0 sums
+    printf '# %s\n' "$(basename "$1")"
+    "$1" >"$1.tap" 2>&1 || status=$?
+    cat "$1.tap"
+    sums=$(tail -n 1 "$1.tap")
+    if [[ $sums =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+    else
+        printf 'not ok - %s ended with status %d\n' "$(basename "$1")" "$status"
+        failed=$((failed + 1))
+    fi
+}
+
+fuzz() {
+    if [ "$seconds" = 0 ] || ! command -v clang >/dev/null; then
+        printf 'ok # SKIP fuzzing: clang is not installed, or 0 seconds wanted\n'
+        return
+    fi
+    clang "${warnings[@]}" -O1 "${sanitizers[@]}" -fsanitize=fuzzer \
+        "${includes[@]}" "$here/fuzz-classify.c" \
+        "$source_dir/sluice/classify.c" -o "$build/fuzz-classify"
+    if "$build/fuzz-classify" -max_total_time="$seconds" -max_len=64 \
+        -artifact_prefix="$build/" >"$build/fuzz-classify.log" 2>&1; then
+        printf 'ok - classify/fuzz: %s\n' "$(tail -n 1 "$build/fuzz-classify.log")"
+        passed=$((passed + 1))
+    else
+        tail -n 30 "$build/fuzz-classify.log"
+        printf 'not ok - classify/fuzz\n'
+        failed=$((failed + 1))
+    fi
+}
+
+for name in test-bucket test-engine test-engine-properties test-classify; do
+    compile "$name" "$build/$name"
+    compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
+    run_test "$build/$name"
+    run_test "$build/$name-sanitized"
+done
+fuzz
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
