@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The SQL database behind the services: SQLAlchemy models, Alembic migrations."""
+
+from .store import SqlStore
+
+__all__ = ["SqlStore"]

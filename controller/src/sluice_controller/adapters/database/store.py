@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The services' Store over SQLAlchemy: one Session per unit of work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import create_engine, delete, event, select
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.orm import Session
+
+from ...domain.errors import NotFound
+from ...domain.limits import Limit
+from ...domain.model import (
+    Assignment,
+    AuditEntry,
+    Grant,
+    Rule,
+    Settings,
+    ShapingClass,
+    Stream,
+)
+from .migrate import upgrade
+from .tables import (
+    AssignmentRow,
+    AuditRow,
+    ClassRow,
+    DecisionRow,
+    DomainRow,
+    GrantRow,
+    HistoryRow,
+    ReportRow,
+    RuleRow,
+    StreamRow,
+    ValueRow,
+)
+
+AUDIT_ROWS_KEPT = 10_000
+
+
+def _tune_sqlite(engine: Engine) -> None:
+    """Readers beside one writer, and no wait for the disk on each sample."""
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+
+class SqlStore:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        sqlite = make_url(url).get_backend_name() == "sqlite"
+        arguments = {"timeout": 30} if sqlite else {}
+        self.engine = create_engine(url, connect_args=arguments)
+        if sqlite:
+            _tune_sqlite(self.engine)
+        # SQLite lets one writer in at a time; queueing here beats its busy loop.
+        self._writer = threading.RLock()
+        upgrade(self.engine)
+
+    @contextmanager
+    def transaction(self) -> Iterator[SqlTransaction]:
+        with self._writer, Session(self.engine) as session, session.begin():
+            yield SqlTransaction(session)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _limits_out(limits: Mapping[str, Limit]) -> dict[str, Any]:
+    return {resource: limit.as_json() for resource, limit in limits.items()}
+
+
+def _limits_in(raw: Mapping[str, Any]) -> dict[str, Limit]:
+    return {resource: Limit(**limit) for resource, limit in raw.items()}
+
+
+class SqlTransaction:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    # Classes
+
+    def classes(self) -> list[ShapingClass]:
+        rows = self.session.scalars(select(ClassRow).order_by(ClassRow.name))
+        return [
+            ShapingClass(row.name, row.title, row.priority, row.is_stream, row.colour_index)
+            for row in rows
+        ]
+
+    def put_class(self, shaping_class: ShapingClass) -> None:
+        self.session.merge(ClassRow(**asdict(shaping_class)))
+        self.session.flush()
+
+    def delete_class(self, name: str) -> None:
+        self.session.execute(delete(ClassRow).where(ClassRow.name == name))
+
+    # Domains
+
+    def _domain(self, name: str) -> DomainRow:
+        row = self.session.scalar(select(DomainRow).where(DomainRow.name == name))
+        if row is None:
+            raise NotFound("domain", name, "does not exist", "see 'virsh list --all'")
+        return row
+
+    def _domain_id(self, name: str | None) -> int | None:
+        return None if name is None else self._domain(name).id
+
+    def known_domain(self, name: str) -> bool:
+        return self.session.scalar(select(DomainRow).where(DomainRow.name == name)) is not None
+
+    def remember_domain(self, name: str, uuid: str) -> None:
+        row = self.session.scalar(select(DomainRow).where(DomainRow.uuid == uuid))
+        if row is not None and row.name == name:
+            return
+        stale = self.session.scalar(select(DomainRow).where(DomainRow.name == name))
+        if stale is not None:
+            # The name went to a new domain; what was granted stays with the old one.
+            stale.name = f"{stale.name}#{stale.uuid}"
+            self.session.flush()
+        if row is None:
+            self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}))
+        else:
+            row.name = name
+        self.session.flush()
+
+    def ceiling(self, domain: str) -> dict[str, Limit]:
+        return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}
+
+    def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
+        self._domain(domain).ceiling = _limits_out(limits)
+
+    def stored_xml(self, domain: str) -> dict[str, Any] | None:
+        return self._domain(domain).stored_xml if self.known_domain(domain) else None
+
+    def put_stored_xml(self, domain: str, record: Mapping[str, Any] | None) -> None:
+        self._domain(domain).stored_xml = None if record is None else dict(record)
+
+    # Grants
+
+    def grants(self, domain: str | None = None) -> list[Grant]:
+        query = select(GrantRow).order_by(GrantRow.domain_id, GrantRow.tag)
+        if domain is not None:
+            query = query.join(DomainRow).where(DomainRow.name == domain)
+        return [
+            Grant(row.domain.name, row.class_name, row.tag, tuple(row.dscp), _limits_in(row.limits))
+            for row in self.session.scalars(query)
+        ]
+
+    def put_grant(self, grant: Grant) -> None:
+        self.session.merge(
+            GrantRow(
+                domain_id=self._domain(grant.domain).id,
+                class_name=grant.class_name,
+                tag=grant.tag,
+                dscp=list(grant.dscp),
+                limits=_limits_out(grant.limits),
+            )
+        )
+        self.session.flush()
+
+    def delete_grant(self, domain: str, class_name: str) -> None:
+        row = self.session.get(GrantRow, (self._domain(domain).id, class_name))
+        if row is not None:
+            self.session.delete(row)
+            self.session.flush()
+
+    # Rules and assignments
+
+    def rules(self) -> list[Rule]:
+        return [
+            Rule(
+                row.id,
+                row.domain.name if row.domain else None,
+                row.class_name,
+                row.match,
+                row.created_at,
+            )
+            for row in self.session.scalars(select(RuleRow).order_by(RuleRow.id))
+        ]
+
+    def add_rule(self, rule: Rule) -> Rule:
+        row = RuleRow(
+            domain_id=self._domain_id(rule.domain),
+            class_name=rule.class_name,
+            match=dict(rule.match),
+            created_at=rule.created_at,
+        )
+        self.session.add(row)
+        self.session.flush()
+        return Rule(row.id, rule.domain, rule.class_name, rule.match, rule.created_at)
+
+    def delete_rule(self, rule_id: int) -> None:
+        self.session.execute(delete(RuleRow).where(RuleRow.id == rule_id))
+
+    def assignments(self, domain: str | None = None) -> list[Assignment]:
+        query = select(AssignmentRow).order_by(AssignmentRow.domain_id, AssignmentRow.pid)
+        if domain is not None:
+            query = query.join(DomainRow).where(DomainRow.name == domain)
+        return [
+            Assignment(
+                row.domain.name, row.pid, row.start_time_ticks, row.class_name, row.created_at
+            )
+            for row in self.session.scalars(query)
+        ]
+
+    def put_assignment(self, assignment: Assignment) -> None:
+        values = asdict(assignment)
+        values["domain_id"] = self._domain(values.pop("domain")).id
+        self.session.merge(AssignmentRow(**values))
+        self.session.flush()
+
+    def delete_assignment(self, domain: str, pid: int) -> None:
+        row = self.session.get(AssignmentRow, (self._domain(domain).id, pid))
+        if row is not None:
+            self.session.delete(row)
+            self.session.flush()
+
+    # Streams
+
+    def streams(self) -> list[Stream]:
+        return [
+            Stream(row.name, row.domain.name, row.class_name, row.nominal_bytes_per_second)
+            for row in self.session.scalars(select(StreamRow).order_by(StreamRow.name))
+        ]
+
+    def put_stream(self, stream: Stream) -> None:
+        values = asdict(stream)
+        values["domain_id"] = self._domain(values.pop("domain")).id
+        self.session.merge(StreamRow(**values))
+        self.session.flush()
+
+    def delete_stream(self, name: str) -> None:
+        self.session.execute(delete(StreamRow).where(StreamRow.name == name))
+        self.session.execute(delete(ReportRow).where(ReportRow.stream == name))
+
+    # Settings and other single values
+
+    def value(self, key: str, default: Any) -> Any:
+        row = self.session.get(ValueRow, key)
+        return default if row is None else row.value
+
+    def put_value(self, key: str, value: Any) -> None:
+        self.session.merge(ValueRow(key=key, value=value))
+
+    def settings(self) -> Settings:
+        return Settings(**self.value("settings", {}))
+
+    def put_settings(self, settings: Settings) -> None:
+        self.put_value("settings", asdict(settings))
+
+    # Audit
+
+    def add_audit(self, entry: AuditEntry) -> None:
+        row = AuditRow(
+            at=entry.at,
+            actor=entry.actor,
+            action=entry.action,
+            thing=entry.thing,
+            change={"before": entry.before, "after": entry.after},
+        )
+        self.session.add(row)
+        self.session.flush()
+        self.session.execute(delete(AuditRow).where(AuditRow.id <= row.id - AUDIT_ROWS_KEPT))
+
+    def audit(self, limit: int) -> list[AuditEntry]:
+        rows = self.session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(limit))
+        return [
+            AuditEntry(
+                row.at,
+                row.actor,
+                row.action,
+                row.thing,
+                row.change.get("before"),
+                row.change.get("after"),
+            )
+            for row in rows
+        ]
+
+    # What was measured and decided
+
+    def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None:
+        self.session.add_all(
+            HistoryRow(at=at, domain=domain, samples=dict(samples)) for at, domain, samples in rows
+        )
+
+    def history(self, domain: str, since: float) -> list[tuple[float, dict[str, Any]]]:
+        query = (
+            select(HistoryRow.at, HistoryRow.samples)
+            .where(HistoryRow.domain == domain, HistoryRow.at >= since)
+            .order_by(HistoryRow.at)
+        )
+        return [(at, samples) for at, samples in self.session.execute(query)]
+
+    def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None:
+        self.session.add(ReportRow(at=at, stream=stream, report=dict(report)))
+
+    def reports(self, stream: str, since: float) -> list[dict[str, Any]]:
+        query = (
+            select(ReportRow)
+            .where(ReportRow.stream == stream, ReportRow.at >= since)
+            .order_by(ReportRow.at)
+        )
+        return [{"at": row.at, **row.report} for row in self.session.scalars(query)]
+
+    def add_decision(self, at: float, entry: Mapping[str, Any]) -> None:
+        self.session.add(DecisionRow(at=at, entry=dict(entry)))
+
+    def decisions(self, since: float, limit: int) -> list[dict[str, Any]]:
+        query = (
+            select(DecisionRow)
+            .where(DecisionRow.at >= since)
+            .order_by(DecisionRow.id.desc())
+            .limit(limit)
+        )
+        return [{"at": row.at, **row.entry} for row in self.session.scalars(query)]
+
+    def prune(self, before: float) -> None:
+        for table in (HistoryRow, ReportRow, DecisionRow):
+            self.session.execute(delete(table).where(table.at < before))

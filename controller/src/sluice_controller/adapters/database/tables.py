@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tables. A change here needs a migration in `migrations/versions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}
+
+
+class DomainRow(Base):
+    """A libvirt domain, known by uuid; its name follows libvirt's."""
+
+    __tablename__ = "domains"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    uuid: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    ceiling: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    stored_xml: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
+
+
+class ClassRow(Base):
+    __tablename__ = "classes"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    title: Mapped[str]
+    priority: Mapped[int]
+    is_stream: Mapped[bool]
+    colour_index: Mapped[int]
+
+
+class GrantRow(Base):
+    __tablename__ = "grants"
+    __table_args__ = (UniqueConstraint("domain_id", "tag"),)
+    domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"), primary_key=True)
+    class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"), primary_key=True)
+    tag: Mapped[int]
+    dscp: Mapped[list[Any]]
+    limits: Mapped[dict[str, Any]]
+    domain: Mapped[DomainRow] = relationship(lazy="joined")
+
+
+class RuleRow(Base):
+    __tablename__ = "rules"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    domain_id: Mapped[int | None] = mapped_column(ForeignKey("domains.id"))
+    class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
+    match: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+    domain: Mapped[DomainRow | None] = relationship(lazy="joined")
+
+
+class AssignmentRow(Base):
+    __tablename__ = "assignments"
+    domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"), primary_key=True)
+    pid: Mapped[int] = mapped_column(primary_key=True)
+    start_time_ticks: Mapped[int]
+    class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
+    created_at: Mapped[float]
+    domain: Mapped[DomainRow] = relationship(lazy="joined")
+
+
+class StreamRow(Base):
+    __tablename__ = "streams"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"))
+    class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
+    nominal_bytes_per_second: Mapped[float]
+    domain: Mapped[DomainRow] = relationship(lazy="joined")
+
+
+class ValueRow(Base):
+    """Settings and the tuner's state, one JSON object per key."""
+
+    __tablename__ = "values"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[dict[str, Any]]
+
+
+class AuditRow(Base):
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float]
+    actor: Mapped[str]
+    action: Mapped[str]
+    thing: Mapped[str]
+    change: Mapped[dict[str, Any]]
+
+
+class HistoryRow(Base):
+    """One row per domain and second: {"class/resource": [bytes/s, limit, backlog, p99]}."""
+
+    __tablename__ = "history"
+    __table_args__ = (Index("history_domain_at", "domain", "at"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float] = mapped_column(index=True)
+    domain: Mapped[str]
+    samples: Mapped[dict[str, Any]]
+
+
+class ReportRow(Base):
+    __tablename__ = "stream_reports"
+    __table_args__ = (Index("stream_reports_stream_at", "stream", "at"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float]
+    stream: Mapped[str]
+    report: Mapped[dict[str, Any]]
+
+
+class DecisionRow(Base):
+    __tablename__ = "decisions"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[float] = mapped_column(index=True)
+    entry: Mapped[dict[str, Any]]

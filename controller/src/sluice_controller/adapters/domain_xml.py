@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domain XML in, domain XML out: what attach and detach change, and nothing else.
+
+Pure functions over text. `attach` returns the new XML and a record of each
+change; `detach` takes such a record back out of an XML that may have been
+edited since. Where nothing was edited the caller restores the stored original
+instead, byte for byte.
+
+What attach changes, and why:
+* `<emulator>`: only the patched QEMU knows the shaper;
+* `<qemu:commandline>`: the shaper object, with its counters page;
+* an alias per shapeable device and a `<qemu:override>` that sets its property
+  `shaper`: libvirt has no element of its own for it;
+* `<driver name='qemu'/>` on interfaces: the kernel's vhost would carry the
+  packets past the backend;
+* the channel `org.sluice.agent.0`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lxml import etree
+
+from ..domain.errors import BadValue, Conflict
+from ..domain.guests import Description, Device
+
+QEMU_NS = "http://libvirt.org/schemas/domain/qemu/1.0"
+SHAPER_ID = "sluice0"
+CHANNEL = "org.sluice.agent.0"
+ALIAS_PREFIX = "ua-sluice-"
+DISK_QUEUE_SIZE = "1024"
+
+_Q = f"{{{QEMU_NS}}}"
+
+
+@dataclass
+class Changes:
+    """What attach did, enough to take it back. Devices are named by their target."""
+
+    emulator: str | None = None
+    aliases: list[str] = field(default_factory=list)
+    drivers_created: list[str] = field(default_factory=list)
+    drivers_named: dict[str, str | None] = field(default_factory=dict)
+    queue_sizes: list[str] = field(default_factory=list)
+    disk_drivers_created: list[str] = field(default_factory=list)
+    serial_controller_absent: bool = False
+    said: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def parse(xml: str) -> etree._Element:
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False)
+    try:
+        return etree.fromstring(xml.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        raise BadValue("domain XML", xml[:60], f"is not XML ({error})", "correct it") from error
+
+
+def _text(root: etree._Element) -> str:
+    return etree.tostring(root, encoding="unicode") + "\n"
+
+
+def _key_value_path(path: str) -> str:
+    """A path as QEMU's key=value syntax takes it."""
+    return path.replace(",", ",,")
+
+
+# Reading
+
+
+def _command_line(root: etree._Element) -> list[str]:
+    return [arg.get("value", "") for arg in root.findall(f"{_Q}commandline/{_Q}arg")]
+
+
+def _split_options(text: str) -> list[str]:
+    """Splits at single commas; a doubled comma stands for one."""
+    return [part.replace("\0", ",") for part in text.replace(",,", "\0").split(",")]
+
+
+def _shaper(root: etree._Element) -> tuple[str | None, str | None]:
+    arguments = _command_line(root)
+    for option, value in zip(arguments, arguments[1:], strict=False):
+        if option == "-object" and value.startswith("shaper,"):
+            parts = dict(p.partition("=")[::2] for p in _split_options(value)[1:])
+            return parts.get("id"), parts.get("page")
+    return None, None
+
+
+def _channel(root: etree._Element) -> etree._Element | None:
+    for channel in root.findall("devices/channel"):
+        target = channel.find("target")
+        if target is not None and target.get("name") == CHANNEL:
+            return channel
+    return None
+
+
+def _attribute(element: etree._Element, path: str, name: str) -> str | None:
+    found = element.find(path)
+    return None if found is None else found.get(name)
+
+
+def _disk_reason(disk: etree._Element) -> str | None:
+    if disk.get("device", "disk") not in ("disk", "lun"):
+        return f"a {disk.get('device')} is not shaped"
+    if disk.get("type") in ("vhostuser", "vhostvdpa"):
+        return f"type '{disk.get('type')}' bypasses QEMU's backend"
+    bus = _attribute(disk, "target", "bus")
+    if bus != "virtio":
+        return f"bus '{bus}' is not shaped: use bus='virtio'"
+    return None
+
+
+def _interface_reason(interface: etree._Element) -> str | None:
+    if interface.get("type") in ("hostdev", "vhostuser", "vdpa"):
+        return f"type '{interface.get('type')}' bypasses QEMU's backend"
+    model = _attribute(interface, "model", "type")
+    if model not in ("virtio", "virtio-transitional", "virtio-non-transitional"):
+        return f"model '{model}' is not shaped: use model type='virtio'"
+    return None
+
+
+def _devices(root: etree._Element) -> list[tuple[str, etree._Element, str | None]]:
+    """(kind, element, why it cannot be shaped or None), in document order."""
+    found = []
+    for element in root.findall("devices/*"):
+        if element.tag == "disk":
+            found.append(("disk", element, _disk_reason(element)))
+        elif element.tag == "interface":
+            found.append(("net", element, _interface_reason(element)))
+    return found
+
+
+def _name(kind: str, element: etree._Element, index: int) -> str:
+    """How a change record names a device: what survives libvirt's own rewriting."""
+    if kind == "disk":
+        return f"disk:{_attribute(element, 'target', 'dev')}"
+    mac = _attribute(element, "mac", "address")
+    return f"net:{mac or index}"
+
+
+def _named_devices(root: etree._Element) -> list[tuple[str, str, etree._Element, str | None]]:
+    counts = {"disk": 0, "net": 0}
+    named = []
+    for kind, element, reason in _devices(root):
+        named.append((kind, _name(kind, element, counts[kind]), element, reason))
+        counts[kind] += 1
+    return named
+
+
+def describe(xml: str) -> Description:
+    root = parse(xml)
+    shaper_id, page = _shaper(root)
+    channel = _channel(root)
+    devices = []
+    for kind, element, reason in _devices(root):
+        target = _attribute(element, "target", "dev")
+        if kind == "net":
+            target = target or _attribute(element, "mac", "address")
+        alias = _attribute(element, "alias", "name")
+        devices.append(Device(kind, alias, target, reason is None, reason))
+    return Description(
+        emulator=root.findtext("devices/emulator"),
+        shaper_id=shaper_id,
+        page_path=page,
+        agent_socket=None if channel is None else _attribute(channel, "source", "path"),
+        devices=tuple(devices),
+    )
+
+
+# Attaching
+
+
+def _refuse_unfit(root: etree._Element, name: str, disable_vhost: bool) -> None:
+    if _shaper(root)[0] is not None:
+        raise Conflict(
+            "domain", name, "is attached already", f"detach it first: sluice detach {name}"
+        )
+    if root.get("type") not in ("kvm", "qemu"):
+        raise BadValue(
+            "domain type",
+            root.get("type"),
+            "is not run by QEMU",
+            "use a domain of type kvm or qemu",
+        )
+    devices = _named_devices(root)
+    if not any(reason is None for *_, reason in devices):
+        raise BadValue(
+            "domain",
+            name,
+            "has no virtio disk or interface",
+            "give it a disk with bus='virtio' or an interface with model type='virtio'",
+        )
+    for kind, device, element, reason in devices:
+        if kind == "net" and reason is None and not disable_vhost:
+            driver = _attribute(element, "driver", "name")
+            if driver == "vhost":
+                raise Conflict(
+                    "interface",
+                    device.removeprefix("net:"),
+                    "uses vhost, which carries packets past the shaper",
+                    f"attach with disable_vhost: sluice attach {name} --disable-vhost",
+                )
+
+
+def attach(
+    xml: str,
+    *,
+    emulator: str,
+    page_path: str,
+    name: str,
+    disable_vhost: bool = False,
+    acpi_required: bool = False,
+) -> tuple[str, Changes]:
+    root = parse(xml)
+    _refuse_unfit(root, name, disable_vhost)
+    if acpi_required and root.find("features/acpi") is None:
+        raise BadValue(
+            "domain features",
+            name,
+            "lack acpi, and this libvirt then passes -no-acpi, which QEMU 10 refuses",
+            "add <features><acpi/></features> with 'virsh edit'",
+        )
+    changes = Changes()
+    _set_emulator(root, emulator, changes)
+    aliases = [
+        _prepare(kind, device, element, index, changes)
+        for index, (kind, device, element, reason) in enumerate(_named_devices(root))
+        if reason is None
+    ]
+    _add_channel(root, changes)
+    _add_command_line(root, page_path, aliases, changes)
+    return _text(_with_qemu_namespace(root)), changes
+
+
+def _set_emulator(root: etree._Element, emulator: str, changes: Changes) -> None:
+    devices = root.find("devices")
+    element = devices.find("emulator")
+    if element is None:
+        element = etree.Element("emulator")
+        devices.insert(0, element)
+    else:
+        changes.emulator = element.text
+    element.text = emulator
+    changes.said.append(f"emulator {changes.emulator or '(none)'} → {emulator}")
+
+
+def _prepare(kind: str, device: str, element: etree._Element, index: int, changes: Changes) -> str:
+    """Makes a device shapeable; returns its alias."""
+    alias = element.find("alias")
+    if alias is None or not (alias.get("name") or "").startswith("ua-"):
+        if alias is None:
+            alias = etree.SubElement(element, "alias")
+        alias.set("name", f"{ALIAS_PREFIX}{kind}{index}")
+        changes.aliases.append(device)
+        changes.said.append(f"{device} alias {alias.get('name')}")
+    if kind == "net":
+        _drop_vhost(device, element, changes)
+    else:
+        _enlarge_queue(device, element, changes)
+    return alias.get("name")
+
+
+def _drop_vhost(device: str, element: etree._Element, changes: Changes) -> None:
+    driver = element.find("driver")
+    if driver is None:
+        driver = etree.SubElement(element, "driver")
+        changes.drivers_created.append(device)
+    elif driver.get("name") != "qemu":
+        changes.drivers_named[device] = driver.get("name")
+    else:
+        return
+    driver.set("name", "qemu")
+    changes.said.append(f"{device} driver qemu (vhost would carry packets past the shaper)")
+
+
+def _enlarge_queue(device: str, element: etree._Element, changes: Changes) -> None:
+    """A large ring, so that held requests of one class do not fill it for the others."""
+    driver = element.find("driver")
+    if driver is None:
+        driver = etree.SubElement(element, "driver", name="qemu")
+        changes.disk_drivers_created.append(device)
+    if driver.get("queue_size") is None:
+        driver.set("queue_size", DISK_QUEUE_SIZE)
+        changes.queue_sizes.append(device)
+        changes.said.append(f"{device} queue_size {DISK_QUEUE_SIZE}")
+
+
+def _add_channel(root: etree._Element, changes: Changes) -> None:
+    devices = root.find("devices")
+    if _channel(root) is not None:
+        raise Conflict(
+            "channel", CHANNEL, "exists already", "remove it from the domain with 'virsh edit'"
+        )
+    serial = [c for c in devices.findall("controller") if c.get("type") == "virtio-serial"]
+    changes.serial_controller_absent = not serial
+    channel = etree.SubElement(devices, "channel", type="unix")
+    etree.SubElement(channel, "target", type="virtio", name=CHANNEL)
+    changes.said.append(f"channel {CHANNEL} added")
+
+
+def _with_qemu_namespace(root: etree._Element) -> etree._Element:
+    """lxml cannot add a prefix to an existing element: rebuild the root with it."""
+    if root.nsmap.get("qemu") == QEMU_NS:
+        return root
+    fresh = etree.Element(root.tag, dict(root.attrib), nsmap={**root.nsmap, "qemu": QEMU_NS})
+    fresh.text, fresh.tail = root.text, root.tail
+    fresh.extend(list(root))
+    etree.cleanup_namespaces(fresh, keep_ns_prefixes=["qemu"])
+    return fresh
+
+
+def _add_command_line(
+    root: etree._Element, page_path: str, aliases: list[str], changes: Changes
+) -> None:
+    line = root.find(f"{_Q}commandline")
+    if line is None:
+        line = etree.SubElement(root, f"{_Q}commandline")
+    value = f"shaper,id={SHAPER_ID},page={_key_value_path(page_path)}"
+    for argument in ("-object", value):
+        etree.SubElement(line, f"{_Q}arg", value=argument)
+    changes.said.append(f"command line -object {value}")
+    override = root.find(f"{_Q}override")
+    if override is None:
+        override = etree.SubElement(root, f"{_Q}override")
+    for alias in aliases:
+        _override_property(override, alias)
+        changes.said.append(f"device {alias} shaper={SHAPER_ID}")
+
+
+def _override_property(override: etree._Element, alias: str) -> None:
+    device = next((d for d in override if d.get("alias") == alias), None)
+    if device is None:
+        device = etree.SubElement(override, f"{_Q}device", alias=alias)
+    frontend = device.find(f"{_Q}frontend")
+    if frontend is None:
+        frontend = etree.SubElement(device, f"{_Q}frontend")
+    etree.SubElement(frontend, f"{_Q}property", name="shaper", type="string", value=SHAPER_ID)
+
+
+# Detaching
+
+
+def detach(xml: str, record: dict[str, Any]) -> str:
+    """Takes the changes of an earlier attach back out of a domain's XML."""
+    root = parse(xml)
+    changes = Changes(**record)
+    _restore_emulator(root, changes)
+    for kind, device, element, _reason in _named_devices(root):
+        _restore_device(kind, device, element, changes)
+    _remove_channel(root, changes)
+    _remove_command_line(root)
+    etree.cleanup_namespaces(root)
+    return _text(root)
+
+
+def _restore_emulator(root: etree._Element, changes: Changes) -> None:
+    element = root.find("devices/emulator")
+    if element is None:
+        return
+    if changes.emulator is None:
+        _remove(element)
+    else:
+        element.text = changes.emulator
+
+
+def _remove(element: etree._Element) -> None:
+    """Removes an element and hands its trailing white space on."""
+    parent = element.getparent()
+    previous = element.getprevious()
+    if element.tail:
+        if previous is not None:
+            previous.tail = (previous.tail or "") + element.tail
+        else:
+            parent.text = (parent.text or "") + element.tail
+    parent.remove(element)
+
+
+def _restore_device(kind: str, device: str, element: etree._Element, changes: Changes) -> None:
+    alias = element.find("alias")
+    if device in changes.aliases and alias is not None:
+        _remove(alias)
+    driver = element.find("driver")
+    if driver is None:
+        return
+    if kind == "net" and device in changes.drivers_named:
+        _set_or_drop(driver, "name", changes.drivers_named[device])
+    if kind == "disk" and device in changes.queue_sizes:
+        _set_or_drop(driver, "queue_size", None)
+    created = changes.drivers_created if kind == "net" else changes.disk_drivers_created
+    if device in created:
+        _remove(driver)
+
+
+def _set_or_drop(element: etree._Element, name: str, value: str | None) -> None:
+    if value is None:
+        element.attrib.pop(name, None)
+    else:
+        element.set(name, value)
+
+
+def _remove_channel(root: etree._Element, changes: Changes) -> None:
+    channel = _channel(root)
+    if channel is not None:
+        _remove(channel)
+    uses_serial = any(
+        _attribute(element, "target", "type") == "virtio" or element.tag == "smartcard"
+        for element in root.findall("devices/*")
+        if element.tag in ("channel", "console")
+    )
+    if changes.serial_controller_absent and not uses_serial:
+        for controller in root.findall("devices/controller"):
+            if controller.get("type") == "virtio-serial":
+                _remove(controller)
+
+
+def _remove_command_line(root: etree._Element) -> None:
+    line = root.find(f"{_Q}commandline")
+    if line is not None:
+        arguments = line.findall(f"{_Q}arg")
+        for option, value in zip(arguments, arguments[1:], strict=False):
+            if option.get("value") == "-object" and value.get("value", "").startswith("shaper,"):
+                _remove(option)
+                _remove(value)
+                break
+        _remove_if_empty(line)
+    override = root.find(f"{_Q}override")
+    if override is None:
+        return
+    for device in override.findall(f"{_Q}device"):
+        frontend = device.find(f"{_Q}frontend")
+        if frontend is None:
+            continue
+        for item in frontend.findall(f"{_Q}property"):
+            if item.get("name") == "shaper":
+                _remove(item)
+        _remove_if_empty(frontend)
+        _remove_if_empty(device)
+    _remove_if_empty(override)
+
+
+def _remove_if_empty(element: etree._Element) -> None:
+    if len(element) == 0:
+        _remove(element)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Changes domain definitions through libvirt, and starts and stops domains."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from ..domain.errors import Conflict, SluiceError, Unavailable
+from . import domain_xml
+from .libvirt_host import LibvirtHost
+
+# libvirt before this passes -no-acpi for a domain without the acpi feature,
+# and QEMU 10 no longer knows that option.
+FIRST_LIBVIRT_WITHOUT_NO_ACPI = 9_001_000
+PROBE_SECONDS = 20
+
+
+class LibvirtEditor:
+    def __init__(
+        self,
+        host: LibvirtHost,
+        pages_dir: Path,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.host = host
+        self.pages_dir = pages_dir
+        self.sleep = sleep
+        self.monotonic = monotonic
+
+    def persistent_xml(self, name: str) -> str:
+        domain = self.host.domain(name)
+        flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+        return self._ask(name, "read", lambda: domain.XMLDesc(flags))
+
+    def define(self, xml: str) -> None:
+        connection = self.host.open()
+        self._ask("definition", "define", lambda: connection.defineXML(xml))
+
+    def attach(
+        self, xml: str, *, emulator: str, name: str, disable_vhost: bool
+    ) -> tuple[str, dict[str, Any]]:
+        new_xml, changes = domain_xml.attach(
+            xml,
+            emulator=emulator,
+            page_path=str(self.pages_dir / f"{name}.page"),
+            name=name,
+            disable_vhost=disable_vhost,
+            acpi_required=self.host.version() < FIRST_LIBVIRT_WITHOUT_NO_ACPI,
+        )
+        return new_xml, changes.as_json()
+
+    def detach(self, xml: str, record: Mapping[str, Any]) -> str:
+        return domain_xml.detach(xml, dict(record))
+
+    def check_emulator(self, emulator: str) -> None:
+        """Refuses a QEMU that is missing, does not run, or does not know shapers."""
+        remedy = "install sluice-qemu, or set its path: sluice settings --emulator PATH"
+        if not os.access(emulator, os.X_OK):
+            raise Conflict("emulator", emulator, "is not an executable file", remedy)
+        try:
+            probe = subprocess.run(
+                [emulator, "-machine", "none", "-display", "none", "-object", "shaper,help"],
+                capture_output=True,
+                text=True,
+                timeout=PROBE_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Conflict("emulator", emulator, f"does not run ({error})", remedy) from error
+        if probe.returncode != 0:
+            raise Conflict(
+                "emulator", emulator, "is a QEMU without shaping (no object type shaper)", remedy
+            )
+
+    def shut_down(self, name: str, seconds: float) -> bool:
+        """Asks the guest to shut down; True once it has."""
+        domain = self.host.domain(name)
+        self._ask(name, "shut down", domain.shutdown)
+        deadline = self.monotonic() + seconds
+        while self.monotonic() < deadline:
+            if not self._ask(name, "look at", domain.isActive):
+                return True
+            self.sleep(0.25)
+        return False
+
+    def start(self, name: str) -> None:
+        domain = self.host.domain(name)
+        self._ask(name, "start", domain.create)
+
+    def _ask(self, name: str, verb: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except libvirt.libvirtError as error:
+            self.host.lost(error)
+            raise self._refusal(name, verb, error) from error
+
+    def _refusal(self, name: str, verb: str, error: libvirt.libvirtError) -> SluiceError:
+        if not self.host.connection()["connected"]:
+            return self.host.unavailable()
+        text = str(error)
+        if error.get_error_code() in (
+            libvirt.VIR_ERR_OPERATION_TIMEOUT,
+            libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+        ):
+            return Unavailable("domain", name, f"does not answer ({text})", "try again")
+        return Conflict(
+            "domain",
+            name,
+            f"cannot be changed: libvirt refused to {verb} it ({text})",
+            "correct what libvirt names and try again",
+        )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The host's domains through libvirt.
+
+A thread polls every half second: one call for the states of all domains, and
+the XML of those that changed. libvirt may come and go: while it is away each
+question is answered with Unavailable, and the poll connects again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import libvirt
+
+from ..domain.errors import NotFound, Unavailable
+from ..domain.guests import Guest
+from .domain_xml import describe
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5
+# Persistent XML changes without an event that the poll sees: read it again.
+XML_AGE_SECONDS = 5.0
+
+STATES = {
+    libvirt.VIR_DOMAIN_NOSTATE: "no state",
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "shutting down",
+    libvirt.VIR_DOMAIN_SHUTOFF: "shut off",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "suspended",
+}
+
+# libvirt prints every error to stderr unless told otherwise.
+libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+
+@dataclass
+class _Cached:
+    guest: Guest
+    read_at: float
+
+
+class LibvirtHost:
+    def __init__(self, uri: str, monotonic: Callable[[], float]) -> None:
+        self.uri = uri
+        self.monotonic = monotonic
+        self._lock = threading.RLock()
+        self._connection: libvirt.virConnect | None = None
+        self._error: str | None = "not connected yet"
+        self._cache: dict[str, _Cached] = {}
+
+    # Connection
+
+    def connection(self) -> dict[str, Any]:
+        return {
+            "uri": self.uri,
+            "connected": self._connection is not None,
+            "error": self._error,
+        }
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable(
+            "libvirt",
+            self.uri,
+            f"cannot be reached ({self._error})",
+            "start libvirtd; sluiced connects again by itself",
+        )
+
+    def open(self) -> libvirt.virConnect:
+        with self._lock:
+            connection = self._connection
+            if connection is not None:
+                return connection
+            try:
+                connection = libvirt.open(self.uri)
+            except libvirt.libvirtError as error:
+                self._error = str(error)
+                raise self.unavailable() from error
+            self._connection, self._error = connection, None
+            log.info("connected to libvirt at %s", self.uri)
+            return connection
+
+    def lost(self, error: libvirt.libvirtError) -> None:
+        """Drops the connection if the error says that it is gone."""
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                return
+            try:
+                alive = bool(connection.isAlive()) and connection.getLibVersion() > 0
+            except libvirt.libvirtError:
+                alive = False
+            if alive:
+                return
+            self._connection, self._error = None, str(error)
+            log.warning("lost libvirt at %s: %s", self.uri, error)
+            with contextlib.suppress(libvirt.libvirtError):
+                connection.close()
+
+    def version(self) -> int:
+        return self.open().getLibVersion()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                with contextlib.suppress(libvirt.libvirtError):
+                    self._connection.close()
+            self._connection, self._error = None, "closed"
+
+    # Domains
+
+    def domain(self, name: str) -> libvirt.virDomain:
+        connection = self.open()
+        try:
+            return connection.lookupByName(name)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                raise NotFound(
+                    "domain", name, "does not exist", "see 'virsh list --all'"
+                ) from error
+            self.lost(error)
+            raise self.unavailable() from error
+
+    def guest(self, name: str) -> Guest:
+        """The domain as it is now."""
+        domain = self.domain(name)
+        try:
+            guest = self._read(domain)
+        except libvirt.libvirtError as error:
+            self.lost(error)
+            if self._connection is None:
+                raise self.unavailable() from error
+            raise NotFound("domain", name, "does not exist", "see 'virsh list --all'") from error
+        with self._lock:
+            self._cache[guest.uuid] = _Cached(guest, self.monotonic())
+        return guest
+
+    def guests(self) -> list[Guest]:
+        """All domains as of the last poll."""
+        if self._connection is None:
+            raise self.unavailable()
+        with self._lock:
+            return sorted((c.guest for c in self._cache.values()), key=lambda g: g.name)
+
+    def _read(self, domain: libvirt.virDomain) -> Guest:
+        state, _reason = domain.state()
+        live = domain.isActive() == 1
+        persistent = domain.isPersistent() == 1
+        inactive_xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+        live_description = describe(domain.XMLDesc(0)) if live else None
+        return Guest(
+            name=domain.name(),
+            uuid=domain.UUIDString(),
+            state=STATES.get(state, "no state"),
+            incarnation=domain.ID() if live else -1,
+            persistent=describe(inactive_xml) if persistent else (live_description),
+            live=live_description,
+        )
+
+    def refresh(self) -> None:
+        """One poll. Raises Unavailable while libvirt is away."""
+        connection = self.open()
+        try:
+            stats = connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, 0)
+            present = {}
+            for domain, values in stats:
+                uuid = domain.UUIDString()
+                state = STATES.get(values.get("state.state", 0), "no state")
+                present[uuid] = self._refreshed(domain, uuid, state)
+        except libvirt.libvirtError as error:
+            self.lost(error)
+            if self._connection is None:
+                raise self.unavailable() from error
+            log.warning("libvirt: %s", error)
+            return
+        with self._lock:
+            self._cache = {uuid: cached for uuid, cached in present.items() if cached}
+
+    def _refreshed(self, domain: libvirt.virDomain, uuid: str, state: str) -> _Cached | None:
+        cached = self._cache.get(uuid)
+        now = self.monotonic()
+        if (
+            cached is not None
+            and cached.guest.state == state
+            and cached.guest.name == domain.name()
+            and cached.guest.incarnation == domain.ID()
+            and now - cached.read_at < XML_AGE_SECONDS
+        ):
+            return cached
+        try:
+            return _Cached(self._read(domain), now)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Counters pages (`docs/specs/counters-page.md`): reading, and rates from two readings.
+
+The page is another process's memory, written while we read: each slot is a
+seqlock. Only used slots are copied. QEMU writes the page, and QEMU faces a
+hostile guest: sizes come from the specification, never from the page.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .limits import RESOURCES
+
+MAGIC = b"SLUICEPG"
+VERSION = 1
+HEADER_BYTES = 128
+SLOT_BYTES = 256
+SLOT_COUNT = 68
+PAGE_BYTES = HEADER_BYTES + SLOT_BYTES * SLOT_COUNT
+CEILING_SLOT = 64
+HEARTBEAT_LIMIT_NS = 2_000_000_000
+READ_ATTEMPTS = 8
+
+_HEADER = struct.Struct("<8sIIIIQQQII64s")
+_SLOT = struct.Struct("<IBBBB32s15Q12Q")
+
+
+class BadPage(ValueError):
+    """The file is not a counters page of this version."""
+
+
+@dataclass(frozen=True)
+class Header:
+    created_ns: int
+    generation: int
+    heartbeat_ns: int
+    pid: int
+    shaper_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    class_name: str
+    tag: int
+    resource: str
+    priority: int
+    requests: int
+    bytes: int
+    held_requests: int
+    held_ns: int
+    dropped_requests: int
+    dropped_bytes: int
+    backlog_requests: int
+    backlog_bytes: int
+    limit_bytes_per_second: int
+    limit_operations_per_second: int
+    burst_bytes: int
+    burst_operations: int
+    completed_requests: int
+    service_ns: int
+    in_flight: int
+    histogram: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a page: (class, resource) → slot."""
+
+    at_ns: int
+    header: Header
+    slots: dict[tuple[str, str], Slot]
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0", 1)[0].decode("ascii", "replace")
+
+
+def read_header(page: Any) -> Header:
+    if len(page) < PAGE_BYTES:
+        raise BadPage(f"the page has {len(page)} bytes, expected {PAGE_BYTES}")
+    magic, version, header, slot, count, created, generation, heartbeat, pid, _, name = (
+        _HEADER.unpack_from(page, 0)
+    )
+    if magic != MAGIC:
+        raise BadPage(f"the page's magic is {magic!r}, expected {MAGIC!r}")
+    if (version, header, slot, count) != (VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT):
+        raise BadPage(
+            f"the page has version {version}, header {header}, slots {count} of {slot} bytes, "
+            f"expected {VERSION}, {HEADER_BYTES}, {SLOT_COUNT} of {SLOT_BYTES}"
+        )
+    return Header(created, generation, heartbeat, pid, _text(name))
+
+
+def _read_slot(page: Any, index: int) -> Slot | None:
+    """A consistent copy; None if the slot is unused or its writer will not rest."""
+    offset = HEADER_BYTES + index * SLOT_BYTES
+    for _attempt in range(READ_ATTEMPTS):
+        raw = bytes(page[offset : offset + SLOT_BYTES])
+        again = struct.unpack_from("<I", page, offset)[0]
+        fields = _SLOT.unpack(raw)
+        if fields[0] % 2 == 0 and fields[0] == again:
+            break
+    else:
+        return None
+    used, tag, resource, priority, name = fields[1:6]
+    if not used or resource >= len(RESOURCES):
+        return None
+    return Slot(
+        _text(name), tag, RESOURCES[resource], priority, *fields[6:21], histogram=fields[21:33]
+    )
+
+
+def read_page(page: Any, at_ns: int) -> Reading:
+    header = read_header(page)
+    first = HEADER_BYTES + 4
+    used = page[first : first + CEILING_SLOT * SLOT_BYTES : SLOT_BYTES]
+    slots = {}
+    for index, flag in enumerate(used):
+        if flag:
+            slot = _read_slot(page, index)
+            if slot is not None:
+                slots[slot.class_name, slot.resource] = slot
+    return Reading(at_ns, header, slots)
+
+
+def percentile_ms(histogram: tuple[int, ...], fraction: float) -> float:
+    """The upper edge of the bucket that holds the percentile; buckets are 4^i µs."""
+    total = sum(histogram)
+    if total <= 0:
+        return 0.0
+    seen = 0
+    for i, count in enumerate(histogram):
+        seen += count
+        if seen >= fraction * total:
+            return 4 ** (i + 1) / 1000
+    return 4 ** len(histogram) / 1000
+
+
+def _per(amount: int, count: int, scale: float) -> float:
+    return amount / count / scale if count > 0 else 0.0
+
+
+def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, float | None]:
+    """Rates between two readings of a slot, in the API's form.
+
+    Without an older reading, or after the counters began anew (another class
+    took the slot, QEMU restarted), rates are zero and gauges as they are.
+    """
+    fresh = old is None or new.requests < old.requests or new.bytes < old.bytes
+    base = new if fresh else old
+    span = elapsed_s if elapsed_s > 0 else 1.0
+    held = new.held_requests - base.held_requests
+    done = new.completed_requests - base.completed_requests
+    waits = tuple(max(0, a - b) for a, b in zip(new.histogram, base.histogram, strict=True))
+    admitted = new.requests - base.requests
+    # Admitted without waiting counts as a wait of nothing.
+    quick = (max(0, admitted - sum(waits)),) + waits
+    p99 = 0.0 if quick[0] >= 0.99 * sum(quick) else percentile_ms(waits, _tail(quick))
+    return {
+        "bytes_per_second": (new.bytes - base.bytes) / span,
+        "requests_per_second": admitted / span,
+        "limit_bytes_per_second": new.limit_bytes_per_second or None,
+        "limit_operations_per_second": new.limit_operations_per_second or None,
+        "backlog_requests": new.backlog_requests,
+        "backlog_bytes": new.backlog_bytes,
+        "held_p99_ms": p99,
+        "held_mean_ms": _per(new.held_ns - base.held_ns, held, 1e6),
+        "service_mean_ms": _per(new.service_ns - base.service_ns, done, 1e6),
+        "in_flight": new.in_flight,
+        "dropped_per_second": (new.dropped_requests - base.dropped_requests) / span,
+    }
+
+
+def _tail(quick: tuple[int, ...]) -> float:
+    """The 99th percentile of all requests, as a fraction of those that waited."""
+    total, waited = sum(quick), sum(quick[1:])
+    return max(0.0, (0.99 * total - quick[0]) / waited) if waited else 0.0
+
+
+class Window:
+    """The readings of the last second of one page."""
+
+    def __init__(self, length_ns: int = 1_000_000_000) -> None:
+        self.length_ns = length_ns
+        self.readings: list[Reading] = []
+
+    def add(self, reading: Reading) -> None:
+        last = self.readings[-1] if self.readings else None
+        if last is not None and last.header.created_ns != reading.header.created_ns:
+            self.readings.clear()
+        self.readings.append(reading)
+        # Keep one reading at or beyond the window's far edge to measure against.
+        while len(self.readings) > 2 and reading.at_ns - self.readings[1].at_ns >= self.length_ns:
+            self.readings.pop(0)
+
+    def samples(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """{class: {resource: sample}} over the window."""
+        newest, oldest = self.readings[-1], self.readings[0]
+        elapsed_s = (newest.at_ns - oldest.at_ns) / 1e9
+        result: dict[str, dict[str, Any]] = {}
+        for (class_name, resource), slot in newest.slots.items():
+            old = oldest.slots.get((class_name, resource))
+            result.setdefault(class_name, {})[resource] = sample(old, slot, elapsed_s)
+        return result
+
+    def worst_service_ms(self, class_name: str, resource: str) -> float:
+        """The slowest tick of the window: the mean service time of what completed in it.
+
+        A request still in flight since its class last completed anything counts
+        with the time it has waited at least.
+        """
+        key = (class_name, resource)
+        worst, quiet_since_ns = 0.0, None
+        for before, after in zip(self.readings, self.readings[1:], strict=False):
+            old, new = before.slots.get(key), after.slots.get(key)
+            if old is None or new is None:
+                continue
+            done = new.completed_requests - old.completed_requests
+            if done > 0:
+                worst = max(worst, (new.service_ns - old.service_ns) / done / 1e6)
+                quiet_since_ns = None
+            elif old.in_flight > 0 and new.in_flight > 0:
+                if quiet_since_ns is None:
+                    quiet_since_ns = before.at_ns
+                worst = max(worst, (after.at_ns - quiet_since_ns) / 1e6)
+            else:
+                quiet_since_ns = None
+        return worst
+
+
+ReadPage = Callable[[str], Reading]

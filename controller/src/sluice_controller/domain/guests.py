@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is known of a libvirt domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Device:
+    kind: str
+    alias: str | None
+    target: str | None
+    shapeable: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a domain's XML says about shaping."""
+
+    emulator: str | None = None
+    shaper_id: str | None = None
+    page_path: str | None = None
+    agent_socket: str | None = None
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True)
+class Guest:
+    """`live` is None unless the domain has a QEMU process."""
+
+    name: str
+    uuid: str
+    state: str
+    incarnation: int
+    persistent: Description = field(default_factory=Description)
+    live: Description | None = None
+
+    @property
+    def attached(self) -> bool:
+        return self.persistent.shaper_id is not None
+
+    @property
+    def active(self) -> bool:
+        return self.live is not None and self.live.shaper_id is not None
+
+    @property
+    def needs_restart(self) -> bool:
+        return self.live is not None and self.attached != self.active

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The API's JSON form of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from .guests import Guest
+from .limits import RESOURCES, UNLIMITED, Limit, tighter
+from .model import (
+    DEFAULT_CLASS,
+    Assignment,
+    AuditEntry,
+    Grant,
+    Rule,
+    Settings,
+    ShapingClass,
+)
+
+# What auto-shaping may let through at once. Small, so that one class's burst
+# does not become another's wait.
+AUTO_BURST_BYTES = 256 * 1024
+
+# What auto-shaping has set: (domain, class, resource) → bytes per second.
+Caps = Mapping[tuple[str, str, str], float]
+
+
+def class_json(shaping_class: ShapingClass) -> dict[str, Any]:
+    return asdict(shaping_class)
+
+
+def limits_json(limits: Mapping[str, Limit]) -> dict[str, Any]:
+    return {resource: limit.as_json() for resource, limit in limits.items()}
+
+
+def effective_limits(grant: Grant, caps: Caps) -> dict[str, Limit]:
+    """The operator's limits under what auto-shaping has set."""
+    effective = dict(grant.limits)
+    for resource in RESOURCES:
+        cap = caps.get((grant.domain, grant.class_name, resource))
+        if cap is not None:
+            own = grant.limits.get(resource, UNLIMITED)
+            effective[resource] = tighter(own, cap, AUTO_BURST_BYTES)
+    return effective
+
+
+def grant_json(grant: Grant, shaping_class: ShapingClass, caps: Caps) -> dict[str, Any]:
+    return {
+        "class": grant.class_name,
+        "tag": grant.tag,
+        "priority": shaping_class.priority,
+        "is_stream": shaping_class.is_stream,
+        "colour_index": shaping_class.colour_index,
+        "dscp": list(grant.dscp),
+        "limits": limits_json(grant.limits),
+        "effective_limits": limits_json(effective_limits(grant, caps)),
+    }
+
+
+def with_default(domain: str, grants: list[Grant]) -> list[Grant]:
+    """Every domain has the default class, granted or not."""
+    if any(grant.class_name == DEFAULT_CLASS for grant in grants):
+        return grants
+    return [Grant(domain, DEFAULT_CLASS, 0), *grants]
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "domain": rule.domain,
+        "class": rule.class_name,
+        "match": dict(rule.match),
+        "created_at": rule.created_at,
+    }
+
+
+def assignment_json(assignment: Assignment) -> dict[str, Any]:
+    return {
+        "pid": assignment.pid,
+        "start_time_ticks": assignment.start_time_ticks,
+        "class": assignment.class_name,
+        "created_at": assignment.created_at,
+    }
+
+
+def settings_json(settings: Settings) -> dict[str, Any]:
+    return asdict(settings)
+
+
+def audit_json(entry: AuditEntry) -> dict[str, Any]:
+    return asdict(entry)
+
+
+def guest_json(guest: Guest) -> dict[str, Any]:
+    description = guest.live or guest.persistent
+    return {
+        "name": guest.name,
+        "uuid": guest.uuid,
+        "state": guest.state,
+        "attached": guest.attached,
+        "active": guest.active,
+        "needs_restart": guest.needs_restart,
+        "devices": [asdict(device) for device in description.devices],
+    }

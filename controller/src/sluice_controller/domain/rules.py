@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rules: which processes belong to which class. The same meaning as the agent's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .errors import BadValue
+from .model import Assignment, Grant, Rule
+
+_LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
+MATCH_KEYS = tuple(_LONGEST)
+
+
+def parse_match(raw: Any) -> dict[str, str]:
+    if not isinstance(raw, Mapping):
+        raise BadValue("match", raw, "is not an object", f"give some of {', '.join(MATCH_KEYS)}")
+    match: dict[str, str] = {}
+    for key, value in raw.items():
+        if key not in _LONGEST:
+            raise BadValue(
+                f"match.{key}", value, "is not known", f"use some of {', '.join(MATCH_KEYS)}"
+            )
+        if value is None:
+            continue
+        match[key] = _parse_condition(key, value)
+    if not match:
+        raise BadValue("match", raw, "holds no condition", f"give some of {', '.join(MATCH_KEYS)}")
+    return match
+
+
+def _parse_condition(key: str, value: Any) -> str:
+    thing = f"match.{key}"
+    if key == "user" and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST[key] or "\0" in value:
+        raise BadValue(
+            thing, value, "is not usable text", f"give a string of 1 to {_LONGEST[key]} characters"
+        )
+    if key in ("exe", "cgroup") and not value.startswith("/"):
+        raise BadValue(thing, value, "is not an absolute path", "begin it with /")
+    if key == "cmdline":
+        try:
+            re.compile(value)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise BadValue(
+                thing, value, f"is not a regular expression ({error})", "correct the expression"
+            ) from error
+    return value
+
+
+def _below(path: str, prefix: str) -> bool:
+    prefix = prefix.rstrip("/")
+    return path == prefix or path.startswith(prefix + "/")
+
+
+def matches(match: Mapping[str, str], process: Mapping[str, Any]) -> bool:
+    """Whether all conditions hold for a row of the process table."""
+    tests = {
+        "exe": lambda want: process.get("exe") == want,
+        "cmdline": lambda want: re.search(want, process.get("cmdline") or "") is not None,
+        "user": lambda want: process.get("user") == want,
+        "unit": lambda want: process.get("unit") == want,
+        "cgroup": lambda want: _below(process.get("cgroup") or "", want),
+    }
+    return all(tests[key](want) for key, want in match.items())
+
+
+def agent_rules(
+    domain: str,
+    grants: Iterable[Grant],
+    rules: Iterable[Rule],
+    assignments: Iterable[Assignment],
+) -> dict[str, Any]:
+    """The `classes` and `rules` of a set_rules call for one domain.
+
+    Assignments go first, then the domain's own rules, then those for every
+    domain; a rule whose class the domain was not granted is left out.
+    """
+    tags = {grant.class_name: grant.tag for grant in grants if grant.tag > 0}
+    wanted = [
+        {
+            "id": f"assignment-{a.pid}",
+            "class": a.class_name,
+            "match": {"pid": a.pid, "start_time_ticks": a.start_time_ticks},
+        }
+        for a in sorted(assignments, key=lambda a: a.pid)
+        if a.class_name in tags
+    ]
+    applicable = [r for r in rules if r.domain in (None, domain) and r.class_name in tags]
+    for rule in sorted(applicable, key=lambda r: (r.domain is None, r.id)):
+        wanted.append(
+            {"id": f"rule-{rule.id}", "class": rule.class_name, "match": dict(rule.match)}
+        )
+    classes = [{"name": name, "tag": tag} for name, tag in sorted(tags.items())]
+    return {"classes": classes, "rules": wanted}

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Flask application: authentication, errors as problem+json, the blueprints."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+from flask_smorest import Api
+from werkzeug.exceptions import HTTPException
+
+from ... import __version__
+from ...domain.errors import BadValue, NotFound, SluiceError, Unauthorised
+from ...services.catalogue import current_actor
+from . import auto, classes, domains, host, live, rules, streams
+
+log = logging.getLogger(__name__)
+
+OPENAPI_PATH = "/v1/openapi.json"
+MAX_BODY_BYTES = 1 << 20
+
+
+def problem(error: SluiceError) -> Response:
+    response = jsonify(error.as_problem())
+    response.status_code = error.status
+    response.content_type = "application/problem+json"
+    return response
+
+
+def _check_token(token: str) -> Response | None:
+    if request.path == OPENAPI_PATH:
+        return None
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode()):
+        actor = request.headers.get("X-Sluice-Actor", "cli")
+        current_actor.set(actor[:64] if actor.isprintable() else "cli")
+        return None
+    return problem(
+        Unauthorised(
+            "Authorization header",
+            scheme or "absent",
+            "does not carry the API token",
+            "send 'Authorization: Bearer TOKEN' with the token from the file api-token",
+        )
+    )
+
+
+def _first_message(messages: Any, path: str = "") -> tuple[str, str]:
+    """The first of marshmallow's messages, with the path to its field."""
+    if isinstance(messages, dict):
+        key, inner = next(iter(messages.items()))
+        path = path if key in ("json", "query") else f"{path}.{key}".lstrip(".")
+        return _first_message(inner, path)
+    if isinstance(messages, list):
+        return _first_message(messages[0], path)
+    return path, str(messages).rstrip(".")
+
+
+def _value_at(path: str) -> Any:
+    if path in request.args:
+        return request.args[path]
+    value: Any = request.get_json(silent=True)
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _shape_error(error: HTTPException) -> SluiceError:
+    """What flask-smorest and Flask refuse before a route runs, in our words."""
+    messages = getattr(error, "data", {}).get("messages") if hasattr(error, "data") else None
+    if messages:
+        path, message = _first_message(messages)
+        path = path.removesuffix("._schema") or "body"
+        return BadValue(
+            path if path != "_schema" else "body",
+            _value_at(path),
+            f"is refused ({message})",
+            f"see {OPENAPI_PATH} for what this call takes",
+        )
+    if error.code == 404:
+        return NotFound("path", request.path, "does not exist", f"see {OPENAPI_PATH} for the calls")
+    shaped = BadValue(
+        "request",
+        f"{request.method} {request.path}",
+        f"is refused ({error.name})",
+        f"see {OPENAPI_PATH} for the calls and send JSON bodies as application/json",
+    )
+    shaped.status, shaped.title = error.code or 500, error.name
+    shaped.slug = error.name.lower().replace(" ", "-")
+    return shaped
+
+
+def _internal_error() -> SluiceError:
+    error = SluiceError(
+        "request",
+        f"{request.method} {request.path}",
+        "failed inside sluiced",
+        "see the daemon's log, and report it with what led to it",
+    )
+    error.slug, error.title = "internal", "Internal error"
+    return error
+
+
+def create_app(services: Any, token: str) -> Flask:
+    """`services` is a `wiring.Services`."""
+    app = Flask("sluice_controller")
+    app.config.update(
+        API_TITLE="Sluice controller",
+        API_VERSION=__version__,
+        OPENAPI_VERSION="3.0.3",
+        OPENAPI_URL_PREFIX="/v1",
+        OPENAPI_JSON_PATH="openapi.json",
+        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
+    )
+    app.json.sort_keys = False
+    app.extensions["sluice"] = services
+    api = Api(
+        app,
+        spec_kwargs={
+            "security": [{"token": []}],
+            "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        },
+    )
+    for module in (host, domains, classes, rules, live, streams, auto):
+        api.register_blueprint(module.blueprint)
+
+    app.before_request(lambda: _check_token(token))
+    app.register_error_handler(SluiceError, problem)
+    app.register_error_handler(HTTPException, lambda error: problem(_shape_error(error)))
+
+    @app.errorhandler(Exception)
+    def on_exception(error: Exception) -> Response:
+        log.exception("%s %s failed", request.method, request.path)
+        return problem(_internal_error())
+
+    return app

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""/v1/classes, and what a domain has been granted."""
+
+from flask_smorest import Blueprint
+
+from . import schemas
+from .common import services
+
+blueprint = Blueprint("classes", __name__, url_prefix="/v1", description="Classes and grants")
+
+
+@blueprint.get("/classes")
+@blueprint.response(200, schemas.ClassSchema(many=True))
+def list_classes():
+    return services().catalogue.classes()
+
+
+@blueprint.put("/classes/<string:name>")
+@blueprint.arguments(schemas.ClassBody)
+@blueprint.response(200, schemas.ClassSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_class(body, name):
+    return services().catalogue.put_class(name, body)
+
+
+@blueprint.delete("/classes/<string:name>")
+@blueprint.response(204)
+@blueprint.alt_response(409, schema=schemas.ProblemSchema)
+def delete_class(name):
+    services().catalogue.delete_class(name)
+
+
+@blueprint.put("/domains/<string:domain>/classes/<string:name>")
+@blueprint.arguments(schemas.GrantBody)
+@blueprint.response(200, schemas.GrantSchema)
+@blueprint.alt_response(404, schema=schemas.ProblemSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_grant(body, domain, name):
+    return services().catalogue.put_grant(domain, name, body)
+
+
+@blueprint.delete("/domains/<string:domain>/classes/<string:name>")
+@blueprint.response(200, schemas.RevokedSchema)
+def delete_grant(domain, name):
+    return services().catalogue.revoke(domain, name)
+
+
+@blueprint.put("/domains/<string:domain>/classes/<string:name>/limits/<string:resource>")
+@blueprint.arguments(schemas.LimitBody)
+@blueprint.response(200, schemas.GrantSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_limit(body, domain, name, resource):
+    return services().catalogue.set_limit(domain, name, resource, body)
+
+
+@blueprint.delete("/domains/<string:domain>/classes/<string:name>/limits/<string:resource>")
+@blueprint.response(200, schemas.GrantSchema)
+def delete_limit(domain, name, resource):
+    return services().catalogue.set_limit(domain, name, resource, None)
+
+
+@blueprint.put("/domains/<string:domain>/ceiling")
+@blueprint.arguments(schemas.Body(unknown="include"))
+@blueprint.response(200, schemas.DomainSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_ceiling(body, domain):
+    services().catalogue.put_ceiling(domain, body)
+    return services().domains.get(domain)

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Shapes of requests and answers, for the OpenAPI document.
+
+The domain validates values, so that API and CLI refuse in the same words; the
+request fields here only check the shape and hand the values on untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marshmallow import RAISE, Schema, fields
+
+
+class _Untouched:
+    """Documents a type; the domain checks the value."""
+
+    def _deserialize(self, value: Any, *_args: Any, **_kwargs: Any) -> Any:
+        return value
+
+
+class Text(_Untouched, fields.String):
+    pass
+
+
+class Number(_Untouched, fields.Float):
+    pass
+
+
+class Whole(_Untouched, fields.Integer):
+    pass
+
+
+class Flag(_Untouched, fields.Boolean):
+    pass
+
+
+class Integers(_Untouched, fields.List):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(fields.Integer(), **kwargs)
+
+
+class Body(Schema):
+    class Meta:
+        unknown = RAISE
+
+
+class LimitBody(Body):
+    bytes_per_second = Number(allow_none=True)
+    burst_bytes = Number(allow_none=True)
+    operations_per_second = Number(allow_none=True)
+    burst_operations = Number(allow_none=True)
+
+
+class Limits(_Untouched, fields.Dict):
+    """{resource: limit}"""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            keys=fields.String(), values=fields.Nested(LimitBody, allow_none=True), **kwargs
+        )
+
+
+class Match(_Untouched, fields.Dict):
+    """{exe, cmdline, user, unit, cgroup}: some of them"""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(keys=fields.String(), values=fields.String(), **kwargs)
+
+
+class Numbers(_Untouched, fields.Dict):
+    """{name: number}"""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(keys=fields.String(), values=fields.Float(), **kwargs)
+
+
+class ProblemSchema(Schema):
+    type = fields.String()
+    title = fields.String()
+    status = fields.Integer()
+    detail = fields.String()
+    thing = fields.String()
+    value = fields.Raw()
+    remedy = fields.String()
+
+
+# Requests
+
+
+class ClassBody(Body):
+    title = Text()
+    priority = Whole()
+    is_stream = Flag()
+
+
+class GrantBody(Body):
+    limits = Limits()
+    dscp = Integers()
+
+
+class SettingsBody(Body):
+    history_seconds = Whole()
+    uplink = Text(allow_none=True)
+    emulator = Text()
+
+
+class RuleBody(Body):
+    domain = Text(allow_none=True)
+    class_ = Text(data_key="class", attribute="class")
+    match = Match()
+
+
+class AssignBody(Body):
+    class_ = Text(data_key="class", attribute="class")
+    start_time_ticks = Whole(allow_none=True)
+
+
+class AttachBody(Body):
+    restart = Flag()
+    disable_vhost = Flag()
+
+
+class DetachBody(Body):
+    restart = Flag()
+
+
+class StreamBody(Body):
+    domain = Text()
+    class_ = Text(data_key="class", attribute="class")
+    nominal_bytes_per_second = Number()
+
+
+class ReportBody(Body):
+    continuity_errors = Number()
+    stalls = Number()
+    stall_seconds = Number()
+    lost_pictures = Number()
+    received_bytes = Number()
+    max_gap_ms = Number()
+    window_ms = Number()
+
+
+class AutoBody(Body):
+    enabled = Flag()
+    dry_run = Flag()
+    floors_bytes_per_second = Numbers()
+
+
+# Queries
+
+
+class DomainQuery(Schema):
+    domain = fields.String(load_default=None)
+
+
+class CountQuery(Schema):
+    limit = fields.Integer(load_default=100)
+
+
+class HistoryQuery(Schema):
+    domain = fields.String(required=True)
+    since = fields.Float(load_default=None, metadata={"description": "default: ten minutes ago"})
+    step = fields.Float(load_default=1.0, metadata={"description": "seconds"})
+
+
+class SinceQuery(Schema):
+    since = fields.Float(load_default=0.0)
+
+
+class LogQuery(Schema):
+    since = fields.Float(load_default=0.0)
+    limit = fields.Integer(load_default=100)
+
+
+# Answers
+
+
+class ClassSchema(Schema):
+    name = fields.String()
+    title = fields.String()
+    priority = fields.Integer()
+    is_stream = fields.Boolean()
+    colour_index = fields.Integer()
+
+
+class LimitSchema(Schema):
+    bytes_per_second = fields.Float(allow_none=True)
+    burst_bytes = fields.Float(allow_none=True)
+    operations_per_second = fields.Float(allow_none=True)
+    burst_operations = fields.Float(allow_none=True)
+
+
+def limits_by_resource() -> fields.Dict:
+    return fields.Dict(keys=fields.String(), values=fields.Nested(LimitSchema))
+
+
+class GrantSchema(Schema):
+    class_ = fields.String(data_key="class", attribute="class")
+    tag = fields.Integer()
+    priority = fields.Integer()
+    is_stream = fields.Boolean()
+    colour_index = fields.Integer()
+    dscp = fields.List(fields.Integer())
+    limits = limits_by_resource()
+    effective_limits = limits_by_resource()
+
+
+class LibvirtSchema(Schema):
+    uri = fields.String()
+    connected = fields.Boolean()
+    error = fields.String(allow_none=True)
+
+
+class HostSchema(Schema):
+    name = fields.String()
+    accelerator_note = fields.String()
+
+
+class StatusSchema(Schema):
+    version = fields.String()
+    started_at = fields.Float()
+    libvirt = fields.Nested(LibvirtSchema)
+    sample_hz = fields.Integer()
+    database = fields.String()
+    host = fields.Nested(HostSchema)
+    uplinks = fields.List(fields.String())
+
+
+class SettingsSchema(Schema):
+    history_seconds = fields.Integer()
+    uplink = fields.String(allow_none=True)
+    emulator = fields.String()
+
+
+class AuditSchema(Schema):
+    at = fields.Float()
+    actor = fields.String()
+    action = fields.String()
+    thing = fields.String()
+    before = fields.Raw(allow_none=True)
+    after = fields.Raw(allow_none=True)
+
+
+class AgentSchema(Schema):
+    connected = fields.Boolean()
+    agent_version = fields.String(allow_none=True)
+    kernel = fields.String(allow_none=True)
+    hostname = fields.String(allow_none=True)
+    max_tag = fields.Integer(allow_none=True)
+    error = fields.String(allow_none=True)
+
+
+class DeviceSchema(Schema):
+    kind = fields.String()
+    alias = fields.String(allow_none=True)
+    target = fields.String(allow_none=True)
+    shapeable = fields.Boolean()
+    reason = fields.String(allow_none=True)
+
+
+class DomainSchema(Schema):
+    name = fields.String()
+    uuid = fields.String()
+    state = fields.String()
+    attached = fields.Boolean()
+    active = fields.Boolean()
+    needs_restart = fields.Boolean()
+    agent = fields.Nested(AgentSchema)
+    devices = fields.List(fields.Nested(DeviceSchema))
+    classes = fields.List(fields.Nested(GrantSchema))
+    ceiling = limits_by_resource()
+    changes = fields.List(
+        fields.String(), metadata={"description": "attach and detach: what was changed"}
+    )
+
+
+class RuleSchema(Schema):
+    id = fields.Integer()
+    domain = fields.String(allow_none=True)
+    class_ = fields.String(data_key="class", attribute="class")
+    match = fields.Dict(keys=fields.String(), values=fields.String())
+    created_at = fields.Float()
+
+
+class AssignmentSchema(Schema):
+    pid = fields.Integer()
+    start_time_ticks = fields.Integer()
+    class_ = fields.String(data_key="class", attribute="class")
+    created_at = fields.Float()
+
+
+class RevokedSchema(Schema):
+    revoked = fields.Nested(GrantSchema)
+    rules = fields.List(fields.Nested(RuleSchema))
+    assignments = fields.List(fields.Nested(AssignmentSchema))
+
+
+class PreviewRowSchema(Schema):
+    domain = fields.String()
+    pid = fields.Integer()
+    comm = fields.String()
+    exe = fields.String()
+
+
+class PreviewSchema(Schema):
+    processes = fields.List(fields.Nested(PreviewRowSchema))
+
+
+class ProcessSchema(Schema):
+    pid = fields.Integer()
+    ppid = fields.Integer()
+    start_time_ticks = fields.Integer()
+    comm = fields.String()
+    exe = fields.String()
+    cmdline = fields.String()
+    user = fields.String()
+    unit = fields.String()
+    cgroup = fields.String()
+    class_ = fields.String(data_key="class", attribute="class", allow_none=True)
+    rule = fields.String(allow_none=True)
+    inherited = fields.Boolean()
+    threads = fields.Integer()
+    cpu_ratio = fields.Float()
+    rss_bytes = fields.Integer()
+    read_bps = fields.Float()
+    write_bps = fields.Float()
+
+
+class ProcessesSchema(Schema):
+    at = fields.Float()
+    age_seconds = fields.Float()
+    truncated = fields.Boolean()
+    processes = fields.List(fields.Nested(ProcessSchema))
+
+
+class SampleSchema(Schema):
+    bytes_per_second = fields.Float()
+    requests_per_second = fields.Float()
+    limit_bytes_per_second = fields.Float(allow_none=True)
+    limit_operations_per_second = fields.Float(allow_none=True)
+    backlog_requests = fields.Integer()
+    backlog_bytes = fields.Integer()
+    held_p99_ms = fields.Float()
+    held_mean_ms = fields.Float()
+    service_mean_ms = fields.Float()
+    in_flight = fields.Integer()
+    dropped_per_second = fields.Float()
+
+
+class LiveDomainSchema(Schema):
+    at = fields.Float()
+    page_ok = fields.Boolean()
+    error = fields.String(allow_none=True)
+    classes = fields.Dict(
+        keys=fields.String(),
+        values=fields.Dict(keys=fields.String(), values=fields.Nested(SampleSchema)),
+    )
+
+
+class UplinkSchema(Schema):
+    name = fields.String()
+    backlog_bytes = fields.Integer()
+    dropped_per_second = fields.Float()
+    bytes_per_second = fields.Float()
+    link_bytes_per_second = fields.Float(allow_none=True)
+
+
+class LiveSchema(Schema):
+    at = fields.Float()
+    domains = fields.Dict(keys=fields.String(), values=fields.Nested(LiveDomainSchema))
+    uplink = fields.Nested(UplinkSchema, allow_none=True)
+
+
+class HistorySchema(Schema):
+    step = fields.Float()
+    at = fields.List(fields.Float())
+    series = fields.Dict(keys=fields.String(), values=fields.List(fields.Float(allow_none=True)))
+
+
+class StreamSchema(Schema):
+    name = fields.String()
+    domain = fields.String()
+    class_ = fields.String(data_key="class", attribute="class")
+    nominal_bytes_per_second = fields.Float()
+    verdict = fields.String()
+    since = fields.Float()
+    reason = fields.String()
+    source = fields.String()
+    last_report = fields.Dict(allow_none=True)
+
+
+class VerdictSchema(Schema):
+    verdict = fields.String()
+
+
+class AutoLimitSchema(Schema):
+    domain = fields.String()
+    class_ = fields.String(data_key="class", attribute="class")
+    resource = fields.String()
+    bytes_per_second = fields.Float()
+
+
+class AutoSchema(Schema):
+    enabled = fields.Boolean()
+    dry_run = fields.Boolean()
+    state = fields.String()
+    settled_after_seconds = fields.Float(allow_none=True)
+    limits = fields.List(fields.Nested(AutoLimitSchema))
+    floors_bytes_per_second = fields.Dict(keys=fields.String(), values=fields.Float())
+
+
+class AutoActionSchema(Schema):
+    domain = fields.String()
+    class_ = fields.String(data_key="class", attribute="class")
+    resource = fields.String()
+    from_bytes_per_second = fields.Float(allow_none=True)
+    to_bytes_per_second = fields.Float(allow_none=True)
+
+
+class DecisionSchema(Schema):
+    at = fields.Float()
+    sentence = fields.String()
+    stream = fields.String(allow_none=True)
+    reason = fields.String()
+    action = fields.Nested(AutoActionSchema, allow_none=True)
+    dry_run = fields.Boolean()

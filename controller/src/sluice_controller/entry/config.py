@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon's configuration: a TOML file under command-line options."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..domain.errors import BadValue
+
+DEFAULTS = {
+    "state_dir": "/var/lib/sluice",
+    "run_dir": "/run/sluice",
+    "etc_dir": "/etc/sluice",
+    "libvirt_uri": "qemu:///system",
+    "emulator": None,
+    "group": "sluice",
+    "qemu_group": "kvm",
+    "database": None,
+    "log_level": "info",
+}
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Config:
+    state_dir: Path
+    run_dir: Path
+    etc_dir: Path
+    libvirt_uri: str
+    emulator: str | None
+    group: str
+    qemu_group: str
+    database: str | None
+    log_level: str
+
+    @property
+    def socket_path(self) -> Path:
+        return self.run_dir / "sluiced.sock"
+
+    @property
+    def pages_dir(self) -> Path:
+        return self.run_dir / "pages"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.run_dir / "sluiced.lock"
+
+    @property
+    def token_path(self) -> Path:
+        return self.etc_dir / "api-token"
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.state_dir / 'sluice.db'}"
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sluiced", description="Sluice's host daemon: shapes the I/O of libvirt domains."
+    )
+    parser.add_argument("--config", type=Path, help="TOML file (default: ETC-DIR/sluiced.toml)")
+    for name, default in DEFAULTS.items():
+        if name == "log_level":
+            parser.add_argument("--log-level", choices=LOG_LEVELS, help=f"default: {default}")
+        else:
+            parser.add_argument(f"--{name.replace('_', '-')}", help=f"default: {default}")
+    return parser
+
+
+def _from_file(path: Path, required: bool) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if required:
+            raise BadValue(
+                "configuration file", str(path), "does not exist", "create it, or drop --config"
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadValue(
+            "configuration file", str(path), f"cannot be read ({error})", "correct it"
+        ) from error
+    for key, value in values.items():
+        if key not in DEFAULTS:
+            raise BadValue(
+                f"{path}: {key}", value, "is not a setting", f"use {', '.join(DEFAULTS)}"
+            )
+        if not isinstance(value, str):
+            raise BadValue(f"{path}: {key}", value, "is not a string", "give a string in quotes")
+    return values
+
+
+def load(arguments: argparse.Namespace) -> Config:
+    given = {k: v for k, v in vars(arguments).items() if k in DEFAULTS and v is not None}
+    etc_dir = Path(given.get("etc_dir", DEFAULTS["etc_dir"]))
+    path = arguments.config or etc_dir / "sluiced.toml"
+    values = {**DEFAULTS, **_from_file(path, arguments.config is not None), **given}
+    if values["log_level"] not in LOG_LEVELS:
+        raise BadValue(
+            "log_level", values["log_level"], "is not a level", f"use {', '.join(LOG_LEVELS)}"
+        )
+    for name in ("state_dir", "run_dir", "etc_dir"):
+        values[name] = Path(values[name]).absolute()
+    return Config(**values)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sluiced: the API on a UNIX socket, and the loops behind it."""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import logging
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from waitress.server import create_server
+
+from ..domain.errors import Conflict, SluiceError
+from .api.app import create_app
+from .config import Config, argument_parser, load
+from .wiring import Services
+
+log = logging.getLogger(__name__)
+
+API_THREADS = 8
+
+
+def _give_to_group(path: Path, group: str, mode: int) -> None:
+    """Group and mode; a host without the group, or without root, keeps its own."""
+    path.chmod(mode)
+    if os.geteuid() != 0:
+        return
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+    except KeyError:
+        log.warning("there is no group %s: %s is left to root", group, path)
+
+
+def prepare_folders(config: Config) -> None:
+    for folder in (config.state_dir, config.run_dir, config.etc_dir, config.pages_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    config.state_dir.chmod(0o750)
+    # QEMU, under libvirt's user, creates its counters page here.
+    _give_to_group(config.pages_dir, config.qemu_group, 0o2770)
+
+
+def take_lock(config: Config) -> IO[str]:
+    """One daemon per run folder; the lock lasts as long as the file is open."""
+    lock = config.lock_path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Conflict(
+            "run folder",
+            str(config.run_dir),
+            "is in use by another sluiced",
+            "stop that one, or give this one a --run-dir of its own",
+        ) from None
+    return lock
+
+
+def api_token(config: Config) -> str:
+    path = config.token_path
+    try:
+        token = path.read_text().strip()
+    except FileNotFoundError:
+        token = ""
+    if not token:
+        token = secrets.token_urlsafe(32)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+        log.info("made a new API token in %s", path)
+    _give_to_group(path, config.group, 0o640)
+    return token
+
+
+def _on_signal(signum: int, _frame: Any) -> None:
+    raise SystemExit(0)
+
+
+def serve(config: Config) -> None:
+    prepare_folders(config)
+    lock = take_lock(config)
+    token = api_token(config)
+    services = Services(config)
+    server = create_server(
+        create_app(services, token),
+        unix_socket=str(config.socket_path),
+        unix_socket_perms="660",
+        threads=API_THREADS,
+        ident=None,
+    )
+    _give_to_group(config.socket_path, config.group, 0o660)
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGINT, _on_signal)
+    services.start()
+    log.info("listening on %s", config.socket_path)
+    try:
+        server.run()
+    finally:
+        log.info("stopping")
+        server.close()
+        services.stop()
+        config.socket_path.unlink(missing_ok=True)
+        lock.close()
+
+
+def main() -> None:
+    try:
+        config = load(argument_parser().parse_args())
+        logging.basicConfig(
+            level=config.log_level.upper(),
+            format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s",
+        )
+        # Each applied migration is two lines at "info"; they help nobody.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        serve(config)
+    except SluiceError as error:
+        print(f"sluiced: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

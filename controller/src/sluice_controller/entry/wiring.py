@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Puts services and adapters together, and runs the daemon's threads."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..adapters.counters_page import CountersPages
+from ..adapters.database import SqlStore
+from ..adapters.libvirt_editor import LibvirtEditor
+from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
+from ..adapters.uplink import LinuxUplinks
+from ..domain.errors import SluiceError
+from ..services.auto import Auto
+from ..services.auto_limits import AutoLimits
+from ..services.catalogue import Catalogue
+from ..services.domains import Domains
+from ..services.sampler import SAMPLE_HZ, Sampler
+from ..services.streams import Streams
+from .config import Config
+
+log = logging.getLogger(__name__)
+
+
+class NoAgents:
+    def status(self, domain):
+        return {
+            "connected": False,
+            "agent_version": None,
+            "kernel": None,
+            "hostname": None,
+            "max_tag": None,
+            "error": None,
+        }
+
+    def processes(self, domain):
+        return None
+
+    def max_tag(self, domain):
+        return 15
+
+
+@dataclass
+class Loop:
+    """A named thread that calls something at a steady rate."""
+
+    name: str
+    period_s: float
+    body: Callable[[], None]
+
+
+class Services:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.clock = time.time
+        self.started_at = self.clock()
+        self.stopping = threading.Event()
+        self.store = SqlStore(config.database_url)
+        self._set_emulator()
+        self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
+        self.uplinks = LinuxUplinks()
+        self.agents = NoAgents()
+        self.auto_limits = AutoLimits()
+        self.catalogue = Catalogue(
+            self.store, self.host, self.agents, self.auto_limits, self.clock, self._changed
+        )
+        self.domains = Domains(
+            self.store,
+            self.host,
+            self.agents,
+            LibvirtEditor(self.host, config.pages_dir),
+            self.catalogue,
+            self.clock,
+            self._changed,
+        )
+        self.sampler = Sampler(
+            self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
+        )
+        self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.known)
+        self.auto = Auto(self.store, self.auto_limits, self.clock, self._changed)
+        self._threads: list[threading.Thread] = []
+
+    def _set_emulator(self) -> None:
+        """The emulator given at start outranks what an earlier start stored."""
+        if self.config.emulator is None:
+            return
+        with self.store.transaction() as unit:
+            stored = unit.value("settings", {})
+            unit.put_value("settings", {**stored, "emulator": self.config.emulator})
+
+    def _changed(self, domain: str | None) -> None:
+        if domain is None:
+            self.sampler.settings_changed()
+
+    # Answers that span services
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "started_at": self.started_at,
+            "libvirt": self.host.connection(),
+            "sample_hz": SAMPLE_HZ,
+            "database": self.store.engine.url.render_as_string(hide_password=True),
+            "host": {"name": platform.node(), "accelerator_note": accelerator_note()},
+            "uplinks": self.uplinks.names(),
+        }
+
+    def live(self, domain: str | None) -> dict[str, Any]:
+        if domain is not None:
+            with self.store.transaction() as unit:
+                self.catalogue.known(unit, domain)
+        return self.sampler.live(domain)
+
+    def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            self.catalogue.known(unit, domain)
+        return self.sampler.history(domain, since, step)
+
+    # Threads
+
+    def _poll_libvirt(self) -> None:
+        try:
+            self.host.refresh()
+        except SluiceError as error:
+            log.debug("%s", error)
+
+    def start(self) -> None:
+        loops = [
+            Loop("libvirt", POLL_SECONDS, self._poll_libvirt),
+            Loop("sampler", 1 / SAMPLE_HZ, lambda: self.sampler.tick(time.monotonic_ns())),
+        ]
+        for loop in loops:
+            thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _run(self, loop: Loop) -> None:
+        due = time.monotonic()
+        while not self.stopping.is_set():
+            try:
+                loop.body()
+            except Exception:
+                # One bad round must not end sampling or the watch over libvirt.
+                log.exception("the %s loop failed; it goes on", loop.name)
+                self.stopping.wait(1.0)
+            due = max(due + loop.period_s, time.monotonic())
+            self.stopping.wait(max(0.0, due - time.monotonic()))
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        self.host.close()
+        self.uplinks.close()
+        self.store.close()
+
+
+def accelerator_note() -> str:
+    if not Path("/dev/kvm").exists():
+        return "no /dev/kvm: domains run under TCG"
+    return "/dev/kvm exists; that a guest boots with it is proven only by booting one"

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The byte rates that auto-shaping holds classes to, shared between threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+Key = tuple[str, str, str]
+
+
+class AutoLimits:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._caps: dict[Key, float] = {}
+
+    def snapshot(self) -> dict[Key, float]:
+        with self._lock:
+            return dict(self._caps)
+
+    def replace(self, caps: Mapping[Key, float]) -> set[tuple[str, str]]:
+        """Sets all caps; returns the (domain, class) pairs that changed."""
+        with self._lock:
+            keys = set(caps) | set(self._caps)
+            changed = {key for key in keys if caps.get(key) != self._caps.get(key)}
+            self._caps = dict(caps)
+        return {(domain, class_name) for domain, class_name, _ in changed}
+
+    def forget(self, domain: str, class_name: str) -> None:
+        with self._lock:
+            self._caps = {k: v for k, v in self._caps.items() if k[:2] != (domain, class_name)}

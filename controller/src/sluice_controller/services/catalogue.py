@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Classes, grants, limits, rules, assignments, settings, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from ..domain import render
+from ..domain.errors import BadValue, Conflict, NotFound, Unavailable
+from ..domain.limits import parse_limit, parse_limits, parse_resource
+from ..domain.model import (
+    DEFAULT_CLASS,
+    MAX_RULES,
+    Assignment,
+    AuditEntry,
+    Grant,
+    Rule,
+    ShapingClass,
+    choose_colour,
+    choose_tag,
+    parse_class,
+    parse_class_name,
+    parse_dscp,
+    parse_integer,
+    parse_settings,
+)
+from ..domain.rules import matches, parse_match
+from .auto_limits import AutoLimits
+from .ports import Agents, Clock, Host, Store, Transaction
+
+# Who is asking; the API sets it for each request.
+current_actor: ContextVar[str] = ContextVar("current_actor", default="sluiced")
+
+
+def audited(
+    unit: Transaction, clock: Clock, action: str, thing: str, before: Any, after: Any
+) -> None:
+    unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, before, after))
+
+
+def find_class(unit: Transaction, name: Any) -> ShapingClass:
+    parse_class_name(name)
+    for shaping_class in unit.classes():
+        if shaping_class.name == name:
+            return shaping_class
+    raise NotFound("class", name, "does not exist", f"create it: sluice class set {name}")
+
+
+def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
+    find_class(unit, name)
+    for grant in render.with_default(domain, unit.grants(domain)):
+        if grant.class_name == name:
+            return grant
+    raise NotFound(
+        "class",
+        name,
+        f"is not granted to the domain {domain}",
+        f"grant it: sluice grant {domain} {name}",
+    )
+
+
+class Catalogue:
+    """`changed(domain)` is called after each change; None means every domain."""
+
+    def __init__(
+        self,
+        store: Store,
+        host: Host,
+        agents: Agents,
+        auto_limits: AutoLimits,
+        clock: Clock,
+        changed: Callable[[str | None], None],
+    ) -> None:
+        self.store = store
+        self.host = host
+        self.agents = agents
+        self.auto_limits = auto_limits
+        self.clock = clock
+        self.changed = changed
+        with store.transaction() as unit:
+            if not any(c.name == DEFAULT_CLASS for c in unit.classes()):
+                unit.put_class(ShapingClass(DEFAULT_CLASS, "Everything else"))
+
+    def known(self, unit: Transaction, domain: str) -> None:
+        """Refuses a domain that libvirt does not have.
+
+        While libvirt cannot be asked, a domain it once had will do.
+        """
+        try:
+            guest = self.host.guest(domain)
+        except Unavailable:
+            if not unit.known_domain(domain):
+                raise
+        else:
+            unit.remember_domain(guest.name, guest.uuid)
+
+    # Classes
+
+    def classes(self) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            return [render.class_json(c) for c in unit.classes()]
+
+    def put_class(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            existing = {c.name: c for c in unit.classes()}
+            before = existing.get(name)
+            colour = before.colour_index if before else choose_colour(existing.values())
+            after = parse_class(name, body, colour)
+            if before and before.is_stream and not after.is_stream:
+                self._refuse_while_streaming(unit, name)
+            unit.put_class(after)
+            shown = render.class_json(after)
+            audited(
+                unit,
+                self.clock,
+                "set class",
+                name,
+                render.class_json(before) if before else None,
+                shown,
+            )
+        self.changed(None)
+        return shown
+
+    def _refuse_while_streaming(self, unit: Transaction, name: str) -> None:
+        for stream in unit.streams():
+            if stream.class_name == name:
+                raise Conflict(
+                    "class",
+                    name,
+                    f"belongs to the stream {stream.name}",
+                    f"remove the stream first: sluice stream remove {stream.name}",
+                )
+
+    def delete_class(self, name: str) -> None:
+        with self.store.transaction() as unit:
+            before = find_class(unit, name)
+            if name == DEFAULT_CLASS:
+                raise Conflict(
+                    "class", name, "always exists", "limit it instead: sluice limit DOMAIN default"
+                )
+            holders = [g.domain for g in unit.grants() if g.class_name == name]
+            if holders:
+                raise Conflict(
+                    "class",
+                    name,
+                    f"is granted to {', '.join(holders)}",
+                    f"revoke it first: sluice revoke {holders[0]} {name}",
+                )
+            for rule in unit.rules():
+                if rule.class_name == name:
+                    raise Conflict(
+                        "class",
+                        name,
+                        f"is used by rule {rule.id}",
+                        f"remove the rule first: sluice rule remove {rule.id}",
+                    )
+            unit.delete_class(name)
+            audited(unit, self.clock, "delete class", name, render.class_json(before), None)
+
+    # Grants
+
+    def _grant_json(self, unit: Transaction, grant: Grant) -> dict[str, Any]:
+        shaping_class = find_class(unit, grant.class_name)
+        return render.grant_json(grant, shaping_class, self.auto_limits.snapshot())
+
+    def grants(self, domain: str) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            grants = render.with_default(domain, unit.grants(domain))
+            return [self._grant_json(unit, grant) for grant in grants]
+
+    def ceiling(self, domain: str) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            return render.limits_json(unit.ceiling(domain))
+
+    def put_grant(self, domain: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        limits = parse_limits(body.get("limits", {}))
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            find_class(unit, name)
+            present = render.with_default(domain, unit.grants(domain))
+            others = [g for g in present if g.class_name != name]
+            before = next((g for g in present if g.class_name == name), None)
+            dscp = parse_dscp(body.get("dscp", []), others)
+            tag = (
+                before.tag
+                if before
+                else choose_tag(name, (g.tag for g in others), self.agents.max_tag(domain))
+            )
+            after = Grant(domain, name, tag, dscp, limits)
+            unit.put_grant(after)
+            shown = self._grant_json(unit, after)
+            before_shown = self._grant_json(unit, before) if before else None
+            audited(unit, self.clock, "grant", f"{domain}/{name}", before_shown, shown)
+        self.changed(domain)
+        return shown
+
+    def set_limit(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
+        """Changes one resource; `body` None lifts the limit."""
+        parse_resource(resource)
+        limit = None if body is None else parse_limit(body, f"limits.{resource}")
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            before = find_grant(unit, domain, name)
+            limits = {r: own for r, own in before.limits.items() if r != resource}
+            if limit is not None and not limit.is_unlimited:
+                limits[resource] = limit
+            after = Grant(domain, name, before.tag, before.dscp, limits)
+            unit.put_grant(after)
+            shown = self._grant_json(unit, after)
+            audited(
+                unit,
+                self.clock,
+                "limit",
+                f"{domain}/{name}/{resource}",
+                before.limits[resource].as_json() if resource in before.limits else None,
+                limits[resource].as_json() if resource in limits else None,
+            )
+        self.changed(domain)
+        return shown
+
+    def revoke(self, domain: str, name: str) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            before = find_grant(unit, domain, name)
+            if name == DEFAULT_CLASS:
+                raise Conflict(
+                    "class",
+                    name,
+                    "cannot be revoked",
+                    f"lift its limits instead: sluice limit {domain} default RESOURCE unlimited",
+                )
+            for stream in unit.streams():
+                if (stream.domain, stream.class_name) == (domain, name):
+                    raise Conflict(
+                        "class",
+                        name,
+                        f"belongs to the stream {stream.name}",
+                        f"remove the stream first: sluice stream remove {stream.name}",
+                    )
+            rules = [r for r in unit.rules() if (r.domain, r.class_name) == (domain, name)]
+            assignments = [a for a in unit.assignments(domain) if a.class_name == name]
+            for rule in rules:
+                unit.delete_rule(rule.id)
+            for assignment in assignments:
+                unit.delete_assignment(domain, assignment.pid)
+            shown = self._grant_json(unit, before)
+            unit.delete_grant(domain, name)
+            audited(unit, self.clock, "revoke", f"{domain}/{name}", shown, None)
+        self.auto_limits.forget(domain, name)
+        self.changed(domain)
+        return {
+            "revoked": shown,
+            "rules": [render.rule_json(rule) for rule in rules],
+            "assignments": [render.assignment_json(a) for a in assignments],
+        }
+
+    def put_ceiling(self, domain: str, body: Any) -> dict[str, Any]:
+        limits = parse_limits(body, "ceiling")
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            before = render.limits_json(unit.ceiling(domain))
+            unit.put_ceiling(domain, limits)
+            after = render.limits_json(limits)
+            audited(unit, self.clock, "ceiling", domain, before, after)
+        self.changed(domain)
+        return after
+
+    # Rules
+
+    def rules(self, domain: str | None) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            if domain is not None:
+                self.known(unit, domain)
+            return [
+                render.rule_json(rule)
+                for rule in unit.rules()
+                if domain is None or rule.domain in (None, domain)
+            ]
+
+    def _parse_rule(self, unit: Transaction, body: Mapping[str, Any]) -> Rule:
+        match = parse_match(body.get("match"))
+        domain = body.get("domain")
+        if domain is not None and not isinstance(domain, str):
+            raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
+        if domain is None:
+            find_class(unit, body.get("class"))
+        else:
+            self.known(unit, domain)
+            find_grant(unit, domain, body.get("class"))
+        if body["class"] == DEFAULT_CLASS:
+            raise BadValue(
+                "class",
+                DEFAULT_CLASS,
+                "takes no rules",
+                "processes that no rule matches are in it already",
+            )
+        return Rule(0, domain, body["class"], match, self.clock())
+
+    def add_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            rule = self._parse_rule(unit, body)
+            if len(unit.rules()) >= MAX_RULES:
+                raise Conflict(
+                    "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
+                )
+            shown = render.rule_json(unit.add_rule(rule))
+            audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
+        self.changed(rule.domain)
+        return shown
+
+    def preview_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            rule = self._parse_rule(unit, body)
+            granted = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
+        domains = [rule.domain] if rule.domain else sorted(granted)
+        found = []
+        for domain in domains:
+            table = self.agents.processes(domain) or {"processes": []}
+            found += [
+                {"domain": domain, "pid": p["pid"], "comm": p["comm"], "exe": p["exe"]}
+                for p in table["processes"]
+                if matches(rule.match, p)
+            ]
+        return {"processes": found}
+
+    def delete_rule(self, rule_id: int) -> None:
+        with self.store.transaction() as unit:
+            rule = next((r for r in unit.rules() if r.id == rule_id), None)
+            if rule is None:
+                raise NotFound("rule", rule_id, "does not exist", "see 'sluice rule list'")
+            unit.delete_rule(rule_id)
+            audited(unit, self.clock, "remove rule", str(rule_id), render.rule_json(rule), None)
+        self.changed(rule.domain)
+
+    # Assignments
+
+    def processes(self, domain: str) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+        return self._table(domain)
+
+    def _table(self, domain: str) -> dict[str, Any]:
+        table = self.agents.processes(domain)
+        if table is None:
+            error = self.agents.status(domain).get("error") or "it has not answered yet"
+            raise Unavailable(
+                "agent of domain",
+                domain,
+                f"is not connected ({error})",
+                "see that sluice-agent runs in the guest and the domain is attached and running",
+            )
+        return {
+            "at": table["at"],
+            "age_seconds": max(0.0, self.clock() - table["at"]),
+            "truncated": table["truncated"],
+            "processes": table["processes"],
+        }
+
+    def assignments(self, domain: str) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            return [render.assignment_json(a) for a in unit.assignments(domain)]
+
+    def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
+        parse_integer(pid, "pid", 1, 2**22)
+        name = body.get("class")
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            find_grant(unit, domain, name)
+            if name == DEFAULT_CLASS:
+                raise BadValue(
+                    "class",
+                    name,
+                    "takes no assignments",
+                    f"unassign the process instead: sluice unassign {domain} {pid}",
+                )
+            ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
+            before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
+            after = Assignment(domain, pid, ticks, name, self.clock())
+            unit.put_assignment(after)
+            shown = render.assignment_json(after)
+            before_shown = render.assignment_json(before) if before else None
+            audited(unit, self.clock, "assign", f"{domain}/{pid}", before_shown, shown)
+        self.changed(domain)
+        return shown
+
+    def _start_time(self, domain: str, pid: int, wanted: Any) -> int:
+        """The process's present start time, checked against the caller's."""
+        rows = self._table(domain)["processes"]
+        row = next((p for p in rows if p["pid"] == pid), None)
+        if row is None:
+            raise NotFound(
+                "process", pid, f"is not running in {domain}", f"see 'sluice ps {domain}'"
+            )
+        ticks = row["start_time_ticks"]
+        if wanted is not None and parse_integer(wanted, "start_time_ticks", 0, 2**63) != ticks:
+            raise Conflict(
+                "start_time_ticks",
+                wanted,
+                f"is not that of process {pid}, which started at {ticks}",
+                "the pid was reused: read the process table again",
+            )
+        return ticks
+
+    def unassign(self, domain: str, pid: int) -> None:
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
+            if before is None:
+                raise NotFound("assignment", pid, "does not exist", f"see 'sluice ps {domain}'")
+            unit.delete_assignment(domain, pid)
+            audited(
+                unit,
+                self.clock,
+                "unassign",
+                f"{domain}/{pid}",
+                render.assignment_json(before),
+                None,
+            )
+        self.changed(domain)
+
+    # Settings and audit
+
+    def settings(self) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            return render.settings_json(unit.settings())
+
+    def put_settings(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            before = unit.settings()
+            after = parse_settings(body, before)
+            unit.put_settings(after)
+            shown = render.settings_json(after)
+            audited(unit, self.clock, "settings", "", render.settings_json(before), shown)
+        self.changed(None)
+        return shown
+
+    def audit(self, limit: int) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            return [render.audit_json(entry) for entry in unit.audit(limit)]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domains: what libvirt has and what Sluice knows of it; attach and detach.
+
+Attach and detach change the persistent XML. Whatever fails after that puts the
+stored original back, so that a refused request changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..domain import render
+from ..domain.errors import Conflict, SluiceError
+from ..domain.guests import Guest
+from ..domain.model import parse_bool
+from .catalogue import Catalogue, audited
+from .ports import Agents, Clock, Host, Store
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_SECONDS = 90
+
+
+class Editor(Protocol):
+    """Changes a domain's definition and runs it."""
+
+    def persistent_xml(self, name: str) -> str: ...
+    def define(self, xml: str) -> None: ...
+    def check_emulator(self, emulator: str) -> None: ...
+    def attach(
+        self, xml: str, *, emulator: str, name: str, disable_vhost: bool
+    ) -> tuple[str, dict[str, Any]]: ...
+    def detach(self, xml: str, record: Mapping[str, Any]) -> str: ...
+    def shut_down(self, name: str, seconds: float) -> bool: ...
+    def start(self, name: str) -> None: ...
+
+
+class Domains:
+    def __init__(
+        self,
+        store: Store,
+        host: Host,
+        agents: Agents,
+        editor: Editor,
+        catalogue: Catalogue,
+        clock: Clock,
+        changed: Callable[[str | None], None],
+    ) -> None:
+        self.store = store
+        self.host = host
+        self.agents = agents
+        self.editor = editor
+        self.catalogue = catalogue
+        self.clock = clock
+        self.changed = changed
+        self._editing = threading.Lock()
+
+    def list(self) -> list[dict[str, Any]]:
+        return [self._json(guest) for guest in self.host.guests()]
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self._json(self.host.guest(name))
+
+    def _json(self, guest: Guest) -> dict[str, Any]:
+        return {
+            **render.guest_json(guest),
+            "agent": dict(self.agents.status(guest.name)),
+            "classes": self.catalogue.grants(guest.name),
+            "ceiling": self.catalogue.ceiling(guest.name),
+        }
+
+    # Attach
+
+    def attach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        restart = parse_bool(body.get("restart", False), "restart")
+        disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
+        with self._editing:
+            guest = self.host.guest(name)
+            with self.store.transaction() as unit:
+                unit.remember_domain(guest.name, guest.uuid)
+                emulator = unit.settings().emulator
+            original = self.editor.persistent_xml(name)
+            new_xml, changes = self.editor.attach(
+                original, emulator=emulator, name=name, disable_vhost=disable_vhost
+            )
+            self.editor.check_emulator(emulator)
+            self._apply(guest, original, new_xml, restart)
+            record = {
+                "original": original,
+                "attached": self.editor.persistent_xml(name),
+                "changes": changes,
+            }
+            with self.store.transaction() as unit:
+                unit.put_stored_xml(name, record)
+                audited(unit, self.clock, "attach", name, None, changes["said"])
+        self.changed(name)
+        return {**self.get(name), "changes": changes["said"]}
+
+    def _apply(self, guest: Guest, original: str, new_xml: str, restart: bool) -> None:
+        """Defines the new XML and restarts the domain if asked; undoes both on failure."""
+        stopped = False
+        try:
+            self.editor.define(new_xml)
+            if restart and guest.live is not None:
+                stopped = self.editor.shut_down(guest.name, SHUTDOWN_SECONDS)
+                if not stopped:
+                    raise Conflict(
+                        "domain",
+                        guest.name,
+                        f"did not shut down within {SHUTDOWN_SECONDS} s",
+                        "shut it down from inside, or repeat without restart and restart it later",
+                    )
+                self.editor.start(guest.name)
+        except SluiceError:
+            self._restore(guest.name, original, stopped)
+            raise
+
+    def _restore(self, name: str, original: str, start: bool) -> None:
+        try:
+            self.editor.define(original)
+            if start:
+                self.editor.start(name)
+        except SluiceError as error:
+            log.error("domain %s: restoring its definition failed: %s", name, error)
+
+    # Detach
+
+    def detach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        restart = parse_bool(body.get("restart", False), "restart")
+        with self._editing:
+            guest = self.host.guest(name)
+            with self.store.transaction() as unit:
+                record = unit.stored_xml(name)
+            if not guest.attached or record is None:
+                raise Conflict(
+                    "domain", name, "is not attached", f"attach it first: sluice attach {name}"
+                )
+            present = self.editor.persistent_xml(name)
+            if present == record["attached"]:
+                target = record["original"]
+            else:
+                # Edited since: take out what attach put in and keep the edits.
+                target = self.editor.detach(present, record["changes"])
+            self._apply(guest, present, target, restart)
+            with self.store.transaction() as unit:
+                unit.put_stored_xml(name, None)
+                audited(unit, self.clock, "detach", name, None, None)
+        self.changed(name)
+        return self.get(name)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ten times a second: counters pages and the uplink's queue; once a second, history."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Window
+from ..domain.errors import SluiceError
+from ..domain.guests import Guest
+from .ports import Clock, Host, Pages, Store, UplinkReading, Uplinks
+
+log = logging.getLogger(__name__)
+
+SAMPLE_HZ = 10
+SECOND_NS = 1_000_000_000
+PRUNE_SECONDS = 60
+HISTORY_FIELDS = ("bytes_per_second", "limit_bytes_per_second", "backlog_bytes", "held_p99_ms")
+MAX_HISTORY_POINTS = 2000
+
+
+@dataclass
+class PageState:
+    path: str
+    window: Window = field(default_factory=Window)
+    at: float = 0.0
+    error: str | None = None
+    samples: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    def live_json(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "page_ok": self.error is None,
+            "error": self.error,
+            "classes": self.samples if self.error is None else {},
+        }
+
+
+class Sampler:
+    def __init__(
+        self, store: Store, host: Host, pages: Pages, uplinks: Uplinks, clock: Clock
+    ) -> None:
+        self.store = store
+        self.host = host
+        self.pages = pages
+        self.uplinks = uplinks
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._states: dict[str, PageState] = {}
+        self._uplink: dict[str, Any] | None = None
+        self._uplink_name: str | None = None
+        self._uplink_readings: deque[tuple[int, UplinkReading]] = deque()
+        self._history_seconds = 3600
+        self._next_second_ns = 0
+        self._next_prune = 0.0
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        with self.store.transaction() as unit:
+            settings = unit.settings()
+        with self._lock:
+            self._history_seconds = settings.history_seconds
+            if settings.uplink != self._uplink_name:
+                self._uplink_name = settings.uplink
+                self._uplink_readings.clear()
+                self._uplink = None
+
+    # One tick
+
+    def tick(self, now_ns: int) -> None:
+        self._sample_pages(now_ns)
+        self._sample_uplink(now_ns)
+        if now_ns >= self._next_second_ns:
+            self._next_second_ns = now_ns + SECOND_NS
+            self._record()
+
+    def _active(self) -> list[Guest]:
+        try:
+            return [g for g in self.host.guests() if g.active and g.live.page_path]
+        except SluiceError:
+            # libvirt is away; the pages are not: go on with what was known.
+            return []
+
+    def _sample_pages(self, now_ns: int) -> None:
+        guests = {g.name: g for g in self._active()}
+        connected = self.host.connection()["connected"]
+        with self._lock:
+            if connected:
+                for name in set(self._states) - set(guests):
+                    del self._states[name]
+            for name, guest in guests.items():
+                state = self._states.get(name)
+                if state is None or state.path != guest.live.page_path:
+                    self._states[name] = PageState(guest.live.page_path)
+            for state in self._states.values():
+                self._sample_page(state, now_ns)
+            used = {state.path for state in self._states.values()}
+        for path in self.pages.paths() - used:
+            self.pages.forget(path)
+
+    def _sample_page(self, state: PageState, now_ns: int) -> None:
+        state.at = self.clock()
+        try:
+            reading = self.pages.read(state.path)
+        except (OSError, BadPage) as error:
+            state.error = f"{state.path}: {error}"
+            state.window = Window()
+            return
+        age_ns = now_ns - reading.header.heartbeat_ns
+        if age_ns > HEARTBEAT_LIMIT_NS:
+            state.error = f"{state.path}: not refreshed by QEMU for {age_ns / 1e9:.0f} s"
+            return
+        state.error = None
+        state.window.add(reading)
+        state.samples = state.window.samples()
+
+    def _sample_uplink(self, now_ns: int) -> None:
+        with self._lock:
+            name = self._uplink_name
+        if name is None:
+            return
+        try:
+            reading = self.uplinks.read(name)
+        except OSError as error:
+            with self._lock:
+                self._uplink = None
+            log.debug("uplink %s: %s", name, error)
+            return
+        with self._lock:
+            readings = self._uplink_readings
+            readings.append((now_ns, reading))
+            while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
+                readings.popleft()
+            self._uplink = _uplink_json(name, list(readings))
+
+    # Questions
+
+    def live(self, domain: str | None = None) -> dict[str, Any]:
+        with self._lock:
+            domains = {
+                name: state.live_json()
+                for name, state in self._states.items()
+                if domain in (None, name)
+            }
+            return {"at": self.clock(), "domains": domains, "uplink": self._public_uplink()}
+
+    def _public_uplink(self) -> dict[str, Any] | None:
+        if self._uplink is None:
+            return None
+        return {k: v for k, v in self._uplink.items() if not k.startswith("worst_")}
+
+    def observed(self) -> tuple[dict[str, PageState], dict[str, Any] | None]:
+        """For the tuner: the states themselves, and the uplink with its worst values."""
+        with self._lock:
+            return dict(self._states), self._uplink
+
+    def generation(self, domain: str) -> int | None:
+        with self._lock:
+            state = self._states.get(domain)
+            if state is None or state.error is not None or not state.window.readings:
+                return None
+            return state.window.readings[-1].header.generation
+
+    # History
+
+    def _record(self) -> None:
+        now = self.clock()
+        with self._lock:
+            rows = []
+            for name, state in self._states.items():
+                samples = {
+                    f"{class_name}/{resource}": [sample[f] for f in HISTORY_FIELDS]
+                    for class_name, resources in state.samples.items()
+                    for resource, sample in resources.items()
+                }
+                if state.error is None and samples:
+                    rows.append((now, name, samples))
+            keep = self._history_seconds
+        prune = now >= self._next_prune
+        if not rows and not prune:
+            return
+        with self.store.transaction() as unit:
+            if rows:
+                unit.add_history(rows)
+            if prune:
+                self._next_prune = now + PRUNE_SECONDS
+                unit.prune(now - keep)
+
+    def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
+        with self.store.transaction() as unit:
+            rows = unit.history(domain, since)
+        return downsample(rows, since, step)
+
+
+def _uplink_json(name: str, readings: list[tuple[int, UplinkReading]]) -> dict[str, Any]:
+    (old_ns, old), (new_ns, new) = readings[0], readings[-1]
+    span = (new_ns - old_ns) / 1e9 or 1.0
+    last = readings[-2][1] if len(readings) > 1 else new
+    return {
+        "name": name,
+        "backlog_bytes": new.backlog_bytes,
+        "dropped_per_second": max(0, new.dropped_packets - old.dropped_packets) / span,
+        "bytes_per_second": max(0, new.bytes - old.bytes) / span,
+        "link_bytes_per_second": new.link_bytes_per_second,
+        "worst_backlog_bytes": max(r.backlog_bytes for _, r in readings),
+        "worst_dropped": max(0, new.dropped_packets - last.dropped_packets),
+    }
+
+
+def downsample(
+    rows: list[tuple[float, dict[str, Any]]], since: float, step: float
+) -> dict[str, Any]:
+    """Means per step; a limit is the last of its step; null where nothing was seen."""
+    buckets: dict[int, dict[str, list[list[Any]]]] = {}
+    for at, samples in rows:
+        bucket = buckets.setdefault(int((at - since) // step), {})
+        for key, values in samples.items():
+            bucket.setdefault(key, []).append(values)
+    order = sorted(buckets)[-MAX_HISTORY_POINTS:]
+    keys = sorted({key for index in order for key in buckets[index]})
+    series: dict[str, list[float | None]] = {}
+    for key in keys:
+        for position, name in enumerate(HISTORY_FIELDS):
+            series[f"{key}/{name}"] = [
+                _merged(name, [v[position] for v in buckets[index].get(key, [])]) for index in order
+            ]
+    return {"step": step, "at": [since + index * step for index in order], "series": series}
+
+
+def _merged(name: str, values: list[Any]) -> float | None:
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    if name == "limit_bytes_per_second":
+        return values[-1]
+    if name == "held_p99_ms":
+        return max(present)
+    return sum(present) / len(present)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Streams: whose quality matters, and what is known of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..domain.errors import BadValue, NotFound
+from ..domain.model import Stream, parse_nominal_rate, parse_stream_name
+from ..domain.quality import (
+    DELIVERY_WINDOW_S,
+    REPORT_AGE_S,
+    host_verdict,
+    parse_report,
+    stream_verdict,
+)
+from .catalogue import audited, find_class, find_grant
+from .ports import Clock, Store
+from .sampler import Sampler
+
+# A request's time at which a stream that reads 128 KiB at a time falls behind.
+READ_BYTES = 128 * 1024
+
+
+@dataclass
+class _Memory:
+    reports: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
+    verdict: str = "unknown"
+    since: float = 0.0
+    reason: str = ""
+
+
+class Streams:
+    def __init__(
+        self,
+        store: Store,
+        sampler: Sampler,
+        clock: Clock,
+        known: Callable[[Any, str], None],
+    ) -> None:
+        self.store = store
+        self.sampler = sampler
+        self.clock = clock
+        self.known = known
+        self._lock = threading.Lock()
+        self._memory: dict[str, _Memory] = {}
+
+    def all(self) -> list[Stream]:
+        with self.store.transaction() as unit:
+            return unit.streams()
+
+    def list_json(self) -> list[dict[str, Any]]:
+        return [self._json(stream) for stream in self.all()]
+
+    def _find(self, name: str) -> Stream:
+        stream = next((s for s in self.all() if s.name == name), None)
+        if stream is None:
+            raise NotFound(
+                "stream", name, "does not exist", f"create it: sluice stream set {name} …"
+            )
+        return stream
+
+    def _json(self, stream: Stream) -> dict[str, Any]:
+        now = self.clock()
+        with self._lock:
+            memory = self._memory.setdefault(stream.name, _Memory(since=now))
+            reports = [(at, r) for at, r in memory.reports if at >= now - DELIVERY_WINDOW_S]
+            fresh = bool(reports) and now - reports[-1][0] <= REPORT_AGE_S
+            if fresh:
+                verdict, reason = stream_verdict(
+                    [r for _, r in reports], stream.nominal_bytes_per_second
+                )
+            else:
+                verdict, reason = self._host_verdict(stream)
+            if verdict != memory.verdict:
+                memory.verdict, memory.since = verdict, now
+            memory.reason = reason
+            last = memory.reports[-1] if memory.reports else None
+            return {
+                "name": stream.name,
+                "domain": stream.domain,
+                "class": stream.class_name,
+                "nominal_bytes_per_second": stream.nominal_bytes_per_second,
+                "verdict": verdict,
+                "since": memory.since,
+                "reason": reason,
+                "source": "client" if fresh else "host",
+                "last_report": {"at": last[0], **last[1]} if last else None,
+            }
+
+    def _host_verdict(self, stream: Stream) -> tuple[str, str]:
+        live = self.sampler.live(stream.domain)["domains"].get(stream.domain)
+        resources = (live or {"classes": {}})["classes"].get(stream.class_name, {})
+        deadline_ms = 1000 * READ_BYTES / stream.nominal_bytes_per_second
+        busiest = max(resources.values(), key=lambda s: s["bytes_per_second"], default=None)
+        disk = resources.get("blk-read")
+        return host_verdict(disk if disk and disk["bytes_per_second"] else busiest, deadline_ms)
+
+    def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        parse_stream_name(name)
+        nominal = parse_nominal_rate(body.get("nominal_bytes_per_second"))
+        domain = body.get("domain")
+        if not isinstance(domain, str):
+            raise BadValue("domain", domain, "is not a name", "give a domain's name")
+        with self.store.transaction() as unit:
+            self.known(unit, domain)
+            find_grant(unit, domain, body.get("class"))
+            if not find_class(unit, body["class"]).is_stream:
+                raise BadValue(
+                    "class",
+                    body["class"],
+                    "is not a stream class",
+                    f"mark it: sluice class set {body['class']} --stream",
+                )
+            before = next((s for s in unit.streams() if s.name == name), None)
+            after = Stream(name, domain, body["class"], nominal)
+            unit.put_stream(after)
+            old = asdict(before) if before else None
+            audited(unit, self.clock, "set stream", name, old, asdict(after))
+        return self._json(after)
+
+    def delete(self, name: str) -> None:
+        stream = self._find(name)
+        with self.store.transaction() as unit:
+            unit.delete_stream(name)
+            audited(unit, self.clock, "remove stream", name, asdict(stream), None)
+        with self._lock:
+            self._memory.pop(name, None)
+
+    # Reports
+
+    def report(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        stream = self._find(name)
+        report = parse_report(body)
+        now = self.clock()
+        with self._lock:
+            memory = self._memory.setdefault(name, _Memory(since=now))
+            memory.reports.append((now, report))
+            while memory.reports[0][0] < now - 2 * DELIVERY_WINDOW_S:
+                memory.reports.popleft()
+        shown = self._json(stream)
+        with self.store.transaction() as unit:
+            unit.add_report(name, now, {"verdict": shown["verdict"], **report})
+        return {"verdict": shown["verdict"]}
+
+    def reports_since(self, name: str, since: float) -> list[tuple[float, dict[str, float]]]:
+        with self._lock:
+            memory = self._memory.get(name)
+            return [(at, r) for at, r in memory.reports if at > since] if memory else []
+
+    def history(self, name: str, since: float) -> list[dict[str, Any]]:
+        self._find(name)
+        with self.store.transaction() as unit:
+            return unit.reports(name, since)
