@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Thin shells around the kernel's interfaces.
+
+pub mod clock;
+pub mod ioprio;
+pub mod port;
+pub mod procfs;
+pub mod sockets;
+pub mod state;

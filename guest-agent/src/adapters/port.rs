@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The line to the host: a virtio-serial port, a terminal, or a UNIX socket.
+//! Nothing here blocks. A virtio port whose host side is closed reads as end
+//! of file and polls as hung up, yet stays open: the host may come back on it.
+
+use crate::PORT_NAME;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+pub struct Port {
+    file: File,
+    /// End of file means the port itself is gone, not only the peer.
+    ends_with_peer: bool,
+}
+
+#[derive(Debug)]
+pub enum ReadOutcome {
+    Data(usize),
+    Nothing,
+    /// The host side is closed; the port stays.
+    HostAway,
+    PortGone,
+}
+
+impl Port {
+    pub fn open(path: &Path) -> io::Result<Port> {
+        let is_socket = std::fs::metadata(path)?.file_type().is_socket();
+        if is_socket {
+            let stream = UnixStream::connect(path)?;
+            stream.set_nonblocking(true)?;
+            let file = File::from(OwnedFd::from(stream));
+            return Ok(Port {
+                file,
+                ends_with_peer: true,
+            });
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+            .open(path)?;
+        let is_terminal = file.is_terminal();
+        if is_terminal {
+            let mut modes = tcgetattr(&file)?;
+            cfmakeraw(&mut modes);
+            tcsetattr(&file, SetArg::TCSANOW, &modes)?;
+        }
+        Ok(Port {
+            file,
+            ends_with_peer: is_terminal,
+        })
+    }
+
+    pub fn read(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+        match self.file.read(buffer) {
+            Ok(0) if self.ends_with_peer => ReadOutcome::PortGone,
+            Ok(0) => ReadOutcome::HostAway,
+            Ok(length) => ReadOutcome::Data(length),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                ReadOutcome::Nothing
+            }
+            Err(_) => ReadOutcome::PortGone,
+        }
+    }
+
+    /// How much was taken; 0 if there is no room or no reader now.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.write(bytes) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(0)
+            }
+            other => other,
+        }
+    }
+}
+
+/// What woke the loop.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Wake {
+    pub signal: bool,
+    pub port: bool,
+}
+
+/// Waits for a signal, the port, or the time. A port that is hung up would
+/// wake at once for ever, so the caller leaves it out for a while then.
+pub fn wait(signals: BorrowedFd, port: Option<(&Port, bool)>, timeout_ns: u64) -> io::Result<Wake> {
+    let mut fds = vec![PollFd::new(signals, PollFlags::POLLIN)];
+    if let Some((port, want_write)) = port {
+        let write = if want_write {
+            PollFlags::POLLOUT
+        } else {
+            PollFlags::empty()
+        };
+        fds.push(PollFd::new(port.file.as_fd(), PollFlags::POLLIN | write));
+    }
+    // Rounded up, or the last part of a millisecond would be spent spinning.
+    let timeout_ms = i32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    match poll(
+        &mut fds,
+        PollTimeout::try_from(timeout_ms).unwrap_or(PollTimeout::MAX),
+    ) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let woke = |fd: &PollFd| fd.revents().is_some_and(|events| !events.is_empty());
+    Ok(Wake {
+        signal: woke(&fds[0]),
+        port: fds.get(1).is_some_and(woke),
+    })
+}
+
+/// The port's device file: the one asked for, or the one that the kernel lists
+/// under this name where udev has made no link.
+pub fn find(asked: &Path) -> Result<PathBuf, String> {
+    if asked.exists() {
+        return Ok(asked.to_owned());
+    }
+    let wanted = asked
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or(PORT_NAME);
+    let ports = std::fs::read_dir("/sys/class/virtio-ports")
+        .into_iter()
+        .flatten()
+        .flatten();
+    for port in ports {
+        let name = std::fs::read_to_string(port.path().join("name")).unwrap_or_default();
+        if name.trim() == wanted {
+            return Ok(Path::new("/dev").join(port.file_name()));
+        }
+    }
+    Err(format!(
+        "no port {}; add a virtio-serial channel named {PORT_NAME} to this virtual machine (on the host: sluice attach)",
+        asked.display()
+    ))
+}

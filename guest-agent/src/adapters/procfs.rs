@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Reads /proc. Files are read into one reused buffer through one descriptor
+//! of /proc; parsing of the wider files is the procfs crate's.
+
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use procfs::FromRead;
+use procfs::process::{Io, Stat};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+const KERNEL_THREAD: u32 = 0x0020_0000;
+const CMDLINE_BYTES: usize = 4096;
+const PROC_FILE_BYTES: usize = 64 * 1024;
+
+pub struct Proc {
+    root: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// What /proc/PID/stat says, as far as the agent needs it.
+#[derive(Debug, Clone)]
+pub struct ProcessStat {
+    pub comm: String,
+    pub ppid: i32,
+    pub start_time_ticks: u64,
+    pub is_kernel_thread: bool,
+    pub is_zombie: bool,
+    pub cpu_ticks: u64,
+    pub threads: u64,
+    pub rss_pages: u64,
+    /// Addresses that execve() draws anew: equal means "the same program run".
+    pub image: (u64, u64, u64),
+}
+
+impl Proc {
+    pub fn open() -> io::Result<Proc> {
+        Ok(Proc {
+            root: File::open("/proc")?.into(),
+            buffer: vec![0; PROC_FILE_BYTES],
+        })
+    }
+
+    /// Every process with the inode of its folder in /proc. The inode changes
+    /// when a pid is used again, so an equal pair is an equal process.
+    pub fn list(&self) -> io::Result<Vec<(i32, u64)>> {
+        let mut dir = Dir::openat(
+            &self.root,
+            ".",
+            OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(dir
+            .iter()
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                Some((number(entry.file_name().to_bytes())?, entry.ino()))
+            })
+            .collect())
+    }
+
+    pub fn threads(&self, pid: i32) -> io::Result<Vec<i32>> {
+        self.numbers(&format!("{pid}/task"))
+    }
+
+    /// The socket descriptors of a process: (descriptor, socket inode).
+    pub fn sockets(&self, pid: i32) -> io::Result<(usize, Vec<(i32, u64)>)> {
+        let descriptors = self.numbers(&format!("{pid}/fd"))?;
+        let sockets = descriptors
+            .iter()
+            .filter_map(|&fd| {
+                let target = readlinkat(&self.root, format!("{pid}/fd/{fd}").as_str()).ok()?;
+                let inode = target
+                    .to_str()?
+                    .strip_prefix("socket:[")?
+                    .strip_suffix(']')?
+                    .parse()
+                    .ok()?;
+                Some((fd, inode))
+            })
+            .collect();
+        Ok((descriptors.len(), sockets))
+    }
+
+    /// Field 22 of /proc/PID/stat, after the name, which may hold anything.
+    pub fn start_time(&self, pid: i32) -> io::Result<u64> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(
+            &self.root,
+            format!("{pid}/stat").as_str(),
+            flags,
+            Mode::empty(),
+        )?);
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        after_name
+            .split_ascii_whitespace()
+            .nth(19)
+            .and_then(|field| field.parse().ok())
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub fn stat(&mut self, pid: i32) -> io::Result<ProcessStat> {
+        let length = self.read(&format!("{pid}/stat"))?;
+        let stat = Stat::from_read(&self.buffer[..length]).map_err(io::Error::other)?;
+        Ok(ProcessStat {
+            ppid: stat.ppid,
+            start_time_ticks: stat.starttime,
+            is_kernel_thread: stat.flags & KERNEL_THREAD != 0,
+            is_zombie: matches!(stat.state, 'Z' | 'X'),
+            cpu_ticks: stat.utime.saturating_add(stat.stime),
+            threads: u64::try_from(stat.num_threads).unwrap_or(0),
+            rss_pages: stat.rss,
+            image: (
+                stat.startstack,
+                stat.arg_start.unwrap_or(0),
+                stat.arg_end.unwrap_or(0),
+            ),
+            comm: stat.comm,
+        })
+    }
+
+    /// Bytes of real block I/O so far: (read, written).
+    pub fn io(&mut self, pid: i32) -> io::Result<(u64, u64)> {
+        let length = self.read(&format!("{pid}/io"))?;
+        let counters = Io::from_read(&self.buffer[..length]).map_err(io::Error::other)?;
+        Ok((counters.read_bytes, counters.write_bytes))
+    }
+
+    /// The executable's path; empty if it has none or it cannot be read.
+    pub fn exe(&self, pid: i32) -> String {
+        let path = readlinkat(&self.root, format!("{pid}/exe").as_str()).unwrap_or_default();
+        let path = path.to_string_lossy();
+        // An upgraded program that still runs is the same program to a rule.
+        path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+    }
+
+    /// The arguments joined by blanks, at most 4096 bytes.
+    pub fn cmdline(&mut self, pid: i32) -> String {
+        let length = self
+            .read(&format!("{pid}/cmdline"))
+            .unwrap_or(0)
+            .min(CMDLINE_BYTES);
+        let arguments = self.buffer[..length].trim_ascii_end();
+        let end = arguments
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        let blanked: Vec<u8> = arguments[..end]
+            .iter()
+            .map(|&byte| if byte == 0 { b' ' } else { byte })
+            .collect();
+        // Replacement characters may take more room than what they replace.
+        let mut text = String::from_utf8_lossy(&blanked).into_owned();
+        let mut end = text.len().min(CMDLINE_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text
+    }
+
+    /// The path in the cgroup v2 tree, or in systemd's own tree if there is none.
+    pub fn cgroup(&mut self, pid: i32) -> String {
+        let length = self.read(&format!("{pid}/cgroup")).unwrap_or(0);
+        let text = String::from_utf8_lossy(&self.buffer[..length]);
+        let path_after = |marker: &str| {
+            text.lines().find_map(|line| {
+                let (_, rest) = line.split_once(':')?;
+                rest.strip_prefix(marker)
+            })
+        };
+        let unified = path_after(":").filter(|path| *path != "/");
+        unified
+            .or_else(|| path_after("name=systemd:"))
+            .unwrap_or("/")
+            .to_owned()
+    }
+
+    pub fn effective_uid(&mut self, pid: i32) -> Option<u32> {
+        let length = self.read(&format!("{pid}/status")).ok()?;
+        let text = String::from_utf8_lossy(&self.buffer[..length]);
+        let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        ids.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+
+    fn numbers(&self, folder: &str) -> io::Result<Vec<i32>> {
+        let mut dir = Dir::openat(
+            &self.root,
+            folder,
+            OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(dir
+            .iter()
+            .filter_map(|entry| number(entry.ok()?.file_name().to_bytes()))
+            .collect())
+    }
+
+    fn read(&mut self, path: &str) -> io::Result<usize> {
+        let mut file = File::from(openat(
+            &self.root,
+            path,
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?);
+        let mut length = 0;
+        while length < self.buffer.len() {
+            match file.read(&mut self.buffer[length..])? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        Ok(length)
+    }
+}
+
+/// User names by uid, from /etc/passwd, read again when it changes. A static
+/// program cannot load the C library's name services; users known only to a
+/// directory service appear by number.
+#[derive(Default)]
+pub struct Users {
+    names: HashMap<u32, String>,
+    version: Option<(u64, i64, i64)>,
+}
+
+impl Users {
+    pub fn refresh(&mut self) {
+        const PASSWD: &str = "/etc/passwd";
+        let version = std::fs::metadata(PASSWD)
+            .ok()
+            .map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec()));
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        self.names = std::fs::read(PASSWD)
+            .map(|bytes| parse_passwd(&String::from_utf8_lossy(&bytes)))
+            .unwrap_or_default();
+    }
+
+    pub fn name(&self, uid: u32) -> String {
+        self.names
+            .get(&uid)
+            .cloned()
+            .unwrap_or_else(|| uid.to_string())
+    }
+}
+
+fn parse_passwd(text: &str) -> HashMap<u32, String> {
+    let mut names = HashMap::new();
+    for line in text.lines() {
+        let mut fields = line.split(':');
+        if let (Some(name), Some(_), Some(Ok(uid))) =
+            (fields.next(), fields.next(), fields.next().map(str::parse))
+        {
+            names.entry(uid).or_insert_with(|| name.to_owned());
+        }
+    }
+    names
+}
+
+fn number(name: &[u8]) -> Option<i32> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+pub fn sys_text(path: &str) -> String {
+    std::fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_our_own_process() {
+        let mut proc = Proc::open().unwrap();
+        let pid = std::process::id() as i32;
+        let listed = proc.list().unwrap();
+        assert!(
+            listed
+                .iter()
+                .any(|&(other, inode)| other == pid && inode != 0)
+        );
+        let stat = proc.stat(pid).unwrap();
+        assert!(!stat.is_kernel_thread && !stat.is_zombie && stat.threads >= 1);
+        assert_eq!(
+            proc.exe(pid),
+            std::env::current_exe().unwrap().to_str().unwrap()
+        );
+        assert!(
+            proc.cmdline(pid)
+                .starts_with(&std::env::args().next().unwrap())
+        );
+        assert!(proc.cgroup(pid).starts_with('/'));
+        assert!(proc.effective_uid(pid).is_some());
+        assert!(proc.io(pid).is_ok());
+        assert!(proc.threads(pid).unwrap().contains(&pid));
+    }
+
+    #[test]
+    fn finds_sockets_among_descriptors() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        let (count, sockets) = Proc::open()
+            .unwrap()
+            .sockets(std::process::id() as i32)
+            .unwrap();
+        assert!(count > sockets.len());
+        assert!(
+            sockets
+                .iter()
+                .any(|&(other, inode)| other == fd && inode > 0)
+        );
+    }
+
+    #[test]
+    fn a_gone_process_is_an_error() {
+        assert!(Proc::open().unwrap().stat(i32::MAX).is_err());
+    }
+
+    #[test]
+    fn passwd_lines_are_read_and_broken_ones_skipped() {
+        let names = parse_passwd(
+            "root:x:0:0:r:/root:/bin/sh\n\nbad\nweb:x:33:33\nalias:x:33:1\nx:x:-1:0\n",
+        );
+        assert_eq!(names.len(), 2);
+        assert_eq!((names[&0].as_str(), names[&33].as_str()), ("root", "web"));
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Marks on another process's sockets. pidfd_getfd(2) gives a descriptor of
+//! the same socket, on which options are set as its owner would.
+
+use crate::domain::tagging::SocketMarks;
+use nix::sys::stat::fstat;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub struct ForeignProcess(OwnedFd);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// An IP socket of another process.
+pub struct IpSocket {
+    fd: OwnedFd,
+    family: Family,
+}
+
+impl ForeignProcess {
+    pub fn open(pid: i32) -> io::Result<ForeignProcess> {
+        // SAFETY: takes plain integers; the result is a new descriptor of ours.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        owned(fd).map(ForeignProcess)
+    }
+
+    /// The socket behind a descriptor if it is still that one, and is of IP.
+    pub fn ip_socket(&self, descriptor: i32, inode: u64) -> io::Result<Option<IpSocket>> {
+        // SAFETY: takes plain integers; the result is a new descriptor of ours.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.0.as_raw_fd(), descriptor, 0) };
+        let fd = owned(fd)?;
+        if fstat(&fd)?.st_ino != inode {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let family = match get(&fd, libc::SOL_SOCKET, libc::SO_DOMAIN)? {
+            libc::AF_INET => Family::V4,
+            libc::AF_INET6 => Family::V6,
+            _ => return Ok(None),
+        };
+        Ok(Some(IpSocket { fd, family }))
+    }
+}
+
+impl IpSocket {
+    pub fn marks(&self) -> io::Result<SocketMarks> {
+        let byte = |value: i32| (value & 0xff) as u8;
+        Ok(SocketMarks {
+            tos: byte(get(&self.fd, libc::IPPROTO_IP, libc::IP_TOS)?),
+            traffic_class: match self.family {
+                Family::V4 => None,
+                Family::V6 => Some(byte(get(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS)?)),
+            },
+            priority: get(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY)?,
+        })
+    }
+
+    /// IPv6 sockets take both marks: they may carry mapped IPv4 packets.
+    pub fn set_marks(&self, marks: SocketMarks) -> io::Result<()> {
+        set(
+            &self.fd,
+            libc::IPPROTO_IP,
+            libc::IP_TOS,
+            i32::from(marks.tos),
+        )?;
+        if let Some(class) = marks.traffic_class {
+            set(
+                &self.fd,
+                libc::IPPROTO_IPV6,
+                libc::IPV6_TCLASS,
+                i32::from(class),
+            )?;
+        }
+        // Last, because setting the TOS changes it.
+        if get(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY)? != marks.priority {
+            set(
+                &self.fd,
+                libc::SOL_SOCKET,
+                libc::SO_PRIORITY,
+                marks.priority,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(fd) {
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn get(fd: &OwnedFd, level: i32, option: i32) -> io::Result<i32> {
+    let mut value: i32 = 0;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: value and length are valid for the call, length is value's size.
+    let status = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if status == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn set(fd: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: value is valid for the call and of the length given.
+    let status = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What a successor of this agent must know: the rules in force, and what
+//! tagged threads and sockets had before. Lives in /run, so it ends with the
+//! boot, as process ids do.
+
+use crate::domain::tagging::{TaggedProcess, TaggedSocket};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedProcess {
+    pub pid: i32,
+    pub start_time_ticks: u64,
+    pub tagged: TaggedProcess,
+    /// Rule inherited from a parent: rule id, the parent's pid and start time.
+    pub lineage: Option<(String, i32, u64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedState {
+    version: u32,
+    boot_id: String,
+    /// Parameters of the last `set_rules`, or null.
+    pub rules: Value,
+    pub processes: Vec<SavedProcess>,
+    pub sockets: BTreeMap<u64, TaggedSocket>,
+}
+
+impl SavedState {
+    pub fn new(boot_id: &str, rules: Value) -> SavedState {
+        SavedState {
+            version: VERSION,
+            boot_id: boot_id.to_owned(),
+            rules,
+            processes: Vec::new(),
+            sockets: BTreeMap::new(),
+        }
+    }
+
+    /// Of this boot, or nothing.
+    pub fn load(path: &Path, boot_id: &str) -> Result<Option<SavedState>, String> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        let state: SavedState = serde_json::from_slice(&bytes)
+            .map_err(|error| format!("{}: {error}; starting without it", path.display()))?;
+        Ok((state.version == VERSION && state.boot_id == boot_id).then_some(state))
+    }
+
+    /// Replaces the file in one step.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let fresh = path.with_extension("new");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        serde_json::to_writer(io::BufWriter::new(file), self)?;
+        fs::rename(fresh, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::tag::Tag;
+
+    #[test]
+    fn comes_back_within_a_boot_only() {
+        let folder = std::env::temp_dir().join(format!("sluice-state-{}", std::process::id()));
+        let path = folder.join("state.json");
+        let mut state = SavedState::new("boot", serde_json::json!({"revision": 3}));
+        state.processes.push(SavedProcess {
+            pid: 4,
+            start_time_ticks: 5,
+            tagged: TaggedProcess {
+                tag: Tag::new(2).unwrap(),
+                base_ioprio: 0,
+                threads: BTreeMap::from([(4, 0x4004)]),
+            },
+            lineage: None,
+        });
+        state.save(&path).unwrap();
+        assert_eq!(SavedState::load(&path, "boot"), Ok(Some(state)));
+        assert_eq!(SavedState::load(&path, "other boot"), Ok(None));
+        fs::write(&path, b"{\"version\":").unwrap();
+        assert!(
+            SavedState::load(&path, "boot")
+                .unwrap_err()
+                .contains("state.json")
+        );
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(SavedState::load(&path, "boot"), Ok(None));
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Pure values and decisions: no clock, no files, no system calls.
+
+pub mod framing;
+pub mod matching;
+pub mod rpc;
+pub mod rules;
+pub mod table;
+pub mod tag;
+pub mod tagging;

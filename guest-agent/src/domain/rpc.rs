@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! JSON-RPC 2.0, one object a line (docs/specs/agent-protocol.md). A line
+//! becomes a checked call, an error to send back, or nothing: answers from the
+//! peer are never answered, or two sides could accuse each other for ever.
+
+use super::rules::RuleSet;
+use serde_json::{Value, json};
+
+pub const PROTOCOL: u64 = 1;
+
+const PARSE_ERROR: i64 = -32700;
+const INVALID_REQUEST: i64 = -32600;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const SHOWN_VALUE_CHARS: usize = 200;
+
+/// A refused parameter: which, what it was, and what to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParamError {
+    pub field: String,
+    pub value: Value,
+    pub remedy: String,
+}
+
+impl ParamError {
+    pub fn new(field: impl Into<String>, value: &Value, remedy: impl Into<String>) -> ParamError {
+        ParamError {
+            field: field.into(),
+            value: shown(value),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for ParamError {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: {} is refused: {}",
+            self.field, self.value, self.remedy
+        )
+    }
+}
+
+#[derive(Debug)]
+pub enum Call {
+    Hello,
+    SetRules(Box<RuleSet>),
+    GetProcesses,
+}
+
+#[derive(Debug)]
+pub enum Incoming {
+    /// Without an id the caller wants no answer.
+    Call {
+        id: Option<Value>,
+        call: Call,
+    },
+    /// Send this line back.
+    Refused(Value),
+    Ignored,
+}
+
+/// Reads one line. `max_tag` is the highest tag the kernel can carry.
+pub fn parse_line(line: &[u8], max_tag: u8) -> Incoming {
+    let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        return Incoming::Refused(parse_error("the line is not JSON in UTF-8"));
+    };
+    let Value::Object(mut object) = value else {
+        return refuse(
+            INVALID_REQUEST,
+            Value::Null,
+            "the line is not a JSON object",
+            None,
+        );
+    };
+    if !object.contains_key("method")
+        && (object.contains_key("result") || object.contains_key("error"))
+    {
+        return Incoming::Ignored;
+    }
+    let id = object.remove("id");
+    let answer_to = match &id {
+        Some(id @ (Value::Number(_) | Value::String(_) | Value::Null)) => id.clone(),
+        None => Value::Null,
+        Some(_) => {
+            let message = "id is neither a string nor a number";
+            return refuse(INVALID_REQUEST, Value::Null, message, None);
+        }
+    };
+    if object.get("jsonrpc") != Some(&json!("2.0")) {
+        return refuse(INVALID_REQUEST, answer_to, "jsonrpc is not \"2.0\"", None);
+    }
+    let Some(Value::String(method)) = object.remove("method") else {
+        return refuse(INVALID_REQUEST, answer_to, "method is not a string", None);
+    };
+    let params = object.remove("params").unwrap_or(Value::Null);
+    match parse_call(&method, &params, max_tag) {
+        Ok(call) => Incoming::Call { id, call },
+        // A notification is not answered, not even when it is wrong.
+        Err(_) if id.is_none() => Incoming::Ignored,
+        Err(Refusal::Method) => {
+            let message = format!("unknown method {}", shown(&Value::String(method)));
+            refuse(METHOD_NOT_FOUND, answer_to, &message, None)
+        }
+        Err(Refusal::Param(error)) => {
+            let data = json!({"field": error.field, "value": error.value, "remedy": error.remedy});
+            refuse(INVALID_PARAMS, answer_to, &error.to_string(), Some(data))
+        }
+    }
+}
+
+enum Refusal {
+    Method,
+    Param(ParamError),
+}
+
+fn parse_call(method: &str, params: &Value, max_tag: u8) -> Result<Call, Refusal> {
+    match method {
+        "hello" => {
+            let protocol = params.get("protocol").unwrap_or(&Value::Null);
+            if protocol.as_u64() != Some(PROTOCOL) {
+                let remedy =
+                    format!("this agent speaks protocol {PROTOCOL}; install a matching agent");
+                return Err(Refusal::Param(ParamError::new(
+                    "protocol", protocol, remedy,
+                )));
+            }
+            Ok(Call::Hello)
+        }
+        "set_rules" => RuleSet::from_params(params, max_tag)
+            .map(|rules| Call::SetRules(Box::new(rules)))
+            .map_err(Refusal::Param),
+        "get_processes" => match params {
+            Value::Null => Ok(Call::GetProcesses),
+            Value::Object(members) if members.is_empty() => Ok(Call::GetProcesses),
+            other => Err(Refusal::Param(ParamError::new(
+                "params",
+                other,
+                "get_processes takes an empty object",
+            ))),
+        },
+        _ => Err(Refusal::Method),
+    }
+}
+
+pub fn result(id: Value, result: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+pub fn notification(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+pub fn parse_error(message: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": null, "error": {"code": PARSE_ERROR, "message": message}})
+}
+
+fn refuse(code: i64, id: Value, message: &str, data: Option<Value>) -> Incoming {
+    let mut error = json!({"code": code, "message": message});
+    if let Some(data) = data {
+        error["data"] = data;
+    }
+    Incoming::Refused(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+}
+
+/// The value as an error shows it: large ones are cut.
+fn shown(value: &Value) -> Value {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        short => return short.clone(),
+    };
+    if text.chars().count() <= SHOWN_VALUE_CHARS {
+        return value.clone();
+    }
+    let cut: String = text.chars().take(SHOWN_VALUE_CHARS).collect();
+    Value::String(format!("{cut}…"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refused(line: &str) -> Value {
+        match parse_line(line.as_bytes(), 15) {
+            Incoming::Refused(answer) => answer,
+            other => panic!("{line} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn hello_is_accepted() {
+        let line = br#"{"jsonrpc":"2.0","id":7,"method":"hello","params":{"protocol":1}}"#;
+        let Incoming::Call {
+            id,
+            call: Call::Hello,
+        } = parse_line(line, 15)
+        else {
+            panic!("refused");
+        };
+        assert_eq!(id, Some(json!(7)));
+    }
+
+    #[test]
+    fn another_protocol_is_refused_with_a_remedy() {
+        let answer =
+            refused(r#"{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":2}}"#);
+        assert_eq!(answer["error"]["code"], -32602);
+        assert_eq!(answer["error"]["data"]["field"], "protocol");
+        assert_eq!(answer["error"]["data"]["value"], 2);
+        assert!(answer["error"]["data"]["remedy"].is_string());
+    }
+
+    #[test]
+    fn unreadable_lines_give_parse_errors() {
+        for line in [
+            &b"{"[..],
+            b"\xff\xfe",
+            b"{\"a\":\"\xff\"}",
+            b"nonsense",
+            &[b'['; 100_000],
+        ] {
+            let Incoming::Refused(answer) = parse_line(line, 15) else {
+                panic!("accepted");
+            };
+            assert_eq!(answer["error"]["code"], -32700);
+            assert_eq!(answer["id"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn wrong_shapes_are_invalid_requests() {
+        for line in [
+            "[]",
+            "3",
+            r#"{"id":1,"method":"hello"}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":4}"#,
+            r#"{"jsonrpc":"2.0","id":[1],"method":"hello"}"#,
+        ] {
+            assert_eq!(refused(line)["error"]["code"], -32600, "{line}");
+        }
+    }
+
+    #[test]
+    fn unknown_methods_are_named() {
+        let answer = refused(r#"{"jsonrpc":"2.0","id":"x","method":"reboot"}"#);
+        assert_eq!(answer["error"]["code"], -32601);
+        assert_eq!(answer["id"], "x");
+        assert!(
+            answer["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("reboot")
+        );
+    }
+
+    #[test]
+    fn answers_and_wrong_notifications_are_not_answered() {
+        for line in [
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"reboot"}"#,
+        ] {
+            assert!(
+                matches!(parse_line(line.as_bytes(), 15), Incoming::Ignored),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn huge_values_are_cut_in_errors() {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"hello","params":{{"protocol":"{}"}}}}"#,
+            "y".repeat(5000)
+        );
+        let value = refused(&line)["error"]["data"]["value"]
+            .as_str()
+            .unwrap()
+            .len();
+        assert!(value < 1000, "{value}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_parser(line in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_line(&line, 15);
+        }
+
+        #[test]
+        fn no_params_break_a_call(
+            method in "hello|set_rules|get_processes|other",
+            params in prop_oneof![
+                Just(json!(null)), Just(json!([])), Just(json!({"revision": -1})),
+                any::<f64>().prop_map(|n| json!({"protocol": n, "revision": n, "interval_ms": n})),
+                ".*".prop_map(|s| json!({"protocol": s, "rules": s, "classes": [s], "revision": 1})),
+            ],
+        ) {
+            let line = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+            match parse_line(line.to_string().as_bytes(), 15) {
+                Incoming::Refused(answer) => prop_assert!(answer["error"]["code"].is_i64()),
+                Incoming::Call { .. } => {}
+                Incoming::Ignored => prop_assert!(false, "a request with an id went unanswered"),
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+use clap::{Parser, Subcommand};
+use sluice_agent::adapters::clock::Clock;
+use sluice_agent::domain::rules::RuleSet;
+use sluice_agent::domain::tag::Tag;
+use sluice_agent::services::agent::Agent;
+use sluice_agent::services::scanner::Depth;
+use sluice_agent::services::session::Session;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice-agent                          serve the host, as the system service does
+  sluice-agent --once                   print the process table as JSON
+  sluice-agent check-rules rules.json   check rules and show what they match
+
+A rules file holds what the host would send:
+  {\"revision\": 1,
+   \"classes\": [{\"name\": \"video\", \"tag\": 1}],
+   \"rules\": [{\"id\": \"vlc\", \"class\": \"video\", \"match\": {\"exe\": \"/usr/bin/vlc\"}}]}";
+
+/// Tags the I/O of this guest's processes with the classes its host names, and
+/// reports the process table to the host.
+#[derive(Parser)]
+#[command(name = "sluice-agent", version, after_help = EXAMPLES)]
+struct Options {
+    /// The virtio-serial port (or a UNIX socket or terminal)
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/dev/virtio-ports/org.sluice.agent.0"
+    )]
+    port: PathBuf,
+    /// Where tags are remembered, so that a restarted agent can undo them
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/run/sluice-agent/state.json"
+    )]
+    state: PathBuf,
+    /// Print the process table as JSON and exit; rates are over half a second
+    #[arg(long)]
+    once: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check a file of rules and show which processes they match now
+    CheckRules {
+        /// JSON: the parameters of `set_rules`
+        file: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let outcome = match &options.command {
+        Some(Command::CheckRules { file }) => check_rules(file),
+        None if options.once => print_table(),
+        None => serve(options.port, options.state),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(port: PathBuf, state: PathBuf) -> Result<(), Box<dyn Error>> {
+    let clock = Clock::start();
+    let agent = Agent::new(clock.now_ns(), Some(state))?;
+    Ok(Session::new(agent, clock, port).run()?)
+}
+
+fn print_table() -> Result<(), Box<dyn Error>> {
+    const WINDOW: Duration = Duration::from_millis(500);
+    let clock = Clock::start();
+    let mut agent = Agent::observer()?;
+    agent.scan(clock.now_ns(), Depth::Table);
+    std::thread::sleep(WINDOW);
+    agent.scan(clock.now_ns(), Depth::Table);
+    println!("{}", agent.table(usize::MAX));
+    Ok(())
+}
+
+fn check_rules(file: &Path) -> Result<(), Box<dyn Error>> {
+    let named = |error: &dyn Error| format!("{}: {error}", file.display());
+    let bytes = std::fs::read(file).map_err(|error| named(&error))?;
+    let params = serde_json::from_slice(&bytes).map_err(|error| named(&error))?;
+    let rules = RuleSet::from_params(&params, Tag::MAX)
+        .map_err(|error| format!("{}: {error}", file.display()))?;
+    println!("{}: {} rules are good", file.display(), rules.rules.len());
+    let mut agent = Agent::observer()?;
+    agent.preview(Clock::start().now_ns(), rules)?;
+    for (pid, comm, class, rule) in agent.matched() {
+        println!("{pid:>8}  {comm:<16}  class {class}, rule {rule}");
+    }
+    Ok(())
+}

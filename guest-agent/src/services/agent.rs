@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The agent's state and what it does at each scan: look, decide which process
+//! belongs to which class, tag and untag, remember.
+
+use crate::adapters::clock::wall_ns;
+use crate::adapters::ioprio;
+use crate::adapters::procfs::sys_text;
+use crate::adapters::state::{SavedProcess, SavedState};
+use crate::domain::matching::{self, INIT, Node};
+use crate::domain::rules::RuleSet;
+use crate::domain::table::{Head, Row, render, unit_of};
+use crate::domain::tag::Tag;
+use crate::services::log::{Level, Log};
+use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
+use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::PathBuf;
+
+const SAVE_EVERY_NS: u64 = 1_000_000_000;
+
+pub struct Agent {
+    pub log: Log,
+    pub rules: RuleSet,
+    pub max_tag: u8,
+    pub boot_id: String,
+    scanner: Scanner,
+    sockets: SocketTagger,
+    state_path: Option<PathBuf>,
+    is_dirty: bool,
+    saved_at_ns: u64,
+    page_bytes: u64,
+}
+
+impl Agent {
+    /// With a state file, takes up what a predecessor left.
+    pub fn new(now_ns: u64, state_path: Option<PathBuf>) -> io::Result<Agent> {
+        let mut log = Log::default();
+        let max_tag = ioprio::probe_max_tag().unwrap_or_else(|error| {
+            let text =
+                format!("cannot set I/O priorities ({error}); run as root, or with CAP_SYS_NICE");
+            log.add(now_ns, Level::Error, text);
+            ioprio::TAGS_WITHOUT_HINT
+        });
+        let mut agent = Agent {
+            log,
+            max_tag,
+            state_path,
+            ..Agent::observer()?
+        };
+        agent.take_up(now_ns)?;
+        Ok(agent)
+    }
+
+    /// Looks and never touches, unless it is given rules.
+    pub fn observer() -> io::Result<Agent> {
+        Ok(Agent {
+            log: Log::default(),
+            rules: RuleSet::none(),
+            max_tag: Tag::MAX,
+            boot_id: sys_text("/proc/sys/kernel/random/boot_id"),
+            scanner: Scanner::new()?,
+            sockets: SocketTagger::default(),
+            state_path: None,
+            is_dirty: false,
+            saved_at_ns: 0,
+            page_bytes: procfs::page_size(),
+        })
+    }
+
+    /// Replaces all rules and acts at once. The number of processes matched.
+    pub fn set_rules(&mut self, now_ns: u64, rules: RuleSet) -> usize {
+        self.rules = rules;
+        for pid in self.pids() {
+            if let Some(process) = self.scanner.process_mut(pid) {
+                process.direct = None;
+            }
+        }
+        self.is_dirty = true;
+        self.scan_with(now_ns, Depth::Full, true);
+        self.save(now_ns, true);
+        self.scanner
+            .processes()
+            .filter(|(_, process)| process.assignment.is_some())
+            .count()
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.rules.rules.is_empty()
+    }
+
+    pub fn scan(&mut self, now_ns: u64, depth: Depth) {
+        self.scan_with(now_ns, depth, false);
+        self.save(now_ns, false);
+    }
+
+    /// The table as JSON text of at most `limit_bytes`, as of the last scan.
+    pub fn table(&self, limit_bytes: usize) -> String {
+        let rows: Vec<Row> = self
+            .scanner
+            .processes()
+            .map(|(pid, process)| self.row(pid, process))
+            .collect();
+        let head = Head {
+            time_ns: wall_ns(),
+            revision: self.rules.revision,
+            interval_ms: self.rules.interval_ms,
+        };
+        render(head, &rows, limit_bytes)
+    }
+
+    /// Which processes each rule holds now: (pid, command, class, rule).
+    pub fn matched(&self) -> Vec<(i32, &str, &str, &str)> {
+        let describe = |(pid, process): (i32, &'_ Process)| {
+            let rule = &self.rules.rules[process.assignment?.rule];
+            Some((pid, rule))
+        };
+        self.scanner
+            .processes()
+            .filter_map(|(pid, process)| {
+                let (pid, rule) = describe((pid, process))?;
+                Some((
+                    pid,
+                    process.comm.as_str(),
+                    rule.class.as_str(),
+                    rule.id.as_str(),
+                ))
+            })
+            .collect()
+    }
+
+    /// Finds what matches without touching anything.
+    pub fn preview(&mut self, now_ns: u64, rules: RuleSet) -> io::Result<()> {
+        self.rules = rules;
+        self.scanner.scan(now_ns, Depth::Full)?;
+        self.resolve();
+        Ok(())
+    }
+
+    /// Takes every tag off. The rules stay in the state file for a successor.
+    pub fn stop(&mut self, now_ns: u64) {
+        for pid in self.pids() {
+            self.untag(now_ns, pid);
+        }
+        self.is_dirty = true;
+        self.save(now_ns, true);
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        self.scanner.processes().map(|(pid, _)| pid).collect()
+    }
+
+    fn row<'a>(&'a self, pid: i32, process: &'a Process) -> Row<'a> {
+        let rule = process
+            .assignment
+            .map(|assignment| &self.rules.rules[assignment.rule]);
+        Row {
+            pid,
+            ppid: process.ppid,
+            start_time_ticks: process.facts.start_time_ticks,
+            comm: &process.comm,
+            exe: &process.facts.exe,
+            cmdline: &process.facts.cmdline,
+            user: &process.facts.user,
+            unit: unit_of(&process.facts.cgroup),
+            cgroup: &process.facts.cgroup,
+            class: rule.map(|rule| rule.class.as_str()),
+            rule: rule.map(|rule| rule.id.as_str()),
+            inherited: process
+                .assignment
+                .is_some_and(|assignment| assignment.inherited),
+            threads: process.threads,
+            cpu_ratio: process.rates.cpu_ratio,
+            rss_bytes: process.rss_pages.saturating_mul(self.page_bytes),
+            read_bps: process.rates.read_bps,
+            write_bps: process.rates.write_bps,
+        }
+    }
+
+    fn scan_with(&mut self, now_ns: u64, depth: Depth, has_new_rules: bool) {
+        let changes = match self.scanner.scan(now_ns, depth) {
+            Ok(changes) => changes,
+            Err(error) => {
+                let text = format!("cannot list /proc ({error}); tags stay as they are");
+                return self.log.add(now_ns, Level::Error, text);
+            }
+        };
+        let Changes { any, gone } = changes;
+        for (pid, process) in gone {
+            self.is_dirty |= process.tagged.is_some();
+            self.sockets.forget(pid, &process);
+        }
+        if any || has_new_rules {
+            self.resolve();
+            self.adopt_strays();
+        }
+        for pid in self.pids() {
+            self.apply(now_ns, pid, depth);
+        }
+    }
+
+    /// Decides which rule each process is under.
+    fn resolve(&mut self) {
+        let own_pid = std::process::id() as i32;
+        let mut nodes = HashMap::new();
+        for pid in self.pids() {
+            let rules = &self.rules;
+            let Some(process) = self.scanner.process_mut(pid) else {
+                continue;
+            };
+            // Tags on init would reach every service; on us, nobody gains.
+            let is_exempt = pid == INIT || pid == own_pid;
+            let facts = &process.facts;
+            let direct = *process.direct.get_or_insert_with(|| {
+                if is_exempt {
+                    None
+                } else {
+                    rules.first_match(facts)
+                }
+            });
+            let ppid = process.ppid;
+            nodes.insert(
+                pid,
+                Node {
+                    ppid,
+                    direct,
+                    remembered: None,
+                },
+            );
+        }
+        let remembered: Vec<(i32, usize)> = self
+            .scanner
+            .processes()
+            .filter_map(|(pid, process)| Some((pid, self.remembered_rule(process)?)))
+            .collect();
+        for (pid, rule) in remembered {
+            if let Some(node) = nodes.get_mut(&pid) {
+                node.remembered = Some(rule);
+            }
+        }
+        let assigned = matching::assign(&nodes);
+        for pid in self.pids() {
+            let assignment = assigned.get(&pid).copied();
+            let parent = self.parent_of(pid);
+            let Some(process) = self.scanner.process_mut(pid) else {
+                continue;
+            };
+            process.assignment = assignment;
+            match assignment {
+                Some(assignment) if assignment.inherited => {
+                    let rule = &self.rules.rules[assignment.rule];
+                    let is_from_parent = parent.is_some_and(|(_, _, has_rule)| has_rule);
+                    let known = process.lineage.as_ref();
+                    if is_from_parent || known.is_none_or(|lineage| lineage.rule != *rule) {
+                        let parent = parent.map_or((0, 0), |(pid, start, _)| (pid, start));
+                        process.lineage = Some(Lineage {
+                            rule: rule.clone(),
+                            parent,
+                        });
+                    }
+                }
+                _ => process.lineage = None,
+            }
+        }
+    }
+
+    /// (pid, start time, whether it hands a rule down) of a process's parent.
+    fn parent_of(&self, pid: i32) -> Option<(i32, u64, bool)> {
+        let ppid = self.scanner.process(pid)?.ppid;
+        let parent = self.scanner.process(ppid)?;
+        Some((
+            ppid,
+            parent.facts.start_time_ticks,
+            ppid != INIT && parent.assignment.is_some(),
+        ))
+    }
+
+    /// The rule a process had inherited from a parent that is gone by now.
+    fn remembered_rule(&self, process: &Process) -> Option<usize> {
+        let lineage = process.lineage.as_ref()?;
+        let (pid, start) = lineage.parent;
+        let has_parent = process.ppid == pid
+            && pid != INIT
+            && self
+                .scanner
+                .process(pid)
+                .is_some_and(|parent| parent.facts.start_time_ticks == start);
+        if has_parent {
+            return None;
+        }
+        self.rules
+            .rules
+            .iter()
+            .position(|rule| rule.same_origin(&lineage.rule))
+    }
+
+    /// A process that appears with a tag in use, under no rule and with init as
+    /// its parent, is the child of a matched process that came and went between
+    /// two scans: it belongs where its tag says.
+    fn adopt_strays(&mut self) {
+        let in_use: HashMap<Tag, usize> = self
+            .scanner
+            .processes()
+            .filter_map(|(_, process)| {
+                let rule = process.assignment?.rule;
+                Some((process.tagged.as_ref()?.tag, rule))
+            })
+            .collect();
+        if in_use.is_empty() {
+            return;
+        }
+        for pid in self.pids() {
+            let Some(process) = self.scanner.process_mut(pid) else {
+                continue;
+            };
+            if !std::mem::take(&mut process.is_newborn)
+                || process.assignment.is_some()
+                || process.is_zombie
+                || process.ppid != INIT
+            {
+                continue;
+            }
+            let Some(tag) = ioprio::get(pid).ok().and_then(Tag::of_ioprio) else {
+                continue;
+            };
+            let Some(&rule) = in_use.get(&tag) else {
+                continue;
+            };
+            process.assignment = Some(matching::Assignment {
+                rule,
+                inherited: true,
+            });
+            process.lineage = Some(Lineage {
+                rule: self.rules.rules[rule].clone(),
+                parent: (0, 0),
+            });
+            process.former = Some((tag, 0));
+        }
+    }
+
+    fn apply(&mut self, now_ns: u64, pid: i32, depth: Depth) {
+        let Some(process) = self.scanner.process(pid) else {
+            return;
+        };
+        match process
+            .assignment
+            .map(|assignment| self.rules.rules[assignment.rule].tag)
+        {
+            Some(tag) if !process.is_zombie => self.tag(now_ns, pid, tag, depth),
+            Some(_) => {}
+            None if process.tagged.is_some() => self.untag(now_ns, pid),
+            None => {}
+        }
+    }
+
+    fn tag(&mut self, now_ns: u64, pid: i32, tag: Tag, depth: Depth) {
+        let mut heritage = Heritage::of(
+            self.scanner
+                .process(pid)
+                .and_then(|process| self.scanner.process(process.ppid)),
+        );
+        let Scanner { proc, entries, .. } = &mut self.scanner;
+        let Some(crate::services::scanner::Entry::Process(process)) = entries.get_mut(&pid) else {
+            return;
+        };
+        let is_first = process.tagged.is_none();
+        if let Some((former, base)) = process.former {
+            heritage.tags.push(former);
+            heritage.base_ioprio = base;
+        }
+        let mut outcome = tagger::tag_threads(proc, pid, process, tag, &heritage);
+        let is_full = depth != Depth::Quick;
+        if outcome.is_ok() && (is_full || is_first || process.descriptors <= MANY_DESCRIPTORS) {
+            let threads_changed = matches!(outcome, Ok(true));
+            outcome = self
+                .sockets
+                .tag(proc, pid, process, tag, is_full)
+                .map(|sockets_changed| sockets_changed || threads_changed);
+        }
+        match outcome {
+            Ok(has_changed) => self.is_dirty |= has_changed,
+            Err(error) if tagger::is_gone(&error) => {}
+            Err(error) => {
+                self.is_dirty = true;
+                let text = format!("cannot tag process {pid} ({}): {error}", process.comm);
+                self.log.add(now_ns, Level::Warning, text);
+            }
+        }
+    }
+
+    fn untag(&mut self, now_ns: u64, pid: i32) {
+        let Scanner { proc, entries, .. } = &mut self.scanner;
+        let Some(crate::services::scanner::Entry::Process(process)) = entries.get_mut(&pid) else {
+            return;
+        };
+        if process.tagged.is_none() {
+            return;
+        }
+        self.is_dirty = true;
+        tagger::untag_threads(proc, pid, process);
+        match self.sockets.untag(proc, pid, process) {
+            Err(error) if !tagger::is_gone(&error) => {
+                let text = format!(
+                    "cannot restore the sockets of process {pid} ({}): {error}",
+                    process.comm
+                );
+                self.log.add(now_ns, Level::Warning, text);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_up(&mut self, now_ns: u64) -> io::Result<()> {
+        let Some(path) = &self.state_path else {
+            return Ok(());
+        };
+        let saved = match SavedState::load(path, &self.boot_id) {
+            Ok(Some(saved)) => saved,
+            Ok(None) => return Ok(()),
+            Err(text) => {
+                self.log.add(now_ns, Level::Warning, text);
+                return Ok(());
+            }
+        };
+        if !saved.rules.is_null() {
+            match RuleSet::from_params(&saved.rules, self.max_tag) {
+                Ok(rules) => self.rules = rules,
+                Err(error) => self
+                    .log
+                    .add(now_ns, Level::Warning, format!("saved rules: {error}")),
+            }
+        }
+        self.scanner.scan(now_ns, Depth::Full)?;
+        self.attach(saved);
+        let text = format!(
+            "took up {} rules of revision {}",
+            self.rules.rules.len(),
+            self.rules.revision
+        );
+        self.log.add(now_ns, Level::Info, text);
+        self.scan_with(now_ns, Depth::Full, true);
+        self.save(now_ns, true);
+        Ok(())
+    }
+
+    /// Gives the processes that still live what was remembered of them.
+    fn attach(&mut self, saved: SavedState) {
+        let mut living = BTreeSet::new();
+        for SavedProcess {
+            pid,
+            start_time_ticks,
+            tagged,
+            lineage,
+        } in saved.processes
+        {
+            let rule = lineage.and_then(|(id, pid, start)| {
+                let rule = self.rules.rules.iter().find(|rule| rule.id == id)?;
+                Some(Lineage {
+                    rule: rule.clone(),
+                    parent: (pid, start),
+                })
+            });
+            let Some(process) = self.scanner.process_mut(pid) else {
+                continue;
+            };
+            if process.facts.start_time_ticks == start_time_ticks {
+                process.tagged = Some(tagged);
+                process.lineage = rule;
+                living.insert(pid);
+            }
+        }
+        for (inode, mut socket) in saved.sockets {
+            socket.holders.retain(|pid| living.contains(pid));
+            for &pid in &socket.holders {
+                if let Some(process) = self.scanner.process_mut(pid) {
+                    process.held.push(inode);
+                }
+            }
+            if !socket.holders.is_empty() {
+                self.sockets.sockets.insert(inode, socket);
+            }
+        }
+    }
+
+    fn save(&mut self, now_ns: u64, at_once: bool) {
+        let Some(path) = &self.state_path else { return };
+        if !self.is_dirty || (!at_once && now_ns.saturating_sub(self.saved_at_ns) < SAVE_EVERY_NS) {
+            return;
+        }
+        let mut state = SavedState::new(&self.boot_id, self.rules.params.clone());
+        state.sockets = self
+            .sockets
+            .sockets
+            .iter()
+            .map(|(&inode, socket)| (inode, socket.clone()))
+            .collect();
+        state.processes = self
+            .scanner
+            .processes()
+            .filter_map(|(pid, process)| {
+                let lineage = process.lineage.as_ref();
+                Some(SavedProcess {
+                    pid,
+                    start_time_ticks: process.facts.start_time_ticks,
+                    tagged: process.tagged.clone()?,
+                    lineage: lineage.map(|lineage| {
+                        (lineage.rule.id.clone(), lineage.parent.0, lineage.parent.1)
+                    }),
+                })
+            })
+            .collect();
+        match state.save(path) {
+            Ok(()) => {
+                self.is_dirty = false;
+                self.saved_at_ns = now_ns;
+            }
+            Err(error) => {
+                let text = format!(
+                    "cannot write {} ({error}); a restarted agent could not undo tags",
+                    path.display()
+                );
+                self.log.add(now_ns, Level::Error, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! What the agent does, between pure decisions and the kernel.
+
+pub mod agent;
+pub mod log;
+pub mod scanner;
+pub mod session;
+pub mod tagger;

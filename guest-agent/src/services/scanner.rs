@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Keeps the list of processes up to date at little cost.
+//!
+//! * One listing of /proc a scan tells which processes are new: an unchanged
+//!   inode of /proc/PID is an unchanged process.
+//! * A quick scan reads only new and young processes: a fork takes its shape
+//!   (program, user, cgroup) within its first second.
+//! * A full scan reads /proc/PID/stat of all. Addresses in it show an execve()
+//!   that kept the pid; then the facts are read anew, and every ten seconds in
+//!   any case, for a changed title, user or cgroup.
+//! * I/O counters of a process that neither ran nor did I/O are read every
+//!   fourth full scan only.
+
+use crate::adapters::procfs::{Proc, ProcessStat, Users};
+use crate::domain::matching::Assignment;
+use crate::domain::rules::{Facts, Rule};
+use crate::domain::table::{Rates, Reading, rates};
+use crate::domain::tag::Tag;
+use crate::domain::tagging::TaggedProcess;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+
+const YOUNG_NS: u64 = 1_000_000_000;
+const FACTS_LAST_NS: u64 = 10_000_000_000;
+const IDLE_IO_EVERY: u64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    Quick,
+    /// Everything, for matching.
+    Full,
+    /// Everything and the I/O counters, for the table.
+    Table,
+}
+
+/// From whom a process inherited its rule.
+#[derive(Debug, Clone)]
+pub struct Lineage {
+    pub rule: Rule,
+    pub parent: (i32, u64),
+}
+
+/// A process other than a kernel thread.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub facts: Facts,
+    pub comm: String,
+    pub ppid: i32,
+    pub threads: u64,
+    pub rss_pages: u64,
+    pub is_zombie: bool,
+    pub rates: Rates,
+    /// Appeared while the agent ran.
+    pub is_newborn: bool,
+    /// The rule that matches the process itself; `None`: to be found.
+    pub direct: Option<Option<usize>>,
+    pub assignment: Option<Assignment>,
+    pub lineage: Option<Lineage>,
+    pub tagged: Option<TaggedProcess>,
+    /// The tag it had until its rule went, and the base priority it went back to.
+    pub former: Option<(Tag, u16)>,
+    /// Inodes of its tagged sockets.
+    pub held: Vec<u64>,
+    /// Inodes of its sockets that are not of IP.
+    pub not_ip: HashSet<u64>,
+    pub descriptors: usize,
+    inode: u64,
+    first_seen_ns: u64,
+    facts_read_ns: u64,
+    image: (u64, u64, u64),
+    reading: Reading,
+    io_active: bool,
+}
+
+pub enum Entry {
+    /// Never read again: a kernel thread stays one.
+    KernelThread {
+        inode: u64,
+    },
+    Process(Box<Process>),
+}
+
+#[derive(Default)]
+pub struct Changes {
+    /// Processes, parents or facts changed: rules must be matched again.
+    pub any: bool,
+    /// Processes that ended, as they were.
+    pub gone: Vec<(i32, Box<Process>)>,
+}
+
+pub struct Scanner {
+    pub proc: Proc,
+    pub entries: BTreeMap<i32, Entry>,
+    users: Users,
+    ticks_per_second: u64,
+    scans: u64,
+}
+
+impl Scanner {
+    pub fn new() -> io::Result<Scanner> {
+        Ok(Scanner {
+            proc: Proc::open()?,
+            entries: BTreeMap::new(),
+            users: Users::default(),
+            ticks_per_second: procfs::ticks_per_second(),
+            scans: 0,
+        })
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = (i32, &Process)> {
+        self.entries.iter().filter_map(|(&pid, entry)| match entry {
+            Entry::Process(process) => Some((pid, process.as_ref())),
+            Entry::KernelThread { .. } => None,
+        })
+    }
+
+    pub fn process(&self, pid: i32) -> Option<&Process> {
+        match self.entries.get(&pid)? {
+            Entry::Process(process) => Some(process),
+            Entry::KernelThread { .. } => None,
+        }
+    }
+
+    pub fn process_mut(&mut self, pid: i32) -> Option<&mut Process> {
+        match self.entries.get_mut(&pid)? {
+            Entry::Process(process) => Some(process),
+            Entry::KernelThread { .. } => None,
+        }
+    }
+
+    pub fn scan(&mut self, now_ns: u64, depth: Depth) -> io::Result<Changes> {
+        let mut changes = Changes::default();
+        let is_first = self.scans == 0;
+        self.scans += 1;
+        self.users.refresh();
+        let listed = self.proc.list()?;
+        self.drop_ended(&listed, &mut changes);
+        for (pid, inode) in listed {
+            match self.entries.get(&pid) {
+                Some(Entry::KernelThread { .. }) => {}
+                None => changes.any |= self.add(pid, inode, now_ns, !is_first),
+                Some(Entry::Process(process)) => {
+                    let is_young = now_ns.saturating_sub(process.first_seen_ns) < YOUNG_NS;
+                    if depth != Depth::Quick || is_young {
+                        changes.any |= self.update(pid, now_ns, is_young);
+                    }
+                }
+            }
+        }
+        if depth == Depth::Table {
+            self.read_io(now_ns);
+        }
+        Ok(changes)
+    }
+
+    fn drop_ended(&mut self, listed: &[(i32, u64)], changes: &mut Changes) {
+        let present: std::collections::HashMap<i32, u64> = listed.iter().copied().collect();
+        let ended: Vec<i32> = self
+            .entries
+            .iter()
+            .filter(|(pid, entry)| {
+                let inode = match entry {
+                    Entry::KernelThread { inode } => *inode,
+                    Entry::Process(process) => process.inode,
+                };
+                present.get(pid) != Some(&inode)
+            })
+            .map(|(&pid, _)| pid)
+            .collect();
+        for pid in ended {
+            match self.entries.remove(&pid) {
+                // The kernel may renumber the inode of a living process when
+                // memory is short; then its start time says so.
+                Some(Entry::Process(mut process)) => match (present.get(&pid), self.proc.stat(pid))
+                {
+                    (Some(&inode), Ok(stat))
+                        if stat.start_time_ticks == process.facts.start_time_ticks =>
+                    {
+                        process.inode = inode;
+                        self.entries.insert(pid, Entry::Process(process));
+                    }
+                    _ => {
+                        changes.any = true;
+                        changes.gone.push((pid, process));
+                    }
+                },
+                Some(Entry::KernelThread { .. }) | None => {}
+            }
+        }
+    }
+
+    fn add(&mut self, pid: i32, inode: u64, now_ns: u64, is_newborn: bool) -> bool {
+        let Ok(stat) = self.proc.stat(pid) else {
+            return false;
+        };
+        if stat.is_kernel_thread {
+            self.entries.insert(pid, Entry::KernelThread { inode });
+            return false;
+        }
+        let mut process = Box::new(Process {
+            inode,
+            is_newborn,
+            first_seen_ns: now_ns,
+            // Of a process that was there before us only differences count;
+            // a newborn did all it did since the last scan.
+            reading: Reading {
+                at_ns: now_ns,
+                cpu_ticks: stat.cpu_ticks,
+                ..Reading::default()
+            },
+            io_active: true,
+            ..Process::default()
+        });
+        process.take_stat(pid, stat);
+        read_facts(&mut self.proc, &self.users, pid, &mut process, now_ns);
+        self.entries.insert(pid, Entry::Process(process));
+        true
+    }
+
+    fn update(&mut self, pid: i32, now_ns: u64, is_young: bool) -> bool {
+        let Ok(stat) = self.proc.stat(pid) else {
+            return false;
+        };
+        let Some(Entry::Process(process)) = self.entries.get_mut(&pid) else {
+            return false;
+        };
+        let before = process.reading;
+        process.reading.at_ns = now_ns;
+        process.reading.cpu_ticks = stat.cpu_ticks;
+        process.rates.cpu_ratio = rates(&before, &process.reading, self.ticks_per_second).cpu_ratio;
+        process.io_active |= stat.cpu_ticks != before.cpu_ticks;
+        let has_new_parent = stat.ppid != process.ppid;
+        let is_due = is_young
+            || process.image != stat.image
+            || process.comm != stat.comm
+            || now_ns.saturating_sub(process.facts_read_ns) >= FACTS_LAST_NS;
+        let is_zombie = stat.is_zombie;
+        process.take_stat(pid, stat);
+        // A zombie has no facts left; what it was is still true of it.
+        has_new_parent
+            || (is_due
+                && !is_zombie
+                && read_facts(&mut self.proc, &self.users, pid, process, now_ns))
+    }
+
+    fn read_io(&mut self, now_ns: u64) {
+        for (&pid, entry) in &mut self.entries {
+            let Entry::Process(process) = entry else {
+                continue;
+            };
+            let is_turn = (self.scans + pid as u64) % IDLE_IO_EVERY == 0;
+            if process.is_zombie || !(process.io_active || is_turn) {
+                process.rates.read_bps = 0;
+                process.rates.write_bps = 0;
+                continue;
+            }
+            let Ok((read_bytes, write_bytes)) = self.proc.io(pid) else {
+                continue;
+            };
+            let before = process.reading;
+            let reading = &mut process.reading;
+            (reading.io_at_ns, reading.read_bytes, reading.write_bytes) =
+                (now_ns, read_bytes, write_bytes);
+            // Without an earlier reading there is no rate to tell.
+            let rate = if before.io_at_ns == 0 {
+                Rates::default()
+            } else {
+                rates(&before, reading, self.ticks_per_second)
+            };
+            (process.rates.read_bps, process.rates.write_bps) = (rate.read_bps, rate.write_bps);
+            process.io_active = rate.read_bps > 0 || rate.write_bps > 0;
+        }
+    }
+}
+
+impl Process {
+    fn take_stat(&mut self, pid: i32, stat: ProcessStat) {
+        self.facts.pid = pid;
+        self.facts.start_time_ticks = stat.start_time_ticks;
+        self.ppid = stat.ppid;
+        self.threads = stat.threads;
+        self.rss_pages = stat.rss_pages;
+        self.is_zombie = stat.is_zombie;
+        self.image = stat.image;
+        self.comm = stat.comm;
+    }
+}
+
+/// Whether they changed.
+fn read_facts(
+    proc: &mut Proc,
+    users: &Users,
+    pid: i32,
+    process: &mut Process,
+    now_ns: u64,
+) -> bool {
+    let uid = proc.effective_uid(pid).unwrap_or(process.facts.uid);
+    let facts = Facts {
+        pid,
+        start_time_ticks: process.facts.start_time_ticks,
+        exe: proc.exe(pid),
+        cmdline: proc.cmdline(pid),
+        uid,
+        user: users.name(uid),
+        cgroup: proc.cgroup(pid),
+    };
+    process.facts_read_ns = now_ns;
+    let has_changed = facts != process.facts;
+    if has_changed {
+        process.facts = facts;
+        process.direct = None;
+    }
+    has_changed
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The agent's loop: one thread that waits for the port, a signal or the next
+//! scan, and never for the host. What cannot be written now waits in a bounded
+//! buffer; while it is not empty no further table is queued, and beyond a bound
+//! no further request is read.
+
+use crate::adapters::clock::Clock;
+use crate::adapters::port::{self, Port, ReadOutcome};
+use crate::adapters::procfs::sys_text;
+use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
+use crate::domain::rpc::{self, Call, Incoming};
+use crate::services::agent::Agent;
+use crate::services::log::Level;
+use crate::services::scanner::Depth;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde_json::{Value, json};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+const NS_PER_MS: u64 = 1_000_000;
+/// Between scans for new processes and threads, while there are rules.
+const QUICK_SCAN_NS: u64 = 250 * NS_PER_MS;
+/// Between full scans without a host that wants the table.
+const FULL_SCAN_NS: u64 = 1000 * NS_PER_MS;
+/// Between looks at a port whose host side is closed, or at a missing port.
+const HOST_AWAY_NS: u64 = 200 * NS_PER_MS;
+const PORT_RETRY_NS: u64 = 1000 * NS_PER_MS;
+/// A table younger than this answers get_processes as it is.
+const FRESH_TABLE_NS: u64 = 200 * NS_PER_MS;
+const READ_BYTES: usize = 64 * 1024;
+const STOP_READING_BYTES: usize = 2 * MAX_LINE_BYTES;
+const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
+
+pub struct Session {
+    agent: Agent,
+    clock: Clock,
+    port_path: PathBuf,
+    port: Option<Port>,
+    framer: LineFramer,
+    out: Vec<u8>,
+    /// The host has spoken: it gets tables and messages.
+    is_greeted: bool,
+    is_host_away: bool,
+    look_at_port_ns: u64,
+    quick_scan_ns: u64,
+    full_scan_ns: u64,
+    scanned_table_ns: Option<u64>,
+}
+
+impl Session {
+    pub fn new(agent: Agent, clock: Clock, port_path: PathBuf) -> Session {
+        // A predecessor on this very port had a host that cannot know of the
+        // change: it goes on getting tables.
+        let is_greeted = agent.has_work();
+        Session {
+            agent,
+            clock,
+            port_path,
+            port: None,
+            framer: LineFramer::new(MAX_LINE_BYTES),
+            out: Vec::new(),
+            is_greeted,
+            is_host_away: false,
+            look_at_port_ns: 0,
+            quick_scan_ns: 0,
+            full_scan_ns: 0,
+            scanned_table_ns: None,
+        }
+    }
+
+    /// Runs until SIGTERM or SIGINT, then takes all tags off.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGTERM);
+        signals.add(Signal::SIGINT);
+        signals.thread_block()?;
+        let stop = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        loop {
+            let now_ns = self.clock.now_ns();
+            if now_ns >= self.look_at_port_ns {
+                self.look_at_port(now_ns);
+            }
+            self.scan_if_due(now_ns);
+            self.send_log();
+            self.flush();
+            let timeout_ns = self.next_event_ns().saturating_sub(self.clock.now_ns());
+            let is_open = !self.is_host_away && self.out.len() < STOP_READING_BYTES;
+            let watched = self
+                .port
+                .as_ref()
+                .filter(|_| is_open || !self.out.is_empty() && !self.is_host_away);
+            let wake = port::wait(
+                stop.as_fd(),
+                watched.map(|port| (port, !self.out.is_empty())),
+                timeout_ns,
+            )?;
+            if wake.signal {
+                self.agent.stop(self.clock.now_ns());
+                return Ok(());
+            }
+            if wake.port {
+                self.flush();
+                if is_open {
+                    self.receive();
+                }
+            }
+        }
+    }
+
+    fn next_event_ns(&self) -> u64 {
+        let mut next_ns = u64::MAX;
+        if self.port.is_none() || self.is_host_away {
+            next_ns = next_ns.min(self.look_at_port_ns);
+        }
+        if self.agent.has_work() {
+            next_ns = next_ns.min(self.quick_scan_ns).min(self.full_scan_ns);
+        }
+        if self.wants_table() {
+            next_ns = next_ns.min(self.full_scan_ns);
+        }
+        next_ns
+    }
+
+    fn wants_table(&self) -> bool {
+        self.is_greeted && self.port.is_some() && !self.is_host_away
+    }
+
+    fn look_at_port(&mut self, now_ns: u64) {
+        self.look_at_port_ns = now_ns.saturating_add(PORT_RETRY_NS);
+        if self.port.is_none() {
+            match port::find(&self.port_path).and_then(|path| {
+                Port::open(&path)
+                    .map_err(|error| format!("cannot open {}: {error}", path.display()))
+            }) {
+                Ok(port) => {
+                    self.port = Some(port);
+                    self.is_host_away = false;
+                }
+                Err(text) => {
+                    return self
+                        .agent
+                        .log
+                        .add(now_ns, Level::Warning, format!("{text}; trying on"));
+                }
+            }
+        }
+        if self.port.is_some() {
+            self.receive();
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut buffer = [0; READ_BYTES];
+        let Some(port) = &mut self.port else { return };
+        match port.read(&mut buffer) {
+            ReadOutcome::Data(length) => {
+                self.is_host_away = false;
+                for frame in self.framer.feed(&buffer[..length]) {
+                    self.handle(frame);
+                }
+                self.flush();
+            }
+            ReadOutcome::Nothing => self.is_host_away = false,
+            ReadOutcome::HostAway => self.host_went(),
+            ReadOutcome::PortGone => {
+                self.host_went();
+                self.port = None;
+            }
+        }
+    }
+
+    /// Rules and tags stay: only the talk ends.
+    fn host_went(&mut self) {
+        let now_ns = self.clock.now_ns();
+        if !self.is_host_away {
+            self.framer.reset();
+            self.out.clear();
+            self.is_greeted = false;
+        }
+        self.is_host_away = true;
+        self.look_at_port_ns = now_ns.saturating_add(HOST_AWAY_NS);
+    }
+
+    fn handle(&mut self, frame: Frame) {
+        let line = match frame {
+            Frame::Line(line) => line,
+            Frame::TooLong => {
+                let message = format!("a line of more than {MAX_LINE_BYTES} bytes was discarded");
+                return self.send(&rpc::parse_error(&message));
+            }
+        };
+        match rpc::parse_line(&line, self.agent.max_tag) {
+            Incoming::Refused(answer) => self.send(&answer),
+            Incoming::Ignored => {}
+            Incoming::Call { id, call } => {
+                self.is_greeted = true;
+                self.answer(id, call);
+            }
+        }
+    }
+
+    fn answer(&mut self, id: Option<Value>, call: Call) {
+        let now_ns = self.clock.now_ns();
+        let result = match call {
+            Call::Hello => self.greeting(),
+            Call::SetRules(rules) => {
+                let revision = rules.revision;
+                let matched = self.agent.set_rules(now_ns, *rules);
+                self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
+                self.full_scan_ns = self
+                    .full_scan_ns
+                    .min(now_ns.saturating_add(self.interval_ns()));
+                json!({"revision": revision, "matched": matched})
+            }
+            Call::GetProcesses => {
+                let is_fresh = self
+                    .scanned_table_ns
+                    .is_some_and(|at| now_ns.saturating_sub(at) < FRESH_TABLE_NS);
+                if !is_fresh {
+                    self.agent.scan(now_ns, Depth::Table);
+                    self.scanned_table_ns = Some(now_ns);
+                }
+                let Some(id) = id else { return };
+                let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+                return self.send_table(&head);
+            }
+        };
+        if let Some(id) = id {
+            self.send(&rpc::result(id, result));
+        }
+    }
+
+    fn greeting(&self) -> Value {
+        json!({
+            "protocol": rpc::PROTOCOL,
+            "agent_version": crate::VERSION,
+            "kernel": sys_text("/proc/sys/kernel/osrelease"),
+            "hostname": sys_text("/proc/sys/kernel/hostname"),
+            "boot_id": self.agent.boot_id,
+            "max_tag": self.agent.max_tag,
+        })
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.agent.rules.interval_ms * NS_PER_MS
+    }
+
+    fn scan_if_due(&mut self, now_ns: u64) {
+        if now_ns >= self.full_scan_ns && (self.wants_table() || self.agent.has_work()) {
+            self.full_scan(now_ns);
+        } else if now_ns >= self.quick_scan_ns && self.agent.has_work() {
+            self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
+            self.agent.scan(now_ns, Depth::Quick);
+        }
+    }
+
+    fn full_scan(&mut self, now_ns: u64) {
+        self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
+        let interval_ns = self.interval_ns();
+        let table_due = self
+            .scanned_table_ns
+            .is_none_or(|at| now_ns.saturating_sub(at) + 5 * NS_PER_MS >= interval_ns);
+        if !self.wants_table() || !table_due {
+            self.full_scan_ns = now_ns.saturating_add(FULL_SCAN_NS.min(interval_ns));
+            return self.agent.scan(now_ns, Depth::Full);
+        }
+        // With rules, a change of program is noticed within a second even if
+        // the host asks for tables less often.
+        let most_ns = if self.agent.has_work() {
+            FULL_SCAN_NS
+        } else {
+            interval_ns
+        };
+        self.full_scan_ns = now_ns.saturating_add(interval_ns.min(most_ns));
+        self.agent.scan(now_ns, Depth::Table);
+        self.scanned_table_ns = Some(now_ns);
+        // A host that does not keep up gets fewer tables, not later ones.
+        if self.out.is_empty() {
+            self.send_table(r#"{"jsonrpc":"2.0","method":"processes","params":"#);
+        }
+    }
+
+    fn send_table(&mut self, head: &str) {
+        let room = MAX_LINE_BYTES - head.len() - "}\n".len();
+        let table = self.agent.table(room);
+        for part in [head, &table, "}\n"] {
+            self.out.extend_from_slice(part.as_bytes());
+        }
+        self.flush();
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.out.extend_from_slice(message.to_string().as_bytes());
+        self.out.push(b'\n');
+    }
+
+    fn send_log(&mut self) {
+        let can_tell = self.wants_table() && self.out.len() < STOP_LOGGING_BYTES;
+        if !can_tell {
+            return;
+        }
+        for (level, text) in self.agent.log.take() {
+            let params = json!({"level": level.name(), "text": text});
+            self.send(&rpc::notification("log", params));
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(port) = self.port.as_mut().filter(|_| !self.is_host_away) else {
+            return;
+        };
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match port.write(&self.out[sent..]) {
+                Ok(0) => break,
+                Ok(length) => sent += length,
+                Err(_) => {
+                    self.host_went();
+                    self.port = None;
+                    return;
+                }
+            }
+        }
+        self.out.drain(..sent);
+    }
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Puts tags on threads and sockets, and takes them off again.
+
+use crate::adapters::ioprio;
+use crate::adapters::procfs::Proc;
+use crate::adapters::sockets::{ForeignProcess, IpSocket};
+use crate::domain::tag::{Tag, settable_ioprio};
+use crate::domain::tagging::{
+    TaggedProcess, TaggedSocket, is_replaced, marks_with, original_marks, plan_restore, plan_thread,
+};
+use crate::services::scanner::Process;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+/// A thread made while its siblings are listed may be missed: list again until
+/// nothing was new, but no longer than this against a fork bomb.
+const MOST_PASSES: usize = 4;
+
+/// Processes with more descriptors are looked through at full scans only, and
+/// no more than this many known sockets are checked again at a time.
+pub const MANY_DESCRIPTORS: usize = 128;
+
+/// What a process's creator may have handed down.
+#[derive(Debug, Clone, Default)]
+pub struct Heritage {
+    pub tags: Vec<Tag>,
+    pub base_ioprio: u16,
+}
+
+impl Heritage {
+    pub fn of(parent: Option<&Process>) -> Heritage {
+        let Some(parent) = parent else {
+            return Heritage::default();
+        };
+        let tagged = parent
+            .tagged
+            .as_ref()
+            .map(|tagged| (tagged.tag, tagged.base_ioprio));
+        Heritage {
+            tags: tagged
+                .iter()
+                .chain(&parent.former)
+                .map(|(tag, _)| *tag)
+                .collect(),
+            base_ioprio: tagged.or(parent.former).map_or(0, |(_, base)| base),
+        }
+    }
+}
+
+/// Whether anything to remember changed.
+pub fn tag_threads(
+    proc: &Proc,
+    pid: i32,
+    process: &mut Process,
+    tag: Tag,
+    heritage: &Heritage,
+) -> io::Result<bool> {
+    let mut born_with = heritage.tags.clone();
+    let mut has_changed = process
+        .tagged
+        .as_ref()
+        .is_none_or(|tagged| tagged.tag != tag);
+    let mut tagged = match process.tagged.take() {
+        Some(tagged) => {
+            born_with.extend([tagged.tag, tag]);
+            tagged
+        }
+        None => {
+            let current = ioprio::get(pid)?;
+            let is_inherited =
+                Tag::of_ioprio(current).is_some_and(|tag| heritage.tags.contains(&tag));
+            let base_ioprio = if is_inherited {
+                heritage.base_ioprio
+            } else {
+                settable_ioprio(current)
+            };
+            TaggedProcess {
+                tag,
+                base_ioprio,
+                threads: BTreeMap::new(),
+            }
+        }
+    };
+    tagged.tag = tag;
+    let outcome = tag_each_thread(proc, pid, &mut tagged, born_with);
+    process.tagged = Some(tagged);
+    process.former = None;
+    has_changed |= outcome?;
+    Ok(has_changed)
+}
+
+fn tag_each_thread(
+    proc: &Proc,
+    pid: i32,
+    tagged: &mut TaggedProcess,
+    mut born_with: Vec<Tag>,
+) -> io::Result<bool> {
+    let mut has_changed = false;
+    for _ in 0..MOST_PASSES {
+        let threads = proc.threads(pid)?;
+        let mut has_set = false;
+        for &tid in &threads {
+            let Ok(current) = ioprio::get(tid) else {
+                continue;
+            };
+            let remembered = tagged.threads.get(&tid).copied();
+            if current == tagged.tag.ioprio() && remembered.is_some() {
+                continue;
+            }
+            let plan = plan_thread(
+                current,
+                remembered,
+                tagged.tag,
+                &born_with,
+                tagged.base_ioprio,
+            );
+            if let Some(value) = plan.set {
+                // Remembered first: what is set must be known how to undo.
+                tagged.threads.insert(tid, plan.original);
+                match ioprio::set(tid, value) {
+                    Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error),
+                    _ => has_set = true,
+                }
+            }
+            tagged.threads.insert(tid, plan.original);
+            has_changed = true;
+        }
+        if !has_set {
+            let before = tagged.threads.len();
+            tagged
+                .threads
+                .retain(|tid, _| threads.binary_search(tid).is_ok() || threads.contains(tid));
+            return Ok(has_changed || tagged.threads.len() != before);
+        }
+        born_with.push(tagged.tag);
+    }
+    Ok(true)
+}
+
+pub fn untag_threads(proc: &Proc, pid: i32, process: &mut Process) {
+    let Some(tagged) = process.tagged.take() else {
+        return;
+    };
+    for _ in 0..MOST_PASSES {
+        let Ok(threads) = proc.threads(pid) else {
+            break;
+        };
+        let mut has_set = false;
+        for tid in threads {
+            let original = tagged
+                .threads
+                .get(&tid)
+                .copied()
+                .unwrap_or(tagged.base_ioprio);
+            let Ok(current) = ioprio::get(tid) else {
+                continue;
+            };
+            if let Some(value) = plan_restore(current, tagged.tag, original) {
+                has_set |= ioprio::set(tid, value).is_ok();
+            }
+        }
+        if !has_set {
+            break;
+        }
+    }
+    process.former = Some((tagged.tag, tagged.base_ioprio));
+}
+
+/// Sockets by inode: one socket may be held by several processes.
+#[derive(Default)]
+pub struct SocketTagger {
+    pub sockets: HashMap<u64, TaggedSocket>,
+    turn: usize,
+}
+
+impl SocketTagger {
+    /// Tags the IP sockets of a process. With `verify`, known ones are checked
+    /// for marks that the program has set since. Whether anything changed.
+    pub fn tag(
+        &mut self,
+        proc: &Proc,
+        pid: i32,
+        process: &mut Process,
+        tag: Tag,
+        verify: bool,
+    ) -> io::Result<bool> {
+        let (descriptors, mut found) = proc.sockets(pid)?;
+        process.descriptors = descriptors;
+        found.sort_unstable_by_key(|&(_, inode)| inode);
+        found.dedup_by_key(|&mut (_, inode)| inode);
+        let mut has_changed = self.release(pid, process, &found);
+        process.not_ip.retain(|inode| {
+            found
+                .binary_search_by_key(inode, |&(_, inode)| inode)
+                .is_ok()
+        });
+        let verified = self.verify_window(found.len(), verify);
+        let mut owner = None;
+        for (position, &(descriptor, inode)) in found.iter().enumerate() {
+            if process.not_ip.contains(&inode) {
+                continue;
+            }
+            let is_settled = match self.sockets.get_mut(&inode) {
+                None => false,
+                Some(socket) => {
+                    if !socket.holders.contains(&pid) {
+                        socket.holders.push(pid);
+                        process.held.push(inode);
+                        has_changed = true;
+                    }
+                    let is_ours = socket.holders.first() == Some(&pid);
+                    !is_ours || (socket.tag == tag && !verified(position))
+                }
+            };
+            if is_settled {
+                continue;
+            }
+            let owner = match &owner {
+                Some(owner) => owner,
+                None => owner.insert(open_verified(proc, pid, process)?),
+            };
+            match owner.ip_socket(descriptor, inode) {
+                Ok(Some(socket)) => has_changed |= self.mark(pid, process, inode, &socket, tag)?,
+                Ok(None) => {
+                    process.not_ip.insert(inode);
+                }
+                // Closed or replaced meanwhile: the next scan sees.
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(has_changed)
+    }
+
+    /// Restores the sockets of a process that matches no longer, unless another
+    /// tagged process holds them too.
+    pub fn untag(&mut self, proc: &Proc, pid: i32, process: &mut Process) -> io::Result<()> {
+        let held = std::mem::take(&mut process.held);
+        process.not_ip.clear();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let (_, found) = proc.sockets(pid)?;
+        let owner = ForeignProcess::open(pid)?;
+        for inode in held {
+            let Some(orphan) = self.let_go(pid, inode) else {
+                continue;
+            };
+            let Some(&(descriptor, _)) = found.iter().find(|&&(_, other)| other == inode) else {
+                continue;
+            };
+            let restored = owner
+                .ip_socket(descriptor, inode)
+                .and_then(|socket| match socket {
+                    Some(socket) if !is_replaced(socket.marks()?, orphan.tag) => {
+                        socket.set_marks(orphan.original)
+                    }
+                    _ => Ok(()),
+                });
+            match restored {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A process ended: its sockets ended with it, unless others hold them.
+    pub fn forget(&mut self, pid: i32, process: &Process) {
+        for &inode in &process.held {
+            self.let_go(pid, inode);
+        }
+    }
+
+    fn mark(
+        &mut self,
+        pid: i32,
+        process: &mut Process,
+        inode: u64,
+        socket: &IpSocket,
+        tag: Tag,
+    ) -> io::Result<bool> {
+        let current = socket.marks()?;
+        if let Some(known) = self.sockets.get_mut(&inode) {
+            if known.tag == tag && !is_replaced(current, tag) {
+                return Ok(false);
+            }
+            if is_replaced(current, known.tag) {
+                known.original = original_marks(current);
+            }
+            known.tag = tag;
+        } else {
+            let original = original_marks(current);
+            self.sockets.insert(
+                inode,
+                TaggedSocket {
+                    tag,
+                    original,
+                    holders: vec![pid],
+                },
+            );
+            process.held.push(inode);
+        }
+        if is_replaced(current, tag) {
+            socket.set_marks(marks_with(current, tag))?;
+        }
+        Ok(true)
+    }
+
+    /// Lets go of sockets that the process has closed.
+    fn release(&mut self, pid: i32, process: &mut Process, found: &[(i32, u64)]) -> bool {
+        let is_open = |inode: &u64| {
+            found
+                .binary_search_by_key(inode, |&(_, inode)| inode)
+                .is_ok()
+        };
+        let (open, closed): (Vec<u64>, Vec<u64>) =
+            process.held.iter().partition(|inode| is_open(inode));
+        process.held = open;
+        for &inode in &closed {
+            self.let_go(pid, inode);
+        }
+        !closed.is_empty()
+    }
+
+    /// The socket's record if this was its last holder.
+    fn let_go(&mut self, pid: i32, inode: u64) -> Option<TaggedSocket> {
+        let socket = self.sockets.get_mut(&inode)?;
+        socket.holders.retain(|&holder| holder != pid);
+        if socket.holders.is_empty() {
+            self.sockets.remove(&inode)
+        } else {
+            None
+        }
+    }
+
+    /// Which positions are checked this time: all of a few, a part of many.
+    fn verify_window(&mut self, count: usize, verify: bool) -> impl Fn(usize) -> bool + use<> {
+        let start = if count > MANY_DESCRIPTORS {
+            self.turn % count
+        } else {
+            0
+        };
+        if verify {
+            self.turn = self.turn.wrapping_add(MANY_DESCRIPTORS);
+        }
+        move |position| verify && (position + count - start) % count.max(1) < MANY_DESCRIPTORS
+    }
+}
+
+/// The process, if its pid is not in use by another one by now.
+fn open_verified(proc: &Proc, pid: i32, process: &Process) -> io::Result<ForeignProcess> {
+    let owner = ForeignProcess::open(pid)?;
+    let is_same = proc.start_time(pid)? == process.facts.start_time_ticks;
+    if is_same {
+        Ok(owner)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+/// The process or descriptor ended while it was looked at.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::ESRCH | libc::EBADF | libc::ENOENT)
+        )
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Builds the guest agent, one static binary, into the cache; build/agent links
+# to its folder. `agent.sh test` runs its tests, `agent.sh lint` its linters.
+. "$(dirname "$0")/common.sh"
+
+rust_at_least=1.85
+target=x86_64-unknown-linux-gnu
+crate=$SLUICE_TOP/guest-agent
+
+rust_is_new_enough() {
+    local version
+    version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
+    [ -n "$version" ] && [ "$(printf '%s\n' "$rust_at_least" "${version%%[-+]*}" | sort -V | head -n 1)" = "$rust_at_least" ]
+}
+install_rust() {
+    local packages=(cargo rustc)
+    # Debian 12 keeps its own Rust at 1.63 and carries a current one beside it.
+    [ "$(. /etc/os-release && echo "$VERSION_ID")" = 12 ] && packages=(cargo-web rustc-web)
+    [ "$(id -u)" -eq 0 ] || die "Rust ${rust_at_least} or newer is missing; as root: apt-get install ${packages[*]}"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}" ||
+        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; }
+}
+need_rust() {
+    rust_is_new_enough && return
+    step rust install_rust
+    hash -r
+    rust_is_new_enough || die "$(cargo --version) is too old; the agent needs Rust $rust_at_least or newer"
+}
+
+# Compiler output is shared by all versions of the sources.
+export CARGO_TARGET_DIR=$SLUICE_CACHE/agent/target
+export RUSTFLAGS="-C target-feature=+crt-static"
+
+build() {
+    local out=$1
+    cargo build --release --locked --target "$target" --manifest-path "$crate/Cargo.toml"
+    mkdir -p "$out.new"
+    cp "$CARGO_TARGET_DIR/$target/release/sluice-agent" "$crate/systemd/sluice-agent.service" "$out.new/"
+    rm -rf "$out"
+    mv "$out.new" "$out"
+}
+
+case ${1:-build} in
+build)
+    out=$SLUICE_CACHE/agent/$(hash_of guest-agent tools/setup/agent.sh)
+    if [ ! -x "$out/sluice-agent" ]; then
+        mkdir -p "$SLUICE_CACHE/agent"
+        need_rust
+        with_lock agent step agent build "$out"
+    fi
+    link_build agent "$out"
+    ;;
+test)
+    need_rust
+    cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml"
+    ;;
+lint)
+    need_rust
+    cargo fmt --check --manifest-path "$crate/Cargo.toml"
+    cargo clippy --locked --all-targets --target "$target" --manifest-path "$crate/Cargo.toml" -- -D warnings
+    ;;
+*) die "unknown argument $1; use build, test or lint" ;;
+esac
