@@ -134,6 +134,16 @@ static void test_change_through_unlimited_forgets_debt(void)
     check(sluice_bucket_conforms(&bucket, 2));
 }
 
+static void test_change_rounds_debt_up(void)
+{
+    SluiceBucket bucket = limited(1000000000, 10, 0);
+
+    /* 3 in debt are 1.5 ns at twice the rate: 2 ns, then the first token. */
+    sluice_bucket_charge(&bucket, 13, 0);
+    sluice_bucket_configure(&bucket, 2000000000, 10, 0);
+    check_equal(sluice_bucket_eligible_ns(&bucket), 3);
+}
+
 static void test_repeated_change_neither_stalls_nor_leaks(void)
 {
     SluiceBucket bucket = limited(1000, 0, 0);
@@ -231,6 +241,19 @@ static void test_no_stall_at_any_rate_and_size(void)
             return;
         }
     }
+}
+
+static void test_large_charge_equals_many_small_ones(void)
+{
+    SluiceBucket at_once = limited(3, 0, 0), one_by_one = at_once;
+
+    sluice_bucket_charge(&at_once, 4ULL * UINT32_MAX + 3, 5);
+    for (int i = 0; i < 4; i++) {
+        sluice_bucket_charge(&one_by_one, UINT32_MAX, 5);
+    }
+    sluice_bucket_charge(&one_by_one, 3, 5);
+    check_equal(at_once.tat_ns, one_by_one.tat_ns);
+    check_equal(at_once.tat_fraction, one_by_one.tat_fraction);
 }
 
 static void test_debt_saturates_and_never_wraps(void)
@@ -332,11 +355,14 @@ static const TapTest tests[] = {
       test_change_to_a_larger_burst_grants_nothing },
     { "bucket/change through unlimited forgets debt",
       test_change_through_unlimited_forgets_debt },
+    { "bucket/change rounds debt up", test_change_rounds_debt_up },
     { "bucket/repeated change neither stalls nor leaks",
       test_repeated_change_neither_stalls_nor_leaks },
     { "bucket/long-run rate is exact from 1 to 10^12", test_long_run_rate },
     { "bucket/property: no stall at any rate and size",
       test_no_stall_at_any_rate_and_size },
+    { "bucket/large charge equals many small ones",
+      test_large_charge_equals_many_small_ones },
     { "bucket/debt saturates and never wraps",
       test_debt_saturates_and_never_wraps },
     { "bucket/property: traces follow the exact bucket",

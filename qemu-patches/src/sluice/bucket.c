@@ -126,7 +126,8 @@ uint64_t sluice_bucket_eligible_ns(const SluiceBucket *bucket)
     return bucket_eligible_ns(bucket);
 }
 
-void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
+static void charge_saturating(SluiceBucket *bucket, uint64_t units,
+                              uint64_t now_ns)
 {
     bool idle = bucket->tat_ns < now_ns;
     SluiceU128 part = (SluiceU128)units * bucket->unit_fraction
@@ -136,4 +137,13 @@ void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
 
     bucket->tat_ns = tat_ns < SLUICE_TAT_MAX_NS ? tat_ns : SLUICE_TAT_MAX_NS;
     bucket->tat_fraction = (uint64_t)part;
+}
+
+void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
+{
+    if (units <= UINT32_MAX) {
+        bucket_charge(bucket, units, now_ns);
+    } else {
+        charge_saturating(bucket, units, now_ns);
+    }
 }
