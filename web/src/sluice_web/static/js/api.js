@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Calls of the REST API with the session's cookie and CSRF token.
+
+export class ApiProblem extends Error {
+  constructor(body, status) {
+    super(body.detail || body.title || `The server answered ${status}.`);
+    this.status = status;
+    this.body = body;
+  }
+}
+
+const token = document.querySelector("meta[name=csrf-token]")?.content ?? "";
+
+export async function call(method, path, body) {
+  const headers = { Accept: "application/json", "X-CSRF-Token": token };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(`/api/v1${path}`, {
+      method, headers, body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new ApiProblem({ detail: "This page's server does not answer; nothing was changed. Try again when the connection is back." }, 0);
+  }
+  if (response.status === 401) {
+    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  const text = await response.text();
+  let data = null;
+  try {
+    data = text ? JSON.parse(text) : null;
+  } catch {
+    throw new ApiProblem({ detail: "The server's answer is not JSON; reload the page." }, response.status);
+  }
+  if (!response.ok) throw new ApiProblem(data ?? {}, response.status);
+  return data;
+}
+
+export const path = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Small helpers. Text always goes in as text: names come from guests.
+
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") for (const [event, handler] of Object.entries(value)) made.addEventListener(event, handler);
+    else if (name === "class") made.className = value;
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function setText(target, text) {
+  if (target && target.textContent !== text) target.textContent = text;
+}
+
+export const mayChange = () => ["operator", "admin"].includes(document.body.dataset.role);
+
+// Opens the page's one dialog with the given content; resolves when it closes.
+export function openDialog(title, ...content) {
+  const dialog = document.getElementById("dialog");
+  dialog.replaceChildren(element("h2", { id: "dialog-title" }, title), ...content);
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true }));
+}
+
+export function closeDialog() {
+  document.getElementById("dialog").close();
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Numbers as people read them. The same rules as formatting.py: at most three
+// significant digits, always a unit. An e2e test holds the two together.
+
+export const NO_VALUE = "–";
+
+export function significant(value) {
+  if (value <= 0) return "0";
+  if (value < 0.0005) return "<0.001";
+  for (const [limit, decimals] of [[0.9995, 3], [9.995, 2], [99.95, 1]]) {
+    if (value < limit) return value.toFixed(decimals);
+  }
+  return value.toFixed(0);
+}
+
+export function rate(bytesPerSecond) {
+  if (bytesPerSecond === null || bytesPerSecond === undefined) return NO_VALUE;
+  if (bytesPerSecond >= 999.5e6) return `${significant(bytesPerSecond / 1e9)} GB/s`;
+  return `${significant(bytesPerSecond / 1e6)} MB/s`;
+}
+
+export function linkRate(bytesPerSecond) {
+  if (bytesPerSecond === null || bytesPerSecond === undefined) return NO_VALUE;
+  const bits = bytesPerSecond * 8;
+  if (bits >= 999.5e6) return `${significant(bits / 1e9)} Gbit/s`;
+  return `${significant(bits / 1e6)} Mbit/s`;
+}
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return NO_VALUE;
+  for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    if (bytes >= factor * 0.9995) return `${significant(bytes / factor)} ${unit}`;
+  }
+  return `${bytes.toFixed(0)} B`;
+}
+
+export function milliseconds(ms) {
+  if (ms === null || ms === undefined) return NO_VALUE;
+  if (ms >= 999.5) return `${significant(ms / 1000)} s`;
+  return `${significant(ms)} ms`;
+}
+
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return NO_VALUE;
+  const whole = Math.max(seconds, 0);
+  if (whole < 9.95) return `${whole.toFixed(1)} s`;
+  for (const [unit, factor] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (whole >= factor * 2) return `${(whole / factor).toFixed(0)} ${unit}`;
+  }
+  return `${whole.toFixed(0)} s`;
+}
+
+// CPU in per cent of one vCPU.
+export function percent(ratio) {
+  return ratio === null || ratio === undefined ? NO_VALUE : `${(ratio * 100).toFixed(0)} %`;
+}
+
+// Local time; with the date if it is not today's.
+export function clock(at, withSeconds = true) {
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString([], {
+    hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, hour12: false,
+  });
+  if (date.toDateString() === new Date().toDateString()) return time;
+  return `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+}
+
+export const RATE_MIN = 1024;
+export const RATE_MAX = 1e11;
+const UNITS = {
+  "b/s": 1, "kb/s": 1e3, "mb/s": 1e6, "gb/s": 1e9,
+  "bit/s": 1 / 8, "kbit/s": 1e3 / 8, "mbit/s": 1e6 / 8, "gbit/s": 1e9 / 8,
+};
+
+// "20", "20 MB/s", "160 Mbit/s", "unlimited" or nothing → bytes per second, or
+// null for unlimited. Throws an Error that says what to type instead.
+export function parseRate(text) {
+  const trimmed = text.trim();
+  if (trimmed === "" || /^(unlimited|none|off|–|-)$/i.test(trimmed)) return null;
+  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*([a-z]+(?:\/s)?)?$/i.exec(trimmed);
+  let unit = (match?.[2] ?? "MB/s").toLowerCase();
+  if (!unit.endsWith("/s")) unit += "/s";
+  if (!match || !(unit in UNITS)) {
+    throw new Error(`“${trimmed}” is not a rate; type for example 20 MB/s, 160 Mbit/s or unlimited.`);
+  }
+  const value = Number(match[1].replace(",", ".")) * UNITS[unit];
+  if (value < RATE_MIN || value > RATE_MAX) {
+    throw new Error(`${trimmed} is outside what can be set; give 0.002 MB/s to 100 GB/s, or unlimited.`);
+  }
+  return Math.round(value);
+}

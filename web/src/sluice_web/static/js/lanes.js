@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The lanes: one row per class, one bar per resource. Bars of one column share
+// a scale, so that they can be compared; it grows at once and shrinks late.
+
+import { call, path } from "./api.js";
+import { announce, changed, failed } from "./changes.js";
+import { mayChange, setText } from "./dom.js";
+import { milliseconds, parseRate, rate, size } from "./format.js";
+import { last } from "./live.js";
+
+const domain = document.body.dataset.domain;
+const SMALLEST_SCALE = 1e6;
+const SHRINK_AFTER_MS = 10_000;
+const scales = new Map();
+
+const lanes = () => document.getElementById("lanes");
+const cellsOf = (lane) => lane.querySelectorAll(".cell");
+export const classNames = () => [...lanes().querySelectorAll(".lane[data-class]")].map((lane) => lane.dataset.class);
+export const laneOf = (name) => lanes().querySelector(`.lane[data-class="${CSS.escape(name)}"]`);
+
+// The next of 1, 2, 5 × 10^n: a scale that people can read.
+export function niceAbove(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+}
+
+function scaleFor(resource, samples, now) {
+  const rates = samples.map((sample) => sample.bytes_per_second ?? 0);
+  const limits = samples.map((sample) => sample.limit_bytes_per_second ?? 0);
+  const fastest = Math.max(0, ...rates);
+  // A limit far above the traffic does not flatten the bars; its tick stays at the end.
+  const highest = Math.min(Math.max(0, ...limits) * 1.1, Math.max(fastest * 20, 1e8));
+  const wanted = niceAbove(Math.max(fastest * 1.05, highest, SMALLEST_SCALE));
+  const held = scales.get(resource);
+  if (!held || wanted >= held.value || now - held.since > SHRINK_AFTER_MS) {
+    scales.set(resource, { value: wanted, since: now });
+  }
+  return scales.get(resource).value;
+}
+
+export function showLive(live) {
+  const samples = live.domains?.[domain]?.classes ?? {};
+  const now = performance.now();
+  for (const head of lanes().querySelectorAll("[data-scale]")) {
+    const resource = head.dataset.scale;
+    const column = Object.values(samples).map((each) => each[resource] ?? {});
+    const scale = scaleFor(resource, column, now);
+    setText(head, `0 to ${rate(scale)}`);
+  }
+  for (const lane of lanes().querySelectorAll(".lane[data-class]")) {
+    for (const cell of cellsOf(lane)) {
+      showCell(cell, samples[lane.dataset.class]?.[cell.dataset.resource]);
+    }
+  }
+  for (const cell of cellsOf(lanes().querySelector(".ceiling"))) {
+    const all = Object.values(samples).map((each) => each[cell.dataset.resource]?.bytes_per_second ?? 0);
+    setText(cell.querySelector(".rate"), all.length ? rate(all.reduce((sum, one) => sum + one, 0)) : "–");
+  }
+}
+
+function showCell(cell, sample) {
+  const scale = scales.get(cell.dataset.resource)?.value ?? SMALLEST_SCALE;
+  const bar = cell.querySelector(".bar");
+  const now = Math.min((sample?.bytes_per_second ?? 0) / scale, 1);
+  const backlog = sample?.backlog_bytes ?? 0;
+  // The hatched tail is the backlog against one second of the scale.
+  const behind = backlog > 0 ? Math.min(Math.max(backlog / scale, 0.02), 1 - now) : 0;
+  const held = sample?.held_p99_ms ?? 0;
+  setText(cell.querySelector(".rate"), sample ? rate(sample.bytes_per_second) : "–");
+  setText(cell.querySelector(".held"), held > 0 ? `held ${milliseconds(held)}` : "");
+  bar.style.setProperty("--now", now.toFixed(4));
+  bar.style.setProperty("--behind", behind.toFixed(4));
+  bar.title = backlog > 0 ? `${size(backlog)} in ${sample.backlog_requests} requests wait` : "";
+  if (!cell.classList.contains("dragging")) placeTick(cell, sample?.limit_bytes_per_second ?? null, scale);
+}
+
+function placeTick(cell, limit, scale) {
+  const tick = cell.querySelector(".tick");
+  tick.classList.toggle("none", limit === null);
+  cell.querySelector(".bar").style.setProperty("--at", limit === null ? 1 : Math.min(limit / scale, 1).toFixed(4));
+}
+
+// Fresh limits from the controller, unless somebody is typing there.
+export function showLimits(details) {
+  for (const grant of details.classes) {
+    for (const cell of laneOf(grant.class) ? cellsOf(laneOf(grant.class)) : []) {
+      const resource = cell.dataset.resource;
+      const own = grant.limits?.[resource] ?? {};
+      const effective = grant.effective_limits?.[resource]?.bytes_per_second ?? null;
+      fill(cell.querySelector("input"), own);
+      const auto = cell.querySelector(".auto-limit");
+      const differs = effective !== (own.bytes_per_second ?? null);
+      auto.hidden = !differs;
+      setText(auto, differs ? `auto ${rate(effective)}` : "");
+      auto.title = "Auto-shaping holds the class here for now; your own limit stays beside it";
+    }
+  }
+  for (const cell of cellsOf(lanes().querySelector(".ceiling"))) {
+    fill(cell.querySelector("input"), details.ceiling?.[cell.dataset.resource] ?? {});
+  }
+}
+
+function fill(input, own) {
+  if (input === document.activeElement || Number(input.dataset.heldUntil ?? 0) > performance.now()) return;
+  remember(input, own);
+}
+
+function remember(input, own) {
+  const text = own.bytes_per_second ? rate(own.bytes_per_second) : "unlimited";
+  input.dataset.limit = JSON.stringify(own);
+  input.dataset.own = own.bytes_per_second ?? "";
+  if (input.value !== text) input.value = text;
+}
+
+const shownName = (input) => input.dataset.class ?? "the VM";
+const hintOf = (input) => document.getElementById(input.getAttribute("aria-describedby"));
+
+function hint(input, text, isError = false) {
+  const line = hintOf(input);
+  line.textContent = text;
+  line.hidden = !text;
+  line.classList.toggle("error", isError);
+  input.setAttribute("aria-invalid", isError ? "true" : "false");
+}
+
+// What a value would do, said before it is set.
+function foresee(input, value) {
+  const samples = last("live")?.domains?.[domain]?.classes ?? {};
+  const chosen = input.dataset.class ? [samples[input.dataset.class]] : Object.values(samples);
+  const now = chosen.reduce((sum, each) => sum + (each?.[input.dataset.resource]?.bytes_per_second ?? 0), 0);
+  const name = shownName(input);
+  if (value === null) return `Unlimited: ${name} takes what the disk or link gives. Type 20 MB/s or 160 Mbit/s to limit it.`;
+  const after = now > value ? "it will wait" : "nothing waits at this rate";
+  return `At ${rate(value)}: ${name} now takes ${rate(now)}, ${after}. Enter sets it.`;
+}
+
+// Sends one limit. The rest of the limit object (bursts, operations) stays.
+async function send(target, limit) {
+  const { name, resource } = target;
+  if (!name) {
+    const ceiling = {};
+    for (const input of lanes().querySelectorAll("input[data-ceiling]")) {
+      const one = input.dataset.resource === resource ? limit : JSON.parse(input.dataset.limit);
+      if (Object.values(one).some((value) => value !== null)) ceiling[input.dataset.resource] = one;
+    }
+    return call("PUT", path("domains", domain, "ceiling"), ceiling);
+  }
+  const where = path("domains", domain, "classes", name, "limits", resource);
+  const empty = Object.values(limit).every((value) => value === null);
+  return empty ? call("DELETE", where) : call("PUT", where, limit);
+}
+
+const inputOf = ({ name, resource }) => lanes().querySelector(name
+  ? `input[data-class="${CSS.escape(name)}"][data-resource="${resource}"]`
+  : `input[data-ceiling][data-resource="${resource}"]`);
+
+async function setLimit(input, value) {
+  const before = JSON.parse(input.dataset.limit);
+  if ((before.bytes_per_second ?? null) === value) {
+    remember(input, before);
+    return hint(input, "");
+  }
+  const target = { name: input.dataset.class, resource: input.dataset.resource };
+  const after = { ...before, bytes_per_second: value };
+  if (value === null) after.burst_bytes = null;
+  input.dataset.heldUntil = performance.now() + 2000;
+  try {
+    await send(target, after);
+  } catch (problem) {
+    return hint(input, problem.message, true);
+  }
+  remember(input, after);
+  hint(input, "");
+  const title = input.closest(".cell").querySelector(".cell-title").textContent.toLowerCase();
+  changed(`${shownName(input)}, ${title}: ${value === null ? "unlimited" : rate(value)}.`, async () => {
+    await send(target, before);
+    const present = inputOf(target);
+    if (present) remember(present, before);
+  });
+  announce();
+}
+
+function readInput(input) {
+  try {
+    const value = parseRate(input.value);
+    hint(input, foresee(input, value));
+    return { value };
+  } catch (error) {
+    hint(input, error.message, true);
+    return null;
+  }
+}
+
+function dragTick(event) {
+  const tick = event.target.closest?.(".tick:not(.fixed)");
+  if (!tick || event.button !== 0) return;
+  event.preventDefault();
+  const cell = tick.closest(".cell");
+  const bar = cell.querySelector(".bar");
+  const input = cell.querySelector("input");
+  const box = bar.getBoundingClientRect();
+  const scale = scales.get(cell.dataset.resource)?.value ?? SMALLEST_SCALE;
+  let value = null;
+  cell.classList.add("dragging");
+  tick.setPointerCapture(event.pointerId);
+  const move = (moved) => {
+    const share = (moved.clientX - box.left) / box.width;
+    // Beyond the end means no limit; below, at least the smallest useful one.
+    value = share > 1.02 ? null : Math.max(Number((Math.max(share, 0.005) * scale).toPrecision(2)), 1024);
+    input.value = value === null ? "unlimited" : rate(value);
+    placeTick(cell, value, scale);
+    hint(input, foresee(input, value));
+  };
+  const end = (ended) => {
+    tick.removeEventListener("pointermove", move);
+    cell.classList.remove("dragging");
+    if (ended.type === "pointerup" && ended.clientX !== event.clientX) setLimit(input, value);
+    else remember(input, JSON.parse(input.dataset.limit));
+    hint(input, "");
+  };
+  tick.addEventListener("pointermove", move);
+  tick.addEventListener("pointerup", end, { once: true });
+  tick.addEventListener("pointercancel", end, { once: true });
+}
+
+async function revoke(name) {
+  try {
+    const taken = await call("DELETE", path("domains", domain, "classes", name));
+    const rules = taken?.rules ?? [];
+    const assignments = taken?.assignments ?? [];
+    const gone = [rules.length && `${rules.length} rules`, assignments.length && `${assignments.length} assignments`].filter(Boolean);
+    changed(`${name} taken from ${domain}${gone.length ? `, with ${gone.join(" and ")}` : ""}.`, async () => {
+      const { limits, dscp } = taken.revoked ?? {};
+      await call("PUT", path("domains", domain, "classes", name), { limits: limits ?? {}, dscp: dscp ?? [] });
+      for (const rule of rules) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
+      for (const one of assignments) {
+        await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
+      }
+    });
+    announce();
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+async function grant(event) {
+  event.preventDefault();
+  const name = new FormData(event.target).get("class");
+  const where = path("domains", domain, "classes", name);
+  try {
+    await call("PUT", where, { limits: {} });
+    changed(`${domain} has the class ${name} now.`, () => call("DELETE", where));
+    announce();
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+export function start() {
+  if (!mayChange()) return;
+  const isLimit = (target) => target.matches?.(".lanes .limit input");
+  document.addEventListener("focusin", (event) => {
+    if (isLimit(event.target)) {
+      event.target.select();
+      readInput(event.target);
+    }
+  });
+  document.addEventListener("input", (event) => isLimit(event.target) && readInput(event.target));
+  document.addEventListener("change", (event) => {
+    if (!isLimit(event.target)) return;
+    const read = readInput(event.target);
+    if (read) setLimit(event.target, read.value);
+  });
+  document.addEventListener("focusout", (event) => {
+    if (isLimit(event.target) && event.target.getAttribute("aria-invalid") !== "true") hint(event.target, "");
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!isLimit(event.target)) return;
+    if (event.key === "Escape") {
+      remember(event.target, JSON.parse(event.target.dataset.limit));
+      hint(event.target, "");
+      event.target.blur();
+    }
+  });
+  document.addEventListener("pointerdown", dragTick);
+  document.addEventListener("submit", (event) => event.target.id === "grant-form" && grant(event));
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("button[data-action=revoke]");
+    if (button) revoke(button.dataset.class);
+  });
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The overview: streams' verdicts, VMs' bars, the host's uplink.
+
+import { setText } from "./dom.js";
+import { linkRate, rate, size } from "./format.js";
+import { niceAbove } from "./lanes.js";
+import { on } from "./live.js";
+import { drawStrip } from "./strip.js";
+
+const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
+let known = null;
+
+function showLive(live) {
+  if (live.problem) return;
+  const rows = [...document.querySelectorAll("[data-testid=vm-row]")];
+  for (const row of rows) {
+    const classes = Object.values(live.domains?.[row.dataset.domain]?.classes ?? {});
+    for (const cell of row.querySelectorAll("[data-resource]")) showBar(cell, classes);
+  }
+  const uplink = live.uplink;
+  if (uplink) {
+    const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}` : "";
+    setText(document.getElementById("uplink"), `${uplink.name}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
+  }
+}
+
+function showBar(cell, classes) {
+  const samples = classes.map((each) => each[cell.dataset.resource] ?? {});
+  const sum = (field) => samples.reduce((total, sample) => total + (sample[field] ?? 0), 0);
+  const now = sum("bytes_per_second");
+  const scale = Math.max(Number(cell.dataset.scale ?? 0), niceAbove(Math.max(now, 1e6)));
+  cell.dataset.scale = scale;
+  const backlog = sum("backlog_bytes");
+  setText(cell.querySelector(".rate"), classes.length ? rate(now) : "–");
+  const bar = cell.querySelector(".bar");
+  bar.hidden = !classes.length;
+  bar.style.setProperty("--now", (now / scale).toFixed(4));
+  bar.style.setProperty("--behind", backlog > 0 ? Math.min(Math.max(backlog / scale, 0.03), 1 - now / scale).toFixed(4) : 0);
+  bar.title = backlog > 0 ? `${size(backlog)} wait` : "";
+}
+
+function showStreams(streams) {
+  if (streams.problem) return;
+  for (const stream of streams) {
+    const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
+    const verdict = row?.querySelector("[data-field=verdict]");
+    if (!verdict) continue;
+    const word = stream.verdict ?? "unknown";
+    if (!verdict.classList.contains(word)) {
+      verdict.className = `verdict ${word}`;
+      verdict.textContent = `${MARKS[word]} ${word}`;
+      refreshPart();
+    }
+    if (stream.reason) setText(row.querySelector("[data-field=reason]"), stream.reason);
+  }
+}
+
+// A VM came, went or changed its state, or a verdict changed: the server words it anew.
+async function refreshPart() {
+  const answer = await fetch("/", { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+  const main = document.querySelector("main");
+  main.replaceChildren(...fresh.childNodes);
+  main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true }));
+  drawStrips();
+}
+
+function showDomains(domains) {
+  if (domains.problem) return;
+  const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart]));
+  if (known !== null && known !== facts) refreshPart();
+  known = facts;
+}
+
+function drawStrips() {
+  for (const canvas of document.querySelectorAll("canvas[data-strip]")) drawStrip(canvas);
+}
+
+on("live", showLive);
+on("streams", showStreams);
+on("domains", showDomains);
+drawStrips();
+setInterval(drawStrips, 30_000);

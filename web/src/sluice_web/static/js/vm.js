@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The page of one VM: wires the live topics to lanes, charts and processes.
+
+import { call, path } from "./api.js";
+import { announce, changed } from "./changes.js";
+import * as charts from "./charts.js";
+import { closeDialog, element, openDialog, setText } from "./dom.js";
+import * as lanes from "./lanes.js";
+import { last, on } from "./live.js";
+import * as processes from "./processes.js";
+
+const domain = document.body.dataset.domain;
+let described = null;
+
+function showDomain(details) {
+  if (details.problem) return;
+  const grants = [...details.classes].map((grant) => grant.class).sort().join(" ");
+  const shown = document.getElementById("lanes").dataset.grants.split(" ").sort().join(" ");
+  if (grants !== shown) refreshLanes();
+  else lanes.showLimits(details);
+  setText(document.getElementById("vm-state"), details.state);
+  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected].join();
+  if (described !== null && described !== facts) refreshNote();
+  described = facts;
+}
+
+async function refreshLanes() {
+  await window.htmx.ajax("GET", `/parts/vm/${encodeURIComponent(domain)}/lanes`, { target: "#lanes", swap: "outerHTML" });
+  const live = last("live");
+  if (live && !live.problem) lanes.showLive(live);
+  const report = last("processes");
+  if (report) processes.show(report);
+}
+
+// The note and the buttons depend on the state in ways the server words.
+async function refreshNote() {
+  const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const selector of ["#vm-note", ".vm-head"]) {
+    const fresh = page.querySelector(selector);
+    if (fresh) document.querySelector(selector)?.replaceWith(fresh);
+  }
+}
+
+function openAttach(action) {
+  const isAttach = action === "attach";
+  const restart = element("input", { type: "checkbox", "data-testid": "attach-restart" });
+  const vhost = element("input", { type: "checkbox" });
+  const error = element("p", { class: "error", role: "alert", "data-testid": "attach-error" });
+  const submit = element("button", { type: "button", class: "primary", "data-testid": "attach-submit" }, isAttach ? "Attach" : "Detach");
+  submit.addEventListener("click", async () => {
+    submit.disabled = true;
+    error.textContent = "";
+    const body = { restart: restart.checked, ...(isAttach ? { disable_vhost: vhost.checked } : {}) };
+    try {
+      await call("POST", path("domains", domain, action), body);
+      closeDialog();
+      const back = isAttach ? "detach" : "attach";
+      changed(`${domain} is ${isAttach ? "attached" : "detached"}.`, () => call("POST", path("domains", domain, back), { restart: restart.checked }));
+      announce();
+      refreshNote();
+    } catch (problem) {
+      error.textContent = problem.message;
+    }
+    submit.disabled = false;
+  });
+  const says = isAttach
+    ? "Its definition gets Sluice's emulator, a shaper for its disks and network cards, and a port for the agent. Nothing is limited until you say so. Detach gives the former definition back."
+    : "Its definition becomes again what it was before. Classes and limits are kept for the next time.";
+  openDialog(`${isAttach ? "Attach" : "Detach"} ${domain}`, element("p", {}, says),
+    element("label", { class: "check" }, restart, element("span", {}, "Shut the VM down and start it now; otherwise it takes effect at its next start")),
+    isAttach ? element("label", { class: "check" }, vhost, element("span", {}, "Switch vhost off where a network card uses it: with vhost, packets would go past the shaper")) : null,
+    error, element("div", { class: "row" }, submit, element("button", { type: "button", on: { click: closeDialog } }, "Cancel")));
+}
+
+document.addEventListener("click", (event) => {
+  const action = event.target.closest?.("button[data-action]")?.dataset.action;
+  if (action === "attach" || action === "detach") openAttach(action);
+});
+document.body.addEventListener("sluice-changed", async () => {
+  try {
+    showDomain(await call("GET", path("domains", domain)));
+  } catch { /* the banner says so */ }
+});
+on("live", (live) => {
+  if (live.problem) return;
+  lanes.showLive(live);
+  charts.add(live);
+});
+on("domain", showDomain);
+on("processes", processes.show);
+lanes.start();
+processes.start();
+charts.start();
