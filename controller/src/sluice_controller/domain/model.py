@@ -58,6 +58,7 @@ class Assignment:
     start_time_ticks: int
     class_name: str
     created_at: float
+    boot_id: str = ""
 
 
 @dataclass(frozen=True)

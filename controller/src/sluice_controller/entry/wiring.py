@@ -13,39 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..adapters.agent_hub import AgentHub
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import SqlStore
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
+from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.domains import Domains
+from ..services.reconcile import Reconciler
 from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.streams import Streams
 from .config import Config
 
 log = logging.getLogger(__name__)
-
-
-class NoAgents:
-    def status(self, domain):
-        return {
-            "connected": False,
-            "agent_version": None,
-            "kernel": None,
-            "hostname": None,
-            "max_tag": None,
-            "error": None,
-        }
-
-    def processes(self, domain):
-        return None
-
-    def max_tag(self, domain):
-        return 15
 
 
 @dataclass
@@ -67,7 +52,7 @@ class Services:
         self._set_emulator()
         self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
         self.uplinks = LinuxUplinks()
-        self.agents = NoAgents()
+        self.agents = AgentHub(self.clock, time.monotonic)
         self.auto_limits = AutoLimits()
         self.catalogue = Catalogue(
             self.store, self.host, self.agents, self.auto_limits, self.clock, self._changed
@@ -86,6 +71,16 @@ class Services:
         )
         self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.known)
         self.auto = Auto(self.store, self.auto_limits, self.clock, self._changed)
+        self.reconciler = Reconciler(
+            self.store,
+            self.host,
+            QmpShapers(self.host),
+            self.agents,
+            self.auto_limits,
+            self.sampler.generation,
+            self.clock,
+            time.monotonic,
+        )
         self._threads: list[threading.Thread] = []
 
     def _set_emulator(self) -> None:
@@ -99,6 +94,7 @@ class Services:
     def _changed(self, domain: str | None) -> None:
         if domain is None:
             self.sampler.settings_changed()
+        self.reconciler.changed(domain)
 
     # Answers that span services
 
@@ -132,9 +128,15 @@ class Services:
         except SluiceError as error:
             log.debug("%s", error)
 
+    def _reconcile(self) -> None:
+        self.reconciler.wait()
+        self.reconciler.round()
+
     def start(self) -> None:
         loops = [
             Loop("libvirt", POLL_SECONDS, self._poll_libvirt),
+            Loop("reconciler", 0.0, self._reconcile),
+            Loop("agents", 0.0, self.agents.round),
             Loop("sampler", 1 / SAMPLE_HZ, lambda: self.sampler.tick(time.monotonic_ns())),
         ]
         for loop in loops:
@@ -156,8 +158,11 @@ class Services:
 
     def stop(self) -> None:
         self.stopping.set()
+        self.reconciler.close()
+        self.agents.wake()
         for thread in self._threads:
             thread.join(timeout=5)
+        self.agents.close()
         self.host.close()
         self.uplinks.close()
         self.store.close()

@@ -364,7 +364,8 @@ class Catalogue:
             return [render.assignment_json(a) for a in unit.assignments(domain)]
 
     def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        parse_integer(pid, "pid", 1, 2**22)
+        # Process 1 adopts every orphan: a class for it would be inherited by chance.
+        parse_integer(pid, "pid", 2, 2**22)
         name = body.get("class")
         with self.store.transaction() as unit:
             self.known(unit, domain)
@@ -378,7 +379,8 @@ class Catalogue:
                 )
             ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
             before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
-            after = Assignment(domain, pid, ticks, name, self.clock())
+            boot_id = self.agents.status(domain).get("boot_id") or ""
+            after = Assignment(domain, pid, ticks, name, self.clock(), boot_id)
             unit.put_assignment(after)
             shown = render.assignment_json(after)
             before_shown = render.assignment_json(before) if before else None

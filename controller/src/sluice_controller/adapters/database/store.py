@@ -206,7 +206,12 @@ class SqlTransaction:
             query = query.join(DomainRow).where(DomainRow.name == domain)
         return [
             Assignment(
-                row.domain.name, row.pid, row.start_time_ticks, row.class_name, row.created_at
+                row.domain.name,
+                row.pid,
+                row.start_time_ticks,
+                row.class_name,
+                row.created_at,
+                row.boot_id,
             )
             for row in self.session.scalars(query)
         ]

@@ -61,6 +61,7 @@ class AssignmentRow(Base):
     start_time_ticks: Mapped[int]
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     created_at: Mapped[float]
+    boot_id: Mapped[str]
     domain: Mapped[DomainRow] = relationship(lazy="joined")
 
 

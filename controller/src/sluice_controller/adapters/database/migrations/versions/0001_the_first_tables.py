@@ -87,6 +87,7 @@ def upgrade() -> None:
         sa.Column("start_time_ticks", sa.Integer(), nullable=False),
         sa.Column("class_name", sa.String(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("boot_id", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(
             ["class_name"],
             ["classes.name"],

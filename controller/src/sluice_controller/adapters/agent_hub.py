@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Connections to the agents of all guests: one thread, one selector.
+
+The thread owns sockets and sessions; other threads hand over wishes and read
+the status under the lock, which is never held across a system call that waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..domain.agent_protocol import Breaches, LineSplitter, Session
+from ..domain.model import MAX_TAG
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 0.25
+RECONNECT_SECONDS = 1.0
+RECEIVE_BYTES = 1 << 18
+MAX_UNSENT_BYTES = 4 << 20
+# A table older than this is no longer shown as present.
+STALE_SECONDS = 30.0
+SILENT_SECONDS = 15.0
+
+
+@dataclass
+class _Peer:
+    path: str
+    breaches: Breaches = field(default_factory=Breaches)
+    rules: Mapping[str, Any] | None = None
+    revision: int = 0
+    socket: socket.socket | None = None
+    session: Session | None = None
+    splitter: LineSplitter = field(default_factory=LineSplitter)
+    unsent: bytearray = field(default_factory=bytearray)
+    retry_at: float = 0.0
+    error: str | None = None
+
+
+class AgentHub:
+    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self.clock = clock
+        self.monotonic = monotonic
+        self._lock = threading.Lock()
+        self._peers: dict[str, _Peer] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        # Revisions begin at the time, so that no earlier daemon's is met again.
+        self._first_revision = int(clock())
+
+    # Wishes of other threads
+
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_write.send(b"\0")
+
+    def set_targets(self, paths: Mapping[str, str]) -> None:
+        """The sockets to be connected to: {domain: path}."""
+        with self._lock:
+            for domain in [d for d, peer in self._peers.items() if paths.get(d) != peer.path]:
+                self._disconnect(self._peers.pop(domain), None)
+            for domain, path in paths.items():
+                if domain not in self._peers:
+                    self._peers[domain] = _Peer(path, revision=self._first_revision)
+        self.wake()
+
+    def set_rules(self, domain: str, payload: Mapping[str, Any]) -> None:
+        with self._lock:
+            peer = self._peers.get(domain)
+            if peer is None or peer.rules == payload:
+                return
+            peer.rules = payload
+            if peer.session is not None:
+                peer.session.want_rules(payload)
+        self.wake()
+
+    # Questions
+
+    def status(self, domain: str) -> dict[str, Any]:
+        with self._lock:
+            peer = self._peers.get(domain)
+            session = peer.session if peer else None
+            hello = (session.hello if session else None) or {}
+            error = None
+            if peer is not None:
+                error = peer.error or (session and (session.refusal or session.breach)) or None
+            silence_s = self.monotonic() - session.heard_at if session else 0.0
+            if silence_s > SILENT_SECONDS:
+                hello = {}
+                error = error or f"the agent has said nothing for {silence_s:.0f} s"
+            return {
+                "connected": bool(hello),
+                "agent_version": hello.get("agent_version"),
+                "kernel": hello.get("kernel"),
+                "hostname": hello.get("hostname"),
+                "boot_id": hello.get("boot_id"),
+                "max_tag": hello.get("max_tag"),
+                "error": error,
+            }
+
+    def processes(self, domain: str) -> dict[str, Any] | None:
+        """The last table, or None if there is none that is recent."""
+        with self._lock:
+            peer = self._peers.get(domain)
+            session = peer.session if peer else None
+            if session is None or session.table is None:
+                return None
+            age = self.monotonic() - session.table_at
+            if age > STALE_SECONDS:
+                return None
+            return {**session.table, "at": self.clock() - age}
+
+    def max_tag(self, domain: str) -> int:
+        return self.status(domain)["max_tag"] or MAX_TAG
+
+    # The thread
+
+    def round(self) -> None:
+        """Waits for traffic at most a quarter of a second, and deals with it."""
+        events = self._selector.select(ROUND_SECONDS)
+        now = self.monotonic()
+        with self._lock:
+            for key, mask in events:
+                self._serve(key.data, mask, now)
+            for domain, peer in self._peers.items():
+                self._tend(domain, peer, now)
+
+    def _serve(self, peer: _Peer | None, mask: int, now: float) -> None:
+        if peer is None:
+            with contextlib.suppress(BlockingIOError):
+                self._wake_read.recv(4096)
+            return
+        if peer.socket is None:
+            return
+        if mask & selectors.EVENT_READ:
+            self._receive(peer, now)
+        if mask & selectors.EVENT_WRITE and peer.socket is not None:
+            self._flush(peer)
+
+    def _receive(self, peer: _Peer, now: float) -> None:
+        try:
+            data = peer.socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._disconnect(peer, f"the connection broke ({error})")
+            return
+        if not data:
+            self._disconnect(peer, "the connection was closed")
+            return
+        for line in peer.splitter.feed(data):
+            if not peer.session.on_line(line, now):
+                self._disconnect(
+                    peer,
+                    f"disconnected for a minute: too many breaches, last {peer.session.breach}",
+                )
+                return
+        for level, text in self._drain_logs(peer.session):
+            log.log(logging.getLevelNamesMapping()[level.upper()], "%s: %r", peer.path, text)
+
+    def _drain_logs(self, session: Session) -> list[tuple[str, str]]:
+        logs = list(session.logs)
+        session.logs.clear()
+        return logs
+
+    def _tend(self, domain: str, peer: _Peer, now: float) -> None:
+        """Connects where it is time to, and sends what is due."""
+        if peer.socket is None:
+            if now >= max(peer.retry_at, peer.breaches.banned_until):
+                self._connect(peer, now)
+            return
+        for message in peer.session.due(now):
+            if len(peer.unsent) + len(message) > MAX_UNSENT_BYTES:
+                self._disconnect(peer, "the agent does not read")
+                return
+            peer.unsent += message
+        if peer.unsent:
+            self._flush(peer)
+
+    def _connect(self, peer: _Peer, now: float) -> None:
+        peer.retry_at = now + RECONNECT_SECONDS
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            connection.connect(peer.path)
+        except OSError as error:
+            connection.close()
+            peer.error = f"{peer.path}: {error.strerror or error}"
+            return
+        peer.socket, peer.error = connection, None
+        peer.splitter = LineSplitter()
+        peer.unsent.clear()
+        peer.session = Session(now, peer.breaches, peer.revision)
+        if peer.rules is not None:
+            peer.session.want_rules(peer.rules)
+        self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _flush(self, peer: _Peer) -> None:
+        try:
+            sent = peer.socket.send(peer.unsent)
+            del peer.unsent[:sent]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._disconnect(peer, f"the connection broke ({error})")
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.unsent else 0)
+        if self._selector.get_key(peer.socket).events != wanted:
+            self._selector.modify(peer.socket, wanted, peer)
+
+    def _disconnect(self, peer: _Peer, reason: str | None) -> None:
+        if peer.socket is not None:
+            self._selector.unregister(peer.socket)
+            peer.socket.close()
+        if peer.session is not None:
+            peer.revision = peer.session.revision
+        peer.socket, peer.session, peer.error = None, None, reason
+
+    def close(self) -> None:
+        with self._lock:
+            for peer in self._peers.values():
+                self._disconnect(peer, None)
+            self._peers.clear()
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()

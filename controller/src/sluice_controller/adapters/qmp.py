@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The shapers of running domains, by QMP through libvirt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import libvirt
+import libvirt_qemu
+
+from ..domain.errors import Conflict, Unavailable
+from .libvirt_host import LibvirtHost
+
+
+class QmpShapers:
+    def __init__(self, host: LibvirtHost) -> None:
+        self.host = host
+
+    def execute(self, domain: str, command: str, arguments: Mapping[str, Any]) -> Any:
+        handle = self.host.domain(domain)
+        request = json.dumps({"execute": command, "arguments": arguments})
+        try:
+            raw = libvirt_qemu.qemuMonitorCommand(handle, request, 0)
+        except libvirt.libvirtError as error:
+            self.host.lost(error)
+            raise Unavailable(
+                "QEMU of domain",
+                domain,
+                f"does not answer {command} ({error})",
+                "see that the domain runs; sluiced tries again by itself",
+            ) from error
+        answer = json.loads(raw)
+        if "error" in answer:
+            raise Conflict(
+                "shaper of domain",
+                domain,
+                f"refused {command} ({answer['error'].get('desc')})",
+                "see the daemon's log",
+            )
+        return answer.get("return")
+
+    def query(self, domain: str, shaper_id: str) -> Mapping[str, Any]:
+        for shaper in self.execute(domain, "query-shapers", {}):
+            if shaper.get("id") == shaper_id:
+                return shaper
+        raise Unavailable(
+            "shaper of domain",
+            domain,
+            f"is missing ({shaper_id})",
+            "restart the domain",
+        )

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The host's side of the agent protocol (`docs/specs/agent-protocol.md`).
+
+A session takes lines in and gives messages out; it does no I/O and is told the
+time. The guest is hostile: lines are bounded before they are parsed, every
+value is checked before it is kept, and breaches are counted. More than ten in
+a minute end the connection for a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import SluiceError
+from .model import parse_class_name
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 1 << 20
+BREACHES_ALLOWED = 10
+BREACH_WINDOW_S = 60.0
+BAN_S = 60.0
+# An agent that says nothing for this long may have been restarted: greet again.
+SILENCE_S = 5.0
+INTERVAL_MS = 1000
+# The agent may send tables this much faster than asked before it is a breach.
+FASTEST_TABLE_S = 0.05
+LONGEST_LOG_CHARS = 2000
+LOGS_PER_MINUTE = 120
+
+_TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "cgroup": 4096}
+_WHOLES = {
+    "pid": (1, 2**22),
+    "ppid": (0, 2**22),
+    "start_time_ticks": (0, 2**63),
+    "threads": (0, 2**22),
+    "rss_bytes": (0, 2**63),
+}
+_NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
+
+
+class Breach(ValueError):
+    """The agent broke the protocol; the message says how."""
+
+
+class LineSplitter:
+    """Bytes in, lines out; what exceeds the limit is dropped up to its newline."""
+
+    def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self._buffer = bytearray()
+        self._discarding = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """Complete lines; None stands for one that was too long."""
+        lines: list[bytes | None] = []
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            self._append(data[start:end])
+            lines.append(None if self._discarding else bytes(self._buffer))
+            self._buffer.clear()
+            self._discarding = False
+            start = end + 1
+        self._append(data[start:])
+        return lines
+
+    def _append(self, piece: bytes) -> None:
+        if self._discarding:
+            return
+        if len(self._buffer) + len(piece) > self.limit_bytes:
+            self._buffer.clear()
+            self._discarding = True
+        else:
+            self._buffer += piece
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Breach(f"a line that is not JSON ({error})") from error
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise Breach("a message that is not JSON-RPC 2.0")
+    return message
+
+
+def _text(raw: Any, thing: str, longest: int) -> str:
+    if raw is None:
+        return ""
+    if not isinstance(raw, str) or len(raw) > longest:
+        raise Breach(f"{thing} is not text of at most {longest} characters")
+    # Lone surrogates are valid JSON and invalid everywhere else.
+    return raw.encode("utf-8", "replace").decode()
+
+
+def _whole(raw: Any, thing: str, low: int, high: int) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
+        raise Breach(f"{thing} is not an integer from {low} to {high}")
+    return raw
+
+
+def _number(raw: Any, thing: str, high: float) -> float:
+    if (
+        isinstance(raw, bool)
+        or not isinstance(raw, int | float)
+        or not math.isfinite(raw)
+        or not 0 <= raw <= high
+    ):
+        raise Breach(f"{thing} is not a number from 0 to {high:.0f}")
+    return raw
+
+
+def _flag(raw: Any, thing: str) -> bool:
+    if not isinstance(raw, bool):
+        raise Breach(f"{thing} is neither true nor false")
+    return raw
+
+
+def parse_process(raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise Breach("a process is not an object")
+    row: dict[str, Any] = {}
+    for name, (low, high) in _WHOLES.items():
+        row[name] = _whole(raw.get(name), name, low, high)
+    for name, longest in _TEXTS.items():
+        row[name] = _text(raw.get(name), name, longest)
+    for name, high in _NUMBERS.items():
+        row[name] = _number(raw.get(name), name, high)
+    row["inherited"] = _flag(raw.get("inherited"), "inherited")
+    row["class"], row["rule"] = raw.get("class"), None
+    if row["class"] is not None:
+        try:
+            parse_class_name(row["class"])
+        except SluiceError as error:
+            raise Breach(str(error)) from error
+    if raw.get("rule") is not None:
+        row["rule"] = _text(raw["rule"], "rule", 64)
+    return row
+
+
+def parse_table(params: Any) -> dict[str, Any]:
+    if not isinstance(params, dict) or not isinstance(params.get("processes"), list):
+        raise Breach("a process table without processes")
+    return {
+        "revision": _whole(params.get("revision"), "revision", 0, 2**63),
+        "truncated": _flag(params.get("truncated"), "truncated"),
+        "processes": [parse_process(raw) for raw in params["processes"]],
+    }
+
+
+def parse_hello(result: Any) -> dict[str, Any]:
+    if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
+        raise Breach(f"an answer to hello that is not of protocol {PROTOCOL}")
+    if result.get("max_tag") not in (7, 15):
+        raise Breach("a max_tag that is neither 7 nor 15")
+    hello = {
+        name: _text(result.get(name), name, 256)
+        for name in ("agent_version", "kernel", "hostname", "boot_id")
+    }
+    return {**hello, "max_tag": result["max_tag"]}
+
+
+@dataclass
+class Breaches:
+    """Counted over connections: reconnecting does not wash them away."""
+
+    times: deque[float] = field(default_factory=deque)
+    banned_until: float = 0.0
+
+    def add(self, now: float) -> bool:
+        """True if this one ends the connection."""
+        self.times.append(now)
+        while self.times and self.times[0] <= now - BREACH_WINDOW_S:
+            self.times.popleft()
+        if len(self.times) < BREACHES_ALLOWED:
+            return False
+        self.times.clear()
+        self.banned_until = now + BAN_S
+        return True
+
+
+class Session:
+    """One connection to an agent."""
+
+    def __init__(self, now: float, breaches: Breaches, revision: int) -> None:
+        self.breaches = breaches
+        self.revision = revision
+        self.hello: dict[str, Any] | None = None
+        self.table: dict[str, Any] | None = None
+        self.table_at = 0.0
+        self.matched: int | None = None
+        self.refusal: str | None = None
+        self.breach: str | None = None
+        self.logs: deque[tuple[str, str]] = deque(maxlen=100)
+        self._wanted: dict[str, Any] | None = None
+        self._sent_revision: int | None = None
+        self._sent_at = 0.0
+        self.heard_at = now
+        self._log_times: deque[float] = deque()
+        self._replies: list[bytes] = []
+        self._greeted_at = -SILENCE_S
+        self._lines = 0
+        self._next_id = 1
+        self._pending: dict[int, tuple[str, int]] = {}
+
+    # Out
+
+    def _request(self, method: str, params: Mapping[str, Any]) -> bytes:
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        # An agent that never answers must not make this grow.
+        while len(self._pending) >= 32:
+            del self._pending[min(self._pending)]
+        self._pending[request_id] = (method, params.get("revision", 0))
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        return json.dumps(message).encode() + b"\n"
+
+    def want_rules(self, payload: Mapping[str, Any]) -> None:
+        """Sets what the agent should follow; sent by `due` when it differs."""
+        if payload != self._wanted:
+            self._wanted = dict(payload)
+            self.revision += 1
+
+    def due(self, now: float) -> list[bytes]:
+        """What to send now."""
+        out, self._replies = self._replies, []
+        silent = now - self.heard_at > SILENCE_S
+        if (self.hello is None or silent) and now - self._greeted_at >= SILENCE_S:
+            self._greeted_at = now
+            self._sent_revision = None
+            out.append(self._request("hello", {"protocol": PROTOCOL}))
+        if self.hello and self._wanted is not None and self._sent_revision != self.revision:
+            self._sent_revision, self._sent_at = self.revision, now
+            params = {"revision": self.revision, "interval_ms": INTERVAL_MS, **self._wanted}
+            out.append(self._request("set_rules", params))
+        return out
+
+    # In
+
+    def on_line(self, line: bytes | None, now: float) -> bool:
+        """Takes a line; False if the connection has to end."""
+        self._lines += 1
+        try:
+            if line is None:
+                raise Breach(f"a line longer than {MAX_LINE_BYTES} bytes")
+            self._take(self._parsed(line), now)
+        except Breach as breach:
+            if self._lines == 1:
+                # The rest of a line that an earlier connection cut.
+                return True
+            self.breach = f"the agent sent {breach}"
+            return not self.breaches.add(now)
+        self.heard_at = now
+        return True
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            return parse_line(line)
+        except Breach:
+            self._reply(None, -32700, "not a JSON-RPC line")
+            raise
+
+    def _reply(self, request_id: Any, code: int, text: str) -> None:
+        error = {"code": code, "message": text}
+        message = {"jsonrpc": "2.0", "id": request_id, "error": error}
+        self._replies.append(json.dumps(message).encode() + b"\n")
+
+    def _take(self, message: dict[str, Any], now: float) -> None:
+        method = message.get("method")
+        if method == "processes":
+            self._take_table(message.get("params"), now)
+        elif method == "log":
+            self._take_log(message.get("params"), now)
+        elif method is not None:
+            request_id = message.get("id")
+            if isinstance(request_id, int) or (
+                isinstance(request_id, str) and len(request_id) <= 64
+            ):
+                self._reply(request_id, -32601, "the host has no methods")
+            raise Breach("a method that the host does not have")
+        elif "result" in message:
+            self._take_result(message)
+        elif "error" in message:
+            self._take_error(message)
+        else:
+            raise Breach("a message without method, result or error")
+
+    def _take_table(self, params: Any, now: float) -> None:
+        if self.table is not None and now - self.table_at < FASTEST_TABLE_S:
+            raise Breach("process tables faster than asked for")
+        self.table, self.table_at = parse_table(params), now
+        behind = self.table["revision"] != self._sent_revision
+        if behind and self._sent_revision is not None and now - self._sent_at > SILENCE_S:
+            # Restarted since, or the call was lost: say it again.
+            self._sent_revision = None
+
+    def _take_log(self, params: Any, now: float) -> None:
+        self._log_times.append(now)
+        while self._log_times[0] <= now - 60:
+            self._log_times.popleft()
+        if len(self._log_times) > LOGS_PER_MINUTE:
+            raise Breach(f"more than {LOGS_PER_MINUTE} log messages in a minute")
+        if not isinstance(params, dict) or params.get("level") not in ("info", "warning", "error"):
+            raise Breach("a log without a level")
+        text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
+        self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
+
+    def _answered(self, message: dict[str, Any]) -> tuple[str, int]:
+        request_id = message.get("id")
+        if isinstance(request_id, bool) or not isinstance(request_id, int):
+            raise Breach("an answer without an id")
+        pending = self._pending.pop(request_id, None)
+        if pending is None:
+            raise Breach("an answer to nothing that was asked")
+        return pending
+
+    def _take_result(self, message: dict[str, Any]) -> None:
+        method, revision = self._answered(message)
+        result = message["result"]
+        if method == "hello":
+            self.hello = parse_hello(result)
+            self._sent_revision = None
+        elif method == "set_rules":
+            if not isinstance(result, dict) or result.get("revision") != revision:
+                raise Breach("an answer to set_rules with another revision")
+            self.matched = _whole(result.get("matched"), "matched", 0, 2**22)
+            self.refusal = None
+
+    def _take_error(self, message: dict[str, Any]) -> None:
+        error = message["error"]
+        if not isinstance(error, dict):
+            raise Breach("an error that is not an object")
+        text = _text(error.get("message"), "error message", MAX_LINE_BYTES)[:LONGEST_LOG_CHARS]
+        if message.get("id") is None:
+            # It could not parse a line: a cut one, after a reconnect.
+            self.logs.append(("warning", f"the agent could not read a line: {text}"))
+            return
+        method, _revision = self._answered(message)
+        detail = error.get("data")
+        if isinstance(detail, dict):
+            text = f"{text} ({json.dumps(detail)[:500]})"
+        self.refusal = f"the agent refused {method}: {text}"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a domain's shaper should hold, and the QMP commands that get it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .limits import RESOURCES, Limit
+from .model import DEFAULT_CLASS, DEFAULT_PRIORITY, Grant, ShapingClass
+from .render import Caps, effective_limits, with_default
+
+# QMP name → attribute of Limit
+_QMP_FIELDS = {
+    "bytes-per-second": "bytes_per_second",
+    "burst-bytes": "burst_bytes",
+    "operations-per-second": "operations_per_second",
+    "burst-operations": "burst_operations",
+}
+
+Config = dict[str, Any]
+Command = tuple[str, dict[str, Any]]
+
+
+def qmp_limits(limits: Mapping[str, Limit]) -> list[dict[str, Any]]:
+    """Limits in the order of resources; rates as whole numbers."""
+    rows = []
+    for resource in RESOURCES:
+        limit = limits.get(resource)
+        if limit is None or limit.is_unlimited:
+            continue
+        row: dict[str, Any] = {"resource": resource}
+        for name, attribute in _QMP_FIELDS.items():
+            value = getattr(limit, attribute)
+            if value is not None:
+                row[name] = max(1, round(value))
+        rows.append(row)
+    return rows
+
+
+def wanted(
+    domain: str,
+    grants: list[Grant],
+    classes: Iterable[ShapingClass],
+    ceiling: Mapping[str, Limit],
+    caps: Caps,
+) -> Config:
+    """{"classes": {name: arguments of shaper-set-class}, "ceiling": [limit]}"""
+    by_name = {c.name: c for c in classes}
+    result = {}
+    for grant in with_default(domain, grants):
+        shaping_class = by_name.get(grant.class_name)
+        result[grant.class_name] = {
+            "class": grant.class_name,
+            "tag": grant.tag,
+            "priority": shaping_class.priority if shaping_class else DEFAULT_PRIORITY,
+            "dscp": sorted(grant.dscp),
+            "limits": qmp_limits(effective_limits(grant, caps)),
+        }
+    return {"classes": result, "ceiling": qmp_limits(ceiling)}
+
+
+def _known_limits(rows: Iterable[Mapping[str, Any]], like: list[dict[str, Any]]) -> list[Any]:
+    """The shaper's limits as `like` would say them.
+
+    The shaper reports bursts that were left to it; where we did not ask for a
+    burst, its choice is not a difference.
+    """
+    asked = {row["resource"]: row for row in like}
+    known = []
+    for row in rows:
+        kept = {"resource": row.get("resource")}
+        for name in _QMP_FIELDS:
+            value = row.get(name)
+            is_burst = name.startswith("burst")
+            if value and not (is_burst and name not in asked.get(row.get("resource"), {})):
+                kept[name] = value
+        if len(kept) > 1:
+            known.append(kept)
+    order = {resource: i for i, resource in enumerate(RESOURCES)}
+    return sorted(known, key=lambda row: order.get(row["resource"], 99))
+
+
+def actual(shaper: Mapping[str, Any], config: Config) -> Config:
+    """A query-shapers entry in the form of `wanted`."""
+    classes = {}
+    for row in shaper.get("classes", []):
+        name = row.get("class")
+        like = config["classes"].get(name, {"limits": []})
+        classes[name] = {
+            "class": name,
+            "tag": row.get("tag"),
+            "priority": row.get("priority"),
+            "dscp": sorted(row.get("dscp", [])),
+            "limits": _known_limits(row.get("limits", []), like["limits"]),
+        }
+    ceiling = _known_limits(shaper.get("ceiling") or [], config["ceiling"])
+    return {"classes": classes, "ceiling": ceiling}
+
+
+def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
+    """Only the differences, in an order in which no step collides with another.
+
+    Tags and DSCP values are unique in a shaper: classes that are to go, or
+    change their tag, go first; then DSCP values are given up; then the rest.
+    """
+    steps: list[Command] = []
+    present = dict(have["classes"])
+    for name, config in sorted(have["classes"].items()):
+        target = want["classes"].get(name)
+        gone = target is None or target["tag"] != config["tag"]
+        if gone and name != DEFAULT_CLASS:
+            steps.append(("shaper-remove-class", {"id": shaper_id, "class": name}))
+            del present[name]
+    for name, config in sorted(present.items()):
+        target = want["classes"].get(name)
+        if target is None:
+            continue
+        kept = [value for value in config["dscp"] if value in target["dscp"]]
+        if kept != config["dscp"] and kept != target["dscp"]:
+            steps.append(("shaper-set-class", {"id": shaper_id, **config, "dscp": kept}))
+            present[name] = {**config, "dscp": kept}
+    # Those that only give values up come before those that take some.
+    changed = [c for name, c in want["classes"].items() if present.get(name) != c]
+    changed.sort(
+        key=lambda c: (
+            bool(set(c["dscp"]) - set(present.get(c["class"], {"dscp": []})["dscp"])),
+            c["tag"],
+        )
+    )
+    for config in changed:
+        steps.append(("shaper-set-class", {"id": shaper_id, **config}))
+    if have["ceiling"] != want["ceiling"]:
+        steps.append(("shaper-set-ceiling", {"id": shaper_id, "limits": want["ceiling"]}))
+    return steps

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Brings shapers and agents to what the catalogue says; pushes only differences.
+
+A round a second, and at once after a change. A shaper is asked what it holds
+when its domain (re)started, when something failed, and when its page's
+generation moved without us; otherwise what was last pushed is what it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..domain.errors import SluiceError
+from ..domain.guests import Guest
+from ..domain.model import Assignment
+from ..domain.rules import agent_rules
+from ..domain.shaper_config import Config, actual, commands, wanted
+from .auto_limits import AutoLimits
+from .ports import Clock, Host, Shapers, Store
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS = 1.0
+WORKERS = 4
+# A generation read from the page this long after our push includes the push.
+GENERATION_SETTLES_S = 0.5
+# A process must be missing this long after its assignment before it counts as gone.
+ASSIGNMENT_GRACE_S = 10.0
+
+
+class Hub(Protocol):
+    def set_targets(self, paths: dict[str, str]) -> None: ...
+    def set_rules(self, domain: str, payload: dict[str, Any]) -> None: ...
+    def status(self, domain: str) -> dict[str, Any]: ...
+    def processes(self, domain: str) -> dict[str, Any] | None: ...
+    def max_tag(self, domain: str) -> int: ...
+
+
+@dataclass
+class _Shaper:
+    """What is known of one running domain's shaper."""
+
+    incarnation: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pushed: Config | None = None
+    pushed_at: float = 0.0
+    generation: int | None = None
+    error: str | None = None
+
+
+class Reconciler:
+    def __init__(
+        self,
+        store: Store,
+        host: Host,
+        shapers: Shapers,
+        hub: Hub,
+        auto_limits: AutoLimits,
+        generation: Callable[[str], int | None],
+        clock: Clock,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.store = store
+        self.host = host
+        self.shapers = shapers
+        self.hub = hub
+        self.auto_limits = auto_limits
+        self.generation = generation
+        self.clock = clock
+        self.monotonic = monotonic
+        self._wake = threading.Event()
+        self._known: dict[str, _Shaper] = {}
+        self._running: dict[str, Future[None]] = {}
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="qmp")
+
+    def changed(self, _domain: str | None = None) -> None:
+        self._wake.set()
+
+    def wait(self, seconds: float = ROUND_SECONDS) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def close(self) -> None:
+        self._wake.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # One round
+
+    def round(self) -> None:
+        try:
+            guests = self.host.guests()
+        except SluiceError:
+            return
+        active = {g.name: g for g in guests if g.active}
+        for name in set(self._known) - set(active):
+            del self._known[name]
+        self.hub.set_targets(
+            {name: g.live.agent_socket for name, g in active.items() if g.live.agent_socket}
+        )
+        for name, guest in active.items():
+            self._start(name, guest)
+            self._push_rules(name)
+
+    def _start(self, name: str, guest: Guest) -> None:
+        """A domain's QEMU may not answer for long: it must not hold up the others."""
+        shaper = self._known.get(name)
+        if shaper is None or shaper.incarnation != guest.incarnation:
+            shaper = self._known[name] = _Shaper(guest.incarnation)
+        running = self._running.get(name)
+        if running is not None and not running.done():
+            # Its round goes on; whatever changed since is seen in the next.
+            threading.Timer(0.05, self._wake.set).start()
+            return
+        want = self._wanted(name)
+        if not self._differs(name, shaper, want):
+            return
+        self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
+
+    def _wanted(self, name: str) -> Config:
+        with self.store.transaction() as unit:
+            return wanted(
+                name,
+                unit.grants(name),
+                unit.classes(),
+                unit.ceiling(name),
+                self.auto_limits.snapshot(),
+            )
+
+    def _differs(self, name: str, shaper: _Shaper, want: Config) -> bool:
+        if shaper.pushed != want:
+            return True
+        generation = self.generation(name)
+        if generation is None:
+            return False
+        if shaper.generation is None:
+            if self.monotonic() - shaper.pushed_at >= GENERATION_SETTLES_S:
+                shaper.generation = generation
+            return False
+        if generation != shaper.generation:
+            log.info("domain %s: its shaper was changed by someone else", name)
+            shaper.pushed = None
+            return True
+        return False
+
+    def _push(self, name: str, guest: Guest, shaper: _Shaper, want: Config) -> None:
+        shaper_id = guest.live.shaper_id
+        with shaper.lock:
+            try:
+                have = shaper.pushed
+                if have is None:
+                    have = actual(self.shapers.query(name, shaper_id), want)
+                for command, arguments in commands(shaper_id, have, want):
+                    self.shapers.execute(name, command, arguments)
+            except SluiceError as error:
+                shaper.pushed = None
+                if str(error) != shaper.error:
+                    log.warning("%s", error)
+                shaper.error = str(error)
+                return
+            except Exception:
+                shaper.pushed = None
+                log.exception("domain %s: its shaper could not be set", name)
+                return
+            shaper.pushed, shaper.pushed_at = want, self.monotonic()
+            shaper.generation, shaper.error = None, None
+
+    def flush(self, name: str) -> None:
+        """Waits until a running push for the domain is over."""
+        running = self._running.get(name)
+        if running is not None:
+            running.result()
+
+    # Rules
+
+    def _push_rules(self, name: str) -> None:
+        status = self.hub.status(name)
+        if not status["connected"]:
+            return
+        with self.store.transaction() as unit:
+            grants, rules = unit.grants(name), unit.rules()
+            assignments = unit.assignments(name)
+            present = self._present(name, status["boot_id"], assignments)
+            for assignment in assignments:
+                if assignment not in present:
+                    unit.delete_assignment(name, assignment.pid)
+        max_tag = self.hub.max_tag(name)
+        fitting = [grant for grant in grants if grant.tag <= max_tag]
+        self.hub.set_rules(name, agent_rules(name, fitting, rules, present))
+
+    def _present(self, name: str, boot_id: str, assignments: list[Assignment]) -> list[Assignment]:
+        """The assignments whose process still exists, in this boot of the guest."""
+        table = self.hub.processes(name)
+        alive = {(p["pid"], p["start_time_ticks"]) for p in (table["processes"] if table else [])}
+        now = self.clock()
+        certain = table is not None and not table["truncated"]
+        return [
+            a
+            for a in assignments
+            if a.boot_id == boot_id
+            and (
+                not certain
+                or (a.pid, a.start_time_ticks) in alive
+                or now - a.created_at < ASSIGNMENT_GRACE_S
+            )
+        ]
