@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""First process of a testbed's namespaces: ``holder.py PLAN`` under unshare(1).
+
+It is process 1 of a PID namespace, so when it ends, for whatever reason, the
+kernel ends every process of the testbed, and with the last of them go the
+network namespaces, the interfaces and the mounts. It ends when its standard
+input closes, and that happens however the program that holds the other end
+dies. So nothing has to be cleaned up after a crash.
+
+PLAN is JSON: {"binds": [[source, target], …]}. It runs with the machine's own
+Python and imports nothing but the standard library.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, timeout=20)
+
+
+def set_up(binds: list[list[str]]) -> None:
+    """Give the namespaces their own /proc, /sys, /run and the planned binds."""
+    mount("-t", "proc", "proc", "/proc")
+    mount("-t", "sysfs", "sysfs", "/sys")
+    for source, target in binds:
+        mount("--bind", source, target)
+    # Sources may lie under /run, so it goes last.
+    mount("-t", "tmpfs", "-o", "mode=0755,size=256m", "tmpfs", "/run")
+    os.makedirs("/run/lock", exist_ok=True)
+    with open("/proc/sys/net/ipv6/conf/all/disable_ipv6", "w") as knob:
+        knob.write("1")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=20)
+
+
+def reap() -> None:
+    """Collect orphans: daemons leave their children to process 1."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def main() -> int:
+    # Still the outer /proc, so this is the process id that the outside sees.
+    outer_pid = os.readlink("/proc/self")
+    with open(sys.argv[1]) as plan:
+        binds = json.load(plan)["binds"]
+    try:
+        set_up(binds)
+    except (OSError, subprocess.SubprocessError) as problem:
+        print(f"error {problem}", flush=True)
+        return 1
+    print(f"ready {outer_pid}", flush=True)
+    while True:
+        readable, _, _ = select.select([sys.stdin], [], [], 1.0)
+        reap()
+        if readable and not os.read(0, 4096):
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A whole KVM host for tests and the demo: ``Testbed``."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from testbed import accelerator, hypervisor, network, paths, runs
+from testbed.domain_xml import GuestSpec, Placement
+from testbed.guest import Guest
+from testbed.sandbox import Sandbox, Task
+from testbed.services import Controller, Web
+
+DEFAULT_LINK_BPS = 50_000_000
+
+
+class Testbed:
+    """A host with its network, libvirt, guests and Sluice's daemons.
+
+    It is a context manager; leaving it, by whatever way, ends everything that
+    was started in it. What stays is ``folder/logs``.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        label: str = "test",
+        *,
+        link_bps: int = DEFAULT_LINK_BPS,
+        ingress_bps: int | None = None,
+        queue_bytes: int = network.LINK_QUEUE_BYTES,
+    ):
+        """``link_bps`` limits what guests send to clients, ``ingress_bps`` the reverse."""
+        self._label = label
+        self._link = (link_bps, ingress_bps, queue_bytes)
+        self.folder = Path()
+        self.sandbox: Sandbox | None = None
+        self.hypervisor: hypervisor.Hypervisor | None = None
+        self.accelerator: accelerator.Accelerator | None = None
+        self.guests: dict[str, Guest] = {}
+        self.controller: Controller | None = None
+        self.web: Web | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def open(self) -> None:
+        """Make the namespaces and the network, and start libvirt."""
+        paths.emulator()
+        self.accelerator = accelerator.choose()
+        self.folder = runs.make(self._label)
+        (self.folder / "disks").mkdir()
+        (self.logs / "accelerator.txt").write_text(
+            f"{self.accelerator.name}: {self.accelerator.reason}\n"
+        )
+        self.sandbox = Sandbox(self.folder, hypervisor.binds(self.folder))
+        try:
+            self.sandbox.open()
+            network.set_up(self.sandbox, *self._link)
+            self.hypervisor = hypervisor.Hypervisor(self.sandbox)
+            self.hypervisor.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End everything, in order where that can be done. Safe to repeat."""
+        try:
+            for part in (self.web, self.controller, *self.guests.values(), self.hypervisor):
+                if part:
+                    part.stop()
+        finally:
+            if self.sandbox:
+                self.sandbox.close()
+                runs.remove_disks(self.folder)
+            self.web = self.controller = self.hypervisor = None
+            self.guests.clear()
+
+    def add_guest(self, spec: GuestSpec) -> Guest:
+        """Define a guest on a fresh overlay of the root image; it is not started."""
+        if spec.name in self.guests:
+            raise ValueError(f"guest {spec.name} is there already")
+        index = len(self.guests)
+        overlay = self.folder / "disks" / f"{spec.name}.qcow2"
+        self._make_overlay(overlay, paths.image("root.img"))
+        placement = Placement(
+            accelerator=self.accelerator.name,
+            emulator=spec.emulator or paths.emulator(),
+            kernel=paths.image("vmlinuz"),
+            initrd=paths.image("initrd.img"),
+            root_overlay=overlay,
+            console_log=self.logs / f"console-{spec.name}.log",
+            address=network.guest_address(index),
+            mac=f"52:54:00:77:00:{index + 1:02x}",
+            agent_image=self._agent_image() if spec.agent else None,
+        )
+        key = paths.image("id_ed25519")
+        guest = Guest(spec, placement, self.sandbox, self.hypervisor, key)
+        guest.define()
+        self.guests[spec.name] = guest
+        return guest
+
+    def scratch_disk(self, name: str, size_mib: int) -> Path:
+        """Make an empty ext4 disk, label SCRATCH: the guest mounts it at /srv/scratch."""
+        path = self.folder / "disks" / f"{name}.img"
+        command = ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-L", "SCRATCH", str(path)]
+        _run([*command, f"{size_mib}M"])
+        return path
+
+    def writable_copy(self, source: Path, name: str) -> Path:
+        """Copy a data disk into the run, cheaply where the file system can."""
+        path = self.folder / "disks" / f"{name}.img"
+        _run(["cp", "--reflink=auto", "--sparse=always", str(source), str(path)])
+        return path
+
+    def _make_overlay(self, overlay: Path, base: Path) -> None:
+        command = [str(paths.qemu_img()), "create", "-q", "-f", "qcow2"]
+        _run([*command, "-b", str(base), "-F", "raw", str(overlay)])
+
+    def _agent_image(self) -> Path:
+        """Pack today's agent and its unit into a small disk; one for all guests."""
+        image = self.folder / "disks" / "agent.img"
+        if image.exists():
+            return image
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            shutil.copy(paths.require(paths.AGENT, "make agent"), folder)
+            shutil.copy(paths.require(paths.AGENT_UNIT, "make agent"), folder)
+            size = paths.AGENT.stat().st_size // 2**20 + 4
+            command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-L", "SLUICE"]
+            _run([*command, "-d", folder, str(image), f"{size}M"])
+        return image
+
+    def start_controller(self) -> Controller:
+        """Start sluiced beside libvirt."""
+        self.controller = Controller(self.sandbox, self.hypervisor.uri, paths.emulator())
+        self.controller.start()
+        return self.controller
+
+    def start_web(self) -> Web:
+        """Start sluice-web; ``web.url`` is its address on this machine's loopback."""
+        self.web = Web(self.sandbox, self.controller or self.start_controller())
+        self.web.start()
+        return self.web
+
+    def client_popen(self, command: list[str], *, name: str, **options: object) -> Task:
+        """Start a program on the clients' side of the link."""
+        options.setdefault("log", self.logs / f"{name}.log")
+        return self.sandbox.popen(command, name=name, netns=network.CLIENTS, **options)
+
+    def client_run(self, command: list[str], **options: object) -> subprocess.CompletedProcess:
+        """Run a program on the clients' side of the link to its end."""
+        return self.sandbox.run(command, netns=network.CLIENTS, **options)
+
+    def link_counters(self) -> network.LinkCounters:
+        """Read the uplink's queue: bytes sent, packets dropped, backlog."""
+        return network.link_counters(self.sandbox)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
