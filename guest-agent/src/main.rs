@@ -7,6 +7,7 @@ use sluice_agent::services::agent::Agent;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::Session;
 use std::error::Error;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -86,8 +87,8 @@ fn print_table() -> Result<(), Box<dyn Error>> {
     agent.scan(clock.now_ns(), Depth::Table);
     std::thread::sleep(WINDOW);
     agent.scan(clock.now_ns(), Depth::Table);
-    println!("{}", agent.table(usize::MAX));
-    Ok(())
+    // Not println!, which panics when the reader has seen enough.
+    Ok(writeln!(std::io::stdout(), "{}", agent.table(usize::MAX))?)
 }
 
 fn check_rules(file: &Path) -> Result<(), Box<dyn Error>> {

@@ -87,17 +87,20 @@ pub fn render(head: Head, rows: &[Row], limit_bytes: usize) -> String {
             head.time_ns, head.revision, head.interval_ms
         )
     };
-    let frame_bytes = frame(false, "").len() + 1;
+    // Each row brings a comma, except one.
+    let room_bytes = limit_bytes
+        .saturating_add(1)
+        .saturating_sub(frame(false, "").len());
     let mut order: Vec<usize> = (0..rows.len()).collect();
     let total: usize = texts.iter().map(|text| text.len() + 1).sum();
-    let truncated = frame_bytes + total > limit_bytes;
+    let truncated = total > room_bytes;
     if truncated {
         order.sort_by(|&a, &b| {
             activity(&rows[b])
                 .partial_cmp(&activity(&rows[a]))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let mut left = limit_bytes.saturating_sub(frame_bytes);
+        let mut left = room_bytes;
         let fits = order
             .iter()
             .take_while(|&&row| {

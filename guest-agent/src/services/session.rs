@@ -139,10 +139,11 @@ impl Session {
                     self.is_host_away = false;
                 }
                 Err(text) => {
-                    return self
-                        .agent
-                        .log
-                        .add(now_ns, Level::Warning, format!("{text}; trying on"));
+                    return self.agent.log.add(
+                        now_ns,
+                        Level::Warning,
+                        format!("{text}; trying on"),
+                    );
                 }
             }
         }

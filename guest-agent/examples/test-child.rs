@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! A program with threads, sockets and children of its own, told what to do by
+//! lines on its standard input. It answers every line with one line.
+
+use std::io::{BufRead, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+const OWN_TOS: i32 = 0x10;
+
+struct Sockets {
+    udp: UdpSocket,
+    listener: TcpListener,
+    udp6: UdpSocket,
+    accepted: Vec<(TcpStream, TcpStream)>,
+}
+
+fn option(fd: &impl AsRawFd, level: i32, name: i32) -> i32 {
+    let mut value = 0i32;
+    let mut length = 4;
+    // SAFETY: value and its length are valid for the call.
+    let status = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(status, 0);
+    value
+}
+
+fn set_option(fd: &impl AsRawFd, level: i32, name: i32, value: i32) {
+    // SAFETY: value is valid for the call.
+    let status =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) };
+    assert_eq!(status, 0);
+}
+
+fn report(sockets: &Sockets) -> String {
+    let accepted: Vec<String> = sockets
+        .accepted
+        .iter()
+        .map(|(ours, _)| option(ours, libc::IPPROTO_IP, libc::IP_TOS).to_string())
+        .collect();
+    format!(
+        r#"{{"udp":{},"udp_priority":{},"listener":{},"udp6_class":{},"udp6":{},"accepted":[{}]}}"#,
+        option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS),
+        option(&sockets.udp, libc::SOL_SOCKET, libc::SO_PRIORITY),
+        option(&sockets.listener, libc::IPPROTO_IP, libc::IP_TOS),
+        option(&sockets.udp6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        option(&sockets.udp6, libc::IPPROTO_IP, libc::IP_TOS),
+        accepted.join(",")
+    )
+}
+
+fn accept(sockets: &mut Sockets) {
+    let peer = TcpStream::connect(sockets.listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = sockets.listener.accept().unwrap();
+    sockets.accepted.push((ours, peer));
+}
+
+/// A child whose child outlives it: prints the grandchild's pid.
+fn spawn_orphan() -> String {
+    let output = Command::new("sh")
+        .args(["-c", "sleep 300 >/dev/null 2>&1 & echo $!"])
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn main() {
+    let mut children: Vec<Child> = Vec::new();
+    let mut sockets = Sockets {
+        udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
+        listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        udp6: UdpSocket::bind("[::]:0").unwrap(),
+        accepted: Vec::new(),
+    };
+    set_option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS, OWN_TOS);
+    for line in std::io::stdin().lock().lines() {
+        let answer = match line.unwrap().as_str() {
+            "report" => report(&sockets),
+            "thread" => {
+                std::thread::spawn(|| std::thread::sleep(Duration::from_secs(300)));
+                "ok".into()
+            }
+            "accept" => {
+                accept(&mut sockets);
+                "ok".into()
+            }
+            "own-tos" => {
+                set_option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS, 0x08);
+                "ok".into()
+            }
+            "spawn" => {
+                let child = Command::new("sleep").arg("300").spawn().unwrap();
+                let pid = child.id();
+                children.push(child);
+                pid.to_string()
+            }
+            "orphan" => spawn_orphan(),
+            "exec" => panic!("{}", Command::new("sleep").arg("301").exec()),
+            other => panic!("unknown command {other}"),
+        };
+        println!("{answer}");
+        std::io::stdout().flush().unwrap();
+    }
+    for mut child in children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}

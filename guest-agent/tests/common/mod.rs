@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The host's end of the port, a watched child, and what the kernel says.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The agent under test, with this end of its port.
+pub struct Host {
+    pub agent: Child,
+    pub folder: PathBuf,
+    listener: UnixListener,
+    pub stream: BufReader<UnixStream>,
+    next_id: u64,
+}
+
+impl Host {
+    pub fn start() -> Host {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: returns a plain integer.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        assert!(
+            is_root,
+            "this test sets real-time I/O priorities: run it as root"
+        );
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("sluice-agent-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join("port")).unwrap();
+        let agent = spawn_agent(&folder);
+        let stream = accept(&listener);
+        Host {
+            agent,
+            folder,
+            listener,
+            stream,
+            next_id: 1,
+        }
+    }
+
+    /// Ends the agent with a signal and starts another one.
+    pub fn restart(&mut self, signal: i32) {
+        self.end(signal);
+        self.agent = spawn_agent(&self.folder);
+        self.stream = accept(&self.listener);
+    }
+
+    pub fn end(&mut self, signal: i32) {
+        // SAFETY: the pid is of our child, which is not reaped yet.
+        unsafe { libc::kill(self.agent.id() as i32, signal) };
+        self.agent.wait().unwrap();
+    }
+
+    /// The host's daemon is restarted: the agent has to find the new one.
+    pub fn reconnect(&mut self) {
+        self.stream
+            .get_ref()
+            .shutdown(std::net::Shutdown::Both)
+            .unwrap();
+        self.stream = accept(&self.listener);
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn read_message(&mut self) -> Value {
+        let mut line = String::new();
+        self.stream
+            .read_line(&mut line)
+            .expect("the agent answers in time");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"))
+    }
+
+    /// The next message that is no notification.
+    pub fn read_answer(&mut self) -> Value {
+        loop {
+            let message = self.read_message();
+            if message.get("method").is_none() {
+                return message;
+            }
+        }
+    }
+
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send_bytes(format!("{line}\n").as_bytes());
+        let answer = self.read_answer();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    pub fn set_rules(&mut self, classes: Value, rules: Value) -> Value {
+        let params = json!({"revision": self.next_id, "interval_ms": 200, "classes": classes, "rules": rules});
+        let answer = self.call("set_rules", params);
+        assert!(answer["result"].is_object(), "{answer}");
+        answer["result"].clone()
+    }
+
+    pub fn no_rules(&mut self) {
+        self.set_rules(json!([]), json!([]));
+    }
+
+    /// Puts one process into a class with this tag.
+    pub fn assign(&mut self, pid: i32, tag: u8) {
+        let result = self.set_rules(
+            json!([{"name": "c", "tag": tag}]),
+            json!([pid_rule("r", "c", pid)]),
+        );
+        assert!(result["matched"].as_u64().unwrap() >= 1, "{result}");
+    }
+
+    pub fn row(&mut self, pid: i32) -> Option<Value> {
+        let table = self.call("get_processes", json!({}));
+        let rows = table["result"]["processes"].as_array().unwrap();
+        rows.iter().find(|row| row["pid"] == pid).cloned()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn spawn_agent(folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .arg("--port")
+        .arg(folder.join("port"))
+        .arg("--state")
+        .arg(folder.join("state.json"))
+        .spawn()
+        .unwrap()
+}
+
+fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_write_timeout(Some(DEADLINE)).unwrap();
+    BufReader::new(stream)
+}
+
+/// The program of examples/test-child.rs.
+pub struct Watched {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Watched {
+    pub fn start() -> Watched {
+        // Test programs lie in deps/, examples beside it.
+        let path = std::env::current_exe().unwrap();
+        let program = path
+            .parent()
+            .unwrap()
+            .parent()
+            .unwrap()
+            .join("examples/test-child");
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut watched = Watched {
+            child,
+            input,
+            output,
+        };
+        watched.tell("report");
+        watched
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn tell(&mut self, command: &str) -> String {
+        self.send(command);
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+
+    pub fn send(&mut self, command: &str) {
+        writeln!(self.input, "{command}").unwrap();
+    }
+
+    pub fn marks(&mut self) -> Value {
+        serde_json::from_str(&self.tell("report")).unwrap()
+    }
+
+    pub fn end(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ends a process that is not our child, if it is still the one we mean.
+pub struct Stray(pub i32);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        if std::fs::read_to_string(format!("/proc/{}/comm", self.0))
+            .is_ok_and(|comm| comm.trim() == "sleep")
+        {
+            // SAFETY: takes plain integers.
+            unsafe { libc::kill(self.0, libc::SIGKILL) };
+        }
+    }
+}
+
+pub fn pid_rule(id: &str, class: &str, pid: i32) -> Value {
+    json!({"id": id, "class": class, "match": {"pid": pid, "start_time_ticks": start_time(pid)}})
+}
+
+pub fn start_time(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')')
+        .unwrap()
+        .1
+        .split_whitespace()
+        .nth(19)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+pub fn threads(pid: i32) -> Vec<i32> {
+    let mut tids: Vec<i32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .file_name()
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+        .collect();
+    tids.sort_unstable();
+    tids
+}
+
+pub fn ioprio(tid: i32) -> u16 {
+    // SAFETY: takes and returns plain integers; 1 is "process".
+    unsafe { libc::syscall(libc::SYS_ioprio_get, 1, tid) as u16 }
+}
+
+pub fn set_ioprio(tid: i32, value: u16) {
+    // SAFETY: takes and returns plain integers; 1 is "process".
+    assert_eq!(
+        unsafe { libc::syscall(libc::SYS_ioprio_set, 1, tid, i32::from(value)) },
+        0
+    );
+}
+
+pub fn ioprios(pid: i32) -> Vec<u16> {
+    threads(pid).into_iter().map(ioprio).collect()
+}
+
+/// Waits for the agent's scans to bring something about.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The real agent against good hosts, bad hosts, and none. Needs root.
+
+mod common;
+use common::*;
+use serde_json::{Value, json};
+use std::process::Command;
+
+#[test]
+fn hello_tells_who_answers() {
+    let mut host = Host::start();
+    let result = host.call("hello", json!({"protocol": 1}))["result"].clone();
+    assert_eq!(result["protocol"], 1);
+    assert_eq!(result["agent_version"], env!("CARGO_PKG_VERSION"));
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(result["boot_id"], boot_id.trim());
+    assert!(result["max_tag"] == 7 || result["max_tag"] == 15);
+    assert!(result["kernel"].is_string() && result["hostname"].is_string());
+
+    // The highest tag offered is one the kernel really takes.
+    let watched = Watched::start();
+    let tag = result["max_tag"].as_u64().unwrap() as u8;
+    host.assign(watched.pid(), tag);
+    assert_eq!(ioprio(watched.pid()), 0x2000 | u16::from(tag));
+}
+
+#[test]
+fn tables_come_by_themselves_once_the_host_has_spoken() {
+    let mut host = Host::start();
+    let mut spinner = Command::new("sh")
+        .args(["-c", "while :; do :; done"])
+        .spawn()
+        .unwrap();
+    host.no_rules();
+    let mut share = 0.0;
+    for _ in 0..30 {
+        let message = host.read_message();
+        assert_eq!(message["method"], "processes");
+        let table = &message["params"];
+        assert_eq!(
+            (&table["interval_ms"], &table["truncated"]),
+            (&json!(200), &json!(false))
+        );
+        let rows = table["processes"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["pid"] == spinner.id()).unwrap();
+        share = row["cpu_ratio"].as_f64().unwrap();
+        assert!((0.0..1.5).contains(&share), "{share}");
+        if share > 0.2 {
+            break;
+        }
+    }
+    spinner.kill().unwrap();
+    spinner.wait().unwrap();
+    assert!(share > 0.2, "a busy loop uses a processor: {share}");
+}
+
+#[test]
+fn bad_input_is_refused_and_changes_nothing() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let pid = watched.pid();
+    host.assign(pid, 3);
+    let revision = host.call("get_processes", json!({}))["result"]["revision"].clone();
+    let rule = |condition: Value| json!({"revision": 99, "classes": [{"name": "c", "tag": 4}], "rules": [{"id": "r", "class": "c", "match": condition}]});
+    for (params, field) in [
+        (json!([]), "params"),
+        (rule(json!({"cmdline": "("})), "rules[0].match.cmdline"),
+        (rule(json!({"pid": pid})), "rules[0].match.start_time_ticks"),
+        (
+            json!({"revision": 99, "classes": [{"name": "c", "tag": 99}], "rules": []}),
+            "classes[0].tag",
+        ),
+        (
+            json!({"revision": 99, "classes": [], "rules": [{"id": "r", "class": "x", "match": {"user": "root"}}]}),
+            "rules[0].class",
+        ),
+        (
+            json!({"revision": 1e99, "classes": [], "rules": []}),
+            "revision",
+        ),
+    ] {
+        let error = host.call("set_rules", params)["error"].clone();
+        assert_eq!(
+            (&error["code"], &error["data"]["field"]),
+            (&json!(-32602), &json!(field))
+        );
+        assert!(error["data"]["remedy"].is_string());
+    }
+    assert_eq!(host.call("format_disk", json!({}))["error"]["code"], -32601);
+    for garbage in [&b"\x00\xff\xfe\n"[..], b"{\"jsonrpc\"\n", b"[[[[\n"] {
+        host.send_bytes(garbage);
+        let answer = host.read_answer();
+        assert_eq!(
+            (&answer["error"]["code"], &answer["id"]),
+            (&json!(-32700), &Value::Null)
+        );
+    }
+    let table = host.call("get_processes", json!({}))["result"].clone();
+    assert_eq!(table["revision"], revision);
+    assert_eq!(ioprio(pid), 0x2003);
+}
+
+#[test]
+fn a_huge_line_is_discarded_and_the_next_one_served() {
+    let mut host = Host::start();
+    let mut line = vec![b'x'; 2 << 20];
+    line.push(b'\n');
+    host.send_bytes(&line);
+    assert_eq!(host.read_answer()["error"]["code"], -32700);
+    assert_eq!(
+        host.call("hello", json!({"protocol": 1}))["result"]["protocol"],
+        1
+    );
+}
+
+#[test]
+fn a_request_cut_in_pieces_is_one_request() {
+    let mut host = Host::start();
+    for byte in
+        b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"hello\",\"params\":{\"protocol\":1}}\n"
+    {
+        host.send_bytes(&[*byte]);
+    }
+    assert_eq!(host.read_answer()["id"], "x");
+}
+
+#[test]
+fn a_host_that_does_not_read_stops_no_tagging() {
+    let mut host = Host::start();
+    let sleep = std::fs::canonicalize("/bin/sleep").unwrap();
+    let rules =
+        json!([{"id": "s", "class": "c", "match": {"exe": sleep, "cmdline": "^sleep 299$"}}]);
+    host.set_rules(json!([{"name": "c", "tag": 6}]), rules);
+    // The agent stops reading when enough is unread, so not all of these fit.
+    host.stream.get_ref().set_nonblocking(true).unwrap();
+    let request = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"get_processes\"}\n";
+    for _ in 0..20_000 {
+        if std::io::Write::write(host.stream.get_mut(), request).is_err() {
+            break;
+        }
+    }
+    let mut child = Command::new("sleep").arg("299").spawn().unwrap();
+    let pid = child.id() as i32;
+    eventually("it is tagged all the same", || ioprio(pid) == 0x2006);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", host.agent.id())).unwrap();
+    let rss_kb: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        rss_kb < 64 * 1024,
+        "unread answers are bounded: {rss_kb} kB"
+    );
+}
+
+#[test]
+fn rules_outlive_the_connection() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    host.send_bytes(b"{\"jsonrpc\": half a line");
+    host.reconnect();
+    assert_eq!(
+        host.call("hello", json!({"protocol": 1}))["result"]["protocol"],
+        1
+    );
+    assert_eq!(host.row(watched.pid()).unwrap()["class"], "c");
+    assert_eq!(ioprio(watched.pid()), 0x2003);
+}
+
+#[test]
+fn command_line_checks_rules_and_prints_the_table() {
+    let agent = env!("CARGO_BIN_EXE_sluice-agent");
+    let table = Command::new(agent).arg("--once").output().unwrap();
+    let table: Value = serde_json::from_slice(&table.stdout).unwrap();
+    assert!(
+        table["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["pid"] == std::process::id())
+    );
+
+    let file = std::env::temp_dir().join(format!("sluice-rules-{}.json", std::process::id()));
+    let mut rules = json!({"revision": 1, "classes": [{"name": "c", "tag": 1}],
+        "rules": [{"id": "me", "class": "c", "match": {"pid": std::process::id(), "start_time_ticks": start_time(std::process::id() as i32)}}]});
+    std::fs::write(&file, rules.to_string()).unwrap();
+    let good = Command::new(agent)
+        .arg("check-rules")
+        .arg(&file)
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(good.stdout).unwrap();
+    assert!(
+        good.status.success() && shown.contains(&std::process::id().to_string()),
+        "{shown}"
+    );
+    assert_eq!(
+        ioprio(std::process::id() as i32),
+        0,
+        "checking touches nothing"
+    );
+
+    rules["classes"][0]["tag"] = json!(16);
+    std::fs::write(&file, rules.to_string()).unwrap();
+    let bad = Command::new(agent)
+        .arg("check-rules")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(!bad.status.success());
+    assert!(
+        String::from_utf8(bad.stderr)
+            .unwrap()
+            .contains("classes[0].tag")
+    );
+    std::fs::remove_file(&file).unwrap();
+}

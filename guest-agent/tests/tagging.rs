@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The real agent on real processes: what the kernel says of their threads and
+//! sockets. Needs root.
+
+mod common;
+use common::*;
+use serde_json::json;
+
+const BEST_EFFORT_2: u16 = 0x4002;
+const TAG_3: u16 = 0x2003;
+
+/// The TOS byte of a tag: DSCP `t << 2 | 3`, ECN bits 0.
+fn tos(tag: u8) -> u8 {
+    (tag << 2 | 3) << 2
+}
+
+#[test]
+fn every_thread_is_tagged_and_restored() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    for _ in 0..3 {
+        watched.tell("thread");
+    }
+    let pid = watched.pid();
+    let own = threads(pid)[2];
+    set_ioprio(own, BEST_EFFORT_2);
+    let before = ioprios(pid);
+    assert_eq!(before.len(), 4);
+
+    host.assign(pid, 3);
+    assert_eq!(ioprios(pid), [TAG_3; 4], "at once, not at the next scan");
+    watched.tell("thread");
+    eventually("a new thread is tagged", || ioprios(pid) == [TAG_3; 5]);
+
+    host.no_rules();
+    assert_eq!(ioprios(pid)[..4], before[..]);
+    assert_eq!(ioprio(own), BEST_EFFORT_2);
+    assert_eq!(
+        ioprios(pid)[4],
+        before[0],
+        "a thread born tagged gets what its process had"
+    );
+}
+
+#[test]
+fn a_change_from_outside_is_tagged_over_and_kept_for_later() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let pid = watched.pid();
+    host.assign(pid, 3);
+    set_ioprio(pid, BEST_EFFORT_2);
+    eventually("the tag is set again", || ioprio(pid) == TAG_3);
+    host.no_rules();
+    assert_eq!(ioprio(pid), BEST_EFFORT_2);
+}
+
+#[test]
+fn a_change_of_class_keeps_the_originals() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let pid = watched.pid();
+    let (before, marks) = (ioprios(pid), watched.marks());
+    host.assign(pid, 3);
+    host.assign(pid, 5);
+    assert_eq!(ioprio(pid), 0x2005);
+    assert_eq!(watched.marks()["udp"], tos(5));
+    host.no_rules();
+    assert_eq!((ioprios(pid), watched.marks()), (before, marks));
+}
+
+#[test]
+fn sockets_are_marked_and_restored() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    watched.tell("accept");
+    let pid = watched.pid();
+    let before = watched.marks();
+    assert_eq!(
+        (&before["udp"], &before["listener"]),
+        (&json!(0x10), &json!(0))
+    );
+
+    host.assign(pid, 3);
+    watched.tell("accept");
+    let marked = watched.marks();
+    for socket in ["udp", "listener", "udp6", "udp6_class"] {
+        assert_eq!(marked[socket], tos(3), "{socket}");
+    }
+    assert_eq!(
+        marked["accepted"],
+        json!([tos(3), tos(3)]),
+        "a new connection has its listener's mark"
+    );
+    assert_eq!(
+        marked["udp_priority"], before["udp_priority"],
+        "the guest's own queueing is untouched"
+    );
+
+    // The second connection is seen at a scan; only then can it be restored.
+    eventually("the state names four sockets and a connection", || {
+        let state = std::fs::read_to_string(host.folder.join("state.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+        state["sockets"].as_object().unwrap().len() == 5
+    });
+    host.no_rules();
+    let after = watched.marks();
+    for socket in ["udp", "listener", "udp6", "udp6_class", "udp_priority"] {
+        assert_eq!(after[socket], before[socket], "{socket}");
+    }
+    assert_eq!(after["accepted"], json!([0, 0]));
+}
+
+#[test]
+fn marks_a_program_sets_later_are_marked_over_and_kept() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    watched.tell("own-tos");
+    eventually("the socket is marked again", || {
+        watched.marks()["udp"] == tos(3)
+    });
+    host.no_rules();
+    assert_eq!(watched.marks()["udp"], 0x08);
+}
+
+#[test]
+fn children_inherit_and_orphans_keep() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let early: i32 = watched.tell("spawn").parse().unwrap();
+    host.assign(watched.pid(), 3);
+    assert_eq!(ioprio(early), TAG_3, "a child from before belongs too");
+    let row = host.row(early).unwrap();
+    assert_eq!(
+        (&row["class"], &row["inherited"]),
+        (&json!("c"), &json!(true))
+    );
+
+    let late: i32 = watched.tell("spawn").parse().unwrap();
+    assert_eq!(ioprio(late), TAG_3, "the kernel hands the priority down");
+    let (_early, _late) = (Stray(early), Stray(late));
+    eventually("the late child is listed", || {
+        host.row(late).is_some_and(|row| row["class"] == "c")
+    });
+    watched.end();
+    eventually("the parent is gone from the table", || {
+        host.row(watched.pid()).is_none()
+    });
+    assert_eq!(
+        host.row(late).unwrap()["class"],
+        "c",
+        "an orphan keeps its class"
+    );
+    assert_eq!(ioprio(late), TAG_3);
+    host.no_rules();
+    assert_eq!((ioprio(early), ioprio(late)), (0, 0));
+}
+
+#[test]
+fn an_orphan_of_an_unseen_parent_is_found_by_its_tag() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let orphan: i32 = watched.tell("orphan").parse().unwrap();
+    let _orphan = Stray(orphan);
+    eventually("it is in the class", || {
+        host.row(orphan).is_some_and(|row| row["class"] == "c")
+    });
+    host.no_rules();
+    eventually("it is restored", || ioprio(orphan) == 0);
+}
+
+#[test]
+fn a_program_started_in_the_same_process_is_noticed() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let pid = watched.pid();
+    let sleep = std::fs::canonicalize("/bin/sleep").unwrap();
+    let pattern = "^sleep 301$";
+    let rules = json!([{"id": "s", "class": "c", "match": {"exe": sleep, "cmdline": pattern}}]);
+    host.set_rules(json!([{"name": "c", "tag": 6}]), rules);
+    assert_eq!(ioprio(pid), 0);
+    watched.send("exec");
+    eventually("it is tagged", || ioprio(pid) == 0x2006);
+    let row = host.row(pid).unwrap();
+    assert_eq!(
+        (&row["rule"], &row["inherited"]),
+        (&json!("s"), &json!(false))
+    );
+    host.no_rules();
+    assert_eq!(ioprio(pid), 0);
+}
+
+#[test]
+fn a_pid_with_another_start_time_never_matches() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let mut rule = pid_rule("r", "c", watched.pid());
+    rule["match"]["start_time_ticks"] = json!(start_time(watched.pid()) + 1);
+    let result = host.set_rules(json!([{"name": "c", "tag": 3}]), json!([rule]));
+    assert_eq!(result["matched"], 0);
+    assert_eq!(ioprio(watched.pid()), 0);
+}
+
+#[test]
+fn a_clean_stop_restores_everything() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let before = watched.marks();
+    host.assign(watched.pid(), 3);
+    assert_eq!(ioprio(watched.pid()), TAG_3);
+    host.end(libc::SIGTERM);
+    assert_eq!(ioprio(watched.pid()), 0);
+    assert_eq!(watched.marks(), before);
+}
+
+#[test]
+fn a_successor_undoes_what_a_killed_agent_did() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let pid = watched.pid();
+    set_ioprio(pid, BEST_EFFORT_2);
+    let before = watched.marks();
+    host.assign(pid, 3);
+    host.restart(libc::SIGKILL);
+    assert_eq!(ioprio(pid), TAG_3);
+    let row = host.row(pid).unwrap();
+    assert_eq!(row["class"], "c", "the rules are in force again");
+    host.no_rules();
+    assert_eq!(ioprio(pid), BEST_EFFORT_2);
+    assert_eq!(watched.marks(), before);
+}
