@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a decision costs, beside QEMU's own throttle core.
+ *
+ * What is compared. One request that is let pass, bytes and operations both
+ * limited, the time supplied by the caller:
+ *
+ *   pass                 sluice_engine_submit(): the class's two buckets and
+ *                        the ceiling's two, priorities, statistics
+ *   qemu-throttle-core   throttle_schedule_timer() and throttle_account(), as
+ *                        the block layer calls them, bytes and operations
+ *                        limited in total (its six buckets always leak)
+ *
+ * Both get the same sizes at the same times. QEMU's side is util/throttle.c as
+ * it lies in the object file of the build tree; the engine is compiled with the
+ * very flags of that object. throttle_schedule_timer() reads the clock itself:
+ * this program provides that function (and those that a passing request never
+ * reaches) and returns the supplied time, so neither side pays for a clock.
+ * The locks, coroutines and timers of QEMU's throttle group are not counted.
+ *
+ *   pass-unlimited       the same with no limit set at all
+ *   hold-release         asking for the next event, releasing the request due
+ *                        then and holding another of the same class, with 10
+ *                        classes that all hold requests, three priorities,
+ *                        every class and the ceiling limited in bytes and
+ *                        operations
+ *   hold-release-10k     the same with 10,000 classes
+ *
+ * The variants run in turn, many times in short batches, so that a change of
+ * the processor's speed meets all of them; the figure is the median.
+ *
+ * With --count NAME N it only runs N requests of one variant (for callgrind).
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/throttle.h"
+#include "qemu/timer.h"
+#include "sluice/engine.h"
+
+#define REPETITIONS     301
+#define BATCH           4000
+#define STEP_NS         1000
+#define REQUEST_BYTES   4096
+#define HELD_PER_CLASS  2
+#define AMPLE           100000000000ULL
+
+typedef struct Variant {
+    const char *name;
+    void (*prepare)(void);
+    void (*run)(unsigned requests);
+    double samples_ns[REPETITIONS];
+} Variant;
+
+static uint64_t supplied_ns = 1;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "error: benchmark is void: %s\n", what);
+    exit(1);
+}
+
+/* What throttle.o calls: the clock, and what only waiting requests reach. */
+
+int64_t qemu_clock_get_ns(QEMUClockType type)
+{
+    return supplied_ns;
+}
+
+bool timer_pending(QEMUTimer *timer)
+{
+    fail("QEMU's throttle asks for its timer");
+    return false;
+}
+
+void timer_mod(QEMUTimer *timer, int64_t expire_time)
+{
+    fail("QEMU's throttle sets its timer");
+}
+
+void timer_del(QEMUTimer *timer)
+{
+    fail("QEMU's throttle deletes its timer");
+}
+
+void timer_init_full(QEMUTimer *timer, QEMUTimerListGroup *group,
+                     QEMUClockType type, int scale, int attributes,
+                     QEMUTimerCB *callback, void *opaque)
+{
+    fail("QEMU's throttle makes a timer");
+}
+
+void error_setg_internal(Error **errp, const char *src, int line,
+                         const char *func, const char *fmt, ...)
+{
+    fail("QEMU's throttle reports an error");
+}
+
+/* Sizes that vary, so that no result can be reused. */
+static uint32_t request_bytes(unsigned i)
+{
+    return REQUEST_BYTES + (i & 7) * 512;
+}
+
+/* pass, pass-unlimited */
+
+static SluiceEngine *limited_engine, *unlimited_engine;
+
+static SluiceEngine *new_engine(uint32_t classes)
+{
+    SluiceEngine *engine = sluice_engine_new(classes);
+
+    if (!engine) {
+        fail("no memory");
+    }
+    return engine;
+}
+
+static void prepare_pass(void)
+{
+    SluiceLimit limit = {
+        .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
+        .operations_per_second = AMPLE, .burst_operations = AMPLE,
+    };
+    SluiceClassConfig config = { .limit = limit, .priority = 5 };
+
+    limited_engine = new_engine(16);
+    for (uint32_t i = 0; i < 16; i++) {
+        sluice_engine_set_class(limited_engine, i, &config, 0);
+    }
+    sluice_engine_set_ceiling(limited_engine, &limit, 0);
+}
+
+static void prepare_unlimited(void)
+{
+    unlimited_engine = new_engine(16);
+}
+
+static void run_submit(SluiceEngine *engine, unsigned requests)
+{
+    unsigned passed = 0;
+    SluiceNode node;
+
+    for (unsigned i = 0; i < requests; i++) {
+        supplied_ns += STEP_NS;
+        passed += sluice_engine_submit(engine, 3, &node, request_bytes(i),
+                                       supplied_ns) == SLUICE_PASS;
+    }
+    if (passed != requests) {
+        fail("a request was held that should pass");
+    }
+}
+
+static void run_pass(unsigned requests)
+{
+    run_submit(limited_engine, requests);
+}
+
+static void run_unlimited(unsigned requests)
+{
+    run_submit(unlimited_engine, requests);
+}
+
+/* qemu-throttle-core */
+
+static ThrottleState throttle;
+static ThrottleTimers throttle_timers;
+static QEMUTimer throttle_timer;
+
+static void prepare_throttle(void)
+{
+    ThrottleConfig config;
+
+    throttle_init(&throttle);
+    throttle_config_init(&config);
+    config.buckets[THROTTLE_BPS_TOTAL].avg = AMPLE;
+    config.buckets[THROTTLE_OPS_TOTAL].avg = AMPLE;
+    if (!throttle_is_valid(&config, NULL)) {
+        fail("QEMU refuses the limits");
+    }
+    throttle_config(&throttle, QEMU_CLOCK_REALTIME, &config);
+    /* Asserted to exist; touched only when a request has to wait. */
+    throttle_timers.timers[THROTTLE_READ] = &throttle_timer;
+    throttle_timers.timers[THROTTLE_WRITE] = &throttle_timer;
+}
+
+static void run_throttle(unsigned requests)
+{
+    unsigned passed = 0;
+
+    for (unsigned i = 0; i < requests; i++) {
+        supplied_ns += STEP_NS;
+        passed += !throttle_schedule_timer(&throttle, &throttle_timers,
+                                           THROTTLE_READ);
+        throttle_account(&throttle, THROTTLE_READ, request_bytes(i));
+    }
+    if (passed != requests) {
+        fail("QEMU's throttle held a request that should pass");
+    }
+}
+
+/* hold-release */
+
+typedef struct Backlog {
+    SluiceEngine *engine;
+    SluiceNode *nodes;
+} Backlog;
+
+static Backlog backlog_10, backlog_10k;
+
+/* The classes differ in rate a little, so that they do not march in step. */
+static void configure_classes(SluiceEngine *engine, uint32_t classes)
+{
+    for (uint32_t i = 0; i < classes; i++) {
+        SluiceClassConfig config = {
+            .limit = {
+                .bytes_per_second = 10000000 + i * 7919 % 1000 * 1000,
+                .burst_bytes = 65536,
+                .operations_per_second = 2000, .burst_operations = 100,
+            },
+            .priority = i % 3 * 4,
+        };
+
+        sluice_engine_set_class(engine, i, &config, supplied_ns);
+    }
+}
+
+static void prepare_backlog(Backlog *backlog, uint32_t classes)
+{
+    SluiceLimit ceiling = {
+        .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
+        .operations_per_second = AMPLE, .burst_operations = AMPLE,
+    };
+    SluiceNode passed;
+
+    backlog->engine = new_engine(classes);
+    backlog->nodes = calloc((size_t)classes * HELD_PER_CLASS,
+                            sizeof(*backlog->nodes));
+    if (!backlog->nodes) {
+        fail("no memory");
+    }
+    configure_classes(backlog->engine, classes);
+    sluice_engine_set_ceiling(backlog->engine, &ceiling, supplied_ns);
+    for (uint32_t i = 0; i < classes; i++) {
+        sluice_engine_submit(backlog->engine, i, &passed, 65536 + i,
+                             supplied_ns);
+        for (uint32_t n = 0; n < HELD_PER_CLASS; n++) {
+            if (sluice_engine_submit(backlog->engine, i,
+                                     &backlog->nodes[i * HELD_PER_CLASS + n],
+                                     REQUEST_BYTES, supplied_ns)
+                != SLUICE_HOLD) {
+                fail("a request passed that should be held");
+            }
+        }
+    }
+}
+
+static void prepare_hold_release(void)
+{
+    prepare_backlog(&backlog_10, 10);
+}
+
+static void prepare_hold_release_10k(void)
+{
+    prepare_backlog(&backlog_10k, 10000);
+}
+
+static void run_backlog(Backlog *backlog, unsigned requests)
+{
+    for (unsigned i = 0; i < requests; i++) {
+        uint64_t event_ns = sluice_engine_next_event_ns(backlog->engine);
+        SluiceNode *node = sluice_engine_release(backlog->engine, event_ns);
+
+        if (!node
+            || sluice_engine_submit(backlog->engine, node->class_index, node,
+                                    request_bytes(i), event_ns)
+               != SLUICE_HOLD) {
+            fail("a request was not held and released");
+        }
+    }
+}
+
+static void run_hold_release(unsigned requests)
+{
+    run_backlog(&backlog_10, requests);
+}
+
+static void run_hold_release_10k(unsigned requests)
+{
+    run_backlog(&backlog_10k, requests);
+}
+
+/* Measuring */
+
+static Variant variants[] = {
+    { "pass", prepare_pass, run_pass },
+    { "qemu-throttle-core", prepare_throttle, run_throttle },
+    { "pass-unlimited", prepare_unlimited, run_unlimited },
+    { "hold-release", prepare_hold_release, run_hold_release },
+    { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k },
+};
+
+static double clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static int compare_samples(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Every other repetition in reverse, so that none always follows another. */
+static void measure(void)
+{
+    const unsigned count = ARRAY_SIZE(variants);
+
+    for (unsigned i = 0; i < count; i++) {
+        variants[i].prepare();
+        variants[i].run(10 * BATCH);
+    }
+    for (unsigned r = 0; r < REPETITIONS; r++) {
+        for (unsigned i = 0; i < count; i++) {
+            Variant *variant = &variants[r & 1 ? count - 1 - i : i];
+            double start_ns = clock_ns();
+
+            variant->run(BATCH);
+            variant->samples_ns[r] = (clock_ns() - start_ns) / BATCH;
+        }
+    }
+}
+
+/* One row per variant: name, median, lower and upper quartile. */
+static void report(void)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(variants); i++) {
+        double *samples_ns = variants[i].samples_ns;
+
+        qsort(samples_ns, REPETITIONS, sizeof(*samples_ns), compare_samples);
+        printf("%s %.2f %.2f %.2f\n", variants[i].name,
+               samples_ns[REPETITIONS / 2], samples_ns[REPETITIONS / 4],
+               samples_ns[REPETITIONS * 3 / 4]);
+    }
+}
+
+static int count_only(const char *name, const char *requests)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(variants); i++) {
+        if (!strcmp(variants[i].name, name)) {
+            variants[i].prepare();
+            variants[i].run(strtoul(requests, NULL, 10));
+            return 0;
+        }
+    }
+    fprintf(stderr, "error: no variant is called \"%s\"\n", name);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[1], "--count")) {
+        return count_only(argv[2], argv[3]);
+    }
+    if (argc != 1) {
+        fprintf(stderr, "usage: %s [--count NAME REQUESTS]\n", argv[0]);
+        return 2;
+    }
+    measure();
+    report();
+    return 0;
+}
