@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Classes, who has them, and rules.
+
+import { call, path } from "./api.js";
+import { announce, changed, failed } from "./changes.js";
+import { attempt } from "./forms.js";
+
+const RULE_HELP = "The first rule that matches a process wins; its children go with it.";
+
+async function act(action) {
+  try {
+    await action();
+    announce();
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+async function makeClass(fields) {
+  const where = path("classes", fields.name);
+  const before = (await call("GET", "/classes")).find((one) => one.name === fields.name);
+  const body = { title: fields.title || fields.name, priority: Number(fields.priority), is_stream: fields.is_stream === "on" };
+  await call("PUT", where, body);
+  changed(before ? `Class ${fields.name} is changed.` : `Class ${fields.name} is made.`, () => (before
+    ? call("PUT", where, { title: before.title, priority: before.priority, is_stream: before.is_stream })
+    : call("DELETE", where)));
+  announce();
+  return true;
+}
+
+const ruleOf = (fields) => ({ domain: fields.domain || null, class: fields.class, match: { [fields.key]: fields.value } });
+
+async function addRule(fields) {
+  const rule = await call("POST", "/rules", ruleOf(fields));
+  changed(`Rule ${rule.id} is added.`, () => call("DELETE", path("rules", rule.id)));
+  announce();
+  return true;
+}
+
+let previewTimer = 0;
+function previewRule(form) {
+  clearTimeout(previewTimer);
+  const shown = document.getElementById("rule-preview");
+  const fields = Object.fromEntries(new FormData(form));
+  if (!fields.value || !fields.class) {
+    shown.textContent = RULE_HELP;
+    return;
+  }
+  previewTimer = setTimeout(async () => {
+    try {
+      const { processes } = await call("POST", "/rules/preview", ruleOf(fields));
+      const names = processes.slice(0, 12).map((one) => `${one.comm} ${one.pid} on ${one.domain}`).join(", ");
+      shown.textContent = processes.length ? `Now it matches ${processes.length}: ${names}${processes.length > 12 ? ", …" : "."}` : "Now it matches no process.";
+    } catch (problem) {
+      shown.textContent = problem.message;
+    }
+  }, 300);
+}
+
+async function revoke(domain, name) {
+  const where = path("domains", domain, "classes", name);
+  const taken = await call("DELETE", where);
+  changed(`${name} is taken from ${domain}.`, async () => {
+    await call("PUT", where, { limits: taken.revoked?.limits ?? {}, dscp: taken.revoked?.dscp ?? [] });
+    for (const rule of taken.rules ?? []) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
+    for (const one of taken.assignments ?? []) await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
+  });
+}
+
+const ACTIONS = {
+  "remove-class": async ({ class: name, body }) => {
+    await call("DELETE", path("classes", name));
+    changed(`Class ${name} is removed.`, () => call("PUT", path("classes", name), JSON.parse(body)));
+  },
+  "remove-rule": async ({ rule, body }) => {
+    await call("DELETE", path("rules", rule));
+    changed(`Rule ${rule} is removed.`, () => call("POST", "/rules", JSON.parse(body)));
+  },
+  revoke: ({ domain, class: name }) => revoke(domain, name),
+};
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-action]");
+  if (button) act(() => ACTIONS[button.dataset.action](button.dataset));
+});
+document.addEventListener("change", (event) => {
+  const select = event.target.closest?.("select[data-action=grant]");
+  if (!select?.value) return;
+  const where = path("domains", select.value, "classes", select.dataset.class);
+  act(async () => {
+    await call("PUT", where, { limits: {} });
+    changed(`${select.value} has the class ${select.dataset.class} now.`, () => call("DELETE", where));
+  });
+});
+const classForm = document.getElementById("class-form");
+classForm?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await attempt(classForm, makeClass)) {
+    addClassToRules(classForm.elements.name.value);
+    classForm.reset();
+  }
+});
+const ruleForm = document.getElementById("rule-form");
+ruleForm?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await attempt(ruleForm, addRule)) {
+    ruleForm.elements.value.value = "";
+    previewRule(ruleForm);
+  }
+});
+ruleForm?.addEventListener("input", () => previewRule(ruleForm));
+
+function addClassToRules(name) {
+  const select = ruleForm.elements.class;
+  if (![...select.options].some((option) => option.value === name)) select.add(new Option(name, name));
+}

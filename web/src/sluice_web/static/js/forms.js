@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Forms that call the API and show an error beside the button.
+
+export async function attempt(form, action) {
+  const line = form.querySelector(".error");
+  line.hidden = true;
+  try {
+    return await action(Object.fromEntries(new FormData(form)));
+  } catch (problem) {
+    line.textContent = problem.message;
+    line.hidden = false;
+    const name = problem.body?.thing?.split(".").at(-1);
+    form.elements[name]?.focus?.();
+    return undefined;
+  }
+}

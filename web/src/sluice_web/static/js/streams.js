@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Quality, auto-shaping's switches, what it holds, and its log.
+
+import { call, path } from "./api.js";
+import { announce, changed, failed } from "./changes.js";
+import { drawAuto, mark } from "./autochart.js";
+import { element, setText } from "./dom.js";
+import { age, parseRate, rate } from "./format.js";
+import { attempt } from "./forms.js";
+import { on } from "./live.js";
+import { drawStrip } from "./strip.js";
+
+const RESOURCES = { "blk-read": "Disk read", "blk-write": "Disk write", "net-tx": "Network out", "net-rx": "Network in" };
+const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
+const panel = document.getElementById("auto");
+const enabled = document.getElementById("auto-enabled");
+const dry = document.getElementById("auto-dry");
+let auto = JSON.parse(panel.dataset.state);
+
+function showAuto(state) {
+  if (state.problem) return;
+  const decided = JSON.stringify(state.limits) !== JSON.stringify(auto.limits) || state.state !== auto.state;
+  auto = state;
+  if (document.activeElement !== enabled) enabled.checked = state.enabled;
+  if (document.activeElement !== dry) dry.checked = state.dry_run;
+  setText(document.getElementById("auto-word"), state.enabled ? `${state.state}${state.dry_run ? ", dry run" : ""}` : "off");
+  const rows = (state.limits ?? []).map((limit) => element("tr", {},
+    element("td", {}, limit.class, element("span", { class: "muted" }, ` on ${limit.domain}`)),
+    element("td", {}, RESOURCES[limit.resource] ?? limit.resource),
+    element("td", { class: "num" }, rate(limit.bytes_per_second))));
+  document.getElementById("auto-limits").tBodies[0].replaceChildren(...rows);
+  document.getElementById("auto-none").hidden = rows.length > 0;
+  const settled = state.settled_after_seconds;
+  setText(document.getElementById("auto-settled"), settled === null || settled === undefined ? "" : `Settled after ${age(settled)}.`);
+  if (decided) document.body.dispatchEvent(new CustomEvent("sluice-log"));
+}
+
+async function setAuto(body, sentence) {
+  const before = { enabled: auto.enabled, dry_run: auto.dry_run };
+  const line = document.getElementById("auto-error");
+  line.hidden = true;
+  try {
+    showAuto(await call("PUT", "/auto", body));
+    changed(sentence, async () => showAuto(await call("PUT", "/auto", before)));
+    announce();
+  } catch (problem) {
+    line.textContent = problem.message;
+    line.hidden = false;
+    enabled.checked = before.enabled;
+    dry.checked = before.dry_run;
+  }
+}
+
+async function setFloors(fields) {
+  const before = auto.floors_bytes_per_second ?? {};
+  const floors = {};
+  for (const [resource, text] of Object.entries(fields)) {
+    const value = parseRate(text);
+    if (value !== null) floors[resource] = value;
+  }
+  showAuto(await call("PUT", "/auto", { floors_bytes_per_second: floors }));
+  changed("Floors are set.", async () => {
+    showAuto(await call("PUT", "/auto", { floors_bytes_per_second: before }));
+    for (const resource of Object.keys(RESOURCES)) {
+      document.getElementById(`floor-${resource}`).value = before[resource] ? rate(before[resource]) : "";
+    }
+  });
+}
+
+async function declare(fields) {
+  const slash = fields.where.lastIndexOf("/");
+  const nominal = parseRate(fields.nominal);
+  if (nominal === null) throw new Error("A stream needs a nominal rate; type for example 7 Mbit/s.");
+  await call("PUT", path("streams", fields.name), {
+    domain: fields.where.slice(0, slash), class: fields.where.slice(slash + 1), nominal_bytes_per_second: nominal,
+  });
+  location.reload();
+}
+
+async function forget(row) {
+  const { stream, domain, nominal } = row.dataset;
+  try {
+    await call("DELETE", path("streams", stream));
+    row.hidden = true;
+    changed(`${stream} is no longer watched.`, async () => {
+      await call("PUT", path("streams", stream), { domain, class: row.dataset.class, nominal_bytes_per_second: Number(nominal) });
+      row.hidden = false;
+    });
+  } catch (problem) {
+    failed(problem);
+  }
+}
+
+function showStreams(streams) {
+  if (streams.problem) return;
+  for (const stream of streams) {
+    const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
+    if (!row) continue;
+    const word = stream.verdict ?? "unknown";
+    const verdict = row.querySelector("[data-field=verdict]");
+    verdict.className = `verdict ${word}`;
+    setText(verdict, `${MARKS[word]} ${word}`);
+    setText(row.querySelector("[data-field=reason]"), stream.reason ?? "");
+  }
+}
+
+enabled.addEventListener("change", () => setAuto({ enabled: enabled.checked }, enabled.checked
+  ? "Auto-shaping is on." : "Auto-shaping is off; every class has its own limits."));
+dry.addEventListener("change", () => setAuto({ dry_run: dry.checked }, dry.checked
+  ? "Dry run: it decides and changes nothing." : "Dry run is over: decisions take effect."));
+document.getElementById("floors").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(event.target, setFloors);
+});
+document.getElementById("stream-form")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(event.target, declare);
+});
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-action=forget]");
+  if (button) forget(button.closest("li"));
+  const sentence = event.target.closest?.(".log li");
+  if (sentence) mark(Number(sentence.dataset.at));
+});
+const strips = () => document.querySelectorAll("canvas[data-strip]").forEach((canvas) => drawStrip(canvas));
+on("auto", showAuto);
+on("streams", showStreams);
+strips();
+drawAuto();
+setInterval(strips, 10_000);
+setInterval(drawAuto, 5_000);
