@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""perf.accuracy: errors of a counter against a rate."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perf.accuracy import assess, bytes_at, fluid_wait_seconds
+
+
+def _steady(rate_bps: float, seconds: float = 12.0, step: float = 0.1):
+    count = round(seconds / step)
+    return [(n * step, n * step * rate_bps) for n in range(count + 1)]
+
+
+def test_an_exact_flow_has_no_error():
+    found = assess(_steady(1000.0), 1000.0, 10, skip_seconds=1.0)
+    assert found.mean_error_ratio == pytest.approx(0, abs=1e-9)
+    assert found.worst_window_error_ratio == pytest.approx(0, abs=1e-9)
+    assert found.quantum_ratio == 0.01
+
+
+def test_one_slow_second_shows_in_the_worst_window_and_a_tenth_of_it_in_the_mean():
+    samples = [(float(n), 1000.0 * n - (500.0 if n >= 5 else 0.0)) for n in range(13)]
+    found = assess(samples, 1000.0, 1, skip_seconds=1.0)
+    assert found.worst_window_error_ratio == pytest.approx(-0.5)
+    assert found.mean_error_ratio == pytest.approx(-0.05)
+
+
+def test_samples_that_are_too_short_are_refused():
+    with pytest.raises(ValueError, match="outside"):
+        assess(_steady(1.0, seconds=5.0), 1.0, 1, skip_seconds=1.0)
+
+
+def test_the_fluid_wait_of_sixteen_requests():
+    assert fluid_wait_seconds(16, 65536, 262144.0) == 4.0
+
+
+@given(
+    rate=st.floats(1.0, 1e9),
+    factor=st.floats(0.5, 2.0),
+    skip=st.floats(0.0, 1.5),
+)
+def test_a_steady_flow_has_the_same_error_in_every_window(rate, factor, skip):
+    found = assess(_steady(rate * factor), rate, 1, skip_seconds=skip)
+    assert found.mean_error_ratio == pytest.approx(factor - 1, abs=1e-6)
+    assert found.worst_window_error_ratio == pytest.approx(factor - 1, abs=1e-6)
+
+
+@given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=30), st.floats(0.0, 1.0))
+def test_interpolation_stays_between_its_neighbours(steps, where):
+    samples = [(0.0, 0.0)]
+    for step in steps:
+        samples.append((samples[-1][0] + step, samples[-1][1] + 3 * step))
+    at = samples[-1][0] * where
+    assert bytes_at(samples, at) == pytest.approx(3 * at, rel=1e-6, abs=1e-6)
