@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Markers by folder, and the host, guest and daemons that tests share.
+
+The shared host is made when the first test asks for it, and is up until the
+end of the run. Tests that change it restore it, or make a ``Testbed`` of their
+own.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
+
+TESTS = Path(__file__).parent
+KINDS = ("unit", "integration", "e2e")
+AGENT_SECONDS = 60
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the folder of tests/ that it is in."""
+    for item in items:
+        kind = item.path.relative_to(TESTS).parts[0]
+        if kind in KINDS:
+            item.add_marker(kind)
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Iterator[Testbed]:
+    """A host with libvirt and a network, and no guest."""
+    with Testbed("test") as host:
+        print(f"accelerator {host.accelerator.name}: {host.accelerator.reason}")
+        yield host
+
+
+@pytest.fixture(scope="session")
+def controller(testbed: Testbed) -> Controller:
+    """sluiced on the shared host."""
+    return testbed.start_controller()
+
+
+@pytest.fixture(scope="session")
+def web(testbed: Testbed, controller: Controller) -> Web:
+    """sluice-web on the shared host, reachable on this machine's loopback."""
+    return testbed.start_web()
+
+
+@pytest.fixture(scope="session")
+def guest(testbed: Testbed, controller: Controller) -> Guest:
+    """A small guest with a shaper, its agent connected, and the media disk.
+
+    The disk is a raw file opened with O_DIRECT, so that what the guest reads
+    is what the host's disk reads.
+    """
+    media = FileDisk(paths.image("media-data.img"), readonly=True)
+    small = testbed.add_guest(GuestSpec("small", disks=(media,)))
+    controller.call("POST", f"/v1/domains/{small.name}/attach", {})
+    small.start()
+    small.wait_ready()
+    wait_for_agent(controller, small.name)
+    return small
+
+
+def wait_for_agent(controller: Controller, name: str) -> None:
+    """Wait until the controller talks with the guest's agent."""
+    deadline = time.monotonic() + AGENT_SECONDS
+    while True:
+        domain = controller.call("GET", f"/v1/domains/{name}")
+        if domain["active"] and domain["agent"]["connected"]:
+            return
+        assert time.monotonic() < deadline, (
+            f"{name}: no shaper or no agent after {AGENT_SECONDS} s: {domain}"
+        )
+        time.sleep(0.2)
