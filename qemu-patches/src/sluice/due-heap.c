@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Invariants: entries[i] is due no later than its children entries[4i+1] to
- * entries[4i+4]; positions[entries[i].class_index] == i; when the heap is
- * empty, entries[0] says "never", so that looking at the first is one load.
+ * entries[4i+4]; positions[entries[i].class_index] == i; entries beyond the
+ * count say "never", so that looking at the first is one load, and choosing
+ * among four siblings needs neither a count nor a branch that is hard to guess.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -19,14 +20,16 @@ static void put(DueHeap *heap, uint32_t position, DueEntry entry)
     heap->positions[entry.class_index] = position;
 }
 
-static void mark_empty(DueHeap *heap)
+static void mark_absent(DueHeap *heap, uint32_t position)
 {
-    heap->entries[0] = (DueEntry){ .eligible_ns = UINT64_MAX };
+    heap->entries[position] = (DueEntry){ .eligible_ns = UINT64_MAX };
 }
 
 bool due_heap_init(DueHeap *heap, uint32_t classes)
 {
-    size_t bytes = ((size_t)classes + LEADING_ENTRIES) * sizeof(DueEntry);
+    /* The last group of siblings is read as a whole. */
+    size_t count = (size_t)classes + DUE_HEAP_ARITY;
+    size_t bytes = (count + LEADING_ENTRIES) * sizeof(DueEntry);
 
     bytes = (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
     heap->memory = aligned_alloc(CACHE_LINE_BYTES, bytes);
@@ -37,10 +40,12 @@ bool due_heap_init(DueHeap *heap, uint32_t classes)
         return false;
     }
     heap->entries = (DueEntry *)heap->memory + LEADING_ENTRIES;
+    for (size_t i = 0; i < count; i++) {
+        mark_absent(heap, i);
+    }
     for (uint32_t i = 0; i < classes; i++) {
         heap->positions[i] = DUE_HEAP_ABSENT;
     }
-    mark_empty(heap);
     return true;
 }
 
@@ -66,21 +71,15 @@ static void sift_up(DueHeap *heap, uint32_t position, DueEntry entry)
     put(heap, position, entry);
 }
 
-/* The earliest of the siblings from `first` on. */
+/* The earliest of the four siblings from `first` on. */
 static uint32_t earliest_child(const DueHeap *heap, uint32_t first)
 {
-    uint32_t end = first + DUE_HEAP_ARITY;
-    uint32_t best = first;
+    const DueEntry *child = &heap->entries[first];
+    uint32_t a = child[1].eligible_ns < child[0].eligible_ns;
+    uint32_t b = 2 + (child[3].eligible_ns < child[2].eligible_ns);
+    uint32_t second_pair = child[b].eligible_ns < child[a].eligible_ns;
 
-    if (end > heap->count) {
-        end = heap->count;
-    }
-    for (uint32_t i = first + 1; i < end; i++) {
-        if (heap->entries[i].eligible_ns < heap->entries[best].eligible_ns) {
-            best = i;
-        }
-    }
-    return best;
+    return first + (a ^ ((a ^ b) & -second_pair));
 }
 
 static void sift_down(DueHeap *heap, uint32_t position, DueEntry entry)
@@ -102,6 +101,21 @@ static void sift_down(DueHeap *heap, uint32_t position, DueEntry entry)
     put(heap, position, entry);
 }
 
+bool due_heap_only_first(const DueHeap *heap, uint64_t now_ns)
+{
+    return due_heap_first_ns(heap) <= now_ns
+           && heap->entries[earliest_child(heap, 1)].eligible_ns > now_ns;
+}
+
+void due_heap_postpone_first(DueHeap *heap, uint64_t eligible_ns)
+{
+    DueEntry entry = heap->entries[0];
+
+    assert(eligible_ns >= entry.eligible_ns);
+    entry.eligible_ns = eligible_ns;
+    sift_down(heap, 0, entry);
+}
+
 void due_heap_insert(DueHeap *heap, uint32_t class_index, uint64_t eligible_ns)
 {
     DueEntry entry = { .eligible_ns = eligible_ns, .class_index = class_index };
@@ -118,9 +132,8 @@ void due_heap_remove(DueHeap *heap, uint32_t class_index)
     assert(position < heap->count);
     heap->positions[class_index] = DUE_HEAP_ABSENT;
     last = heap->entries[--heap->count];
-    if (heap->count == 0) {
-        mark_empty(heap);
-    } else if (position < heap->count) {
+    mark_absent(heap, heap->count);
+    if (position < heap->count) {
         uint32_t parent = position ? (position - 1) / DUE_HEAP_ARITY : 0;
 
         if (position > 0

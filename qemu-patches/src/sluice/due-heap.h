@@ -39,6 +39,11 @@ static inline uint32_t due_heap_first_class(const DueHeap *heap)
     return heap->entries[0].class_index;
 }
 
+/* Is the first due at now_ns, and nobody else? */
+bool due_heap_only_first(const DueHeap *heap, uint64_t now_ns);
+
+/* Gives the first another, later time. */
+void due_heap_postpone_first(DueHeap *heap, uint64_t eligible_ns);
 void due_heap_insert(DueHeap *heap, uint32_t class_index, uint64_t eligible_ns);
 void due_heap_remove(DueHeap *heap, uint32_t class_index);
 

@@ -393,6 +393,40 @@ SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
     return SLUICE_HOLD;
 }
 
+/*
+ * The class to serve next, or NO_CLASS. When just one class is due and none is
+ * READY there is nothing to choose, and it stays in the heap: cheaper than to
+ * leave it and come back.
+ */
+static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
+{
+    if (engine->ready_priorities || !due_heap_only_first(&engine->due, now_ns)) {
+        promote_due(engine, now_ns);
+        if (!engine->ready_priorities) {
+            return NO_CLASS;
+        }
+        return engine->ready[__builtin_ctz(engine->ready_priorities)].first;
+    }
+    return due_heap_first_class(&engine->due);
+}
+
+/* Puts a class that has just been served where it belongs now. */
+static void replace_class(SluiceEngine *engine, uint32_t class_index,
+                          uint64_t now_ns)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    if (class->place == PLACE_DUE && class->oldest
+        && !class_conforms(class, now_ns)) {
+        due_heap_postpone_first(&engine->due, class_eligible_ns(class));
+        return;
+    }
+    unplace_class(engine, class_index);
+    if (class->oldest) {
+        place_class(engine, class_index, now_ns);
+    }
+}
+
 SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns)
 {
     uint32_t class_index;
@@ -400,21 +434,17 @@ SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns)
     SluiceNode *node;
 
     now_ns = advance_clock(engine, now_ns);
-    promote_due(engine, now_ns);
-    if (!engine->ready_priorities || !ceiling_conforms(engine, now_ns)) {
+    class_index = choose_class(engine, now_ns);
+    if (class_index == NO_CLASS || !ceiling_conforms(engine, now_ns)) {
         return NULL;
     }
-    class_index = engine->ready[__builtin_ctz(engine->ready_priorities)].first;
     class = &engine->classes[class_index];
     node = class->oldest;
     queue_remove(class, node);
     charge(engine, class, node->bytes, now_ns);
     class->stats.held_requests++;
     class->stats.held_ns += now_ns - node->held_since_ns;
-    ready_remove(engine, class);
-    if (class->oldest) {
-        place_class(engine, class_index, now_ns);
-    }
+    replace_class(engine, class_index, now_ns);
     return node;
 }
 
