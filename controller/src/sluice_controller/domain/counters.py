@@ -207,6 +207,18 @@ class Window:
             result.setdefault(class_name, {})[resource] = sample(old, slot, elapsed_s)
         return result
 
+    def recent_bytes_per_second(
+        self, class_name: str, resource: str, span_ns: int = 300_000_000
+    ) -> float:
+        """The rate over the window's last part: ahead of the mean while a load rises."""
+        newest = self.readings[-1]
+        base = next((r for r in self.readings if newest.at_ns - r.at_ns <= span_ns), newest)
+        key = (class_name, resource)
+        old, new = base.slots.get(key), newest.slots.get(key)
+        if old is None or new is None or newest.at_ns == base.at_ns:
+            return 0.0
+        return max(0, new.bytes - old.bytes) / ((newest.at_ns - base.at_ns) / 1e9)
+
     def worst_service_ms(self, class_name: str, resource: str) -> float:
         """The slowest tick of the window: the mean service time of what completed in it.
 

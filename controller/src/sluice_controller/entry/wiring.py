@@ -70,7 +70,14 @@ class Services:
             self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
         )
         self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.known)
-        self.auto = Auto(self.store, self.auto_limits, self.clock, self._changed)
+        self.auto = Auto(
+            self.store,
+            self.sampler,
+            self.streams,
+            self.auto_limits,
+            self.clock,
+            self._changed,
+        )
         self.reconciler = Reconciler(
             self.store,
             self.host,
@@ -128,6 +135,11 @@ class Services:
         except SluiceError as error:
             log.debug("%s", error)
 
+    def _sample(self) -> None:
+        now_ns = time.monotonic_ns()
+        self.sampler.tick(now_ns)
+        self.auto.tick(now_ns)
+
     def _reconcile(self) -> None:
         self.reconciler.wait()
         self.reconciler.round()
@@ -137,7 +149,7 @@ class Services:
             Loop("libvirt", POLL_SECONDS, self._poll_libvirt),
             Loop("reconciler", 0.0, self._reconcile),
             Loop("agents", 0.0, self.agents.round),
-            Loop("sampler", 1 / SAMPLE_HZ, lambda: self.sampler.tick(time.monotonic_ns())),
+            Loop("sampler", 1 / SAMPLE_HZ, self._sample),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)

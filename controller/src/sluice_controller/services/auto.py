@@ -1,21 +1,55 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Auto-shaping: the settings, the loop's hands and eyes, the log."""
+"""Auto-shaping: the settings, the loop's hands and eyes, the log.
+
+Ten times a second: observation from the sampler and the streams' reports,
+`decide` in the domain, and what it wants into the shared caps, from where the
+reconciler brings it to QEMU. With `dry_run` decisions are logged only.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..domain.errors import BadValue
-from ..domain.limits import MAX_PER_SECOND, MIN_BYTES_PER_SECOND, RESOURCES, finite_number
-from ..domain.model import parse_bool
+from ..domain.limits import (
+    BLK_READ,
+    MAX_PER_SECOND,
+    MIN_BYTES_PER_SECOND,
+    NET_TX,
+    RESOURCES,
+    finite_number,
+)
+from ..domain.model import Stream, parse_bool
+from ..domain.shares import Load
+from ..domain.tuner import (
+    OFF,
+    PROBING,
+    Arm,
+    Decision,
+    Observation,
+    Policy,
+    State,
+    StreamView,
+    UplinkView,
+    decide,
+)
+from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits
 from .catalogue import audited
 from .ports import Clock, Store
+from .sampler import PageState, Sampler
+from .streams import Streams
+
+log = logging.getLogger(__name__)
 
 DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
+GRANTS_AGE_NS = 1_000_000_000
+SAVE_NS = 1_000_000_000
+DRY_RUN_REPEAT_NS = 10_000_000_000
 
 
 @dataclass(frozen=True)
@@ -55,24 +89,43 @@ class Auto:
     def __init__(
         self,
         store: Store,
+        sampler: Sampler,
+        streams: Streams,
         auto_limits: AutoLimits,
         clock: Clock,
         changed: Callable[[str | None], None],
     ) -> None:
         self.store = store
+        self.sampler = sampler
+        self.streams = streams
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
         self._lock = threading.RLock()
+        self._own_limits: dict[tuple[str, str, str], float | None] = {}
+        self._grants_at_ns = -GRANTS_AGE_NS
+        self._reports_seen_at = clock()
+        self._saved_ns = 0
+        self._saved: dict[str, Any] = {}
+        self._dry_logged_ns = -DRY_RUN_REPEAT_NS
         with store.transaction() as unit:
             self.settings = AutoSettings(**unit.value("auto", {}))
+            saved = unit.value("auto-state", {})
+        self.state = State()
+        if self.settings.enabled and not self.settings.dry_run:
+            # Shapers hold these still: go on from there, not from nothing.
+            self.state = _restored(saved)
+            self.auto_limits.replace(self.state.caps)
+
+    # Settings
 
     def status(self) -> dict[str, Any]:
         with self._lock:
+            settled_ns = self.state.settled_after_ns
             return {
                 **asdict(self.settings),
-                "state": "watching" if self.settings.enabled else "off",
-                "settled_after_seconds": None,
+                "state": self.state.phase if self.settings.enabled else OFF,
+                "settled_after_seconds": None if settled_ns is None else settled_ns / 1e9,
                 "limits": [
                     {"domain": d, "class": c, "resource": r, "bytes_per_second": value}
                     for (d, c, r), value in sorted(self.auto_limits.snapshot().items())
@@ -87,8 +140,195 @@ class Auto:
                 unit.put_value("auto", asdict(after))
                 audited(unit, self.clock, "auto-shaping", "", asdict(before), asdict(after))
             self.settings = after
+            if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
+                self._restart()
         return self.status()
+
+    def _restart(self) -> None:
+        self.state = State()
+        self._dry_logged_ns = -DRY_RUN_REPEAT_NS
+        self._reports_seen_at = self.clock()
+        self._apply()
+
+    def _apply(self) -> None:
+        if self.auto_limits.replace(self.state.caps):
+            self.changed("")
 
     def log(self, since: float, limit: int) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
             return unit.decisions(since, limit)
+
+    # One tick
+
+    def tick(self, now_ns: int) -> None:
+        with self._lock:
+            if not self.settings.enabled:
+                return
+            observation = self._observe(now_ns)
+            policy = Policy(floors=self.settings.floors_bytes_per_second)
+            state, decisions = decide(observation, self.state, policy, now_ns)
+            if self.settings.dry_run:
+                self._rehearse(decisions, now_ns)
+                return
+            self.state = state
+            self._apply()
+            self._log(decisions, dry_run=False)
+            self._save(now_ns)
+
+    def _rehearse(self, decisions: tuple[Decision, ...], now_ns: int) -> None:
+        """Says what would be done. Nothing is, so the next tick sees the same again."""
+        self.state = State(
+            arms={name: Arm(risky_ticks=2, active_ns=now_ns) for name in self.state.arms},
+        )
+        if decisions and now_ns - self._dry_logged_ns >= DRY_RUN_REPEAT_NS:
+            self._dry_logged_ns = now_ns
+            self._log(decisions, dry_run=True)
+
+    def _observe(self, now_ns: int) -> Observation:
+        pages, uplink = self.sampler.observed()
+        self._refresh_own_limits(now_ns)
+        streams = self.streams.all()
+        protected = {(s.domain, s.class_name) for s in streams}
+        background = []
+        for domain, page in pages.items():
+            if page.error is not None:
+                continue
+            for class_name, resources in page.samples.items():
+                if (domain, class_name) not in protected:
+                    background += self._loads(domain, class_name, page, resources)
+        seen_at, self._reports_seen_at = self._reports_seen_at, self.clock()
+        views = tuple(self._view(s, pages.get(s.domain), seen_at, now_ns) for s in streams)
+        return Observation(views, tuple(background), _uplink_view(uplink))
+
+    def _refresh_own_limits(self, now_ns: int) -> None:
+        if now_ns - self._grants_at_ns < GRANTS_AGE_NS:
+            return
+        self._grants_at_ns = now_ns
+        with self.store.transaction() as unit:
+            self._own_limits = {
+                (grant.domain, grant.class_name, resource): limit.bytes_per_second
+                for grant in unit.grants()
+                for resource, limit in grant.limits.items()
+            }
+
+    def _loads(
+        self, domain: str, class_name: str, page: PageState, resources: Mapping[str, Any]
+    ) -> list[Load]:
+        return [
+            Load(
+                domain,
+                class_name,
+                resource,
+                sample["bytes_per_second"],
+                page.window.recent_bytes_per_second(class_name, resource),
+                sample["backlog_requests"],
+                self._own_limits.get((domain, class_name, resource)),
+            )
+            for resource, sample in resources.items()
+        ]
+
+    def _view(
+        self, stream: Stream, page: PageState | None, seen_at: float, now_ns: int
+    ) -> StreamView:
+        view = StreamView(
+            stream.name, stream.domain, stream.class_name, stream.nominal_bytes_per_second
+        )
+        if page is not None and page.error is None:
+            resources = page.samples.get(stream.class_name, {})
+            disk, net = resources.get(BLK_READ), resources.get(NET_TX)
+            if disk is not None:
+                requests = disk["requests_per_second"]
+                view = replace(
+                    view,
+                    disk_bytes_per_second=disk["bytes_per_second"],
+                    disk_request_bytes=disk["bytes_per_second"] / requests if requests else 0.0,
+                    disk_mean_ms=disk["service_mean_ms"],
+                    disk_worst_ms=page.window.worst_service_ms(stream.class_name, BLK_READ),
+                )
+            if net is not None:
+                view = replace(view, net_bytes_per_second=net["bytes_per_second"])
+        return _with_faults(view, self.streams.reports_since(stream.name, seen_at), now_ns)
+
+    def _log(self, decisions: tuple[Decision, ...], dry_run: bool) -> None:
+        if not decisions:
+            return
+        at = self.clock()
+        with self.store.transaction() as unit:
+            for decision in decisions:
+                text = sentence(decision)
+                log.info("%s%s", "(dry run) " if dry_run else "", text)
+                unit.add_decision(at, _decision_json(decision, text, dry_run))
+
+    def _save(self, now_ns: int) -> None:
+        """The levels, at most once a second, for the next start."""
+        if now_ns - self._saved_ns < SAVE_NS:
+            return
+        self._saved_ns = now_ns
+        saved = {
+            name: {"level": arm.level, "caps": [[*key, cap] for key, cap in arm.caps.items()]}
+            for name, arm in self.state.arms.items()
+            if arm.level is not None
+        }
+        if saved != self._saved:
+            self._saved = saved
+            with self.store.transaction() as unit:
+                unit.put_value("auto-state", saved)
+
+
+def _restored(saved: Mapping[str, Any]) -> State:
+    state = State()
+    arms = dict(state.arms)
+    for name, record in saved.items():
+        if name in arms:
+            caps = {(d, c, r): cap for d, c, r, cap in record["caps"]}
+            arms[name] = Arm(phase=PROBING, level=record["level"], caps=caps)
+    return State(arms=arms)
+
+
+def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:
+    if uplink is None:
+        return None
+    return UplinkView(
+        backlog_bytes=uplink["worst_backlog_bytes"],
+        # Over the window of a second: one lost packet is one too many.
+        dropped=round(uplink["dropped_per_second"]),
+        bytes_per_second=uplink["bytes_per_second"],
+        link_bytes_per_second=uplink["link_bytes_per_second"],
+    )
+
+
+def _with_faults(
+    view: StreamView, reports: list[tuple[float, dict[str, float]]], now_ns: int
+) -> StreamView:
+    """What the client reported since the last tick, and when its window began."""
+    stalled = any(
+        r["stalls"] > 0 or r["stall_seconds"] > 0 or r["lost_pictures"] > 0 for _, r in reports
+    )
+    lost = any(r["continuity_errors"] > 0 for _, r in reports)
+    if not stalled and not lost:
+        return view
+    longest_ms = max(r["window_ms"] for _, r in reports)
+    return replace(
+        view, stalled=stalled, lost=lost, fault_began_ns=now_ns - round(longest_ms * 1e6)
+    )
+
+
+def _decision_json(decision: Decision, text: str, dry_run: bool) -> dict[str, Any]:
+    change = leading(decision)
+    action = None
+    if change is not None:
+        domain, class_name, resource = change.key
+        action = {
+            "domain": domain,
+            "class": class_name,
+            "resource": resource,
+            "from_bytes_per_second": change.before,
+            "to_bytes_per_second": change.after,
+        }
+    return {
+        "sentence": text,
+        "stream": decision.stream,
+        "reason": f"{decision.arm or 'stream'} {decision.kind}",
+        "action": action,
+        "dry_run": dry_run,
+    }

@@ -48,10 +48,22 @@ class Streams:
         self.known = known
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
+        # The tuner asks ten times a second; only this service changes them.
+        self._streams: list[Stream] | None = None
 
     def all(self) -> list[Stream]:
+        with self._lock:
+            if self._streams is not None:
+                return self._streams
         with self.store.transaction() as unit:
-            return unit.streams()
+            streams = unit.streams()
+        with self._lock:
+            self._streams = streams
+        return streams
+
+    def _forget_list(self) -> None:
+        with self._lock:
+            self._streams = None
 
     def list_json(self) -> list[dict[str, Any]]:
         return [self._json(stream) for stream in self.all()]
@@ -121,6 +133,7 @@ class Streams:
             unit.put_stream(after)
             old = asdict(before) if before else None
             audited(unit, self.clock, "set stream", name, old, asdict(after))
+        self._forget_list()
         return self._json(after)
 
     def delete(self, name: str) -> None:
@@ -128,6 +141,7 @@ class Streams:
         with self.store.transaction() as unit:
             unit.delete_stream(name)
             audited(unit, self.clock, "remove stream", name, asdict(stream), None)
+        self._forget_list()
         with self._lock:
             self._memory.pop(name, None)
 

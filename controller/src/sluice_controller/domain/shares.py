@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How one total is split over classes that compete for a resource.
+
+A class that wants less than its share (no backlog, rate below its cap) is left
+room to grow and charged only for what it uses, so that idle classes cost
+nothing. The rest goes to the hungry ones: in proportion to what they moved
+before, drifting towards equal parts, so that a newcomer is never stuck at the
+floor. No cap goes below the floor or above the operator's own limit.
+
+The caps' sum may exceed the level: by floors, and by the room that idle
+classes were left. The next split, half a second later, takes that back if it
+is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Key = tuple[str, str, str]
+
+HUNGRY_RATIO = 0.9
+IDLE_HEADROOM = 1.25
+NEWCOMER_SHARE = 0.25
+DRIFT_TO_EQUAL = 0.1
+
+
+@dataclass(frozen=True)
+class Load:
+    """One background class on one resource, over the last second."""
+
+    domain: str
+    class_name: str
+    resource: str
+    bytes_per_second: float
+    recent_bytes_per_second: float = 0.0
+    backlog_requests: int = 0
+    own_limit: float | None = None
+
+    @property
+    def key(self) -> Key:
+        return (self.domain, self.class_name, self.resource)
+
+
+def is_hungry(load: Load, cap: float | None) -> bool:
+    if load.backlog_requests > 0:
+        return True
+    return cap is not None and load.bytes_per_second >= HUNGRY_RATIO * cap
+
+
+def first_split(
+    level: float, loads: Iterable[Load], floors: Mapping[str, float]
+) -> dict[Key, float]:
+    """In proportion to what each class moves now."""
+    loads = list(loads)
+    total = sum(load.bytes_per_second for load in loads)
+    scale = level / total if total > 0 else 0.0
+    return {load.key: _bounded(load, scale * load.bytes_per_second, floors) for load in loads}
+
+
+def split(
+    level: float,
+    loads: Iterable[Load],
+    floors: Mapping[str, float],
+    before: Mapping[Key, float],
+) -> dict[Key, float]:
+    loads = list(loads)
+    hungry = [load for load in loads if is_hungry(load, before.get(load.key))]
+    idle = [load for load in loads if load not in hungry]
+    caps = {
+        load.key: _bounded(load, IDLE_HEADROOM * load.bytes_per_second, floors) for load in idle
+    }
+    rest = max(0.0, level - sum(load.bytes_per_second for load in idle))
+    for load, share in _fill(rest, hungry, before):
+        caps[load.key] = _bounded(load, share, floors)
+    return caps
+
+
+def _bounded(load: Load, share: float, floors: Mapping[str, float]) -> float:
+    raised = max(share, floors.get(load.resource, 0.0))
+    return raised if load.own_limit is None else min(raised, load.own_limit)
+
+
+def _fill(
+    rest: float, hungry: list[Load], before: Mapping[Key, float]
+) -> Iterable[tuple[Load, float]]:
+    """Water-filling by weight; what an own limit leaves over goes to the others."""
+    open_loads = list(hungry)
+    while open_loads:
+        fair = rest / len(open_loads)
+        weights = {
+            load.key: (1 - DRIFT_TO_EQUAL)
+            * max(before.get(load.key, load.bytes_per_second), NEWCOMER_SHARE * fair)
+            + DRIFT_TO_EQUAL * fair
+            for load in open_loads
+        }
+        total = sum(weights.values()) or 1.0
+        shares = {load.key: rest * weights[load.key] / total for load in open_loads}
+        bound = [
+            load
+            for load in open_loads
+            if load.own_limit is not None and shares[load.key] > load.own_limit
+        ]
+        if not bound:
+            yield from ((load, shares[load.key]) for load in open_loads)
+            return
+        for load in bound:
+            yield load, load.own_limit
+            rest = max(0.0, rest - load.own_limit)
+            open_loads.remove(load)
