@@ -75,9 +75,13 @@ static void sift_up(DueHeap *heap, uint32_t position, DueEntry entry)
 static uint32_t earliest_child(const DueHeap *heap, uint32_t first)
 {
     const DueEntry *child = &heap->entries[first];
-    uint32_t a = child[1].eligible_ns < child[0].eligible_ns;
-    uint32_t b = 2 + (child[3].eligible_ns < child[2].eligible_ns);
-    uint32_t second_pair = child[b].eligible_ns < child[a].eligible_ns;
+    uint64_t k0 = child[0].eligible_ns, k1 = child[1].eligible_ns;
+    uint64_t k2 = child[2].eligible_ns, k3 = child[3].eligible_ns;
+    uint32_t a = k1 < k0;
+    uint32_t b = 2 + (k3 < k2);
+    uint64_t first_ns = k1 < k0 ? k1 : k0;
+    uint64_t second_ns = k3 < k2 ? k3 : k2;
+    uint32_t second_pair = second_ns < first_ns;
 
     return first + (a ^ ((a ^ b) & -second_pair));
 }
