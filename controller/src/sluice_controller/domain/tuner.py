@@ -73,6 +73,7 @@ class Policy:
     first_factor: float = 0.85
     cut_factor: float = 0.85
     hard_cut_factor: float = 0.7
+    gentle_cut_factor: float = 0.93
     link_margin: float = 0.02
     queue_delay_ms: float = 20.0
     hold_ns: Mapping[str, int] = field(
@@ -87,7 +88,7 @@ class Policy:
     forget_ns: int = 20 * SECOND
     longest_forget_ns: int = 300 * SECOND
     split_ns: int = 500 * MS
-    edge_ns: int = 3 * SECOND
+    edge_ns: int = 2 * SECOND
     idle_ns: int = 30 * SECOND
     smallest_change: float = 0.02
 
@@ -258,7 +259,7 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, Pressure]:
                     without_fault=hit,
                 )
         for arm, pressure in on.items():
-            if pressure.value > worst[arm].value:
+            if worst[arm].stream is None or pressure.value > worst[arm].value:
                 worst[arm] = pressure
     return worst
 
@@ -366,7 +367,8 @@ def _capacity(loads: list[Load]) -> float:
 
 def _first_level(
     name: str, arm: Arm, loads: list[Load], observation: Observation, policy: Policy
-) -> float:
+) -> tuple[float, float]:
+    """(where to begin, the level that counts as failed)."""
     capacity = _capacity(loads)
     uplink = observation.uplink
     if name == NETWORK and uplink is not None and uplink.link_bytes_per_second:
@@ -375,10 +377,11 @@ def _first_level(
         carried = _total(loads) + sum(s.net_bytes_per_second for s in observation.streams)
         # The link carries headers that the shaper does not count (segmentation).
         overhead = min(1.1, max(1.0, uplink.bytes_per_second / carried)) if carried > 0 else 1.05
-        left = (link * (1 - policy.link_margin) - streams * 1.1) / overhead
-        return max(1024.0, min(left, max(capacity, 0.5 * left)))
+        left = max(1024.0, (link - 1.1 * streams) / overhead)
+        level = (1 - policy.link_margin) * min(left, max(capacity, 0.5 * left))
+        return level, left
     level = policy.first_factor * capacity
-    return level if arm.safe_level is None else min(level, arm.safe_level)
+    return level if arm.safe_level is None else min(level, arm.safe_level), capacity
 
 
 def _first_reaction(
@@ -394,10 +397,10 @@ def _first_reaction(
     if _capacity(loads) <= floors or not loads:
         # Nothing worth limiting: the stream's trouble is not the background's.
         return arm, None
-    level = _first_level(name, arm, loads, observation, policy)
+    level, failed_level = _first_level(name, arm, loads, observation, policy)
     arm = replace(
         arm,
-        failed_level=max(_capacity(loads), level * (1 + policy.failed_margin)),
+        failed_level=failed_level,
         failed_ns=now_ns,
         failures=1,
         risk_began_ns=now_ns,
@@ -443,8 +446,11 @@ def _cut(arm: Arm, reached: float, pressure: Pressure, policy: Policy) -> float:
     """A failed probe goes back to the level that was safe; else a factor down."""
     if arm.safe_level is not None and arm.safe_level < 0.995 * reached:
         return max(arm.safe_level, policy.cut_factor * reached)
-    factor = policy.hard_cut_factor if pressure.value > 2 else policy.cut_factor
-    return factor * reached
+    if pressure.value > 2:
+        return policy.hard_cut_factor * reached
+    # A level that was safe for a while is left by little.
+    gentle = arm.safe_level is not None
+    return (policy.gentle_cut_factor if gentle else policy.cut_factor) * reached
 
 
 def _on_ease(

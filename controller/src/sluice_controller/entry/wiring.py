@@ -76,7 +76,7 @@ class Services:
             self.streams,
             self.auto_limits,
             self.clock,
-            self._changed,
+            lambda domain: self.reconciler.changed(domain),
         )
         self.reconciler = Reconciler(
             self.store,

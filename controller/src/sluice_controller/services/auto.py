@@ -152,7 +152,7 @@ class Auto:
 
     def _apply(self) -> None:
         if self.auto_limits.replace(self.state.caps):
-            self.changed("")
+            self.changed(None)
 
     def log(self, since: float, limit: int) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
