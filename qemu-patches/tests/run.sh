@@ -43,8 +43,25 @@ run_test() {
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))
     else
-        printf 'not ok - %s ended with status %d\n' "$(basename "$1")" "$status"
-        failed=$((failed + 1))
+        result "not ok" "$(basename "$1") ended with status $status"
+    fi
+}
+
+# result ok|"not ok" WHAT: one line of TAP, and our sums.
+result() {
+    printf '%s 1 - %s\n' "$1" "$2"
+    if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# run_sanitized PROGRAM: the same tests again count as one more.
+run_sanitized() {
+    local status=0
+    "$1" >"$1.tap" 2>&1 || status=$?
+    if [ "$status" -eq 0 ]; then
+        result ok "$(basename "$1"): no finding"
+    else
+        sed 's/^/# /' "$1.tap"
+        result "not ok" "$(basename "$1"): ended with status $status"
     fi
 }
 
@@ -56,7 +73,7 @@ fuzzer_library() {
 
 fuzz() {
     if [ "$seconds" = 0 ] || ! fuzzer_library; then
-        printf 'ok # SKIP fuzzing: clang has no fuzzer library, or 0 seconds wanted\n'
+        printf 'ok 1 # SKIP fuzzing: clang has no fuzzer library, or 0 seconds wanted\n'
         return
     fi
     clang "${warnings[@]}" -O1 "${sanitizers[@]}" -fsanitize=fuzzer \
@@ -64,12 +81,10 @@ fuzz() {
         "$source_dir/sluice/classify.c" -o "$build/fuzz-classify"
     if "$build/fuzz-classify" -max_total_time="$seconds" -max_len=64 \
         -artifact_prefix="$build/" >"$build/fuzz-classify.log" 2>&1; then
-        printf 'ok - classify/fuzz: %s\n' "$(tail -n 1 "$build/fuzz-classify.log")"
-        passed=$((passed + 1))
+        result ok "classify/property: fuzzing ($(tail -n 1 "$build/fuzz-classify.log"))"
     else
-        tail -n 30 "$build/fuzz-classify.log"
-        printf 'not ok - classify/fuzz\n'
-        failed=$((failed + 1))
+        tail -n 30 "$build/fuzz-classify.log" | sed 's/^/# /'
+        result "not ok" "classify/property: fuzzing"
     fi
 }
 
@@ -77,7 +92,7 @@ for name in test-bucket test-engine test-engine-properties test-classify; do
     compile "$name" "$build/$name"
     compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"
-    run_test "$build/$name-sanitized"
+    run_sanitized "$build/$name-sanitized"
 done
 fuzz
 printf '%d passed, %d failed\n' "$passed" "$failed"

@@ -13,7 +13,7 @@
  *
  * Eligibility of a class does not depend on the size of its next request
  * (debt pays for what is too large), and once eligible a class stays so until
- * it is charged. So a class with held requests is in one of two places:
+ * it is charged or configured anew. So a class with held requests is in one of two places:
  *
  *   DUE    its own buckets are empty: in a heap, by the time they no longer are
  *   READY  its own buckets would let it go; it waits for the ceiling, or for
