@@ -45,22 +45,15 @@ impl Proc {
         })
     }
 
-    /// Every process with the inode of its folder in /proc. The inode changes
-    /// when a pid is used again, so an equal pair is an equal process.
-    pub fn list(&self) -> io::Result<Vec<(i32, u64)>> {
-        let mut dir = Dir::openat(
-            &self.root,
-            ".",
-            OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )?;
-        Ok(dir
-            .iter()
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                Some((number(entry.file_name().to_bytes())?, entry.ino()))
-            })
-            .collect())
+    pub fn list(&self) -> io::Result<Vec<i32>> {
+        self.numbers(".")
+    }
+
+    /// The process or thread id given out last: unchanged, nothing was started.
+    pub fn last_id(&mut self) -> Option<u64> {
+        let length = self.read("loadavg").ok()?;
+        let text = std::str::from_utf8(&self.buffer[..length]).ok()?;
+        text.split_ascii_whitespace().nth(4)?.parse().ok()
     }
 
     pub fn threads(&self, pid: i32) -> io::Result<Vec<i32>> {
@@ -210,14 +203,9 @@ impl Proc {
             OFlag::O_RDONLY | OFlag::O_CLOEXEC,
             Mode::empty(),
         )?);
-        let mut length = 0;
-        while length < self.buffer.len() {
-            match file.read(&mut self.buffer[length..])? {
-                0 => break,
-                more => length += more,
-            }
-        }
-        Ok(length)
+        // These files come whole in one read if the buffer has room, and what a
+        // longer command line has beyond it is not needed.
+        file.read(&mut self.buffer)
     }
 }
 
@@ -285,12 +273,7 @@ mod tests {
     fn reads_our_own_process() {
         let mut proc = Proc::open().unwrap();
         let pid = std::process::id() as i32;
-        let listed = proc.list().unwrap();
-        assert!(
-            listed
-                .iter()
-                .any(|&(other, inode)| other == pid && inode != 0)
-        );
+        assert!(proc.list().unwrap().contains(&pid));
         let stat = proc.stat(pid).unwrap();
         assert!(!stat.is_kernel_thread && !stat.is_zombie && stat.threads >= 1);
         assert_eq!(
@@ -305,6 +288,15 @@ mod tests {
         assert!(proc.effective_uid(pid).is_some());
         assert!(proc.io(pid).is_ok());
         assert!(proc.threads(pid).unwrap().contains(&pid));
+    }
+
+    #[test]
+    fn a_new_process_moves_the_last_id() {
+        let mut proc = Proc::open().unwrap();
+        let before = proc.last_id();
+        assert!(before.is_some());
+        std::process::Command::new("true").status().unwrap();
+        assert_ne!(proc.last_id(), before);
     }
 
     #[test]

@@ -363,19 +363,30 @@ impl Agent {
         let Some(crate::services::scanner::Entry::Process(process)) = entries.get_mut(&pid) else {
             return;
         };
-        let is_first = process.tagged.is_none();
+        // A child or thread of a tagged process is born tagged, so threads that
+        // are settled are looked at again in full scans only. Sockets are not
+        // born tagged: of processes that have some, they are looked at always.
+        let is_full = depth != Depth::Quick;
+        let is_new = process
+            .tagged
+            .as_ref()
+            .is_none_or(|tagged| tagged.tag != tag);
+        let wants_threads = is_full || is_new;
+        let has_few_sockets = !process.held.is_empty() && process.descriptors <= MANY_DESCRIPTORS;
+        let wants_sockets = wants_threads || has_few_sockets;
         if let Some((former, base)) = process.former {
             heritage.tags.push(former);
             heritage.base_ioprio = base;
         }
-        let mut outcome = tagger::tag_threads(proc, pid, process, tag, &heritage);
-        let is_full = depth != Depth::Quick;
-        if outcome.is_ok() && (is_full || is_first || process.descriptors <= MANY_DESCRIPTORS) {
-            let threads_changed = matches!(outcome, Ok(true));
-            outcome = self
-                .sockets
-                .tag(proc, pid, process, tag, is_full)
-                .map(|sockets_changed| sockets_changed || threads_changed);
+        let mut outcome = Ok(false);
+        if wants_threads {
+            outcome = tagger::tag_threads(proc, pid, process, tag, &heritage);
+        }
+        if wants_sockets {
+            outcome = outcome.and_then(|threads_changed| {
+                let sockets_changed = self.sockets.tag(proc, pid, process, tag, is_full)?;
+                Ok(threads_changed || sockets_changed)
+            });
         }
         match outcome {
             Ok(has_changed) => self.is_dirty |= has_changed,

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Keeps the list of processes up to date at little cost.
 //!
-//! * One listing of /proc a scan tells which processes are new: an unchanged
-//!   inode of /proc/PID is an unchanged process.
-//! * A quick scan reads only new and young processes: a fork takes its shape
-//!   (program, user, cgroup) within its first second.
+//! * A quick scan looks for new processes only, and lists /proc only if a
+//!   process id was given out since the last scan. It reads new and young
+//!   processes: a fork takes its shape within its first second.
 //! * A full scan reads /proc/PID/stat of all. Addresses in it show an execve()
 //!   that kept the pid; then the facts are read anew, and every ten seconds in
 //!   any case, for a changed title, user or cgroup.
+//! * Kernel threads are read once. A pid is not used again within the second
+//!   between two full scans, so a pid that never left the list is the same
+//!   thread; of processes the start time is compared.
 //! * I/O counters of a process that neither ran nor did I/O are read every
 //!   fourth full scan only.
 
@@ -64,7 +66,6 @@ pub struct Process {
     /// Inodes of its sockets that are not of IP.
     pub not_ip: HashSet<u64>,
     pub descriptors: usize,
-    inode: u64,
     first_seen_ns: u64,
     facts_read_ns: u64,
     image: (u64, u64, u64),
@@ -74,9 +75,7 @@ pub struct Process {
 
 pub enum Entry {
     /// Never read again: a kernel thread stays one.
-    KernelThread {
-        inode: u64,
-    },
+    KernelThread,
     Process(Box<Process>),
 }
 
@@ -94,6 +93,8 @@ pub struct Scanner {
     users: Users,
     ticks_per_second: u64,
     scans: u64,
+    last_id: Option<u64>,
+    young: Vec<i32>,
 }
 
 impl Scanner {
@@ -104,27 +105,29 @@ impl Scanner {
             users: Users::default(),
             ticks_per_second: procfs::ticks_per_second(),
             scans: 0,
+            last_id: None,
+            young: Vec::new(),
         })
     }
 
     pub fn processes(&self) -> impl Iterator<Item = (i32, &Process)> {
         self.entries.iter().filter_map(|(&pid, entry)| match entry {
             Entry::Process(process) => Some((pid, process.as_ref())),
-            Entry::KernelThread { .. } => None,
+            Entry::KernelThread => None,
         })
     }
 
     pub fn process(&self, pid: i32) -> Option<&Process> {
         match self.entries.get(&pid)? {
             Entry::Process(process) => Some(process),
-            Entry::KernelThread { .. } => None,
+            Entry::KernelThread => None,
         }
     }
 
     pub fn process_mut(&mut self, pid: i32) -> Option<&mut Process> {
         match self.entries.get_mut(&pid)? {
             Entry::Process(process) => Some(process),
-            Entry::KernelThread { .. } => None,
+            Entry::KernelThread => None,
         }
     }
 
@@ -132,20 +135,29 @@ impl Scanner {
         let mut changes = Changes::default();
         let is_first = self.scans == 0;
         self.scans += 1;
-        self.users.refresh();
-        let listed = self.proc.list()?;
-        self.drop_ended(&listed, &mut changes);
-        for (pid, inode) in listed {
-            match self.entries.get(&pid) {
-                Some(Entry::KernelThread { .. }) => {}
-                None => changes.any |= self.add(pid, inode, now_ns, !is_first),
-                Some(Entry::Process(process)) => {
-                    let is_young = now_ns.saturating_sub(process.first_seen_ns) < YOUNG_NS;
-                    if depth != Depth::Quick || is_young {
-                        changes.any |= self.update(pid, now_ns, is_young);
-                    }
+        // Before the listing: what starts during it shows at the next scan.
+        let last_id = self.proc.last_id();
+        let is_still = last_id.is_some() && last_id == self.last_id;
+        self.last_id = last_id;
+        let known = if depth == Depth::Quick {
+            std::mem::take(&mut self.young)
+        } else {
+            self.young.clear();
+            self.processes().map(|(pid, _)| pid).collect()
+        };
+        if depth != Depth::Quick || !is_still {
+            self.users.refresh();
+            let mut listed = self.proc.list()?;
+            listed.sort_unstable();
+            self.drop_ended(&listed, &mut changes);
+            for pid in listed {
+                if !self.entries.contains_key(&pid) {
+                    changes.any |= self.add(pid, now_ns, !is_first);
                 }
             }
+        }
+        for pid in known {
+            self.update(pid, now_ns, depth, &mut changes);
         }
         if depth == Depth::Table {
             self.read_io(now_ns);
@@ -153,56 +165,36 @@ impl Scanner {
         Ok(changes)
     }
 
-    fn drop_ended(&mut self, listed: &[(i32, u64)], changes: &mut Changes) {
-        let present: std::collections::HashMap<i32, u64> = listed.iter().copied().collect();
+    fn drop_ended(&mut self, listed: &[i32], changes: &mut Changes) {
         let ended: Vec<i32> = self
             .entries
-            .iter()
-            .filter(|(pid, entry)| {
-                let inode = match entry {
-                    Entry::KernelThread { inode } => *inode,
-                    Entry::Process(process) => process.inode,
-                };
-                present.get(pid) != Some(&inode)
-            })
-            .map(|(&pid, _)| pid)
+            .keys()
+            .filter(|pid| listed.binary_search(pid).is_err())
+            .copied()
             .collect();
         for pid in ended {
-            match self.entries.remove(&pid) {
-                // The kernel may renumber the inode of a living process when
-                // memory is short; then its start time says so.
-                Some(Entry::Process(mut process)) => match (present.get(&pid), self.proc.stat(pid))
-                {
-                    (Some(&inode), Ok(stat))
-                        if stat.start_time_ticks == process.facts.start_time_ticks =>
-                    {
-                        process.inode = inode;
-                        self.entries.insert(pid, Entry::Process(process));
-                    }
-                    _ => {
-                        changes.any = true;
-                        changes.gone.push((pid, process));
-                    }
-                },
-                Some(Entry::KernelThread { .. }) | None => {}
-            }
+            self.drop_one(pid, changes);
         }
     }
 
-    fn add(&mut self, pid: i32, inode: u64, now_ns: u64, is_newborn: bool) -> bool {
+    fn drop_one(&mut self, pid: i32, changes: &mut Changes) {
+        if let Some(Entry::Process(process)) = self.entries.remove(&pid) {
+            changes.any = true;
+            changes.gone.push((pid, process));
+        }
+    }
+
+    fn add(&mut self, pid: i32, now_ns: u64, is_newborn: bool) -> bool {
         let Ok(stat) = self.proc.stat(pid) else {
             return false;
         };
         if stat.is_kernel_thread {
-            self.entries.insert(pid, Entry::KernelThread { inode });
+            self.entries.insert(pid, Entry::KernelThread);
             return false;
         }
         let mut process = Box::new(Process {
-            inode,
             is_newborn,
             first_seen_ns: now_ns,
-            // Of a process that was there before us only differences count;
-            // a newborn did all it did since the last scan.
             reading: Reading {
                 at_ns: now_ns,
                 cpu_ticks: stat.cpu_ticks,
@@ -214,33 +206,47 @@ impl Scanner {
         process.take_stat(pid, stat);
         read_facts(&mut self.proc, &self.users, pid, &mut process, now_ns);
         self.entries.insert(pid, Entry::Process(process));
+        if is_newborn {
+            self.young.push(pid);
+        }
         true
     }
 
-    fn update(&mut self, pid: i32, now_ns: u64, is_young: bool) -> bool {
+    fn update(&mut self, pid: i32, now_ns: u64, depth: Depth, changes: &mut Changes) {
         let Ok(stat) = self.proc.stat(pid) else {
-            return false;
+            return;
         };
         let Some(Entry::Process(process)) = self.entries.get_mut(&pid) else {
-            return false;
+            return;
         };
+        if stat.start_time_ticks != process.facts.start_time_ticks {
+            self.drop_one(pid, changes);
+            self.add(pid, now_ns, true);
+            return;
+        }
         let before = process.reading;
-        process.reading.at_ns = now_ns;
-        process.reading.cpu_ticks = stat.cpu_ticks;
-        process.rates.cpu_ratio = rates(&before, &process.reading, self.ticks_per_second).cpu_ratio;
-        process.io_active |= stat.cpu_ticks != before.cpu_ticks;
-        let has_new_parent = stat.ppid != process.ppid;
-        let is_due = is_young
-            || process.image != stat.image
+        if depth == Depth::Table {
+            process.reading.at_ns = now_ns;
+            process.reading.cpu_ticks = stat.cpu_ticks;
+            let rates = rates(&before, &process.reading, self.ticks_per_second);
+            process.rates.cpu_ratio = rates.cpu_ratio;
+            process.io_active |= stat.cpu_ticks != before.cpu_ticks;
+        }
+        let is_young = now_ns.saturating_sub(process.first_seen_ns) < YOUNG_NS;
+        if is_young {
+            self.young.push(pid);
+        }
+        changes.any |= stat.ppid != process.ppid;
+        let is_due = process.image != stat.image
             || process.comm != stat.comm
+            || (is_young && depth != Depth::Quick)
             || now_ns.saturating_sub(process.facts_read_ns) >= FACTS_LAST_NS;
         let is_zombie = stat.is_zombie;
         process.take_stat(pid, stat);
         // A zombie has no facts left; what it was is still true of it.
-        has_new_parent
-            || (is_due
-                && !is_zombie
-                && read_facts(&mut self.proc, &self.users, pid, process, now_ns))
+        if is_due && !is_zombie {
+            changes.any |= read_facts(&mut self.proc, &self.users, pid, process, now_ns);
+        }
     }
 
     fn read_io(&mut self, now_ns: u64) {
