@@ -56,6 +56,9 @@ SECOND = 1000 * MS
 DISK, NETWORK = "disk", "network"
 ARM_RESOURCES = {DISK: (BLK_READ, BLK_WRITE), NETWORK: (NET_TX,)}
 
+SEGMENT_OVERHEAD = 1.045
+LARGEST_OVERHEAD = 1.1
+
 OFF, WATCHING, BACKING_OFF, PROBING, SETTLED = (
     "off",
     "watching",
@@ -226,8 +229,10 @@ def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Pol
     if uplink is None:
         return Pressure(0.0, stream.name, "no uplink is watched")
     delay_ms = 0.0
-    if uplink.link_bytes_per_second:
-        delay_ms = 1000 * uplink.backlog_bytes / uplink.link_bytes_per_second
+    # A queue that stands empties at the link's rate, known or not.
+    rate = uplink.link_bytes_per_second or uplink.bytes_per_second
+    if rate:
+        delay_ms = 1000 * uplink.backlog_bytes / rate
     value = delay_ms / policy.queue_delay_ms
     words = f"uplink queue {delay_ms:.0f} ms"
     if uplink.dropped:
@@ -346,7 +351,8 @@ def _step(
         return _release(name, arm, observation)
     if risky:
         return _on_risk(name, arm, pressure, loads, policy, now_ns)
-    return _on_ease(name, arm, pressure, loads, policy, now_ns)
+    left = _left_of_link(name, loads, observation)
+    return _on_ease(name, arm, pressure, loads, left, policy, now_ns)
 
 
 def _is_stale(arm: Arm, pressure: Pressure, policy: Policy) -> bool:
@@ -370,18 +376,30 @@ def _first_level(
 ) -> tuple[float, float]:
     """(where to begin, the level that counts as failed)."""
     capacity = _capacity(loads)
-    uplink = observation.uplink
-    if name == NETWORK and uplink is not None and uplink.link_bytes_per_second:
-        link = uplink.link_bytes_per_second
-        streams = sum(s.nominal_bytes_per_second for s in observation.streams)
-        carried = _total(loads) + sum(s.net_bytes_per_second for s in observation.streams)
-        # The link carries headers that the shaper does not count (segmentation).
-        overhead = min(1.1, max(1.0, uplink.bytes_per_second / carried)) if carried > 0 else 1.05
-        left = max(1024.0, (link - 1.1 * streams) / overhead)
+    left = _left_of_link(name, loads, observation)
+    if left is not None:
         level = (1 - policy.link_margin) * min(left, max(capacity, 0.5 * left))
         return level, left
     level = policy.first_factor * capacity
     return level if arm.safe_level is None else min(level, arm.safe_level), capacity
+
+
+def _left_of_link(name: str, loads: list[Load], observation: Observation) -> float | None:
+    """What the streams leave of a link of known rate, as the shaper counts bytes.
+
+    Beyond it packets drop, the stream's among them: no probe may go there. The
+    link carries headers for each segment that the shaper sees only once; while
+    it drops, that overhead cannot be measured and full segments are assumed.
+    """
+    uplink = observation.uplink
+    if name != NETWORK or uplink is None or not uplink.link_bytes_per_second:
+        return None
+    streams = sum(s.nominal_bytes_per_second for s in observation.streams)
+    seen = _total(loads) + sum(s.net_bytes_per_second for s in observation.streams)
+    overhead = SEGMENT_OVERHEAD
+    if seen > 0 and not uplink.dropped:
+        overhead = min(LARGEST_OVERHEAD, max(1.0, uplink.bytes_per_second / seen))
+    return max(1024.0, (uplink.link_bytes_per_second - 1.1 * streams) / overhead)
 
 
 def _first_reaction(
@@ -454,7 +472,13 @@ def _cut(arm: Arm, reached: float, pressure: Pressure, policy: Policy) -> float:
 
 
 def _on_ease(
-    name: str, arm: Arm, pressure: Pressure, loads: list[Load], policy: Policy, now_ns: int
+    name: str,
+    arm: Arm,
+    pressure: Pressure,
+    loads: list[Load],
+    left: float | None,
+    policy: Policy,
+    now_ns: int,
 ) -> tuple[Arm, Decision | None]:
     arm = _resplit(_forgetting(arm, policy, now_ns), loads, policy, now_ns)
     wait_ns = policy.hold_ns[name] if arm.phase == BACKING_OFF else policy.probe_ns
@@ -467,7 +491,7 @@ def _on_ease(
         arm = replace(arm, edge_since_ns=since_ns)
         return (_settle(arm, now_ns) if now_ns - since_ns >= policy.edge_ns else arm), None
     arm = replace(arm, edge_since_ns=None, safe_level=arm.level)
-    level, step = _raised(arm, policy)
+    level, step = _raised(arm, left, policy)
     if level is None:
         return _settle(arm, now_ns), None
     arm = replace(arm, step=step)
@@ -477,12 +501,13 @@ def _on_ease(
     return _moved(name, arm, level, caps, "room", phase, pressure, policy, now_ns)
 
 
-def _raised(arm: Arm, policy: Policy) -> tuple[float | None, float]:
+def _raised(arm: Arm, left: float | None, policy: Policy) -> tuple[float | None, float]:
     """(next level or None if there is no way to go, next step)."""
     assert arm.level is not None
-    if arm.failed_level is None:
+    top = min((bound for bound in (arm.failed_level, left) if bound is not None), default=None)
+    if top is None:
         return arm.level * (1 + arm.step), min(2 * arm.step, policy.largest_step)
-    way = arm.failed_level * (1 - policy.failed_margin) - arm.level
+    way = top * (1 - policy.failed_margin) - arm.level
     if way <= 0.01 * arm.level:
         return None, policy.first_step
     return arm.level + max(way / 2, min(way, 0.01 * arm.level)), policy.first_step

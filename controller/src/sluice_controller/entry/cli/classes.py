@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sluice class, grant, revoke, limit, ceiling."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ...domain.rates import parse_rate, parse_size
+from .common import AsJson, ClassName, Domain, Rate, Resource
+from .output import limits_text, print_json, say, show, yes
+
+Burst = Annotated[str | None, typer.Option("--burst", help="for example 256KiB")]
+Operations = Annotated[float | None, typer.Option("--ops", help="operations per second")]
+BurstOperations = Annotated[float | None, typer.Option("--burst-ops", help="operations at once")]
+
+group = typer.Typer(no_args_is_help=True, help="Classes: kinds of I/O, on any domain.")
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(group, name="class")
+    app.command()(grant)
+    app.command()(revoke)
+    app.command()(limit)
+    app.command()(ceiling)
+
+
+@group.command("list")
+def list_classes(context: typer.Context, as_json: AsJson = False) -> None:
+    """List all classes."""
+    answer = context.obj.call("GET", "classes")
+    if as_json:
+        return print_json(answer)
+    rows = [(c["name"], c["title"], c["priority"], yes(c["is_stream"])) for c in answer]
+    show(("class", "title", "priority", "stream"), rows)
+
+
+@group.command("set")
+def set_class(
+    context: typer.Context,
+    name: ClassName,
+    title: Annotated[str | None, typer.Option(help="what people call it")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 (first) to 9; 5 unless given")] = None,
+    stream: Annotated[
+        bool | None, typer.Option("--stream/--no-stream", help="its quality is watched over")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a class, or change what is given.
+
+    Example: sluice class set movie --title "The movie" --priority 1 --stream
+    """
+    present = next((c for c in context.obj.call("GET", "classes") if c["name"] == name), {})
+    body = {key: present[key] for key in ("title", "priority", "is_stream") if key in present}
+    given = {"title": title, "priority": priority, "is_stream": stream}
+    body.update({key: value for key, value in given.items() if value is not None})
+    answer = context.obj.call("PUT", "classes", name, body=body)
+    if as_json:
+        return print_json(answer)
+    say(f"class {name}: priority {answer['priority']}, stream {yes(answer['is_stream'])}")
+
+
+@group.command("remove")
+def remove_class(context: typer.Context, name: ClassName, as_json: AsJson = False) -> None:
+    """Remove a class that no domain has."""
+    context.obj.call("DELETE", "classes", name)
+    if as_json:
+        return print_json({"removed": name})
+    say(f"class {name}: removed")
+
+
+def _grant_of(context: typer.Context, domain: str, name: str) -> dict[str, Any]:
+    answer = context.obj.call("GET", "domains", domain)
+    return next((g for g in answer["classes"] if g["class"] == name), {})
+
+
+def _say_grant(domain: str, answer: dict[str, Any]) -> None:
+    say(f"{domain}/{answer['class']}: tag {answer['tag']}, {limits_text(answer['limits'])}")
+
+
+def grant(
+    context: typer.Context,
+    domain: Domain,
+    name: ClassName,
+    dscp: Annotated[
+        list[int] | None, typer.Option(help="DSCP value that selects the class; may be repeated")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Allow a domain to use a class. Limits it has already are kept.
+
+    Example: sluice grant media batch
+    """
+    present = _grant_of(context, domain, name)
+    body = {
+        "limits": present.get("limits", {}),
+        "dscp": present.get("dscp", []) if dscp is None else dscp,
+    }
+    answer = context.obj.call("PUT", "domains", domain, "classes", name, body=body)
+    if as_json:
+        return print_json(answer)
+    _say_grant(domain, answer)
+
+
+def revoke(
+    context: typer.Context, domain: Domain, name: ClassName, as_json: AsJson = False
+) -> None:
+    """Take a class from a domain, with its rules and assignments there."""
+    answer = context.obj.call("DELETE", "domains", domain, "classes", name)
+    if as_json:
+        return print_json(answer)
+    say(f"{domain}/{name}: revoked")
+    for rule in answer["rules"]:
+        say(f"  removed rule {rule['id']}")
+    for assignment in answer["assignments"]:
+        say(f"  removed the assignment of process {assignment['pid']}")
+
+
+def _limit_body(
+    rate: str, burst: str | None, ops: float | None, burst_ops: float | None
+) -> dict[str, Any]:
+    body = {
+        "bytes_per_second": parse_rate(rate),
+        "burst_bytes": None if burst is None else parse_size(burst),
+        "operations_per_second": ops,
+        "burst_operations": burst_ops,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def limit(
+    context: typer.Context,
+    domain: Domain,
+    name: ClassName,
+    resource: Resource,
+    rate: Rate,
+    burst: Burst = None,
+    ops: Operations = None,
+    burst_ops: BurstOperations = None,
+    as_json: AsJson = False,
+) -> None:
+    """Limit a class of a domain on one resource.
+
+    Examples: sluice limit media batch blk-read 20MB/s --burst 256KiB;
+    sluice limit media batch blk-read unlimited
+    """
+    body = _limit_body(rate, burst, ops, burst_ops)
+    path = ("domains", domain, "classes", name, "limits", resource)
+    if body:
+        answer = context.obj.call("PUT", *path, body=body)
+    else:
+        answer = context.obj.call("DELETE", *path)
+    if as_json:
+        return print_json(answer)
+    _say_grant(domain, answer)
+
+
+def ceiling(
+    context: typer.Context,
+    domain: Domain,
+    resource: Resource,
+    rate: Rate,
+    burst: Burst = None,
+    ops: Operations = None,
+    burst_ops: BurstOperations = None,
+    as_json: AsJson = False,
+) -> None:
+    """Limit a whole domain on one resource, all its classes together.
+
+    Example: sluice ceiling media net-tx 400Mbit/s
+    """
+    limits = dict(context.obj.call("GET", "domains", domain)["ceiling"])
+    limits.pop(resource, None)
+    body = _limit_body(rate, burst, ops, burst_ops)
+    if body:
+        limits[resource] = body
+    answer = context.obj.call("PUT", "domains", domain, "ceiling", body=limits)
+    if as_json:
+        return print_json(answer)
+    say(f"{domain}: ceiling {limits_text(answer['ceiling'])}")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The controller's API from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from ...domain.errors import SluiceError, Unavailable
+
+DEFAULT_SOCKET = "/run/sluice/sluiced.sock"
+DEFAULT_TOKEN_FILE = "/etc/sluice/api-token"
+# Attach and detach with a restart wait for the guest to shut down.
+TIMEOUT_SECONDS = 180
+
+
+class Refused(Exception):
+    """What the API refused; prints as its `detail`."""
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        self.problem = problem
+        super().__init__(str(problem.get("detail", problem)))
+
+
+@dataclass(frozen=True)
+class Client:
+    socket: Path
+    token_file: Path
+
+    def _token(self) -> str:
+        try:
+            return self.token_file.read_text().strip()
+        except OSError as error:
+            raise Unavailable(
+                "token file",
+                str(self.token_file),
+                f"cannot be read ({error.strerror})",
+                "run as root or as a member of the group sluice, or give --token-file",
+            ) from error
+
+    def call(
+        self,
+        method: str,
+        *parts: str | int,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """`parts` are path segments after /v1; each is escaped by itself."""
+        path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+        headers = {"Authorization": f"Bearer {self._token()}"}
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        try:
+            with httpx.Client(
+                transport=transport, base_url="http://sluiced", timeout=TIMEOUT_SECONDS
+            ) as http:
+                answer = http.request(method, path, json=body, params=query, headers=headers)
+        except httpx.TransportError as error:
+            raise Unavailable(
+                "sluiced",
+                str(self.socket),
+                f"cannot be reached ({error})",
+                "start it with 'systemctl start sluiced', or give --socket",
+            ) from error
+        return _result(answer)
+
+
+def _result(answer: httpx.Response) -> Any:
+    if answer.is_success:
+        return answer.json() if answer.content else None
+    try:
+        raise Refused(answer.json())
+    except ValueError:
+        raise SluiceError(
+            "answer of sluiced",
+            answer.text[:200],
+            f"is not JSON (status {answer.status_code})",
+            "see that --socket is sluiced's",
+        ) from None

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sluice list, attach, detach, ps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .common import AsJson, Domain
+from .output import limits_text, print_json, rate, say, show, yes
+
+
+def register(app: typer.Typer) -> None:
+    app.command("list")(list_domains)
+    app.command("show")(show_domain)
+    app.command()(attach)
+    app.command()(detach)
+    app.command("ps")(processes)
+
+
+def _agent_text(agent: dict[str, Any]) -> str:
+    if agent["connected"]:
+        return f"{agent['agent_version']} ({agent['kernel']})"
+    return agent["error"] or "not connected"
+
+
+def _shaping_text(domain: dict[str, Any]) -> str:
+    if domain["needs_restart"]:
+        return "on after a restart" if domain["attached"] else "off after a restart"
+    return "on" if domain["active"] else ("when it starts" if domain["attached"] else "off")
+
+
+def list_domains(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the domains of libvirt, and whether they are shaped."""
+    answer = context.obj.call("GET", "domains")
+    if as_json:
+        return print_json(answer)
+    rows = [
+        (
+            d["name"],
+            d["state"],
+            _shaping_text(d),
+            _agent_text(d["agent"]) if d["active"] else "",
+            ", ".join(g["class"] for g in d["classes"]),
+        )
+        for d in answer
+    ]
+    show(("domain", "state", "shaping", "agent", "classes"), rows, empty="no domains")
+
+
+def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False) -> None:
+    """Show a domain's devices, classes and limits."""
+    answer = context.obj.call("GET", "domains", domain)
+    if as_json:
+        return print_json(answer)
+    say(f"{answer['name']}: {answer['state']}, shaping {_shaping_text(answer)}")
+    say(f"agent: {_agent_text(answer['agent'])}")
+    say(f"ceiling: {limits_text(answer['ceiling'])}")
+    rows = [
+        (d["kind"], d["target"], d["alias"], "yes" if d["shapeable"] else f"no: {d['reason']}")
+        for d in answer["devices"]
+    ]
+    show(("device", "target", "alias", "shapeable"), rows, empty="no devices")
+    rows = [
+        (
+            g["class"],
+            g["tag"],
+            g["priority"],
+            yes(g["is_stream"]),
+            limits_text(g["limits"]),
+            limits_text(g["effective_limits"]) if g["effective_limits"] != g["limits"] else "",
+        )
+        for g in answer["classes"]
+    ]
+    show(("class", "tag", "priority", "stream", "limits", "auto-shaping holds it to"), rows)
+
+
+def attach(
+    context: typer.Context,
+    domain: Domain,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
+    ] = False,
+    disable_vhost: Annotated[
+        bool, typer.Option("--disable-vhost", help="switch interfaces from vhost to QEMU")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rewrite a domain's XML so that its disks and interfaces are shaped.
+
+    Example: sluice attach media --restart
+    """
+    body = {"restart": restart, "disable_vhost": disable_vhost}
+    answer = context.obj.call("POST", "domains", domain, "attach", body=body)
+    if as_json:
+        return print_json(answer)
+    for change in answer.get("changes", []):
+        say(f"  {change}")
+    say(f"{domain}: attached, shaping {_shaping_text(answer)}")
+
+
+def detach(
+    context: typer.Context,
+    domain: Domain,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a domain its own XML back."""
+    answer = context.obj.call("POST", "domains", domain, "detach", body={"restart": restart})
+    if as_json:
+        return print_json(answer)
+    say(f"{domain}: detached, shaping {_shaping_text(answer)}")
+
+
+def processes(
+    context: typer.Context,
+    domain: Domain,
+    everything: Annotated[bool, typer.Option("--all", help="idle processes too")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List a guest's processes with their class and I/O, busiest first.
+
+    Example: sluice ps media
+    """
+    answer = context.obj.call("GET", "domains", domain, "processes")
+    if as_json:
+        return print_json(answer)
+    rows = sorted(
+        answer["processes"],
+        key=lambda p: (p["read_bps"] + p["write_bps"], p["cpu_ratio"]),
+        reverse=True,
+    )
+    if not everything:
+        rows = [
+            p
+            for p in rows
+            if p["class"] or p["read_bps"] + p["write_bps"] > 0 or p["cpu_ratio"] >= 0.005
+        ]
+    show(
+        ("pid", "user", "class", "read", "write", "cpu", "command"),
+        [
+            (
+                p["pid"],
+                p["user"],
+                p["class"] or "default",
+                rate(p["read_bps"]),
+                rate(p["write_bps"]),
+                f"{p['cpu_ratio']:.0%}",
+                p["cmdline"] or f"[{p['comm']}]",
+            )
+            for p in rows
+        ],
+        right=("pid", "read", "write", "cpu"),
+        empty="no busy processes; --all shows the idle ones",
+    )
+    if answer["truncated"]:
+        say("the agent left out the least busy processes")
