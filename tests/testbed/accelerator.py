@@ -74,7 +74,7 @@ def boots(accelerator: str, limit_seconds: float) -> tuple[bool, str]:
     """Boot as far as the first program; return whether it spoke, and QEMU's last words."""
     command = [str(paths.emulator()), "-nodefaults", "-no-user-config", "-no-reboot"]
     command += ["-display", "none", "-machine", "q35", "-accel", accelerator]
-    command += ["-cpu", CPU[accelerator], "-m", "256", "-serial", "stdio"]
+    command += ["-cpu", CPU.get(accelerator, "max"), "-m", "256", "-serial", "stdio"]
     command += ["-kernel", str(paths.image("vmlinuz")), "-initrd", str(paths.image("initrd.img"))]
     command += ["-append", "console=ttyS0 panic=-1 sluice.probe"]
     with tempfile.TemporaryFile() as errors:

@@ -13,7 +13,7 @@ from testbed.domain_xml import GuestSpec, Placement, domain_xml
 from testbed.hypervisor import Hypervisor
 from testbed.sandbox import CommandFailed, Sandbox, Task
 
-READY_SECONDS = 120.0
+READY_SECONDS = 180.0
 
 
 class GuestError(Exception):

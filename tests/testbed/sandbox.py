@@ -217,7 +217,12 @@ class Sandbox:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+                process.wait()
+            # Not drained: whoever else holds the other ends may do so for long
+            # (ssh hands them to the process that shares its connection).
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream:
+                    stream.close()
         if check and process.returncode:
             text = (err.strip() or out.strip())[-2000:]
             raise CommandFailed(f"`{shown}` ended with {process.returncode}: {text}")

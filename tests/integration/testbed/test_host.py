@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the testbed promises to the tests built on it."""
+
+import socket
+import time
+import urllib.request
+
+import pytest
+
+from testbed import GuestError, GuestSpec, Testbed, accelerator, network, paths
+from testbed.sandbox import CommandFailed
+from testbed.services import FORWARD
+
+LINK_BPS = 4_000_000
+# The bucket lets its burst go at once; beyond it the rate holds.
+DOWNLOAD_BYTES = 12_000_000
+
+SENDER = """
+import socket
+with socket.create_server(("10.77.0.1", 9000)) as server:
+    connection, _ = server.accept()
+    connection.sendall(bytes({size}))
+    connection.close()
+"""
+RECEIVER = """
+import socket, time
+connection = socket.create_connection(("10.77.0.1", 9000), 10)
+started, size = time.monotonic(), 0
+while piece := connection.recv(65536):
+    size += len(piece)
+print(size, time.monotonic() - started)
+"""
+
+
+def test_guest_boots_and_obeys(testbed):
+    guest = testbed.add_guest(GuestSpec("plain", agent=False))
+    guest.start()
+    try:
+        guest.wait_ready()
+        assert guest.ssh("hostname").stdout.strip() == "plain"
+        assert guest.ssh("cat", input="through ssh").stdout == "through ssh"
+        with pytest.raises(CommandFailed, match="ended with 3"):
+            guest.ssh("exit 3")
+        with pytest.raises(CommandFailed, match="still runs after 1 s"):
+            guest.ssh("sleep 60", timeout_seconds=1)
+        guest.spawn("while :; do sleep 1; done", unit="load")
+        assert guest.ssh("systemctl is-active load").stdout.strip() == "active"
+        guest.kill_unit("load")
+        assert guest.ssh("systemctl is-active load", check=False).stdout.strip() == "inactive"
+    finally:
+        guest.stop()
+
+
+def test_disk_reads_are_counted_by_the_hosts_kernel(testbed):
+    """32 MiB read in the guest past its cache are 32 MiB read by QEMU."""
+    from testbed import FileDisk
+
+    media = FileDisk(paths.image("media-data.img"), readonly=True)
+    guest = testbed.add_guest(GuestSpec("disks", disks=(media,), agent=False))
+    guest.start()
+    try:
+        guest.wait_ready()
+        before = guest.disk_counters().read_bytes
+        guest.ssh("dd if=/srv/media/f01 of=/dev/null bs=1M count=32 iflag=direct")
+        read = guest.disk_counters().read_bytes - before
+        # Besides the data: the program, and the file's extents.
+        assert 32 * 2**20 <= read <= 33 * 2**20
+    finally:
+        guest.stop()
+
+
+def test_a_guest_that_dies_says_why(testbed):
+    """With this word on its command line the guest powers itself off early."""
+    guest = testbed.add_guest(GuestSpec("dies", agent=False, cmdline="sluice.probe"))
+    guest.start()
+    with pytest.raises(GuestError, match="dies has died") as caught:
+        guest.wait_ready()
+    assert "sluice-init: alive" in str(caught.value)
+
+
+def test_probe_sees_life_and_its_absence():
+    assert accelerator.boots("tcg", 60)[0]
+    alive, said = accelerator.boots("no-such-accelerator", 60)
+    assert not alive
+    assert "no-such-accelerator" in said
+    # Far too little time even to start: the limit holds.
+    started = time.monotonic()
+    assert not accelerator.boots("tcg", 0.05)[0]
+    assert time.monotonic() - started < 10
+
+
+def test_uplink_has_the_rate_that_was_asked_for():
+    """Two testbeds with the same addresses at once; each has its own link."""
+    with Testbed("link-a", link_bps=LINK_BPS) as slow, Testbed("link-b") as fast:
+        rates = {}
+        for name, host in (("slow", slow), ("fast", fast)):
+            sender = host.sandbox.popen(
+                ["python3", "-c", SENDER.format(size=DOWNLOAD_BYTES)],
+                name="sender",
+                log=host.logs / "sender.log",
+            )
+            wait_for_listener(host)
+            size, seconds = host.client_run(["python3", "-c", RECEIVER]).stdout.split()
+            assert int(size) == DOWNLOAD_BYTES
+            rates[name] = int(size) / float(seconds)
+            assert sender.wait(10) == 0
+        # Headers are 66 of each 1514 bytes; the burst of 128 KiB is 1 % of all.
+        assert 0.90 * LINK_BPS <= rates["slow"] <= 1.03 * LINK_BPS
+        assert rates["fast"] > 3 * LINK_BPS
+        assert slow.link_counters().sent_bytes > DOWNLOAD_BYTES
+
+
+def wait_for_listener(host: Testbed) -> None:
+    deadline = time.monotonic() + 10
+    while "9000" not in host.sandbox.run(["ss", "-Hltn", "sport = :9000"]).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_forwarder_reaches_into_the_namespace(testbed, tmp_path):
+    (tmp_path / "page").write_text("inside")
+    server = testbed.sandbox.popen(
+        [
+            "python3",
+            "-m",
+            "http.server",
+            "--bind",
+            "127.0.0.1",
+            "--directory",
+            str(tmp_path),
+            "9001",
+        ],
+        name="http",
+        log=testbed.logs / "http.log",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        listener.setblocking(False)
+        forwarder = testbed.sandbox.popen(
+            ["python3", "-I", str(FORWARD), str(listener.fileno()), "127.0.0.1", "9001"],
+            name="forward",
+            log=testbed.logs / "forward-test.log",
+            pass_fds=[listener.fileno()],
+        )
+    try:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                url = f"http://127.0.0.1:{port}/page"
+                assert urllib.request.urlopen(url, timeout=5).read() == b"inside"
+                break
+            except OSError:
+                # The server inside may not listen yet.
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        forwarder.stop()
+        server.stop()
+
+
+def test_libvirt_inside_is_not_the_machines(testbed):
+    uri = testbed.hypervisor.uri
+    inside = testbed.sandbox.run(["virsh", "-c", uri, "list", "--all", "--name"]).stdout.split()
+    assert set(inside) == {
+        domain.name() for domain in testbed.hypervisor.connection.listAllDomains()
+    }
+    hostname = testbed.sandbox.run(["ip", "-j", "address", "show", network.BRIDGE]).stdout
+    assert network.HOST_ADDRESS in hostname

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whatever ends the program that made a testbed, nothing of it stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import paths
+
+# Opens a testbed with a running guest, a client and the page's forwarder, says
+# so, and then comes to its end in the way that the argument names.
+PROGRAM = """
+import json, os, sys, time
+from testbed import GuestSpec, Testbed
+
+with Testbed("teardown") as tb:
+    guest = tb.add_guest(GuestSpec("victim", agent=False))
+    guest.start()
+    tb.client_popen(["sleep", "1000"], name="client")
+    pid_namespace = os.stat(tb.sandbox.path("/proc/1/ns/pid")).st_ino
+    print(json.dumps({"folder": str(tb.folder), "namespace": pid_namespace}), flush=True)
+    if sys.argv[1] == "exception":
+        raise RuntimeError("on purpose")
+    time.sleep(120)
+"""
+GONE_SECONDS = 30
+
+
+def machine_state() -> dict[str, set[str]]:
+    """Return what a leak would add to: interfaces, named namespaces, mounts."""
+    return {
+        "interfaces": set(os.listdir("/sys/class/net")),
+        "namespaces": set(os.listdir("/run/netns")) if Path("/run/netns").exists() else set(),
+        "mounts": {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()},
+    }
+
+
+def processes_in(namespace: int) -> list[str]:
+    """Return the command lines of all processes in a PID namespace."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.stat(entry / "ns" / "pid").st_ino == namespace:
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue  # it has just ended
+    return found
+
+
+def wait_until_gone(namespace: int) -> list[str]:
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := processes_in(namespace)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+@pytest.fixture
+def ended_by(request):
+    """Run PROGRAM, end it as asked, and return what it said about itself."""
+    before = machine_state()
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, request.param],
+        env={**os.environ, "PYTHONPATH": str(paths.TOP / "tests")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()[-2000:]
+        facts = json.loads(line)
+        inside = " ".join(processes_in(facts["namespace"]))
+        for program in ("holder.py", "virtlogd", "libvirtd", "guest=victim"):
+            assert program in inside
+        if request.param.startswith("SIG"):
+            # A terminal's Ctrl-C reaches the whole foreground group.
+            send = os.killpg if request.param == "SIGINT" else os.kill
+            send(process.pid, signal.Signals[request.param])
+        process.wait(GONE_SECONDS)
+        yield {**facts, "before": before}
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("ended_by", ["SIGINT", "SIGTERM", "SIGKILL", "exception"], indirect=True)
+def test_nothing_is_left(ended_by):
+    assert wait_until_gone(ended_by["namespace"]) == []
+    leaked = {name: now - ended_by["before"][name] for name, now in machine_state().items()}
+    assert not any(leaked.values()), leaked
+    assert (Path(ended_by["folder"]) / "logs" / "libvirtd.log").exists()
+
+
+def test_the_machine_looks_the_same_while_a_testbed_is_up(testbed):
+    """Interfaces, names and mounts stay inside; so does libvirt's folder."""
+    state = machine_state()
+    assert "uplink0" not in state["interfaces"] and "br-sluice" not in state["interfaces"]
+    assert "clients" not in state["namespaces"]
+    assert "/etc/libvirt" not in state["mounts"] and "/run/netns" not in state["mounts"]
+    inner = testbed.sandbox.path("/etc/libvirt/libvirtd.conf").read_text()
+    outer = Path("/etc/libvirt/libvirtd.conf")
+    assert not outer.exists() or outer.read_text() != inner
