@@ -298,6 +298,22 @@ static void test_equal_priorities_in_the_order_of_eligibility(void)
     sluice_engine_free(engine);
 }
 
+static void test_priority_decides_between_classes_due_at_once(void)
+{
+    SluiceEngine *engine = sluice_engine_new(3);
+    SluiceNode nodes[3], passed;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        set_class(engine, i, bytes_limit(1, 8 - i), 0);
+        sluice_engine_submit(engine, i, &passed, 101, 0);
+        sluice_engine_submit(engine, i, &nodes[i], 1, 0);
+    }
+    for (uint32_t i = 3; i-- > 0; ) {
+        check(sluice_engine_release(engine, 100 * MS + 1) == &nodes[i]);
+    }
+    sluice_engine_free(engine);
+}
+
 static void test_change_under_backlog_applies_at_once(void)
 {
     SluiceEngine *engine = sluice_engine_new(1);
@@ -485,6 +501,8 @@ static const TapTest tests[] = {
     { "engine/equal priorities take turns", test_equal_priorities_take_turns },
     { "engine/equal priorities in the order of eligibility",
       test_equal_priorities_in_the_order_of_eligibility },
+    { "engine/priority decides between classes due at once",
+      test_priority_decides_between_classes_due_at_once },
     { "engine/change under backlog applies at once",
       test_change_under_backlog_applies_at_once },
     { "engine/change of priority under backlog",
