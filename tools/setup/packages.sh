@@ -20,11 +20,11 @@ packages=(
     # the demo's clients
     vlc-bin vlc-plugin-base ffmpeg httperf wget openssh-client
     # browser tests, benchmarks, linters
-    chromium fonts-dejavu-core valgrind shellcheck
+    chromium fonts-dejavu-core valgrind shellcheck clang
 )
 case $(. /etc/os-release && echo "$ID-$VERSION_ID") in
-debian-13) packages+=(libvirt-daemon-driver-qemu libvirt-daemon-log) ;;
-debian-12) ;;
+debian-13) packages+=(libvirt-daemon-driver-qemu libvirt-daemon-log libclang-rt-19-dev) ;;
+debian-12) packages+=(libclang-rt-14-dev) ;;
 *) die "$(. /etc/os-release && echo "$PRETTY_NAME") is not supported; use Debian 12 or 13" ;;
 esac
 
