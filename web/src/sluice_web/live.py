@@ -101,7 +101,8 @@ class LiveHub:
                 else:
                     data = self._fetch(topic)
             except Problem as problem:
-                if problem.status in (401, 502, 503):
+                # A guest without an agent is that page's matter, not everybody's.
+                if problem.status in (401, 502, 503) and topic[0] != "processes":
                     failure = failure or problem
                 data = {"problem": problem.body}
             self._publish(topic, data)

@@ -26,7 +26,6 @@ from .store import ROLES, Store, new_password
 blueprint = Blueprint("pages", __name__)
 AUDIT_PAGE = 200
 MAX_OPEN_PAGES = 48
-EMPTY: dict[str, Any] = {}
 
 
 def _store() -> Store:
@@ -53,18 +52,22 @@ def fetch(topic: tuple[str, str]) -> Any:
 @auth.require("viewer")
 def overview():
     """Streams first, then VMs, then the host."""
-    domains, live = controller().get("/v1/domains"), controller().get("/v1/live")
+    domains, libvirt_problem = _domains()
+    live = controller().get("/v1/live")
     streams, auto = controller().get("/v1/streams"), controller().get("/v1/auto")
-    details = {s["domain"]: _domain_or_empty(s["domain"]) for s in streams}
-    limits_of = {name: views.limited_classes(d) for name, d in details.items()}
+    limits_of = {d["name"]: views.limited_classes(d) for d in domains}
     sentence, since = views.headline(streams)
     return render_template(
         "overview.html",
         headline=sentence,
         since=since,
-        streams=[{**s, "protection": views.protection(s, auto, limits_of)} for s in streams],
+        streams=[
+            {**stream, "protection": views.protection(stream, auto, limits_of)}
+            for stream in views.sort_streams(streams)
+        ],
         auto=auto,
         domains=views.sort_domains(domains, live),
+        libvirt_problem=libvirt_problem,
         live=live,
         status=controller().get("/v1/status"),
     )
@@ -101,16 +104,16 @@ def _vm_context(domain: str) -> dict:
 @auth.require("viewer")
 def streams():
     """Quality, auto-shaping and what it said."""
-    domains = [d["name"] for d in controller().get("/v1/domains")]
+    domains, _ = _domains()
     return render_template(
         "streams.html",
         streams=controller().get("/v1/streams"),
         auto=controller().get("/v1/auto"),
         log=controller().get("/v1/auto/log", {"limit": "100"}),
         stream_classes=[
-            (name, grant["class"])
-            for name in domains
-            for grant in _domain_or_empty(name).get("classes", [])
+            (domain["name"], grant["class"])
+            for domain in domains
+            for grant in domain["classes"]
             if grant.get("is_stream")
         ],
     )
@@ -139,10 +142,9 @@ def classes_part():
 
 
 def _classes_context() -> dict:
-    names = [d["name"] for d in controller().get("/v1/domains")]
     return {
         "classes": controller().get("/v1/classes"),
-        "domains": [d for d in map(_domain_or_empty, names) if d],
+        "domains": _domains()[0],
         "rules": controller().get("/v1/rules"),
     }
 
@@ -268,11 +270,11 @@ def _only_own(name: str) -> None:
         auth.check_role("admin")
 
 
-def _domain_or_empty(name: str) -> dict:
-    """A VM's details; it may have gone since it was listed."""
+def _domains() -> tuple[list[dict], dict | None]:
+    """All VMs; or none, and what keeps libvirt from being asked."""
     try:
-        return controller().get(path_of("domains", name))
+        return controller().get("/v1/domains"), None
     except Problem as problem:
-        if problem.status != 404:
+        if problem.status != 503 or problem.body["type"].startswith("/problems/controller"):
             raise
-        return EMPTY
+        return [], problem.body

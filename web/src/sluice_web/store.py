@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 ROLES = {
     "viewer": "sees everything, changes nothing",
     "operator": "sees and changes shaping",
-    "admin": "also manages users and tokens",
+    "admin": "sees and changes everything, users too",
 }
 NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 PASSWORD_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: it is read off a screen

@@ -43,11 +43,16 @@ def headline(streams: list[dict]) -> tuple[str, float | None]:
     return f"{len(same)} of {len(streams)} streams are {verdict}", since
 
 
+def sort_streams(streams: list[dict]) -> list[dict]:
+    """Those that suffer first."""
+    return sorted(streams, key=lambda s: (VERDICT_RANK.get(s.get("verdict"), 1), s["name"]))
+
+
 def protection(stream: dict, auto: dict, limits_of: dict[str, list]) -> str:
     """What stands between a stream and its neighbours, in one sentence."""
     held = [
         f"{limit['class']} at {f.rate(limit.get('bytes_per_second'))}"
-        f" {RESOURCE_TITLES.get(limit.get('resource'), limit.get('resource'))}"
+        f" {RESOURCE_TITLES.get(limit.get('resource'), '').lower()}"
         for limit in auto.get("limits") or []
         if limit.get("class") != stream.get("class")
     ]

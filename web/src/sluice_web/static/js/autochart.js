@@ -64,7 +64,7 @@ function options(lines) {
     width: Math.max(holder.clientWidth, 120), height: holder.clientHeight, legend: { show: false },
     scales: {
       x: { range: () => [now - WINDOW_SECONDS, now] },
-      y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, 0.001) * 1.1] },
+      y: { range: (_plot, _low, high) => [0, Math.max((high ?? 0) * 1.1, 1)] },
     },
     axes: [{ ...axis, values: (_plot, ticks) => ticks.map((tick) => clock(tick, false)), space: 70 },
       { ...axis, size: 46, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) }],

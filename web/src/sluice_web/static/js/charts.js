@@ -23,6 +23,7 @@ let drawn = "";
 
 const chosen = () => document.querySelector("input[name=chart-resource]:checked").value;
 const colourOf = (name) => getComputedStyle(laneOf(name) ?? document.body).getPropertyValue("--class").trim() || "#777";
+const end = () => at.at(-1) ?? Date.now() / 1000;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const column = (key) => {
   if (!values.has(key)) values.set(key, new Array(at.length).fill(null));
@@ -74,8 +75,11 @@ function build() {
     const options = {
       width: Math.max(holder.clientWidth, 120), height: holder.clientHeight,
       legend: { show: false }, cursor: { sync: { key: "vm" }, points: { size: 6 } },
-      scales: { y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, 0.001) * 1.1] } },
-      axes: [axis(), { ...axis(), size: 46, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) }],
+      scales: {
+        x: { range: () => [end() - WINDOW_SECONDS, end()] },
+        y: { range: (_plot, _low, high) => [0, Math.max((high ?? 0) * 1.1, 1)] },
+      },
+      axes: [axis(), { ...axis(), size: 46, space: 28, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) }],
       series: [{}, ...names.flatMap((name) => chart.fields.map((field) => line(name, field)))],
     };
     return new window.uPlot(options, dataOf(chart, names), holder);

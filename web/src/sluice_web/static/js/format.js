@@ -89,3 +89,9 @@ export function parseRate(text) {
   }
   return Math.round(value);
 }
+
+// The next of 1, 2, 5 × 10^n: a scale that people can read.
+export function niceAbove(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+}

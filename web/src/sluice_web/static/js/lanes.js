@@ -5,7 +5,7 @@
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { milliseconds, parseRate, rate, size } from "./format.js";
+import { linkRate, milliseconds, niceAbove, parseRate, rate, size } from "./format.js";
 import { last } from "./live.js";
 
 const domain = document.body.dataset.domain;
@@ -17,12 +17,6 @@ const lanes = () => document.getElementById("lanes");
 const cellsOf = (lane) => lane.querySelectorAll(".cell");
 export const classNames = () => [...lanes().querySelectorAll(".lane[data-class]")].map((lane) => lane.dataset.class);
 export const laneOf = (name) => lanes().querySelector(`.lane[data-class="${CSS.escape(name)}"]`);
-
-// The next of 1, 2, 5 × 10^n: a scale that people can read.
-export function niceAbove(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
-}
 
 function scaleFor(resource, samples, now) {
   const rates = samples.map((sample) => sample.bytes_per_second ?? 0);
@@ -67,6 +61,7 @@ function showCell(cell, sample) {
   const behind = backlog > 0 ? Math.min(Math.max(backlog / scale, 0.02), 1 - now) : 0;
   const held = sample?.held_p99_ms ?? 0;
   setText(cell.querySelector(".rate"), sample ? rate(sample.bytes_per_second) : "–");
+  if (cell.dataset.resource.startsWith("net-")) cell.querySelector(".rate").title = linkRate(sample?.bytes_per_second);
   setText(cell.querySelector(".held"), held > 0 ? `held ${milliseconds(held)}` : "");
   bar.style.setProperty("--now", now.toFixed(4));
   bar.style.setProperty("--behind", behind.toFixed(4));

@@ -2,8 +2,7 @@
 // The overview: streams' verdicts, VMs' bars, the host's uplink.
 
 import { setText } from "./dom.js";
-import { linkRate, rate, size } from "./format.js";
-import { niceAbove } from "./lanes.js";
+import { linkRate, niceAbove, rate, size } from "./format.js";
 import { on } from "./live.js";
 import { drawStrip } from "./strip.js";
 
@@ -28,19 +27,23 @@ function showBar(cell, classes) {
   const samples = classes.map((each) => each[cell.dataset.resource] ?? {});
   const sum = (field) => samples.reduce((total, sample) => total + (sample[field] ?? 0), 0);
   const now = sum("bytes_per_second");
-  const scale = Math.max(Number(cell.dataset.scale ?? 0), niceAbove(Math.max(now, 1e6)));
+  // Against the VM's ceiling; a VM without one against the most it took here.
+  const ceiling = Number(cell.dataset.ceiling);
+  const scale = ceiling || Math.max(Number(cell.dataset.scale ?? 0), niceAbove(Math.max(now, 1e6)));
   cell.dataset.scale = scale;
   const backlog = sum("backlog_bytes");
-  setText(cell.querySelector(".rate"), classes.length ? rate(now) : "–");
+  setText(cell.querySelector(".rate"), classes.length ? `${rate(now)}${ceiling ? ` of ${rate(ceiling)}` : ""}` : "–");
   const bar = cell.querySelector(".bar");
   bar.hidden = !classes.length;
-  bar.style.setProperty("--now", (now / scale).toFixed(4));
-  bar.style.setProperty("--behind", backlog > 0 ? Math.min(Math.max(backlog / scale, 0.03), 1 - now / scale).toFixed(4) : 0);
+  const share = Math.min(now / scale, 1);
+  bar.style.setProperty("--now", share.toFixed(4));
+  bar.style.setProperty("--behind", backlog > 0 ? Math.min(Math.max(backlog / scale, 0.03), 1 - share).toFixed(4) : 0);
   bar.title = backlog > 0 ? `${size(backlog)} wait` : "";
 }
 
 function showStreams(streams) {
   if (streams.problem) return;
+  let turned = false;
   for (const stream of streams) {
     const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
     const verdict = row?.querySelector("[data-field=verdict]");
@@ -49,10 +52,11 @@ function showStreams(streams) {
     if (!verdict.classList.contains(word)) {
       verdict.className = `verdict ${word}`;
       verdict.textContent = `${MARKS[word]} ${word}`;
-      refreshPart();
+      turned = true;
     }
     if (stream.reason) setText(row.querySelector("[data-field=reason]"), stream.reason);
   }
+  if (turned) refreshPart();
 }
 
 // A VM came, went or changed its state, or a verdict changed: the server words it anew.

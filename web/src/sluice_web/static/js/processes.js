@@ -196,7 +196,7 @@ function onKey(event) {
   }
 }
 
-const dropTarget = (event) => event.target.closest?.(".lane[data-class], tbody.group[data-class]");
+const dropTarget = (event) => event.target.closest?.(".lane[data-class], tbody.group[data-class], .drop-bar [data-class]");
 
 function markTarget(target) {
   for (const each of document.querySelectorAll(".over")) if (each !== target) each.classList.remove("over");
@@ -211,7 +211,9 @@ function startDragging() {
     event.dataTransfer.effectAllowed = "move";
     event.dataTransfer.setData("text/plain", `${dragged.pid} ${dragged.comm}`);
     // Not at once: a change of the page in dragstart ends the drag in some browsers.
-    setTimeout(() => document.body.classList.add("dragging"));
+    setTimeout(() => {
+      if (dragged) showDropBar();
+    });
   });
   document.addEventListener("dragover", (event) => {
     const target = dragged && dropTarget(event);
@@ -232,8 +234,19 @@ function startDragging() {
   document.addEventListener("dragend", endDrag);
 }
 
+// The lanes may be scrolled away: while a row is dragged the classes are also
+// at the top of the window.
+function showDropBar() {
+  document.body.classList.add("dragging");
+  if (document.getElementById("lanes").getBoundingClientRect().bottom > 200) return;
+  document.body.append(element("div", { class: "drop-bar", "data-testid": "drop-bar" },
+    ...classNames().map((name) => element("span", { class: `c${laneOf(name).dataset.colour}`, "data-class": name },
+      element("span", { class: "swatch", "aria-hidden": "true" }), name))));
+}
+
 function endDrag() {
   dragged = null;
+  document.querySelector(".drop-bar")?.remove();
   document.body.classList.remove("dragging");
   markTarget(null);
 }

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The pages in a real browser, against a real controller."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from e2e.browser import chromium, lane, limit_input, open_vm, set_limit, sign_in
+from sluice_web import formatting
+
+PATHS = ["/", "/vm/test", "/streams", "/classes", "/audit", "/users"]
+
+
+@pytest.fixture
+def batch(service):
+    """The class `batch`, granted to the domain `test`."""
+    assert service.controller("PUT", "/v1/classes/batch", json={"title": "Batch"}).is_success
+    grant = service.controller("PUT", "/v1/domains/test/classes/batch", json={"limits": {}})
+    assert grant.is_success, grant.text
+    return "batch"
+
+
+def limits(service, name: str) -> dict:
+    grants = service.controller("GET", "/v1/domains/test").json()["classes"]
+    return next(grant["limits"] for grant in grants if grant["class"] == name)
+
+
+def class_names(service) -> list[str]:
+    return [one["name"] for one in service.controller("GET", "/v1/classes").json()]
+
+
+def test_wrong_password_is_refused_and_the_right_one_signs_in(service, tmp_path):
+    with chromium(tmp_path / "profile") as context:
+        page = context.new_page()
+        page.goto(f"{service.address}/vm/test")
+        assert "/sign-in" in page.url
+        page.get_by_test_id("sign-in-user").fill("admin")
+        page.get_by_test_id("sign-in-password").fill("not-the-password")
+        page.get_by_test_id("sign-in-submit").click()
+        expect(page.get_by_test_id("sign-in-error")).to_contain_text("reset-password")
+        page.get_by_test_id("sign-in-password").fill(service.password)
+        page.get_by_test_id("sign-in-submit").click()
+        # Back where the visitor wanted to go.
+        expect(lane(page, "default")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_test_id("sign-in-user")).to_be_visible()
+        page.goto(f"{service.address}/")
+        assert "/sign-in" in page.url
+
+
+def test_a_session_cookie_alone_changes_nothing(service, page):
+    before = class_names(service)
+    answer = page.request.put(f"{service.address}/api/v1/classes/forged", data={"title": "Forged"})
+    assert answer.status == 403
+    assert "X-CSRF-Token" in answer.json()["thing"]
+    assert class_names(service) == before
+
+
+def test_a_class_is_made_undone_with_a_key_and_audited(service, page):
+    page.goto(f"{service.address}/classes")
+    page.get_by_test_id("class-name").fill("nightly")
+    page.get_by_test_id("class-title").fill("Nightly work")
+    page.get_by_test_id("class-priority").select_option("9")
+    page.get_by_test_id("class-submit").click()
+    row = page.locator('[data-testid="class-row"][data-class="nightly"]')
+    expect(row).to_contain_text("Nightly work")
+    assert "nightly" in class_names(service)
+    page.get_by_role("heading", name="Classes and rules").click()
+    page.keyboard.press("u")
+    expect(row).to_have_count(0)
+    assert "nightly" not in class_names(service)
+    page.goto(f"{service.address}/audit")
+    audit = page.get_by_test_id("audit")
+    expect(audit).to_contain_text("nightly")
+    audited = service.controller("GET", "/v1/audit?limit=10").json()
+    assert any(row["actor"] == "admin" and row["thing"] == "nightly" for row in audited)
+
+
+def test_a_bad_class_name_is_refused_beside_the_form(service, page):
+    page.goto(f"{service.address}/classes")
+    before = class_names(service)
+    page.get_by_test_id("class-name").fill("Not A Name!")
+    page.get_by_test_id("class-submit").click()
+    expect(page.get_by_test_id("class-error")).to_contain_text("Not A Name!")
+    assert class_names(service) == before
+
+
+def test_a_class_is_given_on_the_vm_page(service, page):
+    assert service.controller("PUT", "/v1/classes/guest", json={"title": "Guest"}).is_success
+    open_vm(page, "test")
+    page.get_by_test_id("grant-class").select_option("guest")
+    page.get_by_test_id("grant-submit").click()
+    expect(lane(page, "guest")).to_be_visible()
+    lane(page, "guest").get_by_role("button", name="Take away").click()
+    expect(lane(page, "guest")).to_have_count(0)
+    page.keyboard.press("u")
+    expect(lane(page, "guest")).to_be_visible()
+
+
+def test_a_limit_is_typed_shown_and_undone(service, page, batch):
+    open_vm(page, "test")
+    set_limit(page, batch, "blk-read", "2 MB/s")
+    assert limits(service, batch)["blk-read"]["bytes_per_second"] == 2_000_000
+    expect(limit_input(page, batch, "blk-read")).to_have_value("2.00 MB/s")
+    limit_input(page, batch, "blk-read").blur()
+    page.keyboard.press("u")
+    expect(limit_input(page, batch, "blk-read")).to_have_value("unlimited")
+    assert "blk-read" not in limits(service, batch)
+
+
+def test_links_take_bits(service, page, batch):
+    open_vm(page, "test")
+    set_limit(page, batch, "net-tx", "160 Mbit/s")
+    assert limits(service, batch)["net-tx"]["bytes_per_second"] == 20_000_000
+
+
+@pytest.mark.parametrize("text", ["-5", "0", "fast", "10 parsecs", "900000 GB/s", "1e3"])
+def test_a_bad_limit_says_so_beside_the_field_and_changes_nothing(service, page, batch, text):
+    open_vm(page, "test")
+    before = limits(service, batch)
+    field = limit_input(page, batch, "blk-write")
+    field.fill(text)
+    field.press("Enter")
+    hint = page.locator(f"#hint-{batch}-blk-write")
+    expect(hint).to_be_visible()
+    expect(hint).to_contain_text(text)
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert limits(service, batch) == before
+
+
+def test_the_tick_is_dragged_to_a_limit(service, page, batch):
+    open_vm(page, "test")
+    cell = lane(page, batch).locator('.cell[data-resource="net-rx"]')
+    bar = cell.locator(".bar").bounding_box()
+    tick = cell.locator(".tick").bounding_box()
+    # The scale is filled by the first live sample.
+    expect(page.get_by_test_id("data-age")).to_be_visible()
+    page.mouse.move(tick["x"] + 8, tick["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(bar["x"] + bar["width"] / 2, tick["y"] + 8, steps=5)
+    page.mouse.up()
+    expect(page.get_by_test_id("toast").last).to_contain_text(batch)
+    shown = limit_input(page, batch, "net-rx").input_value()
+    assert formatting.rate(limits(service, batch)["net-rx"]["bytes_per_second"]) == shown
+
+
+def test_the_ceiling_is_set(service, page):
+    open_vm(page, "test")
+    field = page.locator('[data-testid="ceiling-input"][data-resource="blk-read"]')
+    field.fill("50 MB/s")
+    field.press("Enter")
+    expect(page.get_by_test_id("toast").last).to_contain_text("50.0 MB/s")
+    ceiling = service.controller("GET", "/v1/domains/test").json()["ceiling"]
+    assert ceiling["blk-read"]["bytes_per_second"] == 50_000_000
+
+
+def test_auto_shaping_is_switched_and_undone(service, page):
+    page.goto(f"{service.address}/streams")
+    page.get_by_test_id("auto-dry-run").check()
+    expect(page.get_by_test_id("toast").last).to_contain_text("Dry run")
+    page.get_by_test_id("auto-enabled").check()
+    expect(page.get_by_test_id("auto-state")).to_contain_text("dry run")
+    state = service.controller("GET", "/v1/auto").json()
+    assert state["enabled"] and state["dry_run"]
+    page.get_by_role("heading", name="Streams and auto-shaping").click()
+    page.keyboard.press("u")
+    expect(page.get_by_test_id("auto-state")).to_have_text("off")
+    assert not service.controller("GET", "/v1/auto").json()["enabled"]
+
+
+def test_a_stream_is_declared_and_a_players_report_shows(service, page):
+    assert service.controller(
+        "PUT", "/v1/classes/movie", json={"title": "Movie", "is_stream": True}
+    ).is_success
+    assert service.controller(
+        "PUT", "/v1/domains/test/classes/movie", json={"limits": {}}
+    ).is_success
+    page.goto(f"{service.address}/streams")
+    page.get_by_test_id("stream-name").fill("film")
+    page.get_by_test_id("stream-where").select_option("test/movie")
+    page.get_by_test_id("stream-nominal").fill("8 Mbit/s")
+    page.get_by_test_id("stream-submit").click()
+    row = page.locator('[data-testid="stream"][data-stream="film"]')
+    expect(row).to_contain_text("1.00 MB/s")
+    report = {
+        "continuity_errors": 0,
+        "stalls": 3,
+        "stall_seconds": 4.0,
+        "lost_pictures": 50,
+        "received_bytes": 2_000_000,
+        "max_gap_ms": 1500,
+        "window_ms": 10_000,
+    }
+    answer = service.controller("POST", "/v1/streams/film/reports", json=report)
+    assert answer.json()["verdict"] == "poor"
+    # The page hears of it by itself.
+    expect(row.locator(".verdict")).to_contain_text("poor")
+    page.goto(f"{service.address}/")
+    expect(page.get_by_test_id("headline")).to_contain_text("film is poor")
+
+
+def test_a_token_works_until_it_is_revoked(service, page):
+    page.goto(f"{service.address}/users")
+    page.get_by_test_id("token-label").fill("script")
+    page.get_by_test_id("token-submit").click()
+    token = page.get_by_test_id("secret").inner_text()
+    url, headers = f"{service.address}/api/v1", {"Authorization": f"Bearer {token}"}
+    assert httpx.get(f"{url}/domains", headers=headers).json()[0]["name"] == "test"
+    made = httpx.put(f"{url}/classes/scripted", headers=headers, json={"title": "Scripted"})
+    assert made.is_success
+    refused = httpx.put(f"{url}/classes/scripted", headers=headers, json={"priority": 12})
+    assert refused.status_code == 422
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert {"thing", "value", "remedy"} <= refused.json().keys()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_text("The token is revoked.")).to_be_visible()
+    assert httpx.get(f"{url}/domains", headers=headers).status_code == 401
+    actors = {row["actor"] for row in service.controller("GET", "/v1/audit?limit=50").json()}
+    assert "admin/script" in actors
+
+
+def test_a_viewer_sees_and_changes_nothing(service, page, batch):
+    page.goto(f"{service.address}/users")
+    page.get_by_test_id("user-name").fill("visitor")
+    page.get_by_test_id("user-role").select_option("viewer")
+    page.get_by_test_id("user-submit").click()
+    password = page.get_by_test_id("secret").inner_text()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_test_id("sign-in-user")).to_be_visible()
+    theirs = sign_in(page.context, service.address, "visitor", password)
+    open_vm(theirs, "test")
+    assert limit_input(theirs, batch, "blk-read").is_editable() is False
+    expect(theirs.get_by_test_id("attach")).to_have_count(0)
+    csrf = theirs.locator("meta[name=csrf-token]").get_attribute("content")
+    answer = theirs.request.put(
+        f"{service.address}/api/v1/classes/theirs",
+        data={"title": "Theirs"},
+        headers={"X-CSRF-Token": csrf},
+    )
+    assert answer.status == 403
+    assert "theirs" not in class_names(service)
+
+
+def test_the_page_mends_itself_when_the_controller_was_away(service, page):
+    open_vm(page, "test")
+    expect(page.get_by_test_id("data-age")).to_be_visible()
+    banner = page.get_by_test_id("banner")
+    service.stop("sluiced")
+    expect(banner).to_contain_text("sluiced does not answer", timeout=10_000)
+    service.start_sluiced()
+    expect(banner).to_be_hidden(timeout=10_000)
+
+
+def test_an_unknown_vm_is_a_page_that_helps(service, page):
+    answer = page.goto(f"{service.address}/vm/nothing")
+    assert answer.status == 404
+    expect(page.get_by_test_id("problem")).to_contain_text("nothing")
+
+
+def test_no_request_leaves_the_host_and_no_policy_is_broken(service, page):
+    addresses: list[str] = []
+    page.on("request", lambda request: addresses.append(request.url))
+    for path in PATHS:
+        page.goto(service.address + path)
+        expect(page.locator("h1")).to_be_visible()
+    assert len(addresses) > len(PATHS)
+    assert [url for url in addresses if not url.startswith(service.address)] == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_overflows_on_a_phone(service, tmp_path, batch, dark):
+    with chromium(tmp_path / "profile", width=360, height=740, dark=dark) as context:
+        page = sign_in(context, service.address, "admin", service.password)
+        for path in PATHS:
+            page.goto(service.address + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_browser_and_server_write_numbers_alike(service, page):
+    values = [0, 1, 400, 512, 999, 1023.9, 4_000, 99_940, 999_400, 1e6, 9.994e6, 9.996e6]
+    values += [12_345_678, 99.949e6, 99.951e6, 999.4e6, 999.6e6, 1.25e9, 4e10]
+    shown = page.evaluate(
+        """async (values) => {
+            const f = await import("/static/js/format.js");
+            return values.map((v) => [
+                f.rate(v), f.linkRate(v), f.size(v), f.milliseconds(v / 1e5), f.age(v / 1e4)]);
+        }""",
+        values,
+    )
+    for value, written in zip(values, shown, strict=True):
+        assert written == [
+            formatting.rate(value),
+            formatting.link_rate(value),
+            formatting.size(value),
+            formatting.milliseconds(value / 1e5),
+            formatting.age(value / 1e4),
+        ], value
+
+
+def test_rates_are_read_as_people_write_them(page):
+    texts = ["20", "20 MB/s", "20MB", "160 Mbit/s", "1,5 GB/s", "500 kB/s", "unlimited", ""]
+    read = page.evaluate(
+        """async (texts) => {
+            const { parseRate } = await import("/static/js/format.js");
+            return texts.map(parseRate);
+        }""",
+        texts,
+    )
+    assert read == [20e6, 20e6, 20e6, 20e6, 1.5e9, 500e3, None, None]
+
+
+def test_processes_are_grouped_as_trees_even_if_a_guest_lies(page):
+    """A loop of parents and an unknown class from a hostile guest lose no row."""
+    processes = [
+        {"pid": 1, "ppid": 0, "class": None},
+        {"pid": 7, "ppid": 1, "class": "movie", "read_bps": 5},
+        {"pid": 8, "ppid": 7, "class": "movie"},
+        {"pid": 20, "ppid": 21, "class": None},
+        {"pid": 21, "ppid": 20, "class": None},
+        {"pid": 30, "ppid": 30, "class": "no such class"},
+    ]
+    found = page.evaluate(
+        """async (processes) => {
+            const { groups } = await import("/static/js/tree.js");
+            return groups(processes, ["movie", "default"]).map((g) =>
+                [g.name, g.rows.map((r) => [r.process.pid, r.depth]), g.read_bps]);
+        }""",
+        processes,
+    )
+    assert found[0] == ["movie", [[7, 0], [8, 1]], 5]
+    assert sorted(pid for pid, _ in found[1][1]) == [1, 20, 21, 30]
+
+
+def test_the_openapi_document_names_every_call_of_the_specification(service):
+    document = httpx.get(f"{service.address}/api/v1/openapi.json").json()
+    offered = {
+        (method.upper(), path) for path, calls in document["paths"].items() for method in calls
+    }
+    names = {"D": "{domain}", "C": "{class}", "R": "{resource}", "S": "{stream}"}
+    names |= {"PID": "{pid}", "ID": "{id}"}
+    spec = Path(__file__).parents[3] / "docs" / "specs" / "controller-api.md"
+    wanted = set()
+    for line in spec.read_text().splitlines():
+        if not line.startswith("| `"):
+            continue
+        for quoted in line.split("|")[1].split("`")[1::2]:
+            method, _, path = quoted.partition(" ")
+            if not path.startswith("/v1/"):
+                continue
+            parts = path.partition("?")[0].removeprefix("/v1").split("/")
+            wanted.add((method, "/".join(names.get(part, part) for part in parts)))
+    assert len(wanted) > 25
+    assert wanted == offered, json.dumps(sorted(map(list, wanted ^ offered)))

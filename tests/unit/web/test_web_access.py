@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Users, sessions, tokens, CSRF, throttling, and what the API refuses itself."""
+
+import stat
+
+import pytest
+from argon2 import PasswordHasher
+
+from sluice_web import auth, cli
+from sluice_web.app import create_app
+from sluice_web.config import Config, ConfigError, split_bind
+from sluice_web.controller import Answer
+from sluice_web.problems import Problem
+from sluice_web.store import Store
+from sluice_web.throttle import SignInThrottle
+
+PASSWORD = "correct-horse-battery"
+# The cheapest parameters that argon2 takes: the tests hash often.
+HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+class Recorder:
+    """Stands for the controller's client: what the web would have sent."""
+
+    def __init__(self):
+        self.calls = []
+
+    def call(self, method, path, *, actor="web", query=None, body=None):
+        self.calls.append((method, path, actor, query, body))
+        return Answer(200, "application/json", b"[]")
+
+    def get(self, path, query=None):
+        return self.call("GET", path, query=query).json()
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path, HASHER)
+    for name, role in (("root", "admin"), ("olga", "operator"), ("vera", "viewer")):
+        made.add_user(name, role, PASSWORD, now=1.0, actor="test")
+    return made
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def app(tmp_path, store, recorder):
+    return create_app(Config(state_dir=tmp_path), store, recorder)
+
+
+def csrf_of(client):
+    client.get("/sign-in")
+    with client.session_transaction() as session:
+        return session["csrf"]
+
+
+def signed_in(app, user):
+    client = app.test_client()
+    form = {"user": user, "password": PASSWORD, "csrf_token": csrf_of(client)}
+    assert client.post("/sign-in", data=form).status_code == 303
+    with client.session_transaction() as session:
+        client.environ_base["HTTP_X_CSRF_TOKEN"] = session["csrf"]
+    return client
+
+
+def test_passwords_are_kept_as_argon2_hashes_only(tmp_path, store):
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"$argon2id$" in kept
+    assert PASSWORD.encode() not in kept
+
+
+def test_secrets_are_readable_by_their_owner_only(tmp_path, app):
+    for name in ("web.sqlite", "session-key"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+
+
+def test_only_the_right_password_signs_in(store):
+    assert store.check_password("root", PASSWORD).role == "admin"
+    assert store.check_password("root", PASSWORD + "x") is None
+    assert store.check_password("nobody", PASSWORD) is None
+
+
+def test_the_last_admin_stays(store):
+    with pytest.raises(Problem, match="only admin"):
+        store.remove_user("root", now=2.0, actor="root")
+    assert store.person("root")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 33, "naïve", "../etc"])
+def test_a_bad_user_name_is_refused(store, name):
+    with pytest.raises(Problem):
+        store.add_user(name, "viewer", PASSWORD, now=2.0, actor="root")
+
+
+def test_a_short_password_is_refused_without_repeating_it(store):
+    with pytest.raises(Problem) as caught:
+        store.set_password("root", "sesame", now=2.0, actor="root")
+    assert "sesame" not in str(caught.value.body)
+
+
+def test_a_new_password_ends_sessions(app, store):
+    client = signed_in(app, "olga")
+    assert client.get("/users").status_code == 200
+    store.set_password("olga", PASSWORD + "2", now=2.0, actor="root")
+    assert client.get("/users").status_code == 302
+
+
+def test_a_removed_user_loses_session_and_tokens(app, store):
+    client = signed_in(app, "olga")
+    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    store.remove_user("olga", now=3.0, actor="root")
+    assert client.get("/users").status_code == 302
+    assert store.token_owner(token) is None
+
+
+def test_the_session_cookie_is_closed_to_scripts_and_other_sites(app):
+    cookie = app.test_client().get("/sign-in").headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Lax" in cookie
+
+
+def test_with_tls_the_cookie_is_secure(tmp_path, store, recorder):
+    pem = tmp_path / "x.pem"
+    pem.write_text("")
+    config = Config(state_dir=tmp_path, tls_cert=pem, tls_key=pem)
+    answer = create_app(config, store, recorder).test_client().get("/sign-in")
+    assert "Secure" in answer.headers["Set-Cookie"]
+    assert "Strict-Transport-Security" in answer.headers
+
+
+def test_every_answer_forbids_inline_scripts_and_framing(app):
+    for path in ("/sign-in", "/api/v1/status", "/nowhere", "/static/css/sluice.css"):
+        policy = app.test_client().get(path).headers["Content-Security-Policy"]
+        assert "script-src 'self';" in policy and "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+def test_sign_in_without_the_forms_token_is_refused(app):
+    answer = app.test_client().post("/sign-in", data={"user": "root", "password": PASSWORD})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["https://elsewhere.example/", "//elsewhere.example", "/\\elsewhere.example", "javascript:1"],
+)
+def test_sign_in_never_leads_elsewhere(target):
+    assert auth.local_target(target) == "/"
+    assert auth.local_target("/vm/media?x=1") == "/vm/media?x=1"
+
+
+def test_guessing_is_slowed_per_address_and_user(app):
+    client = app.test_client()
+    form = {"user": "root", "password": "wrong", "csrf_token": csrf_of(client)}
+    statuses = [client.post("/sign-in", data=form).status_code for _ in range(9)]
+    assert statuses == [401] * 8 + [429]
+    # Even the right password waits now, so the answer tells nothing.
+    assert client.post("/sign-in", data={**form, "password": PASSWORD}).status_code == 429
+
+
+def test_the_throttle_opens_again_after_its_window():
+    throttle = SignInThrottle(failures=2, window_seconds=60)
+    throttle.failed(["a"], now=0)
+    assert throttle.wait_seconds(["a", "b"], now=1) == 0
+    throttle.failed(["a"], now=10)
+    assert throttle.wait_seconds(["a", "b"], now=20) == 40
+    assert throttle.wait_seconds(["b"], now=20) == 0
+    assert throttle.wait_seconds(["a"], now=60) == 0
+
+
+def test_no_session_and_no_token_get_401_as_problem_json(app, recorder):
+    answer = app.test_client().get("/api/v1/status")
+    assert answer.status_code == 401
+    assert answer.content_type == "application/problem+json"
+    assert recorder.calls == []
+
+
+def test_a_session_without_the_header_changes_nothing(app, recorder):
+    client = signed_in(app, "olga")
+    del client.environ_base["HTTP_X_CSRF_TOKEN"]
+    assert client.put("/api/v1/auto", json={"enabled": True}).status_code == 403
+    assert recorder.calls == []
+
+
+def test_a_viewer_may_look_and_not_change(app, recorder):
+    client = signed_in(app, "vera")
+    assert client.get("/api/v1/auto").status_code == 200
+    assert client.put("/api/v1/auto", json={"enabled": True}).status_code == 403
+    assert client.post("/users", data={"name": "x", "role": "admin"}).status_code == 403
+    assert [call[0] for call in recorder.calls] == ["GET"]
+
+
+def test_an_operator_manages_only_their_own_tokens(app, store):
+    client = signed_in(app, "olga")
+    assert client.post("/tokens", data={"user": "root", "label": "x"}).status_code == 403
+    assert client.post("/users/root/password").status_code == 403
+    token = store.add_token("root", "theirs", now=2.0, actor="root")
+    assert client.post("/tokens/1/remove").status_code == 403
+    assert store.token_owner(token)
+
+
+def test_a_token_acts_in_its_owners_name(app, store, recorder):
+    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    headers = {"Authorization": f"Bearer {token}"}
+    client = app.test_client()
+    assert client.put("/api/v1/auto", json={"enabled": True}, headers=headers).status_code == 200
+    assert recorder.calls == [("PUT", "/v1/auto", "olga/script", {}, {"enabled": True})]
+    wrong = client.get("/api/v1/auto", headers={"Authorization": "Bearer slc_guess"})
+    assert wrong.status_code == 401
+
+
+def test_names_in_paths_stay_names(app, recorder):
+    client = signed_in(app, "olga")
+    client.get("/api/v1/domains/a%20b%3Fc%23d")
+    assert recorder.calls[-1][1] == "/v1/domains/a%20b%3Fc%23d"
+    assert client.get("/api/v1/domains/..%2Faudit").status_code == 404
+    assert client.get("/api/v1/domains/%0d%0aX").status_code == 422
+
+
+LIMIT = "/api/v1/domains/d/classes/c/limits/blk-read"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "thing"),
+    [
+        (LIMIT, {"bytes_per_second": -1}, "bytes_per_second"),
+        (LIMIT, {"bytes_per_second": 0}, "bytes_per_second"),
+        (LIMIT, {"bytes_per_second": 1e12}, "bytes_per_second"),
+        (LIMIT, {"bytes_per_second": "2000000"}, "bytes_per_second"),
+        (LIMIT, {"bytes_per_second": True}, "bytes_per_second"),
+        (LIMIT, {"speed": 1}, "speed"),
+        (LIMIT, [1], "body"),
+        ("/api/v1/domains/d/classes/c/limits/gpu", {}, "resource"),
+        ("/api/v1/domains/d/ceiling", {"gpu": {}}, "limits.gpu"),
+        (
+            "/api/v1/domains/d/classes/c",
+            {"limits": {"net-tx": {"bytes_per_second": 7}}},
+            "limits.net-tx.bytes_per_second",
+        ),
+        ("/api/v1/classes/c", {"priority": 10}, "priority"),
+        ("/api/v1/domains/d/assignments/0", {"class": "c"}, "pid"),
+        ("/api/v1/domains/d/assignments/12", {}, "class"),
+        ("/api/v1/auto", {"enabled": "yes"}, "enabled"),
+    ],
+)
+def test_a_bad_body_names_thing_value_and_remedy(app, recorder, path, body, thing):
+    answer = signed_in(app, "olga").put(path, json=body)
+    assert answer.status_code == 422
+    problem = answer.get_json(force=True)
+    assert problem["thing"] == thing
+    assert problem["remedy"] and "value" in problem and problem["remedy"] in problem["detail"]
+    assert recorder.calls == []
+
+
+@pytest.mark.parametrize("text", ["{", '{"bytes_per_second": NaN', "null", ""])
+def test_a_body_that_is_not_json_is_refused(app, recorder, text):
+    client = signed_in(app, "olga")
+    answer = client.put(LIMIT, data=text, content_type="application/json")
+    assert answer.status_code == 400
+    assert recorder.calls == []
+
+
+def test_not_a_number_is_not_a_rate(app, recorder):
+    client = signed_in(app, "olga")
+    text = '{"bytes_per_second": NaN}'
+    assert client.put(LIMIT, data=text, content_type="application/json").status_code == 422
+    assert recorder.calls == []
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=999999", "other=1"])
+def test_a_bad_query_is_refused(app, query):
+    assert signed_in(app, "olga").get(f"/api/v1/audit?{query}").status_code == 422
+
+
+def test_a_controller_that_is_not_there_is_said_with_a_remedy(tmp_path, store):
+    token_file = tmp_path / "token"
+    token_file.write_text("t")
+    config = Config(
+        state_dir=tmp_path, controller_socket=tmp_path / "no.sock", token_file=token_file
+    )
+    client = signed_in(create_app(config, store), "olga")
+    answer = client.get("/api/v1/status")
+    assert answer.status_code == 503
+    assert "start sluiced" in answer.get_json(force=True)["remedy"]
+    page = client.get("/", headers={"Accept": "text/html"})
+    assert page.status_code == 503 and b"does not answer" in page.data
+
+
+def test_first_start_shows_a_password_once_that_works(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+    store = Store(tmp_path, HASHER)
+    cli.introduce_admin(store)
+    shown = capsys.readouterr().out
+    password = next(line.split()[1] for line in shown.splitlines() if "Password:" in line)
+    assert store.check_password("admin", password).role == "admin"
+
+
+def test_a_journal_never_gets_the_password(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    store = Store(tmp_path, HASHER)
+    cli.introduce_admin(store)
+    assert "Password:" not in capsys.readouterr().out
+    assert not store.has_users()
+
+
+def test_reset_password_of_an_unknown_user_is_an_error(tmp_path, capsys):
+    assert cli.main(["--state-dir", str(tmp_path), "reset-password", "nobody"]) == 2
+    assert "no user nobody" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bind", ["8480", "host:", ":80", "host:0", "host:65536", "host:x"])
+def test_a_bad_address_is_refused(bind):
+    with pytest.raises(ConfigError, match="--bind"):
+        split_bind(bind)
+
+
+def test_half_a_tls_pair_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--tls-key"):
+        Config(tls_cert=tmp_path / "cert.pem")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The live hub's decisions; the tests are its clock and its controller."""
+
+import json
+
+from sluice_web.live import CONTROLLER, LiveHub, only_domain
+from sluice_web.problems import Problem
+
+
+class Controller:
+    """Answers from a table and counts the questions."""
+
+    def __init__(self):
+        self.asked = []
+        self.answers = {("streams", ""): [], ("auto", ""): {"enabled": False}}
+        self.sample = 0
+        self.down = False
+
+    def __call__(self, topic):
+        self.asked.append(topic)
+        if self.down:
+            raise Problem(503, "controller-unreachable", "Gone", detail="sluiced does not answer")
+        if topic[0] == "live":
+            self.sample += 1
+            return {"at": self.sample, "domains": {"a": {"n": self.sample}, "b": {}}}
+        if topic[0] == "processes":
+            raise Problem(503, "agent", "No agent", detail="no agent")
+        return self.answers[topic]
+
+
+def hub_with(monkeypatch, controller):
+    monkeypatch.setattr(LiveHub, "_run", lambda self: None)
+    return LiveHub(controller)
+
+
+def test_pages_share_one_question(monkeypatch):
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    first = hub.subscribe(frozenset({("live", "a")}))
+    second = hub.subscribe(frozenset({("live", "b"), ("live", "")}))
+    hub.poll(0)
+    assert controller.asked == [("live", "")]
+    news = dict(hub.news(first, 0))
+    assert json.loads(news["live"])["domains"] == {"a": {"n": 1}}
+    assert {name for name, _ in hub.news(second, 0)} == {"live", "controller"}
+
+
+def test_what_did_not_change_is_not_sent_again(monkeypatch):
+    hub = hub_with(monkeypatch, Controller())
+    page = hub.subscribe(frozenset({("streams", "")}))
+    hub.poll(0)
+    assert {name for name, _ in hub.news(page, 0)} == {"streams", "controller"}
+    hub.poll(2)
+    assert hub.news(page, 0) == []
+
+
+def test_slow_topics_are_asked_less_often(monkeypatch):
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    hub.subscribe(frozenset({("live", ""), ("auto", "")}))
+    for tick in range(4):
+        hub.poll(tick)
+    assert controller.asked.count(("live", "")) == 4
+    assert controller.asked.count(("auto", "")) == 2
+
+
+def test_nobody_looking_asks_nothing(monkeypatch):
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    page = hub.subscribe(frozenset({("live", "")}))
+    hub.unsubscribe(page)
+    hub.poll(0)
+    assert controller.asked == []
+
+
+def test_a_lost_controller_is_told_and_mends(monkeypatch):
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    page = hub.subscribe(frozenset({("live", "")}))
+    controller.down = True
+    hub.poll(0)
+    told = json.loads(dict(hub.news(page, 0))[CONTROLLER[0]])
+    assert told["ok"] is False
+    assert "sluiced does not answer" in told["problem"]["detail"]
+    controller.down = False
+    hub.poll(1)
+    assert json.loads(dict(hub.news(page, 0))["controller"])["ok"] is True
+
+
+def test_a_guest_without_agent_is_not_a_lost_controller(monkeypatch):
+    hub = hub_with(monkeypatch, Controller())
+    page = hub.subscribe(frozenset({("processes", "a"), ("live", "a")}))
+    hub.poll(0)
+    news = dict(hub.news(page, 0))
+    assert json.loads(news["controller"])["ok"] is True
+    assert json.loads(news["processes"])["problem"]["detail"] == "no agent"
+
+
+def test_an_unknown_domain_has_no_live_data():
+    assert only_domain({"at": 1, "domains": {"a": 1}}, "b") == {"at": 1, "domains": {}}
