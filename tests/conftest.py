@@ -6,7 +6,6 @@ end of the run. Tests that change it restore it, or make a ``Testbed`` of their
 own.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
 
 TESTS = Path(__file__).parent
 KINDS = ("unit", "integration", "e2e")
-AGENT_SECONDS = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,18 +57,5 @@ def guest(testbed: Testbed, controller: Controller) -> Guest:
     controller.call("POST", f"/v1/domains/{small.name}/attach", {})
     small.start()
     small.wait_ready()
-    wait_for_agent(controller, small.name)
+    controller.wait_for_agent(small.name)
     return small
-
-
-def wait_for_agent(controller: Controller, name: str) -> None:
-    """Wait until the controller talks with the guest's agent."""
-    deadline = time.monotonic() + AGENT_SECONDS
-    while True:
-        domain = controller.call("GET", f"/v1/domains/{name}")
-        if domain["active"] and domain["agent"]["connected"]:
-            return
-        assert time.monotonic() < deadline, (
-            f"{name}: no shaper or no agent after {AGENT_SECONDS} s: {domain}"
-        )
-        time.sleep(0.2)

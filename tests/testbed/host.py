@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A whole KVM host for tests and the demo: ``Testbed``."""
 
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -41,6 +42,7 @@ class Testbed:
         self.hypervisor: hypervisor.Hypervisor | None = None
         self.accelerator: accelerator.Accelerator | None = None
         self.guests: dict[str, Guest] = {}
+        self._indices = itertools.count()
         self.controller: Controller | None = None
         self.web: Web | None = None
 
@@ -91,7 +93,7 @@ class Testbed:
         """Define a guest on a fresh overlay of the root image; it is not started."""
         if spec.name in self.guests:
             raise ValueError(f"guest {spec.name} is there already")
-        index = len(self.guests)
+        index = next(self._indices)
         overlay = self.folder / "disks" / f"{spec.name}.qcow2"
         self._make_overlay(overlay, paths.image("root.img"))
         placement = Placement(
@@ -110,6 +112,12 @@ class Testbed:
         guest.define()
         self.guests[spec.name] = guest
         return guest
+
+    def remove_guest(self, guest: Guest) -> None:
+        """Stop a guest and undefine it. Its address is not used again."""
+        guest.stop()
+        guest.domain.undefine()
+        del self.guests[guest.name]
 
     def scratch_disk(self, name: str, size_mib: int) -> Path:
         """Make an empty ext4 disk, label SCRATCH: the guest mounts it at /srv/scratch."""

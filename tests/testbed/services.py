@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Sluice's own daemons in a testbed: ``sluiced`` and ``sluice-web``."""
 
+import json
 import re
 import socket
 import sys
@@ -16,6 +17,7 @@ from testbed.sandbox import Sandbox, Task
 
 RUN_DIR = Path("/run/sluice")
 START_SECONDS = 60.0
+AGENT_SECONDS = 60.0
 WEB_PORT = 8480
 FORWARD = Path(__file__).with_name("forward.py")
 
@@ -92,15 +94,30 @@ class Controller:
     def running(self) -> bool:
         return self._task is not None and self._task.running()
 
-    def request(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Send one request to the API; the answer may be an error."""
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: bytes | None = None,
+        token: str | None = None,
+    ) -> httpx.Response:
+        """Send one request to the API; the answer may be an error.
+
+        ``content`` goes out as it is, instead of ``body`` as JSON.
+        """
         if not self._client:
             transport = httpx.HTTPTransport(uds=str(self._sandbox.path(self.socket)))
             self._client = httpx.Client(
                 transport=transport, base_url="http://sluiced", timeout=90, trust_env=False
             )
-        headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return self._client.request(method, path, json=body, headers=headers)
+        token = self.token_file.read_text().strip() if token is None else token
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        if content is None and body is not None:
+            # Tests send NaN too, which httpx itself would refuse.
+            content = json.dumps(body).encode()
+        return self._client.request(method, path, content=content, headers=headers)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send one request that must succeed; return the answer's JSON, if any."""
@@ -108,6 +125,19 @@ class Controller:
         if answer.is_error:
             raise ServiceError(f"{method} {path}: {answer.status_code} {answer.text[:1000]}")
         return answer.json() if answer.content else None
+
+    def wait_for_agent(self, domain: str) -> None:
+        """Wait until the domain has its shaper and its agent has said hello."""
+        deadline = time.monotonic() + AGENT_SECONDS
+        while True:
+            answer = self.call("GET", f"/v1/domains/{domain}")
+            if answer["active"] and answer["agent"]["connected"]:
+                return
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    f"{domain}: no shaper or no agent in {AGENT_SECONDS:g} s: {answer}"
+                )
+            time.sleep(0.2)
 
     def cli(self, *arguments: str, timeout_seconds: float = 90.0) -> CompletedProcess:
         """Run the ``sluice`` command; its exit code is the caller's to judge."""

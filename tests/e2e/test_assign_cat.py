@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The main job: with the mouse, a running process is put under a class's limit.
+
+All parts are real: Chromium, the page, the controller, libvirt, QEMU, the
+guest's kernel and agent, and ``cat``. The rate is what the host's kernel says
+that QEMU read from the disk: the guest's disk is opened with O_DIRECT.
+"""
+
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e.browser import chromium, drag_process, open_vm, process_row, sign_in
+from testbed import Controller, Guest, Web
+
+CLASS = "slow"
+LIMIT_BPS = 2_000_000
+SETTLE_SECONDS = 2.0
+# cat's requests are of up to 128 KiB, 6 % of a second's budget. A window of
+# 10 s holds more than 150 of them: one more or less is 0.7 %.
+WINDOW_SECONDS = 10.0
+TOLERANCE = 0.05
+UNIT = "reader"
+
+
+@pytest.fixture
+def limited_class(controller: Controller, guest: Guest):
+    """A class limited to LIMIT_BPS that the guest may use."""
+    limits = {"blk-read": {"bytes_per_second": LIMIT_BPS}}
+    controller.call("PUT", f"/v1/classes/{CLASS}", {"title": "Slow", "priority": 5})
+    controller.call("PUT", f"/v1/domains/{guest.name}/classes/{CLASS}", {"limits": limits})
+    yield CLASS
+    controller.call("DELETE", f"/v1/domains/{guest.name}/classes/{CLASS}")
+    controller.call("DELETE", f"/v1/classes/{CLASS}")
+
+
+@pytest.fixture
+def cat(guest: Guest):
+    """The pid of one cat that reads 1.9 GB, several times the guest's memory, for hours."""
+    guest.drop_caches()
+    guest.spawn(
+        "exec cat $(for n in $(seq 300); do echo /srv/media/f*; done) >/dev/null", unit=UNIT
+    )
+    deadline = time.monotonic() + 20
+    while not (pids := guest.pids("cat")):
+        assert time.monotonic() < deadline, "cat has not started"
+        time.sleep(0.1)
+    assert len(pids) == 1
+    yield pids[0]
+    guest.kill_unit(UNIT)
+
+
+@pytest.fixture
+def page(tmp_path, web: Web, guest: Guest):
+    """The guest's page in Chromium, signed in."""
+    with chromium(tmp_path / "profile") as context:
+        page = sign_in(context, web.url, web.user, web.password)
+        open_vm(page, guest.name)
+        yield page
+
+
+def rate_after(guest: Guest, since: float) -> float:
+    """Return the disk's rate over the window that begins SETTLE_SECONDS after ``since``."""
+    late = time.monotonic() - since - SETTLE_SECONDS
+    assert late < 1, f"the page took {late + SETTLE_SECONDS:.1f} s to take the click"
+    time.sleep(max(0, -late))
+    return guest.disk_read_bps(WINDOW_SECONDS)
+
+
+def test_a_cat_dropped_on_a_lane_is_limited_and_set_free(
+    page: Page, guest: Guest, limited_class: str, cat: int
+):
+    page.reload()
+    expect(process_row(page, cat)).to_be_visible(timeout=15_000)
+    unshaped = guest.disk_read_bps(4)
+    assert unshaped > 5 * LIMIT_BPS, "the limit would show nothing"
+
+    drag_process(page, cat, limited_class)
+    once = page.get_by_test_id("assign-once")
+    expect(once).to_be_visible()
+    clicked = time.monotonic()
+    once.click()
+    shaped = rate_after(guest, clicked)
+    print(f"unshaped {unshaped / 1e6:.1f} MB/s, shaped {shaped / 1e6:.3f} MB/s")
+    assert shaped == pytest.approx(LIMIT_BPS, rel=TOLERANCE)
+
+    clicked = time.monotonic()
+    page.locator(f'[data-testid="unassign"][data-pid="{cat}"]').click()
+    freed = rate_after(guest, clicked)
+    print(f"unassigned {freed / 1e6:.1f} MB/s")
+    assert freed > 3 * shaped

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Bad input: refused with the same sentence over REST and the command line.
+
+The sentence names the thing, the value and the remedy, and nothing changes:
+neither what the controller stores, nor the domain's XML, nor the classes in
+the running QEMU.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import libvirt_qemu
+import pytest
+
+from testbed import Controller, Guest, GuestSpec, Testbed, paths
+
+GRANTED = "granted"
+NOT_GRANTED = "not-granted"
+LIMIT = f"/v1/domains/small/classes/{GRANTED}/limits/blk-read"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One bad request: over REST, and as a command where there is one for it."""
+
+    name: str
+    method: str
+    path: str
+    body: Any
+    status: int
+    names: str
+    command: tuple[str, ...] = ()
+
+
+BAD = [
+    Bad("unknown domain", "GET", "/v1/domains/nope", None, 404, "nope", ("show", "nope")),
+    Bad(
+        "attach an unknown domain",
+        "POST",
+        "/v1/domains/nope/attach",
+        {},
+        404,
+        "nope",
+        ("attach", "nope"),
+    ),
+    Bad(
+        "negative rate",
+        "PUT",
+        LIMIT,
+        {"bytes_per_second": -5_000_000},
+        422,
+        "-5000000",
+        ("limit", "small", GRANTED, "blk-read", "--", "-5000000"),
+    ),
+    Bad(
+        "zero rate",
+        "PUT",
+        LIMIT,
+        {"bytes_per_second": 0},
+        422,
+        "0",
+        ("limit", "small", GRANTED, "blk-read", "0"),
+    ),
+    Bad(
+        "absurd rate",
+        "PUT",
+        LIMIT,
+        {"bytes_per_second": 10**15},
+        422,
+        "1000000000000000",
+        ("limit", "small", GRANTED, "blk-read", "1000000000000000"),
+    ),
+    Bad("rate as text", "PUT", LIMIT, {"bytes_per_second": "fast"}, 422, "fast"),
+    Bad("rate as truth", "PUT", LIMIT, {"bytes_per_second": True}, 422, "true"),
+    Bad("rate not a number", "PUT", LIMIT, {"bytes_per_second": float("nan")}, 422, "nan"),
+    Bad("rate without end", "PUT", LIMIT, {"bytes_per_second": float("inf")}, 422, "inf"),
+    Bad("limit of a wrong shape", "PUT", LIMIT, [1, 2], 422, ""),
+    Bad("unknown member", "PUT", LIMIT, {"bytes_per_minute": 5000}, 422, "bytes_per_minute"),
+    Bad(
+        "unknown resource",
+        "PUT",
+        f"/v1/domains/small/classes/{GRANTED}/limits/tape",
+        {"bytes_per_second": 5_000_000},
+        422,
+        "tape",
+        ("limit", "small", GRANTED, "tape", "5000000"),
+    ),
+    Bad(
+        "limit of a class that does not exist",
+        "PUT",
+        "/v1/domains/small/classes/nothing/limits/blk-read",
+        {"bytes_per_second": 5_000_000},
+        404,
+        "nothing",
+        ("limit", "small", "nothing", "blk-read", "5000000"),
+    ),
+    Bad(
+        "grant of a class that does not exist",
+        "PUT",
+        "/v1/domains/small/classes/nothing",
+        {"limits": {}, "dscp": []},
+        404,
+        "nothing",
+        ("grant", "small", "nothing"),
+    ),
+    Bad(
+        "limit of a class that is not granted",
+        "PUT",
+        f"/v1/domains/small/classes/{NOT_GRANTED}/limits/blk-read",
+        {"bytes_per_second": 5_000_000},
+        409,
+        NOT_GRANTED,
+        ("limit", "small", NOT_GRANTED, "blk-read", "5000000"),
+    ),
+    Bad(
+        "assignment to a class that is not granted",
+        "PUT",
+        "/v1/domains/small/assignments/1",
+        {"class": NOT_GRANTED},
+        409,
+        NOT_GRANTED,
+        ("assign", "small", "1", NOT_GRANTED),
+    ),
+    Bad(
+        "assignment to a class that does not exist",
+        "PUT",
+        "/v1/domains/small/assignments/1",
+        {"class": "nothing"},
+        404,
+        "nothing",
+        ("assign", "small", "1", "nothing"),
+    ),
+    Bad(
+        "assignment of a process that does not exist",
+        "PUT",
+        "/v1/domains/small/assignments/4194303",
+        {"class": GRANTED},
+        404,
+        "4194303",
+        ("assign", "small", "4194303", GRANTED),
+    ),
+    Bad(
+        "rule with a broken expression",
+        "POST",
+        "/v1/rules",
+        {"domain": "small", "class": GRANTED, "match": {"cmdline": "["}},
+        422,
+        "[",
+        ("rule", "add", GRANTED, "--domain", "small", "--cmdline", "["),
+    ),
+    Bad(
+        "rule that matches on nothing",
+        "POST",
+        "/v1/rules",
+        {"domain": "small", "class": GRANTED, "match": {}},
+        422,
+        "match",
+        ("rule", "add", GRANTED, "--domain", "small"),
+    ),
+    Bad(
+        "rule with a relative path",
+        "POST",
+        "/v1/rules",
+        {"domain": "small", "class": GRANTED, "match": {"exe": "cat"}},
+        422,
+        "cat",
+        ("rule", "add", GRANTED, "--domain", "small", "--exe", "cat"),
+    ),
+    Bad(
+        "class with a bad name",
+        "PUT",
+        "/v1/classes/No%20Name",
+        {"title": "x"},
+        422,
+        "No Name",
+        ("class", "set", "No Name"),
+    ),
+    Bad(
+        "class with a bad priority",
+        "PUT",
+        "/v1/classes/other",
+        {"title": "", "priority": 10, "is_stream": False},
+        422,
+        "10",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def classes(controller: Controller, guest: Guest):
+    """One class that the guest may use, and one that it may not."""
+    for name in (GRANTED, NOT_GRANTED):
+        controller.call("PUT", f"/v1/classes/{name}", {"title": name, "priority": 5})
+    limits = {"blk-read": {"bytes_per_second": 90_000_000}}
+    controller.call("PUT", f"/v1/domains/small/classes/{GRANTED}", {"limits": limits})
+    yield
+    controller.call("DELETE", f"/v1/domains/small/classes/{GRANTED}")
+    for name in (GRANTED, NOT_GRANTED):
+        controller.call("DELETE", f"/v1/classes/{name}")
+
+
+def everything(controller: Controller, guest: Guest) -> list[Any]:
+    """What a refused request must leave as it is."""
+    asked = ["/v1/classes", "/v1/rules", "/v1/settings", "/v1/domains/small/assignments"]
+    state = [controller.call("GET", path) for path in asked]
+    domain = controller.call("GET", "/v1/domains/small")
+    shapers = qmp(guest, "query-shapers")
+    for shaper in shapers:
+        for entry in shaper["classes"]:
+            entry.pop("stats")
+    return [*state, domain["classes"], domain["ceiling"], guest.domain.XMLDesc(), shapers]
+
+
+def qmp(guest: Guest, command: str) -> Any:
+    text = json.dumps({"execute": command})
+    return json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, text, 0))["return"]
+
+
+def problem_of(answer, status: int) -> dict[str, Any]:
+    """The body of a refusal, with every member that it must have."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    problem = answer.json()
+    assert problem["type"].startswith("/problems/") and problem["title"]
+    assert problem["status"] == status
+    assert problem["thing"] and problem["remedy"] and "value" in problem
+    assert problem["thing"] in problem["detail"] and problem["remedy"] in problem["detail"]
+    return problem
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+def test_refused_alike_and_without_effect(bad: Bad, controller: Controller, guest: Guest, classes):
+    before = everything(controller, guest)
+    answer = controller.request(bad.method, bad.path, bad.body)
+    problem = problem_of(answer, bad.status)
+    assert bad.names.lower() in problem["detail"].lower()
+    if bad.command:
+        done = controller.cli(*bad.command)
+        assert done.returncode == 1, done
+        assert done.stderr.strip() == f"sluice: {problem['detail']}"
+    assert everything(controller, guest) == before
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000, b""])
+def test_a_body_that_is_not_json(body: bytes, controller: Controller, guest: Guest, classes):
+    before = everything(controller, guest)
+    problem_of(controller.request("PUT", LIMIT, content=body), 422)
+    assert everything(controller, guest) == before
+
+
+def test_a_wrong_token_is_refused(controller: Controller):
+    answer = controller.request("GET", "/v1/domains", token="wrong")
+    problem_of(answer, 401)
+
+
+def test_a_qemu_without_shaping(controller: Controller, testbed: Testbed):
+    """The distribution's QEMU, as it is."""
+    stock = str(paths.require(paths.STOCK_QEMU, "make packages"))
+    own = controller.call("GET", "/v1/settings")["emulator"]
+    plain = testbed.add_guest(GuestSpec("stock"))
+    xml = plain.domain.XMLDesc()
+    controller.call("PUT", "/v1/settings", {"emulator": stock})
+    try:
+        problem = problem_of(controller.request("POST", "/v1/domains/stock/attach", {}), 409)
+        assert stock in problem["detail"]
+        done = controller.cli("attach", "stock")
+        assert done.returncode == 1
+        assert done.stderr.strip() == f"sluice: {problem['detail']}"
+        assert plain.domain.XMLDesc() == xml
+    finally:
+        controller.call("PUT", "/v1/settings", {"emulator": own})
+        testbed.remove_guest(plain)
+
+
+def test_libvirt_that_is_not_running():
+    """Said plainly while it is away; forgotten as soon as it is back."""
+    with Testbed("no-libvirt") as host:
+        controller = host.start_controller()
+        host.hypervisor.stop()
+        answer = until(
+            lambda: controller.request("GET", "/v1/domains/any"), lambda a: a.status_code == 503
+        )
+        problem = problem_of(answer, 503)
+        assert "libvirt" in problem["detail"]
+        done = controller.cli("show", "any")
+        assert done.returncode == 1
+        assert done.stderr.strip() == f"sluice: {problem['detail']}"
+        status = controller.call("GET", "/v1/status")
+        assert status["libvirt"]["connected"] is False and status["libvirt"]["error"]
+        host.hypervisor.start()
+        answer = until(
+            lambda: controller.request("GET", "/v1/domains/any"), lambda a: a.status_code == 404
+        )
+        problem_of(answer, 404)
+
+
+NONSENSE = {
+    "no JSON at all": "yes '}{ nonsense' | head -n 40",
+    "JSON of no meaning": "yes '[1, null, \"x\"]' | head -n 40",
+    "notifications of wrong types": (
+        'yes \'{"jsonrpc":"2.0","method":"processes","params":{"processes":7}}\' | head -n 40'
+    ),
+    "a line beyond all bounds": "head -c 9000000 /dev/zero | tr '\\000' x",
+    "half a message": 'printf \'{"jsonrpc":"2.0","method":"proc\'',
+}
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=NONSENSE.keys())
+def test_an_agent_that_speaks_nonsense(
+    nonsense: str, controller: Controller, guest: Guest, classes
+):
+    """The controller says so, stays well, keeps shaping, and takes the true agent back."""
+    shapers = everything(controller, guest)[-1]
+    guest.ssh("systemctl stop sluice-agent")
+    try:
+        # The host may stop reading: then the writer waits, and is ended.
+        port = "/dev/virtio-ports/org.sluice.agent.0"
+        guest.ssh(f"({nonsense}) | timeout 10 dd of={port} bs=4096", check=False)
+        domain = until(
+            lambda: controller.call("GET", "/v1/domains/small"),
+            lambda answer: not answer["agent"]["connected"] and answer["agent"]["error"],
+        )
+        assert "agent" in domain["agent"]["error"]
+        assert domain["active"]
+        assert everything(controller, guest)[-1] == shapers
+    finally:
+        guest.ssh("systemctl start sluice-agent")
+        # An agent that broke the protocol too often is shut out for a minute.
+        until(
+            lambda: controller.call("GET", "/v1/domains/small"),
+            lambda answer: answer["agent"]["connected"],
+            seconds=100,
+        )
+
+
+def until(read, wanted, seconds: float = 45.0):
+    """Read until the answer is as wanted, and return it."""
+    deadline = time.monotonic() + seconds
+    while not wanted(answer := read()):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.3)
+    return answer
