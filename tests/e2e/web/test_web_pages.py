@@ -171,6 +171,17 @@ def test_auto_shaping_is_switched_and_undone(service, page):
     assert not service.controller("GET", "/v1/auto").json()["enabled"]
 
 
+def test_the_uplink_is_chosen_and_undone(service, page):
+    names = service.controller("GET", "/v1/status").json()["uplinks"]
+    page.goto(f"{service.address}/streams")
+    page.get_by_test_id("uplink").select_option(names[0])
+    expect(page.get_by_test_id("toast").last).to_contain_text(names[0])
+    assert service.controller("GET", "/v1/settings").json()["uplink"] == names[0]
+    page.get_by_test_id("undo").last.click()
+    expect(page.get_by_test_id("uplink")).to_have_value("")
+    assert service.controller("GET", "/v1/settings").json()["uplink"] is None
+
+
 def test_a_stream_is_declared_and_a_players_report_shows(service, page):
     assert service.controller(
         "PUT", "/v1/classes/movie", json={"title": "Movie", "is_stream": True}

@@ -10,6 +10,7 @@ with every sample.
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 from .problems import Problem
 
+log = logging.getLogger(__name__)
 Topic = tuple[str, str]
 CONTROLLER: Topic = ("controller", "")
 TICK_SECONDS = 0.5
@@ -134,7 +136,11 @@ class LiveHub:
         tick, idle_since = 0, None
         while True:
             started = time.monotonic()
-            self.poll(tick)
+            try:
+                self.poll(tick)
+            except Exception:
+                # One unexpected answer must not silence every open page for good.
+                log.exception("polling the controller failed; trying again")
             tick += 1
             with self._condition:
                 if self._subscriptions:

@@ -105,8 +105,12 @@ def _vm_context(domain: str) -> dict:
 def streams():
     """Quality, auto-shaping and what it said."""
     domains, _ = _domains()
+    settings = controller().get("/v1/settings")
+    uplinks = {*controller().get("/v1/status")["uplinks"], settings["uplink"]} - {None}
     return render_template(
         "streams.html",
+        settings=settings,
+        uplinks=sorted(uplinks),
         streams=controller().get("/v1/streams"),
         auto=controller().get("/v1/auto"),
         log=controller().get("/v1/auto/log", {"limit": "100"}),

@@ -67,6 +67,25 @@ async function setFloors(fields) {
   });
 }
 
+async function setUplink(select) {
+  const line = document.getElementById("uplink-error");
+  const before = select.dataset.before;
+  const put = (name) => call("PUT", "/settings", { uplink: name || null });
+  line.hidden = true;
+  try {
+    await put(select.value);
+    select.dataset.before = select.value;
+    changed(select.value ? `${select.value} is watched.` : "No uplink is watched.", async () => {
+      await put(before);
+      select.value = select.dataset.before = before;
+    });
+  } catch (problem) {
+    line.textContent = problem.message;
+    line.hidden = false;
+    select.value = before;
+  }
+}
+
 async function declare(fields) {
   const slash = fields.where.lastIndexOf("/");
   const nominal = parseRate(fields.nominal);
@@ -108,6 +127,7 @@ enabled.addEventListener("change", () => setAuto({ enabled: enabled.checked }, e
   ? "Auto-shaping is on." : "Auto-shaping is off; every class has its own limits."));
 dry.addEventListener("change", () => setAuto({ dry_run: dry.checked }, dry.checked
   ? "Dry run: it decides and changes nothing." : "Dry run is over: decisions take effect."));
+document.getElementById("uplink").addEventListener("change", (event) => setUplink(event.target));
 document.getElementById("floors").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(event.target, setFloors);
