@@ -13,13 +13,23 @@ rust_is_new_enough() {
     version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
     [ -n "$version" ] && [ "$(printf '%s\n' "$rust_at_least" "${version%%[-+]*}" | sort -V | head -n 1)" = "$rust_at_least" ]
 }
+# Debian 12 keeps its own Rust at 1.63 and carries a current one beside it.
+is_debian_12() { [ "$(. /etc/os-release && echo "$ID-$VERSION_ID")" = debian-12 ]; }
+install_packages() {
+    [ "$(id -u)" -eq 0 ] || die "missing; as root: apt-get install $*"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends "$@" ||
+        { apt-get update && apt-get install -y --no-install-recommends "$@"; }
+}
 install_rust() {
-    local packages=(cargo rustc)
-    # Debian 12 keeps its own Rust at 1.63 and carries a current one beside it.
-    [ "$(. /etc/os-release && echo "$VERSION_ID")" = 12 ] && packages=(cargo-web rustc-web)
-    [ "$(id -u)" -eq 0 ] || die "Rust ${rust_at_least} or newer is missing; as root: apt-get install ${packages[*]}"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}" ||
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; }
+    if is_debian_12; then install_packages cargo-web rustc-web; else install_packages cargo rustc; fi
+}
+install_linters() {
+    if is_debian_12; then install_packages rust-web-clippy rustfmt-web; else install_packages rust-clippy rustfmt; fi
+}
+need_linters() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return
+    step rust-linters install_linters
 }
 need_rust() {
     rust_is_new_enough && return
@@ -57,6 +67,7 @@ test)
     ;;
 lint)
     need_rust
+    need_linters
     cargo fmt --check --manifest-path "$crate/Cargo.toml"
     cargo clippy --locked --all-targets --target "$target" --manifest-path "$crate/Cargo.toml" -- -D warnings
     ;;
