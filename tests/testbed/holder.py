@@ -7,8 +7,8 @@ network namespaces, the interfaces and the mounts. It ends when its standard
 input closes, and that happens however the program that holds the other end
 dies. So nothing has to be cleaned up after a crash.
 
-PLAN is JSON: {"binds": [[source, target], …]}. It runs with the machine's own
-Python and imports nothing but the standard library.
+PLAN is JSON: {"binds": [[source, target], …], "shadow": folder}. It runs with
+the machine's own Python and imports nothing but the standard library.
 """
 
 import json
@@ -22,11 +22,29 @@ def mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True, timeout=20)
 
 
-def set_up(binds: list[list[str]]) -> None:
+def make_inside(target: str, shadow: str) -> None:
+    """Make a folder that the machine does not have, without the machine having it.
+
+    Its parent is covered by an overlay whose upper layer is in memory.
+    """
+    parent = os.path.dirname(target)
+    layers = {name: os.path.join(shadow, name, parent.strip("/")) for name in ("upper", "work")}
+    if not os.path.isdir(layers["upper"]):
+        for layer in layers.values():
+            os.makedirs(layer)
+        options = f"lowerdir={parent},upperdir={layers['upper']},workdir={layers['work']}"
+        mount("-t", "overlay", "-o", options, "overlay", parent)
+    os.mkdir(target)
+
+
+def set_up(binds: list[list[str]], shadow: str) -> None:
     """Give the namespaces their own /proc, /sys, /run and the planned binds."""
     mount("-t", "proc", "proc", "/proc")
     mount("-t", "sysfs", "sysfs", "/sys")
+    mount("-t", "tmpfs", "-o", "mode=0755,size=16m", "tmpfs", shadow)
     for source, target in binds:
+        if not os.path.isdir(target):
+            make_inside(target, shadow)
         mount("--bind", source, target)
     # Sources may lie under /run, so it goes last.
     mount("-t", "tmpfs", "-o", "mode=0755,size=256m", "tmpfs", "/run")
@@ -48,10 +66,10 @@ def reap() -> None:
 def main() -> int:
     # Still the outer /proc, so this is the process id that the outside sees.
     outer_pid = os.readlink("/proc/self")
-    with open(sys.argv[1]) as plan:
-        binds = json.load(plan)["binds"]
+    with open(sys.argv[1]) as text:
+        plan = json.load(text)
     try:
-        set_up(binds)
+        set_up(plan["binds"], plan["shadow"])
     except (OSError, subprocess.SubprocessError) as problem:
         print(f"error {problem}", flush=True)
         return 1

@@ -63,8 +63,8 @@ def alive(folder: Path) -> bool:
 
 def remove_disks(folder: Path) -> None:
     """Remove a run's large files and libvirt's state; keep its logs."""
-    shutil.rmtree(folder / "disks", ignore_errors=True)
-    shutil.rmtree(folder / "libvirt", ignore_errors=True)
+    for name in ("disks", "libvirt", "shadow"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def prune(runs: Path) -> None:

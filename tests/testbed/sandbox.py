@@ -97,10 +97,9 @@ class Sandbox:
             raise SandboxError("the testbed needs root for its namespaces; run it as root")
         plan = self.folder / "namespaces.json"
         pairs = [[str(source), str(target)] for target, source in self._binds.items()]
-        plan.write_text(json.dumps({"binds": pairs}))
-        for target in self._binds:
-            if not target.is_dir():
-                raise SandboxError(f"{target} is not a folder; run `make packages` first")
+        shadow = self.folder / "shadow"
+        shadow.mkdir()
+        plan.write_text(json.dumps({"binds": pairs, "shadow": str(shadow)}))
         command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
         command += ["--propagation", "private", sys.executable, "-I", str(HOLDER), str(plan)]
         with (self.folder / "logs" / "holder.log").open("wb") as log:

@@ -4,10 +4,11 @@
 import socket
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
-from testbed import GuestError, GuestSpec, Testbed, accelerator, network, paths
+from testbed import FileDisk, GuestError, GuestSpec, Sandbox, Testbed, accelerator, network, paths
 from testbed.sandbox import CommandFailed
 from testbed.services import FORWARD
 
@@ -32,6 +33,23 @@ print(size, time.monotonic() - started)
 """
 
 
+def test_folders_that_the_machine_lacks_are_there_inside(tmp_path):
+    """libvirt's folders need not exist; making them inside does not make them outside."""
+    own = {name: tmp_path / name for name in ("logs", "one", "two")}
+    for folder in own.values():
+        folder.mkdir()
+    targets = [Path(f"/var/lib/sluice-lacks-{name}") for name in ("one", "two")]
+    sandbox = Sandbox(tmp_path, dict(zip(targets, [own["one"], own["two"]], strict=True)))
+    sandbox.open()
+    try:
+        sandbox.run(["touch", f"{targets[0]}/file", "/var/lib/sluice-lacks-file"])
+        assert sandbox.path("/var/lib/sluice-lacks-file").exists()
+    finally:
+        sandbox.close()
+    assert (own["one"] / "file").exists()
+    assert not list(Path("/var/lib").glob("sluice-lacks-*"))
+
+
 def test_guest_boots_and_obeys(testbed):
     guest = testbed.add_guest(GuestSpec("plain", agent=False))
     guest.start()
@@ -53,8 +71,6 @@ def test_guest_boots_and_obeys(testbed):
 
 def test_disk_reads_are_counted_by_the_hosts_kernel(testbed):
     """32 MiB read in the guest past its cache are 32 MiB read by QEMU."""
-    from testbed import FileDisk
-
     media = FileDisk(paths.image("media-data.img"), readonly=True)
     guest = testbed.add_guest(GuestSpec("disks", disks=(media,), agent=False))
     guest.start()
