@@ -24,7 +24,7 @@ link_parts() {
     for name in vmlinuz initrd.img root.img id_ed25519; do
         ln -sfn "$guest/$name" "build/images/$name"
     done
-    for name in media-data.img web-data.img movie.ts; do
+    for name in media-data.img web-data.img movie.img; do
         ln -sfn "$data/$name" "build/images/$name"
     done
 }

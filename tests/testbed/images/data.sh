@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # data.sh FOLDER: makes the demo's data disks in FOLDER.
 #
-#   media-data.img  ext4, label MEDIA: movie.ts, and f01 … f12 of 160 MiB each:
-#                   several times a guest's memory, so reading them in turn
-#                   never finds them in its cache
+#   movie.img       ext4, label MOVIE: movie.ts, five minutes of 7 Mbit/s. A disk
+#                   of its own, because read-ahead is set for a whole disk
+#   media-data.img  ext4, label MEDIA: f01 … f12 of 160 MiB each: several times
+#                   a guest's memory, so reading them in turn never finds them
+#                   in its cache
 #   web-data.img    ext4, label WEB: page.bin of 94 KiB, and files/001 … 150 of
 #                   8 MiB each, which wget fetches uncached
-#   movie.ts        the same stream as on the disk, for comparison
 #
 # Every block is really written with bytes that do not compress, so that no
 # layer below can skip it as a hole.
@@ -27,12 +28,14 @@ random_bytes() {
 # A picture that moves everywhere, with noise, so that the encoder needs its
 # rate; the multiplexer pads to 7 Mbit/s exactly.
 make_movie() {
+    mkdir "$work/movie"
     ffmpeg -nostdin -v error -y \
         -f lavfi -i testsrc2=size=720x576:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
-        -t 180 -vf noise=alls=24:allf=t \
+        -t 300 -vf noise=alls=24:allf=t \
         -c:v mpeg2video -b:v 6200k -minrate 6200k -maxrate 6200k -bufsize 1835k -g 25 -bf 0 \
         -pix_fmt yuv420p -c:a mp2 -b:a 192k \
-        -f mpegts -muxrate 7000k -pcr_period 20 "$out/movie.ts"
+        -f mpegts -muxrate 7000k -pcr_period 20 "$work/movie/movie.ts"
+    mke2fs -q -t ext4 -O '^has_journal' -m 0 -L MOVIE -d "$work/movie" "$out/movie.img" 288M
 }
 
 # fill IMAGE COMMANDS: debugfs says nothing useful in its exit code.
@@ -50,13 +53,12 @@ make_media() {
     local number name
     random_bytes 1 $((160 * mib)) >"$work/block"
     {
-        echo "write $out/movie.ts movie.ts"
         for number in $(seq 12); do
             printf -v name 'f%02d' "$number"
             echo "write $work/block $name"
         done
     } >"$work/media"
-    mke2fs -q -t ext4 -O '^has_journal' -m 0 -L MEDIA "$out/media-data.img" 2240M
+    mke2fs -q -t ext4 -O '^has_journal' -m 0 -L MEDIA "$out/media-data.img" 2080M
     fill "$out/media-data.img" "$work/media"
 }
 
