@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Makes build/images: the Debian 13 test guest (kernel, initrd, root disk, ssh
 # key) and the data disks of the demo. Each part is kept in the cache under the
-# hash of its recipe; build/images links to them.
+# hash of its recipe; build/images links to them. Versions that no checkout has
+# used for two weeks are removed.
 . "$(dirname "$0")/common.sh"
 
 recipes=tests/testbed/images
@@ -29,9 +30,17 @@ link_parts() {
     done
 }
 
+remove_unused() {
+    local mark
+    touch "$guest/.complete" "$data/.complete"
+    find "$SLUICE_CACHE/images" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
+        while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
+}
+
 if [ ! -e "$guest/.complete" ]; then
     [ "$(id -u)" -eq 0 ] || die "making the guest image needs root (mmdebstrap, chroot)"
     step guest-image with_lock images make_part "$guest" guest.sh
 fi
 [ -e "$data/.complete" ] || step data-disks with_lock images make_part "$data" data.sh
 link_parts
+remove_unused
