@@ -299,42 +299,54 @@ def test_libvirt_that_is_not_running():
 
 
 NONSENSE = {
-    "no JSON at all": "yes '}{ nonsense' | head -n 40",
-    "JSON of no meaning": "yes '[1, null, \"x\"]' | head -n 40",
-    "notifications of wrong types": (
-        'yes \'{"jsonrpc":"2.0","method":"processes","params":{"processes":7}}\' | head -n 40'
+    "no JSON at all": "echo '}{ nonsense'",
+    "JSON of no meaning": "echo '[1, null, \"x\"]'",
+    "a table of wrong types": (
+        'echo \'{"jsonrpc":"2.0","method":"processes","params":{"processes":7}}\''
     ),
-    "a line beyond all bounds": "head -c 9000000 /dev/zero | tr '\\000' x",
+    "a line beyond all bounds": "head -c 9000000 /dev/zero | tr '\\000' x; echo",
     "half a message": 'printf \'{"jsonrpc":"2.0","method":"proc\'',
 }
 
 
-@pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=NONSENSE.keys())
-def test_an_agent_that_speaks_nonsense(
-    nonsense: str, controller: Controller, guest: Guest, classes
-):
-    """The controller says so, stays well, keeps shaping, and takes the true agent back."""
-    shapers = everything(controller, guest)[-1]
-    guest.ssh("systemctl stop sluice-agent")
-    try:
+def domain_when(controller: Controller, wanted, seconds: float = 45.0) -> dict[str, Any]:
+    return until(lambda: controller.call("GET", "/v1/domains/small"), wanted, seconds)
+
+
+@pytest.fixture
+def speak(guest: Guest, controller: Controller):
+    """A function that takes the agent's place; the true agent comes back at the end."""
+
+    def as_agent(command: str) -> None:
+        guest.ssh("systemctl stop sluice-agent")
         # The host may stop reading: then the writer waits, and is ended.
         port = "/dev/virtio-ports/org.sluice.agent.0"
-        guest.ssh(f"({nonsense}) | timeout 10 dd of={port} bs=4096", check=False)
-        domain = until(
-            lambda: controller.call("GET", "/v1/domains/small"),
-            lambda answer: not answer["agent"]["connected"] and answer["agent"]["error"],
-        )
-        assert "agent" in domain["agent"]["error"]
-        assert domain["active"]
-        assert everything(controller, guest)[-1] == shapers
-    finally:
-        guest.ssh("systemctl start sluice-agent")
-        # An agent that broke the protocol too often is shut out for a minute.
-        until(
-            lambda: controller.call("GET", "/v1/domains/small"),
-            lambda answer: answer["agent"]["connected"],
-            seconds=100,
-        )
+        guest.ssh(f"({command}) | timeout 10 dd of={port} bs=4096", check=False)
+
+    yield as_agent
+    guest.ssh("systemctl start sluice-agent")
+    # An agent that broke the protocol too often is shut out for a minute.
+    domain_when(controller, lambda d: d["agent"]["connected"] and not d["agent"]["error"], 100)
+
+
+@pytest.mark.parametrize("command", NONSENSE.values(), ids=NONSENSE.keys())
+def test_an_agent_of_nonsense(command: str, speak, controller: Controller, guest: Guest, classes):
+    """The controller says so, stays well and keeps shaping."""
+    shapers = everything(controller, guest)[-1]
+    speak(command)
+    domain = domain_when(controller, lambda answer: answer["agent"]["error"])
+    assert "agent" in domain["agent"]["error"]
+    assert domain["active"]
+    assert everything(controller, guest)[-1] == shapers
+
+
+def test_an_agent_that_does_not_stop(speak, controller: Controller, guest: Guest, classes):
+    """It is shut out, and the processes it told of are not shown as the present ones."""
+    speak("yes '}{ nonsense' | head -n 40")
+    domain = domain_when(controller, lambda d: d["agent"]["error"] and not d["agent"]["connected"])
+    assert "minute" in domain["agent"]["error"]
+    answer = controller.request("GET", "/v1/domains/small/processes")
+    assert problem_of(answer, 503)["thing"]
 
 
 def until(read, wanted, seconds: float = 45.0):
