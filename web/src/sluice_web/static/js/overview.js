@@ -71,7 +71,11 @@ async function refreshPart() {
 }
 
 function showDomains(domains) {
-  if (domains.problem) return;
+  // After a problem the list is worth asking for again, whatever it says then.
+  if (domains.problem) {
+    known = domains.problem.detail;
+    return;
+  }
   const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart]));
   if (known !== null && known !== facts) refreshPart();
   known = facts;
