@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The demo: a VLC stream survives an overload. ``python -m demo --help``.
+
+plan      what is run and the bars that must hold: pure
+api       the web's REST interface, as a page uses it
+scene     the host, its guests and their classes
+sampler   once a second: rates, limits, disk, network, stream
+run       the three phases
+judge     phases to figures and bars: pure
+report    report.json and report.html
+charts    the page's plots: pure
+show      what is printed
+"""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Phases to figures, and figures to bars. Pure: windows and samples in, facts out."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from demo.plan import Bars
+from demo.sampler import Sample
+from testbed.stream import Quality, Window, judge, total
+from testbed.stream.verdict import verdict_of
+
+# Classes whose reads are background: cats read the volume "media".
+BACKGROUND_VOLUME = "media"
+
+
+@dataclass(frozen=True)
+class Background:
+    """What the background moved, in bytes per second.
+
+    http: what arrived at the clients' interface, headers included, without the
+    stream. disk: what the twelve readers read from the modelled disk; what the
+    web server reads for wget is in http already.
+    """
+
+    http_bytes_per_s: float
+    disk_bytes_per_s: float
+
+    @property
+    def total(self) -> float:
+        return self.http_bytes_per_s + self.disk_bytes_per_s
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase's measuring window and what was found in it."""
+
+    name: str
+    start_s: float
+    end_s: float
+    stream: Quality
+    background: Background
+    cpu_ratio: float
+    disk_busy_ratio: float
+    disk_seeks_per_s: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """One bar: whether it holds, and with which figures."""
+
+    name: str
+    holds: bool
+    figures: str
+
+
+def within(windows: Iterable[Window], start_s: float, end_s: float) -> list[Window]:
+    """Return the windows that lie wholly in the span."""
+    return [w for w in windows if w.start_s >= start_s and w.start_s + w.window_ms / 1000 <= end_s]
+
+
+def _nearest(samples: Sequence[Sample], at_s: float) -> Sample:
+    return min(samples, key=lambda sample: abs(sample.at_s - at_s))
+
+
+def measure(
+    name: str,
+    start_s: float,
+    end_s: float,
+    windows: Iterable[Window],
+    samples: Sequence[Sample],
+) -> Phase:
+    """Put a phase together from what was collected; ValueError if nothing was."""
+    inside = within(windows, start_s, end_s)
+    first, last = _nearest(samples, start_s), _nearest(samples, end_s)
+    seconds = last.at_s - first.at_s
+    if seconds <= 0:
+        raise ValueError(f"phase {name}: no samples between {start_s:.0f} s and {end_s:.0f} s")
+    stream = last.stream_bytes - first.stream_bytes
+    http = last.client_bytes - first.client_bytes - stream
+    disk = last.disk_bytes[BACKGROUND_VOLUME] - first.disk_bytes[BACKGROUND_VOLUME]
+    cpu = (last.cpu_busy_s - first.cpu_busy_s) / max(1e-9, last.cpu_total_s - first.cpu_total_s)
+    return Phase(
+        name=name,
+        start_s=start_s,
+        end_s=end_s,
+        stream=judge(_complete(inside, end_s - start_s)),
+        background=Background(max(0.0, http / seconds), disk / seconds),
+        cpu_ratio=cpu,
+        disk_busy_ratio=(last.disk_busy_ns - first.disk_busy_ns) / 1e9 / seconds,
+        disk_seeks_per_s=(last.disk_seeks - first.disk_seeks) / seconds,
+    )
+
+
+def _complete(windows: list[Window], seconds: float) -> Window:
+    """Add the windows up; a phase in which the meter was silent is one long stall."""
+    whole = total(windows)
+    if windows:
+        return whole
+    return Window(window_ms=seconds * 1000, stalls=1, stall_seconds=seconds)
+
+
+def perfect_since(windows: Sequence[Window], start_s: float) -> float | None:
+    """Return when the uninterrupted run of perfect windows at the end began.
+
+    None if the last window is not perfect or there is none since ``start_s``.
+    """
+    since = None
+    for window in reversed(within(windows, start_s, float("inf"))):
+        if verdict_of(window) != "perfect":
+            break
+        since = window.start_s
+    return since
+
+
+def check(phases: dict[str, Phase], settled_after_s: float | None, bars: Bars) -> list[Check]:
+    """Compare the phases with the bars."""
+    checks = []
+    for name, wanted in (
+        ("control", bars.control),
+        ("unshaped", bars.unshaped),
+        ("auto", bars.auto),
+    ):
+        stream = phases[name].stream
+        figures = (
+            f"{stream.verdict}: {stream.continuity_errors} continuity errors, "
+            f"{stream.stalls} stalls ({stream.stall_seconds:.1f} s), "
+            f"{stream.lost_pictures} pictures lost, {stream.delivered_ratio:.2%} delivered"
+        )
+        checks.append(Check(f"{name} is {wanted}", stream.verdict == wanted, figures))
+    checks.append(_background_check(phases, bars))
+    took = "never" if settled_after_s is None else f"{settled_after_s:.1f} s"
+    checks.append(
+        Check(
+            f"settled within {bars.settled_s:.0f} s",
+            settled_after_s is not None and settled_after_s <= bars.settled_s,
+            took,
+        )
+    )
+    return checks
+
+
+def _background_check(phases: dict[str, Phase], bars: Bars) -> Check:
+    unshaped, auto = phases["unshaped"].background, phases["auto"].background
+    parts = (
+        ("all", auto.total, unshaped.total),
+        ("http", auto.http_bytes_per_s, unshaped.http_bytes_per_s),
+        ("disk", auto.disk_bytes_per_s, unshaped.disk_bytes_per_s),
+    )
+    ratios = {name: after / before if before else 0.0 for name, after, before in parts}
+    figures = ", ".join(
+        f"{name} {after / 1e6:.1f} of {before / 1e6:.1f} MB/s ({ratios[name]:.0%})"
+        for name, after, before in parts
+    )
+    return Check(
+        f"background at auto at least {bars.background_ratio:.0%} of unshaped",
+        ratios["all"] >= bars.background_ratio,
+        figures,
+    )

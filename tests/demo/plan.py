@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the demo runs, and the bars that must hold at its end."""
+
+from dataclasses import dataclass
+
+PHASES = ("control", "unshaped", "auto")
+
+STREAM = "movie"
+STREAM_CLASS = "stream"
+READERS_CLASS = "batch"
+MEDIA, WEB = "media", "web"
+MOVIE_FILE = "/srv/movie/movie.ts"
+READERS_MOUNT = "/srv/media"
+WEB_MOUNT = "/srv/web"
+STREAMER_EXECUTABLE = "/usr/bin/vlc"
+READER_EXECUTABLE = "/usr/bin/cat"
+# The movie's multiplex rate; the control phase measures what of it is sent.
+MOVIE_BPS = 875_000
+
+
+class BadPlan(ValueError):
+    """A setting is out of its range; the text names it, its value and the range."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings of one run. Times are seconds, the link is bits per second / 10^6."""
+
+    link_mbit: int = 200
+    readers: int = 12
+    wgets: int = 4
+    overload: float = 1.5
+    control_s: float = 20.0
+    unshaped_s: float = 30.0
+    auto_s: float = 30.0
+    ramp_s: float = 6.0
+    settle_most_s: float = 60.0
+    once: bool = True
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "link_mbit": (50, 10_000),
+            "readers": (1, 12),
+            "wgets": (1, 16),
+            "overload": (1.0, 10.0),
+            "control_s": (5, 120),
+            "unshaped_s": (5, 300),
+            "auto_s": (5, 600),
+            "ramp_s": (0, 60),
+            "settle_most_s": (10, 300),
+        }
+        for name, (least, most) in ranges.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise BadPlan(f"{name} is {value}; use {least} to {most}")
+
+    @property
+    def link_bps(self) -> int:
+        """The link's rate in bytes per second."""
+        return self.link_mbit * 1_000_000 // 8
+
+    @property
+    def longest_s(self) -> int:
+        """An upper bound of how long loads may be needed."""
+        phases = self.control_s + self.unshaped_s + self.auto_s + self.settle_most_s
+        return int(phases + 2 * self.ramp_s + 60)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """What must hold for the demo to succeed."""
+
+    control: str = "perfect"
+    unshaped: str = "poor"
+    auto: str = "perfect"
+    background_ratio: float = 0.70
+    settled_s: float = 60.0

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""build/demo/report.json and report.html."""
+
+import json
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+from demo import charts
+from demo import plan as names
+from demo.charts import Line, Span
+from demo.judge import Check
+from demo.plan import PHASES
+from demo.run import Outcome
+from demo.sampler import Sample
+from demo.scene import Scene
+from testbed import paths
+from testbed.rotdisk import constants
+from testbed.stream.verdict import verdict_of
+
+FOLDER = paths.BUILD / "demo"
+TEMPLATE = Path(__file__).with_name("report.template.html")
+MB = 1e6
+READERS_KEY = f"{names.MEDIA}/{names.READERS_CLASS}/blk-read"
+WEB_DISK_KEY = f"{names.WEB}/default/blk-read"
+WEB_NET_KEY = f"{names.WEB}/default/net-tx"
+LINK_NOTE = (
+    "limited by tc; lower than the papers' 1 Gbit/s, so that the processors are not the limit"
+)
+DISK_NOTE = "a model of a rotating disk behind a real NBD server (docs/explanation/demo.md)"
+
+
+def monotonic_of(epoch_s: float) -> float:
+    """Turn a time of day into a time of the monotonic clock."""
+    return epoch_s - (time.time() - time.monotonic())
+
+
+def series(samples: list[Sample], origin_s: float) -> list[dict]:
+    """Return one row per second: what moved since the row before, limits in force."""
+    rows = []
+    for before, now in zip(samples, samples[1:], strict=False):
+        seconds = now.at_s - before.at_s
+        stream = now.stream_bytes - before.stream_bytes
+        http = max(0, now.client_bytes - before.client_bytes - stream)
+        rows.append(
+            {
+                "at_s": round(now.at_s - origin_s, 2),
+                "http_bytes_per_s": round(http / seconds),
+                "stream_bytes_per_s": round(stream / seconds),
+                "disk_bytes_per_s": {
+                    name: round((total - before.disk_bytes[name]) / seconds)
+                    for name, total in now.disk_bytes.items()
+                },
+                "disk_seeks_per_s": round((now.disk_seeks - before.disk_seeks) / seconds, 1),
+                "disk_busy_ratio": round(
+                    (now.disk_busy_ns - before.disk_busy_ns) / 1e9 / seconds, 3
+                ),
+                "cpu_ratio": round(
+                    (now.cpu_busy_s - before.cpu_busy_s)
+                    / max(1e-9, now.cpu_total_s - before.cpu_total_s),
+                    3,
+                ),
+                "link_backlog_bytes": now.link_backlog_bytes,
+                "classes": now.classes,
+            }
+        )
+    return rows
+
+
+def document(scene: Scene, outcome: Outcome, found: list[Check]) -> dict:
+    """Return report.json's content."""
+    origin_s = outcome.samples[0].at_s
+    phases = {}
+    for name in PHASES:
+        phase = outcome.phases[name]
+        phases[name] = {
+            "stream": phase.stream.as_dict(),
+            "background": asdict(phase.background),
+            "start_s": round(phase.start_s - origin_s, 2),
+            "end_s": round(phase.end_s - origin_s, 2),
+            "cpu_ratio": round(phase.cpu_ratio, 3),
+            "disk_busy_ratio": round(phase.disk_busy_ratio, 3),
+            "disk_seeks_per_s": round(phase.disk_seeks_per_s, 1),
+        }
+    settled = None if outcome.settled_after_s is None else round(outcome.settled_after_s, 2)
+    phases["auto"]["settled_after_s"] = settled
+    return {
+        "generated_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "accelerator": scene.testbed.accelerator.name,
+        "qemu_version": scene.qemu_version(),
+        "phases": phases,
+        "auto": {
+            "settled_after_s": settled,
+            "enabled_at_s": round(outcome.auto_from_s - origin_s, 2),
+        },
+        "checks": [asdict(check) for check in found],
+        "succeeded": all(check.holds for check in found),
+        "plan": asdict(scene.plan),
+        "link": {"bytes_per_s": scene.plan.link_bps, "note": LINK_NOTE},
+        "disk": {"note": DISK_NOTE, "constants": [asdict(row) for row in constants()]},
+        "httperf": {
+            "offered_connections_per_s": round(outcome.offered_connections_per_s, 1),
+            "result": asdict(outcome.httperf) if outcome.httperf else None,
+        },
+        "auto_log": [
+            {"at_s": round(monotonic_of(row["at"]) - origin_s, 2), "sentence": row["sentence"]}
+            for row in outcome.auto_log
+        ],
+        "windows": [
+            {**asdict(w), "start_s": round(w.start_s - origin_s, 3), "verdict": verdict_of(w)}
+            for w in outcome.windows
+        ],
+        "seconds": series(outcome.samples, origin_s),
+        "note": outcome.problem,
+    }
+
+
+def _class_line(rows: list[dict], key: str, what: str) -> list[tuple[float, float | None]]:
+    points = []
+    for row in rows:
+        value = (row["classes"].get(key) or {}).get(what)
+        points.append((row["at_s"], value / MB if value else None))
+    return points
+
+
+def _plots(facts: dict) -> str:
+    rows, windows = facts["seconds"], facts["windows"]
+    to_s = max([row["at_s"] for row in rows] + [1.0])
+    spans = [
+        Span(name, facts["phases"][name]["start_s"], facts["phases"][name]["end_s"])
+        for name in PHASES
+    ]
+    markers = [(row["at_s"], row["sentence"]) for row in facts["auto_log"]]
+    pieces = [(w["start_s"], w["start_s"] + w["window_ms"] / 1000, w["verdict"]) for w in windows]
+    disk = [
+        Line(
+            "readers (cats)", "c1", [(r["at_s"], r["disk_bytes_per_s"]["media"] / MB) for r in rows]
+        ),
+        Line("readers' limit", "c1", _class_line(rows, READERS_KEY, "limit"), limit=True),
+        Line("web server", "c2", [(r["at_s"], r["disk_bytes_per_s"]["web"] / MB) for r in rows]),
+        Line("web server's limit", "c2", _class_line(rows, WEB_DISK_KEY, "limit"), limit=True),
+        Line("movie", "c3", [(r["at_s"], r["disk_bytes_per_s"]["movie"] / MB) for r in rows]),
+    ]
+    network = [
+        Line("http", "c2", [(r["at_s"], r["http_bytes_per_s"] / MB) for r in rows]),
+        Line("web guest's limit", "c2", _class_line(rows, WEB_NET_KEY, "limit"), limit=True),
+        Line("stream", "c3", [(r["at_s"], r["stream_bytes_per_s"] / MB) for r in rows]),
+        Line(
+            "link",
+            "muted",
+            [(0.0, facts["link"]["bytes_per_s"] / MB), (to_s, facts["link"]["bytes_per_s"] / MB)],
+            limit=True,
+        ),
+    ]
+    received = [
+        Line(
+            "received",
+            "c3",
+            [
+                (w["start_s"], w["received_bytes"] / max(1.0, w["window_ms"]) / 1000)
+                for w in windows
+            ],
+        )
+    ]
+    gaps = [Line("largest gap", "c4", [(w["start_s"], w["max_gap_ms"]) for w in windows])]
+    return "".join(
+        [
+            charts.ribbon("The stream, half a second at a time", pieces, spans, 0.0, to_s),
+            charts.chart("Stream received", "MB/s", received, spans, markers, 0.0, to_s),
+            charts.chart("Largest gap between datagrams", "ms", gaps, spans, markers, 0.0, to_s),
+            charts.chart("Disk", "MB/s", disk, spans, markers, 0.0, to_s),
+            charts.chart("Network", "MB/s", network, spans, markers, 0.0, to_s),
+        ]
+    )
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _phase_table(facts: dict) -> str:
+    phases = [facts["phases"][name] for name in PHASES]
+    streams = [phase["stream"] for phase in phases]
+    backgrounds = [phase["background"] for phase in phases]
+    rows = [
+        ["stream", *(s["verdict"] for s in streams)],
+        ["continuity errors", *(str(s["continuity_errors"]) for s in streams)],
+        ["stalls", *(f"{s['stalls']} ({s['stall_seconds']:.1f} s)" for s in streams)],
+        ["lost pictures", *(str(s["lost_pictures"]) for s in streams)],
+        ["delivered", *(f"{s['delivered_ratio']:.2%}" for s in streams)],
+        ["largest gap", *(f"{s['max_gap_ms']:.0f} ms" for s in streams)],
+        ["http", *(f"{b['http_bytes_per_s'] / MB:.1f} MB/s" for b in backgrounds)],
+        ["disk (cats)", *(f"{b['disk_bytes_per_s'] / MB:.1f} MB/s" for b in backgrounds)],
+        ["disk seeks", *(f"{p['disk_seeks_per_s']:.0f}/s" for p in phases)],
+        ["disk busy", *(f"{p['disk_busy_ratio']:.0%}" for p in phases)],
+        ["processors busy", *(f"{p['cpu_ratio']:.0%}" for p in phases)],
+    ]
+    return _table(["", *PHASES], rows)
+
+
+def page(facts: dict) -> str:
+    """Return report.html: one file, nothing loaded from anywhere."""
+    bars = "".join(
+        f'<li class="{"holds" if check["holds"] else "fails"}">{escape(check["name"])}: '
+        f"{escape(check['figures'])}</li>"
+        for check in facts["checks"]
+    )
+    log = _table(
+        ["at", "auto-shaping"],
+        [[f"{row['at_s']:.1f} s", row["sentence"]] for row in facts["auto_log"]],
+    )
+    disk = _table(
+        ["constant", "value", "why"],
+        [[r["name"], f"{r['value']:,}", r["why"]] for r in facts["disk"]["constants"]],
+    )
+    parts = {
+        "headline": "All bars hold" if facts["succeeded"] else "A bar does not hold",
+        "about": escape(
+            f"{facts['generated_at']}, QEMU {facts['qemu_version']}, accelerator "
+            f"{facts['accelerator']}; link {facts['plan']['link_mbit']} Mbit/s, "
+            f"{facts['link']['note']}; disk: {facts['disk']['note']}."
+        ),
+        "bars": bars,
+        "phases": _phase_table(facts),
+        "plots": _plots(facts),
+        "log": log,
+        "disk": disk,
+    }
+    text = TEMPLATE.read_text()
+    for name, value in parts.items():
+        text = text.replace(f"<!--{name}-->", value)
+    return text
+
+
+def write(scene: Scene, outcome: Outcome, found: list[Check]) -> list[Path]:
+    """Write both files; return their paths."""
+    facts = document(scene, outcome, found)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    written = {
+        FOLDER / "report.json": json.dumps(facts, indent=1),
+        FOLDER / "report.html": page(facts),
+    }
+    for path, text in written.items():
+        path.write_text(text)
+    return list(written)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The three phases: control, unshaped, auto-shaping."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from demo import judge
+from demo import plan as names
+from demo.judge import Phase
+from demo.sampler import Sample, Sampler
+from demo.scene import Scene
+from testbed import clients, loads
+from testbed.network import CLIENT_ADDRESS
+from testbed.stream import Window
+from testbed.stream.verdict import verdict_of
+
+STREAM_START_SECONDS = 30.0
+# The player fills its buffer, and its decoder waits for the first whole picture.
+STREAM_RAMP_SECONDS = 6.0
+TAIL_SECONDS = 1.5
+
+Say = Callable[[str], None]
+
+
+class RunError(Exception):
+    """A phase could not be run; the text says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that was measured."""
+
+    phases: dict[str, Phase]
+    settled_after_s: float | None
+    auto_from_s: float
+    windows: list[Window]
+    samples: list[Sample]
+    auto_log: list[dict]
+    httperf: clients.HttperfResult | None
+    offered_connections_per_s: float
+    problem: str
+
+
+class Run:
+    """Runs the phases on a scene. ``stop`` ends the loads whatever happened."""
+
+    def __init__(self, scene: Scene, say: Say):
+        self.scene = scene
+        self._plan = scene.plan
+        self._say = say
+        self._sampler = Sampler(scene)
+        self._viewer = clients.Viewer(scene.testbed, self._sampler.on_window)
+        self._visitors = clients.Visitors(scene.testbed, scene.web_guest.address)
+        self._phases: dict[str, Phase] = {}
+
+    def phases(self) -> Outcome:
+        """Run all three; return what was measured."""
+        self._sampler.start()
+        self._start_stream()
+        self._control()
+        offered = self._start_loads()
+        self._unshaped()
+        auto_from_s, settled = self._auto()
+        log = self.scene.web_api.call("GET", "/auto/log?limit=500")
+        return Outcome(
+            phases=self._phases,
+            settled_after_s=settled,
+            auto_from_s=auto_from_s,
+            windows=self._sampler.windows(),
+            samples=self._sampler.samples(),
+            auto_log=list(reversed(log)),
+            httperf=None,
+            offered_connections_per_s=offered,
+            problem=self._sampler.problem,
+        )
+
+    def stop_loads(self) -> clients.HttperfResult | None:
+        """End the loads and the stream; return httperf's summary."""
+        summary = self._visitors.stop()
+        loads.stop_readers(self.scene.media)
+        loads.stop_streamer(self.scene.media)
+        return summary
+
+    def stop(self) -> None:
+        self._viewer.stop()
+        self._sampler.stop()
+
+    def _start_stream(self) -> None:
+        self._say("control: the stream alone")
+        self._viewer.start()
+        loads.start_streamer(
+            self.scene.media,
+            names.MOVIE_FILE,
+            CLIENT_ADDRESS,
+            clients.STREAM_PORT,
+            86400 if not self._plan.once else self._plan.longest_s,
+        )
+        deadline = time.monotonic() + STREAM_START_SECONDS
+        while not any(window.received_bytes for window in self._sampler.windows()):
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"no stream arrived at the client in {STREAM_START_SECONDS:.0f} s; "
+                    f"see {self.scene.testbed.logs}"
+                )
+            time.sleep(0.2)
+        time.sleep(STREAM_RAMP_SECONDS)
+
+    def _measure(self, name: str, start_s: float, end_s: float) -> Phase:
+        phase = judge.measure(
+            name, start_s, end_s, self._sampler.windows(), self._sampler.samples()
+        )
+        self._phases[name] = phase
+        stream, background = phase.stream, phase.background
+        self._say(
+            f"{name}: {stream.verdict} "
+            f"({stream.continuity_errors} continuity errors, {stream.stalls} stalls, "
+            f"{stream.stall_seconds:.1f} s stalled, {stream.lost_pictures} pictures lost, "
+            f"{stream.delivered_ratio:.1%} delivered); background "
+            f"http {background.http_bytes_per_s / 1e6:.1f} MB/s, "
+            f"disk {background.disk_bytes_per_s / 1e6:.1f} MB/s"
+        )
+        return phase
+
+    def _span(self, seconds: float, words: str) -> tuple[float, float]:
+        """Let time pass, saying every five seconds how it goes; return its span."""
+        start_s = time.monotonic()
+        end_s = start_s + seconds
+        while (left := end_s - time.monotonic()) > 0:
+            time.sleep(min(5.0, left))
+            self._say_live(f"{words} {time.monotonic() - start_s:3.0f} s")
+        # The window that ends the span has to arrive, and a sample after it.
+        time.sleep(TAIL_SECONDS)
+        return start_s, end_s
+
+    def _say_live(self, words: str) -> None:
+        samples, windows = self._sampler.samples(), self._sampler.windows()
+        if len(samples) < 2 or not windows:
+            return
+        before, now = samples[-2], samples[-1]
+        seconds = now.at_s - before.at_s
+        disk = (now.disk_bytes["media"] - before.disk_bytes["media"]) / seconds / 1e6
+        stream = now.stream_bytes - before.stream_bytes
+        http = max(0, now.client_bytes - before.client_bytes - stream) / seconds / 1e6
+        verdict = verdict_of(windows[-1])
+        self._say(f"{words}: {verdict}, http {http:.1f} MB/s, disk {disk:.1f} MB/s")
+
+    def _control(self) -> None:
+        start_s, end_s = self._span(self._plan.control_s, "control")
+        phase = self._measure("control", start_s, end_s)
+        if phase.stream.received_bytes_per_s:
+            self.scene.declare_stream(phase.stream.received_bytes_per_s)
+
+    def _start_loads(self) -> float:
+        plan, seconds = self._plan, self._plan.longest_s
+        if not plan.once:
+            seconds = 86400
+        self._say(f"unshaped: {plan.readers} cats, httperf, {plan.wgets} wgets")
+        loads.start_readers(self.scene.media, names.READERS_MOUNT, plan.readers, seconds)
+        offered = self._visitors.start(plan.link_bps, plan.overload, plan.wgets, seconds)
+        time.sleep(plan.ramp_s)
+        return offered
+
+    def _unshaped(self) -> None:
+        start_s, end_s = self._span(self._plan.unshaped_s, "unshaped")
+        self._measure("unshaped", start_s, end_s)
+
+    def _auto(self) -> tuple[float, float | None]:
+        """Switch auto-shaping on; end when the stream was perfect for long enough."""
+        plan = self._plan
+        self.scene.web_api.call("PUT", "/auto", {"enabled": True})
+        enabled_s = time.monotonic()
+        deadline = enabled_s + plan.settle_most_s + plan.auto_s
+        self._say("auto-shaping is on")
+        next_words = enabled_s + 5
+        while True:
+            time.sleep(0.25)
+            now = time.monotonic()
+            since = judge.perfect_since(self._sampler.windows(), enabled_s)
+            if now >= next_words:
+                next_words += 5
+                state = self.scene.web_api.call("GET", "/auto")["state"]
+                self._say_live(f"auto {now - enabled_s:3.0f} s, {state}")
+            if since is not None and now - since >= plan.auto_s:
+                break
+            if now >= deadline:
+                break
+        time.sleep(TAIL_SECONDS)
+        end_s = time.monotonic() - TAIL_SECONDS
+        since = judge.perfect_since(
+            judge.within(self._sampler.windows(), enabled_s, end_s), enabled_s
+        )
+        settled = None if since is None else since - enabled_s
+        start_s = end_s - plan.auto_s if since is None else min(since, end_s - plan.auto_s)
+        self._measure("auto", max(start_s, enabled_s), end_s)
+        return enabled_s, settled

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Once a second: what moved on disk and network, limits in force, processor use.
+
+The sampler also takes the viewer's windows and passes them on to the
+controller, as a player that supports Sluice would do itself.
+"""
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+
+import httpx
+
+from demo import plan as names
+from demo.api import ApiError, ProbeApi
+from demo.scene import Scene
+from testbed import clients
+from testbed.sandbox import CommandFailed
+from testbed.stream import Window
+
+# Per datagram on the wire: Ethernet, IPv4, UDP and RTP headers.
+DATAGRAM_HEADER_BYTES = 14 + 20 + 8 + 12
+REPORTED = (
+    "continuity_errors",
+    "stalls",
+    "stall_seconds",
+    "lost_pictures",
+    "received_bytes",
+    "max_gap_ms",
+    "window_ms",
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Running totals at a time (CLOCK_MONOTONIC seconds), and limits in force.
+
+    ``classes`` maps "domain/class/resource" to {rate, limit} in bytes per second.
+    """
+
+    at_s: float
+    client_bytes: int
+    stream_bytes: int
+    disk_bytes: dict[str, int]
+    disk_seeks: int
+    disk_busy_ns: int
+    cpu_busy_s: float
+    cpu_total_s: float
+    link_backlog_bytes: int
+    classes: dict[str, dict[str, float | None]] = field(default_factory=dict)
+
+
+def processor_seconds() -> tuple[float, float]:
+    """Return (busy, total) processor time of the machine since its start, in seconds."""
+    with open("/proc/stat") as stat:
+        ticks = [int(word) for word in stat.readline().split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / 100, sum(ticks) / 100
+
+
+def class_rates(live: dict) -> dict[str, dict[str, float | None]]:
+    """Flatten the live view: what each class moves and may move."""
+    found = {}
+    for domain, view in live.get("domains", {}).items():
+        for name, resources in (view.get("classes") or {}).items():
+            for resource, sample in resources.items():
+                found[f"{domain}/{name}/{resource}"] = {
+                    "rate": sample["bytes_per_second"],
+                    "limit": sample["limit_bytes_per_second"],
+                }
+    return found
+
+
+class Sampler:
+    """Collects samples and windows until it is stopped."""
+
+    def __init__(self, scene: Scene):
+        self._scene = scene
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._lock = threading.Lock()
+        self._samples: list[Sample] = []
+        self._windows: list[Window] = []
+        self._stream_wire_bytes = 0
+        self.problem = ""
+        controller = scene.testbed.controller
+        socket = scene.testbed.sandbox.path(controller.socket)
+        self._probe = ProbeApi(socket, controller.token_file, names.STREAM)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self._probe.close()
+
+    def samples(self) -> list[Sample]:
+        with self._lock:
+            return list(self._samples)
+
+    def windows(self) -> list[Window]:
+        with self._lock:
+            return list(self._windows)
+
+    def on_window(self, window: Window) -> None:
+        """Take a window of the viewer's and report it."""
+        with self._lock:
+            self._windows.append(window)
+            header = DATAGRAM_HEADER_BYTES * window.received_datagrams
+            self._stream_wire_bytes += window.received_bytes + header
+        try:
+            self._probe.report({name: getattr(window, name) for name in REPORTED})
+        except (ApiError, httpx.HTTPError) as problem:
+            self.problem = f"a report on the stream was refused: {problem}"
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += 1.0
+            try:
+                sample = self._take()
+            except (OSError, CommandFailed, ApiError, httpx.HTTPError) as problem:
+                self.problem = f"a sample is missing: {problem}"
+                continue
+            with self._lock:
+                self._samples.append(sample)
+
+    def _take(self) -> Sample:
+        testbed = self._scene.testbed
+        classes = {}
+        with contextlib.suppress(ApiError):
+            classes = class_rates(self._scene.web_api.call("GET", "/live"))
+        received = clients.received_bytes(testbed)
+        backlog = testbed.link_counters().backlog_bytes
+        volumes = self._scene.disk.counters()
+        busy_s, total_s = processor_seconds()
+        with self._lock:
+            stream = self._stream_wire_bytes
+        return Sample(
+            at_s=time.monotonic(),
+            client_bytes=received,
+            stream_bytes=stream,
+            disk_bytes={name: volume.bytes for name, volume in volumes.items()},
+            disk_seeks=sum(volume.seeks for volume in volumes.values()),
+            disk_busy_ns=sum(volume.busy_ns for volume in volumes.values()),
+            cpu_busy_s=busy_s,
+            cpu_total_s=total_s,
+            link_backlog_bytes=backlog,
+            classes=classes,
+        )

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Loads inside guests, and how the guests' disks are set for them.
+
+Twelve ``cat`` processes read large files over and over (SCS, section 5.5.1).
+Each is a transient unit with an end of its own, so a load never outlives what
+it was started for by more than ``seconds``.
+"""
+
+from testbed.guest import Guest
+
+READERS = 12
+# What an administrator sets on a volume of large files: one request is then as
+# long as what the reader asks for, and pays for its seek.
+READ_AHEAD_KIB = 3072
+LARGEST_REQUEST_KIB = 4096
+
+
+def tune_for_large_files(guest: Guest, mount: str) -> None:
+    """Set a large read-ahead on the disk that is mounted at ``mount``."""
+    guest.ssh(
+        f"queue=/sys/block/$(basename $(findmnt -no SOURCE {mount}))/queue && "
+        f"echo {LARGEST_REQUEST_KIB} >$queue/max_sectors_kb && "
+        f"echo {READ_AHEAD_KIB} >$queue/read_ahead_kb"
+    )
+
+
+def start_readers(guest: Guest, mount: str, count: int, seconds: int) -> None:
+    """Start ``count`` cats, each on a file of its own (f01, f02, …), over and over."""
+    if not 1 <= count <= READERS:
+        raise ValueError(f"{count} readers: there are files for 1 to {READERS}")
+    guest.spawn(
+        f"for number in $(seq -w 1 {READERS} | head -n {count}); do "
+        f"(while :; do cat {mount}/f$number; done >/dev/null) & done; sleep {seconds}",
+        unit="readers",
+    )
+
+
+def stop_readers(guest: Guest) -> None:
+    guest.kill_unit("readers")
+
+
+def start_streamer(guest: Guest, movie: str, address: str, port: int, seconds: int) -> None:
+    """Start VLC, streaming the movie over RTP to a client, over and over.
+
+    VLC's own buffers are at their defaults for a file (300 ms); it must not
+    make them larger when it is late, as that would be a pause of the stream.
+    """
+    guest.spawn(
+        "while :; do vlc --intf=dummy --no-media-library --ignore-config "
+        "--file-caching=300 --sout-mux-caching=300 --clock-jitter=0 "
+        f"{movie} --sout '#rtp{{mux=ts,dst={address},port={port},ttl=2}}' vlc://quit; "
+        f"done & sleep {seconds}",
+        unit="streamer",
+        user="player",
+    )
+
+
+def stop_streamer(guest: Guest) -> None:
+    guest.kill_unit("streamer")
