@@ -15,14 +15,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from sluice_controller.domain.shares import Load
-from sluice_controller.domain.tuner import (
+from sluice_controller.domain.tuner import decide
+from sluice_controller.domain.tuner_types import (
     MS,
     Observation,
     Policy,
     State,
     StreamView,
     UplinkView,
-    decide,
 )
 
 TICK_S = 0.1
@@ -36,7 +36,7 @@ class Demand:
     resource: str
     bytes_per_second: float
     own_limit: float | None = None
-    rates: deque = field(default_factory=lambda: deque(maxlen=10))
+    rates: deque = field(default_factory=lambda: deque([0.0] * 10, maxlen=10))
     held: bool = False
 
     @property
@@ -47,8 +47,8 @@ class Demand:
         recent = list(self.rates)[-3:]
         return Load(
             *self.key,
-            sum(self.rates) / len(self.rates) if self.rates else 0.0,
-            sum(recent) / len(recent) if recent else 0.0,
+            sum(self.rates) / len(self.rates),
+            sum(recent) / len(recent),
             1 if self.held else 0,
             self.own_limit,
         )
@@ -130,7 +130,7 @@ class Plant:
             if demand.resource in resources:
                 demand.rates[-1] *= ratio
 
-    def tick(self):
+    def tick(self, enabled=True):
         disk, net = ("blk-read", "blk-write"), ("net-tx",)
         offered = self._offered(disk)
         entered = self.disk.admit(offered)
@@ -144,6 +144,8 @@ class Plant:
         self.drops.append(dropped)
         self.backlogs.append(self.link.queue_bytes)
         self.now_ns += 100 * MS
+        if not enabled:
+            return ()
         self.state, decisions = decide(self.observe(), self.state, self.policy, self.now_ns)
         self.decisions += decisions
         return decisions
@@ -158,6 +160,7 @@ class Plant:
             disk_request_bytes=128 * 1024,
             disk_mean_ms=sum(self.waits_ms) / len(self.waits_ms),
             disk_worst_ms=max(self.waits_ms),
+            disk_latest_ms=self.waits_ms[-1],
             net_bytes_per_second=self.nominal_bps,
             **changes,
         )
@@ -169,9 +172,9 @@ class Plant:
         )
         return Observation((stream,), tuple(d.load() for d in self.demands), uplink)
 
-    def run(self, seconds):
+    def run(self, seconds, enabled=True):
         for _ in range(round(seconds / TICK_S)):
-            self.tick()
+            self.tick(enabled)
 
     def rate(self, *resources):
         return sum(sum(d.rates) / len(d.rates) for d in self.demands if d.resource in resources)

@@ -219,6 +219,23 @@ class Window:
             return 0.0
         return max(0, new.bytes - old.bytes) / ((newest.at_ns - base.at_ns) / 1e9)
 
+    def latest_service_ms(self, class_name: str, resource: str) -> float:
+        """As `worst_service_ms`, for the last tick in which anything completed."""
+        key = (class_name, resource)
+        newest = self.readings[-1]
+        new = newest.slots.get(key)
+        waiting_ms = 0.0
+        for before, after in zip(self.readings[-2::-1], self.readings[:0:-1], strict=False):
+            old, later = before.slots.get(key), after.slots.get(key)
+            if old is None or later is None or new is None:
+                return waiting_ms
+            done = later.completed_requests - old.completed_requests
+            if done > 0:
+                return max(waiting_ms, (later.service_ns - old.service_ns) / done / 1e6)
+            if new.in_flight > 0 and old.in_flight > 0:
+                waiting_ms = (newest.at_ns - before.at_ns) / 1e6
+        return waiting_ms
+
     def worst_service_ms(self, class_name: str, resource: str) -> float:
         """The slowest tick of the window: the mean service time of what completed in it.
 

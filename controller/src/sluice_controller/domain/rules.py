@@ -13,6 +13,10 @@ from .model import Assignment, Grant, Rule
 _LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
 MATCH_KEYS = tuple(_LONGEST)
 
+# What cannot be an operator: escaped characters and character classes.
+_LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?[^\]]*\]")
+_BACKTRACKING = re.compile(r"\(\?(?:<?[=!]|>|\(|P=)|\\[1-9]|[*+?}]\+")
+
 
 def parse_match(raw: Any) -> dict[str, str]:
     if not isinstance(raw, Mapping):
@@ -42,13 +46,27 @@ def _parse_condition(key: str, value: Any) -> str:
     if key in ("exe", "cgroup") and not value.startswith("/"):
         raise BadValue(thing, value, "is not an absolute path", "begin it with /")
     if key == "cmdline":
-        try:
-            re.compile(value)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise BadValue(
-                thing, value, f"is not a regular expression ({error})", "correct the expression"
-            ) from error
+        _check_expression(thing, value)
     return value
+
+
+def _check_expression(thing: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadValue(
+            thing, value, f"is not a regular expression ({error})", "correct the expression"
+        ) from error
+    found = _BACKTRACKING.search(_LITERALS.sub("x", value))
+    if found:
+        # The agent's engine takes linear time and knows none of these; it
+        # would refuse all rules because of this one.
+        raise BadValue(
+            thing,
+            value,
+            f"uses '{found[0]}', which the agent's expressions do not have",
+            "write it without look-around, back-references and possessive repeats",
+        )
 
 
 def _below(path: str, prefix: str) -> bool:

@@ -54,8 +54,11 @@ def first_split(
     """In proportion to what each class moves now."""
     loads = list(loads)
     total = sum(load.bytes_per_second for load in loads)
-    scale = level / total if total > 0 else 0.0
-    return {load.key: _bounded(load, scale * load.bytes_per_second, floors) for load in loads}
+    if total < 1.0:
+        return {load.key: _bounded(load, level / len(loads), floors) for load in loads}
+    return {
+        load.key: _bounded(load, level * (load.bytes_per_second / total), floors) for load in loads
+    }
 
 
 def split(
@@ -74,6 +77,17 @@ def split(
     for load, share in _fill(rest, hungry, before):
         caps[load.key] = _bounded(load, share, floors)
     return caps
+
+
+def scaled(
+    factor: float, caps: Mapping[Key, float], loads: Iterable[Load], floors: Mapping[str, float]
+) -> dict[Key, float]:
+    """All caps by one factor, within their bounds."""
+    return {
+        load.key: _bounded(load, factor * caps[load.key], floors)
+        for load in loads
+        if load.key in caps
+    }
 
 
 def _bounded(load: Load, share: float, floors: Mapping[str, float]) -> float:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .rates import format_change
-from .tuner import Change, Decision
+from .tuner_types import Change, Decision
 
 SHOWN = 4
 
@@ -42,6 +42,8 @@ def sentence(decision: Decision) -> str:
         return f"Stall risk on {stream}: {decision.words}; {listed}"
     if decision.kind == "room":
         return f"Room beside {stream}: {decision.words}; {listed}"
+    if decision.kind == "drained":
+        return f"The queue before {stream} has drained; {listed}"
     if decision.kind == "idle":
         return f"Limits on the {decision.arm} lifted, {decision.words}: {listed}"
     return f"Fault on {stream} without a cause here: {decision.words}; nothing was changed"

@@ -25,7 +25,8 @@ from ..domain.limits import (
 )
 from ..domain.model import Stream, parse_bool
 from ..domain.shares import Load
-from ..domain.tuner import (
+from ..domain.tuner import decide
+from ..domain.tuner_types import (
     OFF,
     PROBING,
     Arm,
@@ -35,7 +36,6 @@ from ..domain.tuner import (
     State,
     StreamView,
     UplinkView,
-    decide,
 )
 from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits
@@ -243,6 +243,7 @@ class Auto:
                     disk_bytes_per_second=disk["bytes_per_second"],
                     disk_request_bytes=disk["bytes_per_second"] / requests if requests else 0.0,
                     disk_mean_ms=disk["service_mean_ms"],
+                    disk_latest_ms=page.window.latest_service_ms(stream.class_name, BLK_READ),
                     disk_worst_ms=page.window.worst_service_ms(stream.class_name, BLK_READ),
                 )
             if net is not None:

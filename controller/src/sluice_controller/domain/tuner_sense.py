@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How near each stream is to its edge on each resource, and which is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .shares import Load
+from .tuner_types import (
+    DISK,
+    LARGEST_OVERHEAD,
+    NETWORK,
+    SEGMENT_OVERHEAD,
+    Observation,
+    Policy,
+    Pressure,
+    StreamView,
+    UplinkView,
+)
+
+
+def disk_deadline_ms(stream: StreamView) -> float:
+    request = stream.disk_request_bytes or 128 * 1024
+    return min(1000.0, max(20.0, 1000 * request / stream.nominal_bytes_per_second))
+
+
+def _disk_pressure(stream: StreamView) -> Pressure:
+    deadline_ms = disk_deadline_ms(stream)
+    value = max(stream.disk_mean_ms / (deadline_ms / 2), stream.disk_worst_ms / deadline_ms)
+    latest = stream.disk_latest_ms / (deadline_ms / 2)
+    shown_ms = max(stream.disk_mean_ms, stream.disk_worst_ms)
+    words = f"disk wait {shown_ms:.0f} ms of {deadline_ms:.0f} ms"
+    return Pressure(value, latest, stream.name, words)
+
+
+def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Policy) -> Pressure:
+    if uplink is None:
+        return Pressure(0.0, 0.0, stream.name, "no uplink is watched")
+    delay_ms = 0.0
+    # A queue that stands empties at the link's rate, known or not.
+    rate = uplink.link_bytes_per_second or uplink.bytes_per_second
+    if rate:
+        delay_ms = 1000 * uplink.backlog_bytes / rate
+    value = delay_ms / policy.queue_delay_ms
+    words = f"uplink queue {delay_ms:.0f} ms"
+    if uplink.dropped:
+        value, words = max(2.0, value), f"{words}, {uplink.dropped} packets dropped"
+    return Pressure(value, value, stream.name, words)
+
+
+def pressures(observation: Observation, policy: Policy) -> dict[str, Pressure]:
+    """The worst stream's pressure on each arm, client faults laid to one of them."""
+    worst = {DISK: Pressure(), NETWORK: Pressure()}
+    for stream in observation.streams:
+        on = {
+            DISK: _disk_pressure(stream),
+            NETWORK: _network_pressure(stream, observation.uplink, policy),
+        }
+        if stream.net_bytes_per_second <= 0 and not stream.lost:
+            on[NETWORK] = Pressure()
+        if stream.stalled or stream.lost:
+            blamed = _blame(stream, on)
+            if blamed is not None:
+                what = "the client stalled" if stream.stalled else "the client lost data"
+                hit = on[blamed]
+                on[blamed] = replace(
+                    hit,
+                    value=max(1.5, hit.value),
+                    words=f"{what}, {hit.words}",
+                    fault=True,
+                    fault_began_ns=stream.fault_began_ns,
+                    without_fault=hit,
+                )
+        for arm, pressure in on.items():
+            if worst[arm].stream is None or pressure.value > worst[arm].value:
+                worst[arm] = pressure
+    return worst
+
+
+def _blame(stream: StreamView, on: Mapping[str, Pressure]) -> str | None:
+    """The resource under more pressure; neither if both are at ease.
+
+    Lost data is the network's doing before it is the disk's: a late disk stalls.
+    """
+    order = (NETWORK, DISK) if stream.lost else (DISK, NETWORK)
+    arm = max(order, key=lambda name: on[name].value)
+    return arm if on[arm].value > 0.3 else None
+
+
+def total(loads: list[Load]) -> float:
+    return sum(load.bytes_per_second for load in loads)
+
+
+def recent(loads: list[Load]) -> float:
+    """What the background moves just now; the mean of the last second lags a rising load."""
+    return sum(load.recent_bytes_per_second for load in loads)
+
+
+def left_of_link(arm: str, loads: list[Load], observation: Observation) -> float | None:
+    """What the streams leave of a link of known rate, as the shaper counts bytes.
+
+    Beyond it packets drop, the stream's among them: no probe may go there. The
+    link carries headers for each segment that the shaper sees only once; while
+    it drops, that overhead cannot be measured and full segments are assumed.
+    """
+    uplink = observation.uplink
+    if arm != NETWORK or uplink is None or not uplink.link_bytes_per_second:
+        return None
+    streams = sum(s.nominal_bytes_per_second for s in observation.streams)
+    seen = total(loads) + sum(s.net_bytes_per_second for s in observation.streams)
+    overhead = SEGMENT_OVERHEAD
+    if seen > 0 and not uplink.dropped:
+        overhead = min(LARGEST_OVERHEAD, max(1.0, uplink.bytes_per_second / seen))
+    return max(1024.0, (uplink.link_bytes_per_second - 1.1 * streams) / overhead)
+
+
+def is_active(arm: str, observation: Observation, pressure: Pressure) -> bool:
+    """Whether any stream uses the resource."""
+    if pressure.value > 0.05:
+        return True
+    if arm == DISK:
+        return any(s.disk_bytes_per_second > 0 for s in observation.streams)
+    return any(s.net_bytes_per_second > 0 for s in observation.streams)
+
+
+def unexplained(observation: Observation, felt: Mapping[str, Pressure]) -> str | None:
+    """A stream whose client reports a fault that no resource here explains."""
+    for stream in observation.streams:
+        if (stream.stalled or stream.lost) and not any(p.fault for p in felt.values()):
+            return stream.name
+    return None

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the tuner sees, remembers and says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .limits import BLK_READ, BLK_WRITE, NET_TX
+from .shares import Key, Load
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+DISK, NETWORK = "disk", "network"
+ARM_RESOURCES = {DISK: (BLK_READ, BLK_WRITE), NETWORK: (NET_TX,)}
+
+SEGMENT_OVERHEAD = 1.045
+LARGEST_OVERHEAD = 1.1
+
+OFF, WATCHING, BACKING_OFF, PROBING, SETTLED = (
+    "off",
+    "watching",
+    "backing-off",
+    "probing",
+    "settled",
+)
+
+
+@dataclass(frozen=True)
+class Policy:
+    floors: Mapping[str, float]
+    risk_ticks: int = 3
+    safe_pressure: float = 0.7
+    first_factor: float = 0.85
+    cut_factor: float = 0.85
+    hard_cut_factor: float = 0.7
+    drain_factor: float = 0.5
+    hard_pressure: float = 2.0
+    drain_pressure: float = 1.5
+    gentle_cut_factor: float = 0.93
+    link_margin: float = 0.02
+    queue_delay_ms: float = 20.0
+    hold_ns: Mapping[str, int] = field(
+        default_factory=lambda: {DISK: 1500 * MS, NETWORK: 1200 * MS}
+    )
+    shortest_drain_ns: int = 300 * MS
+    longest_drain_ns: int = 3 * SECOND
+    player_delay_ns: int = 1 * SECOND
+    probe_ns: int = 1 * SECOND
+    first_step: float = 0.02
+    largest_step: float = 0.16
+    failed_margin: float = 0.02
+    forget_ns: int = 20 * SECOND
+    longest_forget_ns: int = 300 * SECOND
+    split_ns: int = 500 * MS
+    edge_ns: int = 2 * SECOND
+    idle_ns: int = 30 * SECOND
+    smallest_change: float = 0.02
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """A stream as the host sees it, and what its client said since the last tick."""
+
+    name: str
+    domain: str
+    class_name: str
+    nominal_bytes_per_second: float
+    disk_bytes_per_second: float = 0.0
+    disk_request_bytes: float = 0.0
+    disk_mean_ms: float = 0.0
+    disk_worst_ms: float = 0.0
+    disk_latest_ms: float = 0.0
+    net_bytes_per_second: float = 0.0
+    stalled: bool = False
+    lost: bool = False
+    fault_began_ns: int = 0
+
+
+@dataclass(frozen=True)
+class UplinkView:
+    backlog_bytes: float
+    dropped: int
+    bytes_per_second: float
+    link_bytes_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    streams: tuple[StreamView, ...]
+    background: tuple[Load, ...]
+    uplink: UplinkView | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is remembered of one resource."""
+
+    phase: str = WATCHING
+    level: float | None = None
+    caps: Mapping[Key, float] = field(default_factory=dict)
+    risky_ticks: int = 0
+    active_ns: int = 0
+    changed_ns: int = 0
+    split_at_ns: int = 0
+    resume_level: float | None = None
+    resume_caps: Mapping[Key, float] = field(default_factory=dict)
+    edge_since_ns: int | None = None
+    safe_level: float | None = None
+    failed_level: float | None = None
+    failed_ns: int = 0
+    failures: int = 0
+    step: float = 0.02
+    risk_began_ns: int | None = None
+    settled_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    arms: Mapping[str, Arm] = field(default_factory=lambda: {DISK: Arm(), NETWORK: Arm()})
+    unexplained_ns: int | None = None
+
+    @property
+    def caps(self) -> dict[Key, float]:
+        return {key: cap for arm in self.arms.values() for key, cap in arm.caps.items()}
+
+    @property
+    def phase(self) -> str:
+        phases = {arm.phase for arm in self.arms.values() if arm.level is not None}
+        for phase in (BACKING_OFF, PROBING, SETTLED):
+            if phase in phases:
+                return phase
+        return WATCHING
+
+    @property
+    def settled_after_ns(self) -> int | None:
+        """From the first risk until the last arm settled; None until then."""
+        spans = [
+            None if arm.settled_ns is None else arm.settled_ns - arm.risk_began_ns
+            for arm in self.arms.values()
+            if arm.risk_began_ns is not None
+        ]
+        return None if not spans or None in spans else max(spans)
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """How near a stream is to its edge on one resource, and in which words."""
+
+    value: float = 0.0
+    latest: float = 0.0
+    stream: str | None = None
+    words: str = ""
+    fault: bool = False
+    fault_began_ns: int = 0
+    without_fault: Pressure | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    key: Key
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Something worth a line in the log; `changes` may be empty."""
+
+    arm: str | None
+    kind: str
+    stream: str | None
+    words: str
+    changes: tuple[Change, ...] = ()

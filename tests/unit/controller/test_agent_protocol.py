@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.agent_protocol import (
+    BAN_S,
+    BREACHES_ALLOWED,
+    MAX_LINE_BYTES,
+    SILENCE_S,
+    Breach,
+    Breaches,
+    LineSplitter,
+    Session,
+    parse_table,
+)
+
+HELLO = {
+    "protocol": 1,
+    "agent_version": "0.1.0",
+    "kernel": "6.12",
+    "hostname": "media",
+    "boot_id": "b",
+    "max_tag": 15,
+}
+CAT = {
+    "pid": 812,
+    "ppid": 1,
+    "start_time_ticks": 99,
+    "comm": "cat",
+    "exe": "/usr/bin/cat",
+    "cmdline": "cat /srv/big",
+    "user": "root",
+    "unit": "",
+    "cgroup": "/",
+    "class": "batch",
+    "rule": "rule-1",
+    "inherited": False,
+    "threads": 1,
+    "cpu_ratio": 0.5,
+    "rss_bytes": 4096,
+    "read_bps": 1.0,
+    "write_bps": 0,
+}
+RULES = {"classes": [{"name": "batch", "tag": 1}], "rules": []}
+
+
+def line(**message):
+    return json.dumps({"jsonrpc": "2.0", **message}).encode()
+
+
+def table(revision=0, **changes):
+    params = {
+        "time_ns": 1,
+        "revision": revision,
+        "interval_ms": 1000,
+        "truncated": False,
+        "processes": [{**CAT, **changes}],
+    }
+    return line(method="processes", params=params)
+
+
+def sent(session, now):
+    return [json.loads(message) for message in session.due(now)]
+
+
+def greeted(now=0.0):
+    session = Session(now, Breaches(), 100)
+    (hello,) = sent(session, now)
+    assert hello["method"] == "hello"
+    assert session.on_line(line(id=hello["id"], result=HELLO), now)
+    return session
+
+
+def test_the_host_speaks_first_and_then_sends_rules():
+    session = greeted()
+    assert session.hello["max_tag"] == 15
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.1)
+    assert call["method"] == "set_rules"
+    assert call["params"]["revision"] == 101
+    assert call["params"]["classes"] == RULES["classes"]
+    session.on_line(line(id=call["id"], result={"revision": 101, "matched": 3}), 0.2)
+    assert session.matched == 3
+    assert sent(session, 0.3) == []
+
+
+def test_the_same_rules_are_not_sent_again():
+    session = greeted()
+    session.want_rules(RULES)
+    sent(session, 0.1)
+    session.want_rules(dict(RULES))
+    assert sent(session, 0.2) == []
+
+
+def test_a_silent_agent_is_greeted_again_and_gets_its_rules_again():
+    session = greeted()
+    session.want_rules(RULES)
+    sent(session, 0.1)
+    later = SILENCE_S + 0.2
+    calls = sent(session, later)
+    assert [call["method"] for call in calls] == ["hello", "set_rules"]
+
+
+def test_an_agent_with_older_rules_gets_them_again():
+    session = greeted()
+    session.want_rules(RULES)
+    sent(session, 0.1)
+    for i in range(1, 8):
+        session.on_line(table(revision=0), float(i))
+    assert [call["method"] for call in sent(session, 8.0)] == ["set_rules"]
+
+
+def test_a_refusal_is_shown():
+    session = greeted()
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.1)
+    error = {"code": -32602, "message": "bad", "data": {"field": "rules[0]", "remedy": "mend it"}}
+    assert session.on_line(line(id=call["id"], error=error), 0.2)
+    assert "mend it" in session.refusal
+
+
+def test_a_table_is_kept():
+    session = greeted()
+    session.on_line(table(revision=5), 1.0)
+    assert session.table["processes"][0]["comm"] == "cat"
+    assert session.table_at == 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pid", 0),
+        ("pid", "812"),
+        ("pid", True),
+        ("pid", 2**40),
+        ("comm", "x" * 65),
+        ("comm", 7),
+        ("cpu_ratio", -1),
+        ("cpu_ratio", "much"),
+        ("read_bps", 1e30),
+        ("inherited", 1),
+        ("class", "NOT A CLASS"),
+        ("rule", ["x"]),
+        ("threads", None),
+    ],
+)
+def test_a_bad_row_is_a_breach_and_keeps_the_old_table(field, value):
+    session = greeted()
+    session.on_line(table(), 1.0)
+    before = session.table
+    assert session.on_line(table(**{field: value}), 2.0)
+    assert session.table is before
+    assert field in session.breach or "class" in session.breach
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"jsonrpc":"2.0"}',
+        b'{"jsonrpc":"2.0","method":"reboot"}',
+        b'{"jsonrpc":"2.0","id":77,"result":{}}',
+        b'{"jsonrpc":"2.0","id":true,"result":{}}',
+        b'{"jsonrpc":"2.0","method":"processes","params":{"processes":{}}}',
+        b'{"jsonrpc":"2.0","method":"log","params":{"level":"loud","text":"x"}}',
+        b'{"jsonrpc":"2.0","method":"processes","params":NaN}',
+        b"[" * 100_000,
+        None,
+    ],
+)
+def test_breaches_end_the_connection_for_a_minute(bad):
+    session = greeted()
+    for i in range(BREACHES_ALLOWED - 1):
+        assert session.on_line(bad, 1.0 + i)
+    assert not session.on_line(bad, 20.0)
+    assert session.breaches.banned_until == 20.0 + BAN_S
+
+
+def test_breaches_are_counted_over_connections_and_forgotten_after_a_minute():
+    breaches = Breaches()
+    for i in range(BREACHES_ALLOWED - 1):
+        assert not breaches.add(float(i))
+    assert not breaches.add(61.0 + BREACHES_ALLOWED)
+    for _ in range(BREACHES_ALLOWED - 2):
+        assert not breaches.add(72.0)
+    assert breaches.add(72.0)
+
+
+def test_the_rest_of_a_cut_line_is_no_breach():
+    session = Session(0.0, Breaches(), 1)
+    assert session.on_line(b'6,"result":{}}', 0.0)
+    assert session.breach is None
+
+
+def test_unreadable_lines_and_unknown_methods_are_answered():
+    session = greeted()
+    session.on_line(b"nonsense", 1.0)
+    session.on_line(line(method="reboot", id=3), 1.0)
+    answers = [(m["id"], m["error"]["code"]) for m in sent(session, 1.0) if "error" in m]
+    assert answers == [(None, -32700), (3, -32601)]
+
+
+def test_floods_are_breaches():
+    session = greeted()
+    session.on_line(table(), 1.0)
+    session.on_line(table(), 1.01)
+    assert "faster" in session.breach
+    session = greeted()
+    for _ in range(121):
+        session.on_line(line(method="log", params={"level": "info", "text": "x"}), 1.0)
+    assert "log" in session.breach
+
+
+def test_control_characters_and_lone_surrogates_are_kept_from_harm():
+    rows = parse_table(json.loads(table(cmdline="a\ud800b"))["params"])["processes"]
+    assert rows[0]["cmdline"].encode("utf-8")
+
+
+def test_unanswered_calls_do_not_pile_up():
+    session = Session(0.0, Breaches(), 1)
+    for i in range(200):
+        session.due(i * (SILENCE_S + 1))
+    assert len(session._pending) <= 32
+
+
+@given(st.lists(st.binary(max_size=60)), st.integers(1, 40))
+def test_lines_do_not_depend_on_how_bytes_arrive(pieces, limit):
+    stream = b"".join(pieces)
+    together, apart = LineSplitter(limit), LineSplitter(limit)
+    one = together.feed(stream)
+    many = [found for piece in pieces for found in apart.feed(piece)]
+    assert one == many
+    expected = [part if len(part) <= limit else None for part in stream.split(b"\n")[:-1]]
+    assert one == expected
+
+
+def test_memory_is_bounded_without_a_newline():
+    splitter = LineSplitter()
+    for _ in range(40):
+        assert splitter.feed(b"x" * (MAX_LINE_BYTES // 4)) == []
+    assert len(splitter._buffer) <= MAX_LINE_BYTES
+    assert splitter.feed(b"\nok\n") == [None, b"ok"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(json_values, st.sampled_from(["processes", "log", "hello", "x"]), json_values)
+def test_no_message_crashes_a_session(params, method, request_id):
+    session = greeted()
+    message = {"jsonrpc": "2.0", "method": method, "params": params, "id": request_id}
+    session.on_line(json.dumps(message).encode(), 1.0)
+    answer = {"jsonrpc": "2.0", "id": 1, "result": params}
+    session.due(50.0)
+    session.on_line(json.dumps({**answer, "id": 2}).encode(), 51.0)
+    session.on_line(json.dumps({"jsonrpc": "2.0", "id": 2, "error": params}).encode(), 52.0)
+
+
+@given(json_values)
+def test_no_table_row_crashes_the_parser(row):
+    try:
+        parse_table({"revision": 1, "truncated": False, "processes": [row]})
+    except Breach:
+        return

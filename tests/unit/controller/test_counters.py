@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Pages are built here from the specification's table, field by field."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.counters import (
+    PAGE_BYTES,
+    BadPage,
+    Window,
+    percentile_ms,
+    read_page,
+)
+
+MS = 1_000_000
+HEADER_BYTES, SLOT_BYTES = 128, 256
+OFFSETS = {
+    "requests": 40,
+    "bytes": 48,
+    "held_requests": 56,
+    "held_ns": 64,
+    "dropped_requests": 72,
+    "dropped_bytes": 80,
+    "backlog_requests": 88,
+    "backlog_bytes": 96,
+    "limit_bytes_per_second": 104,
+    "limit_operations_per_second": 112,
+    "burst_bytes": 120,
+    "burst_operations": 128,
+    "completed_requests": 136,
+    "service_ns": 144,
+    "in_flight": 152,
+}
+
+
+def header(**changes):
+    fields = {
+        "magic": b"SLUICEPG",
+        "version": 1,
+        "header_bytes": 128,
+        "slot_bytes": 256,
+        "slot_count": 68,
+        "created_ns": 5,
+        **changes,
+    }
+    page = bytearray(PAGE_BYTES)
+    page[0:8] = fields["magic"]
+    struct.pack_into(
+        "<IIII",
+        page,
+        8,
+        *(fields[name] for name in ("version", "header_bytes", "slot_bytes", "slot_count")),
+    )
+    struct.pack_into("<QQQI", page, 24, fields["created_ns"], 3, 1000, 4242)
+    page[56:63] = b"sluice0"
+    return page
+
+
+def put(page, tag, resource, name, seq=2, histogram=(), **values):
+    offset = HEADER_BYTES + (tag * 4 + resource) * SLOT_BYTES
+    struct.pack_into("<IBBBB", page, offset, seq, 1, tag, resource, 5)
+    page[offset + 8 : offset + 8 + len(name)] = name.encode()
+    for field, value in values.items():
+        struct.pack_into("<Q", page, offset + OFFSETS[field], value)
+    for i, count in enumerate(histogram):
+        struct.pack_into("<Q", page, offset + 160 + 8 * i, count)
+    return page
+
+
+def test_fields_are_read_from_their_places():
+    values = {name: 1000 + i for i, name in enumerate(OFFSETS)}
+    page = put(header(), 3, 1, "batch", histogram=range(12), **values)
+    reading = read_page(page, 7)
+    slot = reading.slots["batch", "blk-write"]
+    assert {name: getattr(slot, name) for name in OFFSETS} == values
+    assert slot.histogram == tuple(range(12))
+    assert (slot.tag, slot.priority) == (3, 5)
+    head = reading.header
+    assert (head.created_ns, head.generation, head.heartbeat_ns, head.pid, head.shaper_id) == (
+        5,
+        3,
+        1000,
+        4242,
+        "sluice0",
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"magic": b"SLUICEPX"},
+        {"version": 2},
+        {"slot_bytes": 128},
+        {"slot_count": 69},
+        {"header_bytes": 64},
+    ],
+)
+def test_another_format_is_refused(changes):
+    with pytest.raises(BadPage, match="expected"):
+        read_page(header(**changes), 0)
+
+
+def test_a_short_page_is_refused():
+    with pytest.raises(BadPage, match="bytes"):
+        read_page(header()[:-1], 0)
+
+
+def test_a_slot_that_is_being_written_is_left_out():
+    page = put(header(), 1, 0, "batch", seq=3)
+    assert read_page(page, 0).slots == {}
+
+
+@given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES), st.integers(0, 67))
+def test_any_slot_content_is_survived(content, index):
+    page = header()
+    offset = HEADER_BYTES + index * SLOT_BYTES
+    page[offset : offset + SLOT_BYTES] = content
+    for slot in read_page(page, 0).slots.values():
+        assert slot.resource in ("blk-read", "blk-write", "net-tx", "net-rx")
+
+
+def window_of(*steps):
+    window = Window()
+    for at_ms, values in steps:
+        page = put(header(), 0, 0, "default", **values)
+        window.add(read_page(page, at_ms * MS))
+    return window
+
+
+def test_rates_over_the_last_second():
+    steps = [(t, {"bytes": t * 2000, "requests": t // 100}) for t in range(0, 3001, 100)]
+    sample = window_of(*steps).samples()["default"]["blk-read"]
+    assert sample["bytes_per_second"] == pytest.approx(2e6)
+    assert sample["requests_per_second"] == pytest.approx(10)
+
+
+def test_means_of_waiting_and_service():
+    sample = window_of(
+        (0, {}),
+        (
+            1000,
+            {
+                "requests": 10,
+                "held_requests": 4,
+                "held_ns": 40 * MS,
+                "completed_requests": 8,
+                "service_ns": 80 * MS,
+                "limit_bytes_per_second": 5000,
+            },
+        ),
+    ).samples()["default"]["blk-read"]
+    assert sample["held_mean_ms"] == 10
+    assert sample["service_mean_ms"] == 10
+    assert sample["limit_bytes_per_second"] == 5000
+    assert sample["limit_operations_per_second"] is None
+
+
+def test_counters_that_began_anew_give_no_negative_rate():
+    sample = window_of((0, {"bytes": 10**9}), (1000, {"bytes": 5})).samples()
+    assert sample["default"]["blk-read"]["bytes_per_second"] == 0
+
+
+def test_a_new_qemu_clears_the_window():
+    window = window_of((0, {"bytes": 0}))
+    window.add(read_page(put(header(created_ns=9), 0, 0, "default", bytes=10**9), 1000 * MS))
+    assert window.samples()["default"]["blk-read"]["bytes_per_second"] == 0
+
+
+def test_the_slowest_tick_counts():
+    window = window_of(
+        (0, {}),
+        (100, {"completed_requests": 1, "service_ns": 10 * MS}),
+        (200, {"completed_requests": 2, "service_ns": 90 * MS}),
+        (300, {"completed_requests": 4, "service_ns": 100 * MS}),
+    )
+    assert window.worst_service_ms("default", "blk-read") == 80
+
+
+def test_a_request_that_does_not_come_back_counts_while_it_waits():
+    window = window_of(*((t, {"in_flight": 1}) for t in range(0, 901, 100)))
+    assert window.worst_service_ms("default", "blk-read") == 900
+
+
+def test_percentiles_are_upper_edges():
+    assert percentile_ms((99, 1), 0.99) == 0.004
+    assert percentile_ms((0,) * 11 + (1,), 0.99) == 4**12 / 1000
+    assert percentile_ms((), 0.99) == 0
+
+
+def test_p99_counts_requests_that_did_not_wait():
+    steps = ((0, {}), (1000, {"requests": 1000, "histogram": (0, 0, 0, 0, 0, 5)}))
+    assert window_of(*steps).samples()["default"]["blk-read"]["held_p99_ms"] == 0
+    steps = ((0, {}), (1000, {"requests": 100, "histogram": (0, 0, 0, 0, 0, 5)}))
+    assert window_of(*steps).samples()["default"]["blk-read"]["held_p99_ms"] == 4**6 / 1000
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=2, max_size=30))
+def test_recent_rates_are_never_negative(counts):
+    window = window_of(*((i * 100, {"bytes": count}) for i, count in enumerate(counts)))
+    assert window.recent_bytes_per_second("default", "blk-read") >= 0
+    assert window.samples()["default"]["blk-read"]["bytes_per_second"] >= 0

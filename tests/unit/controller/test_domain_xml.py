@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""attach and detach as pure functions: detach takes back exactly what attach did."""
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+
+from sluice_controller.adapters.domain_xml import attach, describe, detach
+from sluice_controller.domain.errors import BadValue, Conflict
+
+NS = 'xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0"'
+QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
+EMULATOR = "/usr/lib/sluice/bin/qemu-system-x86_64"
+
+
+def disk(i, bus="virtio", driver="<driver name='qemu' type='raw'/>", extra="", kind="file"):
+    return (
+        f"<disk type='{kind}' device='disk'>{driver}<source file='/d{i}'/>"
+        f"<target dev='vd{chr(97 + i)}' bus='{bus}'/>{extra}</disk>"
+    )
+
+
+def interface(i, model="virtio", driver="", kind="network", extra=""):
+    return (
+        f"<interface type='{kind}'><mac address='52:54:00:00:00:{i:02x}'/>"
+        f"<source network='default'/><model type='{model}'/>{driver}{extra}</interface>"
+    )
+
+
+def domain(devices, namespace="", tail="", features="<features><acpi/></features>", kind="kvm"):
+    return (
+        f"<domain type='{kind}' {namespace}>\n  <name>media</name>\n  {features}\n"
+        f"  <devices>\n    <emulator>/usr/bin/qemu-system-x86_64</emulator>\n"
+        + "".join(f"    {device}\n" for device in devices)
+        + f"  </devices>{tail}\n</domain>\n"
+    )
+
+
+def attached(xml, **options):
+    options = {"emulator": EMULATOR, "page_path": "/run/p/media.page", "name": "media", **options}
+    return attach(xml, **options)
+
+
+def canonical(xml):
+    parser = etree.XMLParser(remove_blank_text=True)
+    return etree.tostring(etree.fromstring(xml, parser), method="c14n2")
+
+
+def overrides(xml):
+    """{alias: properties} of the override section."""
+    root = etree.fromstring(xml)
+    return {
+        device.get("alias"): {p.get("name"): p.get("value") for p in device.iter(f"{QEMU}property")}
+        for device in root.iter(f"{QEMU}device")
+    }
+
+
+def test_what_attach_does():
+    xml, changes = attached(domain([disk(0), interface(1)]))
+    root = etree.fromstring(xml)
+    assert root.findtext("devices/emulator") == EMULATOR
+    assert [a.get("value") for a in root.iter(f"{QEMU}arg")] == [
+        "-object",
+        "shaper,id=sluice0,page=/run/p/media.page",
+    ]
+    aliases = [e.get("name") for e in root.iter("alias")]
+    assert all(alias.startswith("ua-sluice-") for alias in aliases)
+    assert overrides(xml) == {alias: {"shaper": "sluice0"} for alias in aliases}
+    assert root.find("devices/interface/driver").get("name") == "qemu"
+    assert root.find("devices/disk/driver").get("queue_size") == "1024"
+    assert root.find("devices/channel/target").get("name") == "org.sluice.agent.0"
+    assert len(changes.said) == 9
+
+
+def test_what_describe_sees():
+    xml, _ = attached(domain([disk(0), disk(1, bus="sata"), interface(1), interface(2, "e1000")]))
+    seen = describe(xml)
+    assert (seen.shaper_id, seen.page_path) == ("sluice0", "/run/p/media.page")
+    assert [d.shapeable for d in seen.devices] == [True, False, True, False]
+    assert "sata" in seen.devices[1].reason
+    assert "e1000" in seen.devices[3].reason
+
+
+def test_a_comma_in_a_path_is_doubled_for_qemu_and_read_back():
+    xml, _ = attached(domain([disk(0)]), page_path="/run/a,b.page")
+    assert "page=/run/a,,b.page" in xml
+    assert describe(xml).page_path == "/run/a,b.page"
+
+
+def test_aliases_and_overrides_of_the_operator_are_kept():
+    alias = "<alias name='ua-mine'/>"
+    override = (
+        "<qemu:override><qemu:device alias='ua-mine'><qemu:frontend>"
+        "<qemu:property name='num-queues' type='unsigned' value='2'/>"
+        "</qemu:frontend></qemu:device></qemu:override>"
+    )
+    before = domain([disk(0, extra=alias)], NS, override)
+    xml, changes = attached(before)
+    assert overrides(xml) == {"ua-mine": {"num-queues": "2", "shaper": "sluice0"}}
+    assert canonical(detach(xml, changes.as_json())) == canonical(before)
+
+
+def test_vhost_is_refused_unless_it_may_be_disabled():
+    before = domain([interface(1, driver="<driver name='vhost' queues='2'/>")])
+    with pytest.raises(Conflict, match="disable") as refused:
+        attached(before)
+    assert refused.value.value == "52:54:00:00:00:01"
+    xml, changes = attached(before, disable_vhost=True)
+    driver = etree.fromstring(xml).find("devices/interface/driver")
+    assert dict(driver.attrib) == {"name": "qemu", "queues": "2"}
+    assert canonical(detach(xml, changes.as_json())) == canonical(before)
+
+
+@pytest.mark.parametrize(
+    ("devices", "options", "error", "words"),
+    [
+        ([], {}, BadValue, "no virtio disk"),
+        ([disk(0, bus="ide"), interface(1, "e1000")], {}, BadValue, "no virtio disk"),
+        ([disk(0, kind="vhostuser")], {}, BadValue, "no virtio disk"),
+        (
+            [
+                disk(0),
+                "<channel type='unix'><target type='virtio' name='org.sluice.agent.0'/></channel>",
+            ],
+            {},
+            Conflict,
+            "exists already",
+        ),
+    ],
+)
+def test_what_is_refused(devices, options, error, words):
+    with pytest.raises(error, match=words):
+        attached(domain(devices), **options)
+
+
+def test_acpi_is_asked_for_where_libvirt_needs_it():
+    before = domain([disk(0)], features="")
+    with pytest.raises(BadValue, match="acpi"):
+        attached(before, acpi_required=True)
+    attached(before, acpi_required=False)
+    attached(domain([disk(0)]), acpi_required=True)
+
+
+def test_other_hypervisors_are_refused():
+    with pytest.raises(BadValue, match="xen"):
+        attached(domain([disk(0)], kind="xen"))
+
+
+def test_twice_is_refused():
+    xml, _ = attached(domain([disk(0)]))
+    with pytest.raises(Conflict, match="attached already"):
+        attached(xml)
+
+
+def test_external_entities_are_not_followed(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    evil = f'<!DOCTYPE d [<!ENTITY x SYSTEM "file://{secret}">]>' + domain([disk(0)]).replace(
+        "<name>media", "<name>&x;media"
+    )
+    with contextlib.suppress(BadValue):
+        assert "hidden" not in attached(evil)[0]
+
+
+def test_edits_made_while_attached_survive_detach():
+    before = domain([disk(0), interface(1)])
+    xml, changes = attached(before)
+    edited = xml.replace("<name>media</name>", "<name>media</name><title>Films</title>")
+    after = detach(edited, changes.as_json())
+    expected = before.replace("<name>media</name>", "<name>media</name><title>Films</title>")
+    assert canonical(after) == canonical(expected)
+
+
+def test_a_serial_controller_that_libvirt_added_goes_with_the_channel():
+    xml, changes = attached(domain([disk(0)]))
+    with_controller = xml.replace(
+        "<channel", "<controller type='virtio-serial' index='0'/><channel", 1
+    )
+    assert "virtio-serial" not in detach(with_controller, changes.as_json())
+    other = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
+    kept = with_controller.replace("<channel", other + "<channel", 1)
+    assert "virtio-serial" in detach(kept, changes.as_json())
+
+
+drivers = st.sampled_from(
+    [
+        "",
+        "<driver name='qemu'/>",
+        "<driver name='qemu' queues='4'/>",
+        "<driver queues='2'/>",
+        "<driver name='vhost'/>",
+    ]
+)
+disk_drivers = st.sampled_from(
+    [
+        "",
+        "<driver name='qemu' type='raw'/>",
+        "<driver name='qemu' type='qcow2' cache='none' queue_size='256'/>",
+    ]
+)
+aliases = st.sampled_from(["", "<alias name='ua-own'/>", "<boot order='1'/>"])
+
+
+@st.composite
+def domains(draw):
+    devices = []
+    for i in range(draw(st.integers(0, 4))):
+        bus = draw(st.sampled_from(["virtio", "virtio", "sata", "scsi"]))
+        alias = draw(aliases).replace("own", f"disk{i}")
+        devices.append(disk(i, bus, draw(disk_drivers), alias))
+    for i in range(draw(st.integers(0, 3))):
+        model = draw(st.sampled_from(["virtio", "e1000", "virtio-non-transitional"]))
+        kind = draw(st.sampled_from(["network", "bridge", "hostdev"]))
+        alias = draw(aliases).replace("own", f"net{i}")
+        devices.append(interface(i, model, draw(drivers), kind, alias))
+    if draw(st.booleans()):
+        devices.append("<controller type='virtio-serial' index='0'/>")
+    devices = draw(st.permutations(devices))
+    tail, namespace = "", ""
+    if draw(st.booleans()):
+        namespace = NS
+        tail = "<qemu:commandline><qemu:arg value='-s'/><qemu:env name='A' value='b'/>"
+        tail += "</qemu:commandline>"
+    return domain(devices, namespace, tail)
+
+
+@given(domains())
+@settings(deadline=None)
+def test_detach_is_the_inverse_of_attach(before):
+    try:
+        xml, changes = attached(before, disable_vhost=True)
+    except BadValue as refused:
+        assert "no virtio" in str(refused)
+        return
+    assert canonical(detach(xml, changes.as_json())) == canonical(before)
+    described = describe(xml)
+    shaped = {d.alias for d in described.devices if d.shapeable}
+    assert {alias for alias, p in overrides(xml).items() if p.get("shaper")} == shaped

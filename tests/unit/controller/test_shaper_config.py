@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The commands are run on a model that refuses what the shaper refuses."""
+
+import copy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.limits import RESOURCES, Limit
+from sluice_controller.domain.model import Grant, ShapingClass
+from sluice_controller.domain.shaper_config import actual, commands, qmp_limits, wanted
+
+CLASSES = [ShapingClass(name, name) for name in ("default", "a", "b", "c", "d")]
+
+
+class Shaper:
+    """What `docs/specs/shaper-qmp.md` says of the shaper, as far as commands go."""
+
+    def __init__(self):
+        self.classes = {}
+        self.ceiling = []
+        self.count = 0
+        default = {"class": "default", "tag": 0, "priority": 5, "dscp": [], "limits": []}
+        self.classes["default"] = default
+
+    def run(self, steps):
+        for command, arguments in steps:
+            self.count += 1
+            arguments = copy.deepcopy(arguments)
+            assert arguments.pop("id") == "sluice0"
+            getattr(self, command.replace("-", "_"))(**arguments)
+
+    def shaper_set_class(self, tag, priority, dscp, limits, **rest):
+        name = rest.pop("class")
+        assert not rest
+        assert (tag == 0) == (name == "default")
+        for other, config in self.classes.items():
+            if other != name:
+                assert config["tag"] != tag, f"tag {tag} is in use by {other}"
+                assert not set(config["dscp"]) & set(dscp), f"dscp of {name} is in use by {other}"
+        self.classes[name] = {
+            "class": name,
+            "tag": tag,
+            "priority": priority,
+            "dscp": dscp,
+            "limits": limits,
+        }
+
+    def shaper_remove_class(self, **arguments):
+        assert arguments["class"] != "default"
+        del self.classes[arguments["class"]]
+
+    def shaper_set_ceiling(self, limits):
+        self.ceiling = limits
+
+    def query(self):
+        """As query-shapers answers: with the bursts that the shaper chose."""
+        classes = copy.deepcopy(list(self.classes.values()))
+        for config in classes:
+            for limit in config["limits"]:
+                if "bytes-per-second" in limit:
+                    limit.setdefault("burst-bytes", max(65536, limit["bytes-per-second"] // 20))
+        return {"id": "sluice0", "classes": classes, "ceiling": copy.deepcopy(self.ceiling)}
+
+
+def limits():
+    rate = st.integers(1024, 10**9)
+    limit = st.builds(
+        Limit,
+        bytes_per_second=rate,
+        burst_bytes=st.none() | rate,
+        operations_per_second=st.none() | rate,
+    )
+    return st.dictionaries(st.sampled_from(RESOURCES), limit, max_size=3)
+
+
+@st.composite
+def configs(draw):
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True))
+    tags = draw(st.permutations(range(1, 16)))
+    values = draw(st.permutations([0, 2, 8, 10, 12, 46]))
+    grants = [Grant("vm", "default", 0, (), draw(limits()))]
+    for i, name in enumerate(names):
+        dscp, values = tuple(values[: i % 3]), values[i % 3 :]
+        grants.append(Grant("vm", name, tags[i], dscp, draw(limits())))
+    return wanted("vm", grants, CLASSES, draw(limits()), {})
+
+
+@given(st.lists(configs(), min_size=1, max_size=4))
+def test_any_sequence_of_configurations_is_reached_without_a_collision(sequence):
+    shaper = Shaper()
+    for config in sequence:
+        shaper.run(commands("sluice0", actual(shaper.query(), config), config))
+        assert actual(shaper.query(), config) == config
+
+
+@given(configs())
+def test_what_is_there_already_takes_no_command(config):
+    shaper = Shaper()
+    shaper.run(commands("sluice0", actual(shaper.query(), config), config))
+    assert commands("sluice0", actual(shaper.query(), config), config) == []
+    assert commands("sluice0", config, config) == []
+
+
+def test_one_changed_limit_is_one_command():
+    def config(rate):
+        grants = [Grant("vm", n, i + 1, (), {"blk-read": Limit(rate)}) for i, n in enumerate("ab")]
+        grants[1] = Grant("vm", "b", 2, (), {"blk-read": Limit(5e6)})
+        return wanted("vm", grants, CLASSES, {}, {})
+
+    (step,) = commands("sluice0", config(1e6), config(2e6))
+    assert step[0] == "shaper-set-class"
+    assert step[1]["class"] == "a"
+    assert step[1]["limits"] == [{"resource": "blk-read", "bytes-per-second": 2000000}]
+
+
+def test_auto_shaping_caps_get_a_small_burst():
+    config = wanted("vm", [Grant("vm", "a", 1)], CLASSES, {}, {("vm", "a", "blk-read"): 5e6})
+    assert config["classes"]["a"]["limits"] == [
+        {"resource": "blk-read", "bytes-per-second": 5000000, "burst-bytes": 262144}
+    ]
+    assert config["classes"]["default"]["limits"] == []
+
+
+def test_rates_become_whole_numbers_of_at_least_one():
+    rows = qmp_limits({"net-tx": Limit(operations_per_second=1.4), "net-rx": Limit()})
+    assert rows == [{"resource": "net-tx", "operations-per-second": 1}]

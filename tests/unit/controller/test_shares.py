@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.shares import Load, first_split, is_hungry, split
+
+MIB = 1024.0 * 1024
+FLOORS = {"blk-read": MIB, "blk-write": MIB}
+
+
+@st.composite
+def loads(draw):
+    count = draw(st.integers(1, 6))
+    return [
+        Load(
+            "vm",
+            f"c{i}",
+            draw(st.sampled_from(["blk-read", "blk-write"])),
+            draw(st.floats(0, 1e9)),
+            0.0,
+            draw(st.integers(0, 3)),
+            draw(st.none() | st.floats(2 * MIB, 1e9)),
+        )
+        for i in range(count)
+    ]
+
+
+levels = st.floats(10 * MIB, 1e9)
+
+
+@given(levels, loads())
+def test_caps_stay_between_the_floor_and_the_operators_limit(level, some):
+    before = first_split(level, some, FLOORS)
+    for caps in (before, split(level, some, FLOORS, before), split(level, some, FLOORS, {})):
+        assert set(caps) == {load.key for load in some}
+        for load in some:
+            assert caps[load.key] >= MIB
+            assert load.own_limit is None or caps[load.key] <= load.own_limit
+
+
+@given(levels, loads())
+def test_hungry_classes_get_no_more_than_is_left_beyond_their_floors(level, some):
+    before = first_split(level, some, FLOORS)
+    caps = split(level, some, FLOORS, before)
+    hungry = [load for load in some if is_hungry(load, before[load.key])]
+    used = sum(load.bytes_per_second for load in some if load not in hungry)
+    given_out = sum(caps[load.key] for load in hungry)
+    assert given_out <= max(0.0, level - used) * 1.000001 + MIB * len(hungry)
+
+
+def test_an_idle_class_costs_nothing_and_has_room_to_grow():
+    busy = Load("vm", "busy", "blk-read", 20e6, backlog_requests=5)
+    idle = Load("vm", "idle", "blk-read", 0.0)
+    caps = split(40e6, [busy, idle], FLOORS, {busy.key: 20e6, idle.key: 20e6})
+    assert caps[busy.key] == 40e6
+    assert caps[idle.key] == MIB
+
+
+def test_two_hungry_classes_drift_to_equal_parts():
+    one = Load("vm", "one", "blk-read", 0, backlog_requests=1)
+    two = Load("vm", "two", "blk-read", 0, backlog_requests=1)
+    caps = {one.key: 38e6, two.key: 2e6}
+    for _ in range(60):
+        caps = split(40e6, [one, two], FLOORS, caps)
+    assert abs(caps[one.key] - 20e6) < 0.2e6
+    assert abs(caps[two.key] - 20e6) < 0.2e6
+
+
+def test_a_newcomer_is_not_stuck_at_the_floor():
+    old = Load("vm", "old", "blk-read", 40e6, backlog_requests=1)
+    new = Load("vm", "new", "blk-read", MIB, backlog_requests=1)
+    caps = split(40e6, [old, new], FLOORS, {old.key: 40e6, new.key: MIB})
+    assert caps[new.key] > 3 * MIB
+
+
+def test_what_an_own_limit_leaves_goes_to_the_others():
+    held = Load("vm", "held", "blk-read", 5e6, backlog_requests=1, own_limit=5e6)
+    free = Load("vm", "free", "blk-read", 5e6, backlog_requests=1)
+    caps = split(40e6, [held, free], FLOORS, {})
+    assert caps[held.key] == 5e6
+    assert caps[free.key] == 35e6

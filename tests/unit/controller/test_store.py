@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The database in memory: the same code as on disk, without a disk."""
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.database.tables import Base
+from sluice_controller.domain.errors import NotFound
+from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.model import (
+    Assignment,
+    AuditEntry,
+    Grant,
+    Rule,
+    Settings,
+    ShapingClass,
+    Stream,
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
+    with store.transaction() as unit:
+        unit.remember_domain("media", "u-1")
+        unit.put_class(ShapingClass("batch", "Batch"))
+    yield store
+    store.close()
+
+
+def test_migrations_lead_to_the_tables_of_the_code(store):
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_everything_comes_back_as_it_was_put(store):
+    grant = Grant("media", "batch", 3, (46,), {"blk-read": Limit(5e6, 262144.0)})
+    assignment = Assignment("media", 812, 99, "batch", 1.0, "boot")
+    stream = Stream("movie", "media", "batch", 875000.0)
+    with store.transaction() as unit:
+        unit.put_grant(grant)
+        rule = unit.add_rule(Rule(0, "media", "batch", {"exe": "/bin/cat"}, 2.0))
+        anywhere = unit.add_rule(Rule(0, None, "batch", {"user": "root"}, 2.0))
+        unit.put_assignment(assignment)
+        unit.put_stream(stream)
+        unit.put_settings(Settings(uplink="eno1"))
+        unit.put_ceiling("media", {"net-tx": Limit(1e6)})
+    with store.transaction() as unit:
+        assert unit.grants("media") == [grant]
+        assert unit.rules() == [rule, anywhere]
+        assert unit.assignments("media") == [assignment]
+        assert unit.streams() == [stream]
+        assert unit.settings() == Settings(uplink="eno1")
+        assert unit.ceiling("media") == {"net-tx": Limit(1e6)}
+        assert unit.grants("other") == []
+
+
+def test_a_failed_unit_of_work_leaves_nothing(store):
+    with pytest.raises(RuntimeError), store.transaction() as unit:
+        unit.put_class(ShapingClass("half", "Half"))
+        raise RuntimeError
+    with store.transaction() as unit:
+        assert [c.name for c in unit.classes()] == ["batch"]
+
+
+def test_grants_follow_a_domain_that_is_renamed(store):
+    with store.transaction() as unit:
+        unit.put_grant(Grant("media", "batch", 1))
+        unit.remember_domain("films", "u-1")
+        assert [g.domain for g in unit.grants()] == ["films"]
+
+
+def test_a_new_domain_with_an_old_name_inherits_nothing(store):
+    with store.transaction() as unit:
+        unit.put_grant(Grant("media", "batch", 1))
+        unit.remember_domain("media", "u-2")
+        assert unit.grants("media") == []
+
+
+def test_an_unknown_domain_is_named(store):
+    with store.transaction() as unit, pytest.raises(NotFound, match="nope"):
+        unit.put_grant(Grant("nope", "batch", 1))
+
+
+def test_history_is_kept_for_its_time(store):
+    with store.transaction() as unit:
+        unit.add_history(
+            [(float(t), "media", {"batch/blk-read": [1, None, 0, 0]}) for t in range(9)]
+        )
+        unit.prune(5.0)
+        assert [at for at, _ in unit.history("media", 0.0)] == [5.0, 6.0, 7.0, 8.0]
+        assert unit.history("media", 7.5) == [(8.0, {"batch/blk-read": [1, None, 0, 0]})]
+
+
+def test_the_audit_is_newest_first(store):
+    with store.transaction() as unit:
+        for i in range(5):
+            unit.add_audit(AuditEntry(float(i), "me", "set", "x", None, {"n": i}))
+        assert [e.at for e in unit.audit(2)] == [4.0, 3.0]
+        assert unit.audit(1)[0].after == {"n": 4}
+
+
+@given(st.text(min_size=1, max_size=30))
+@settings(max_examples=20, deadline=None)
+def test_any_text_survives(text):
+    store = SqlStore("sqlite://")
+    text = text.encode("utf-8", "ignore").decode()
+    with store.transaction() as unit:
+        unit.put_class(ShapingClass("x", text))
+        assert unit.classes()[0].title == text
+    store.close()

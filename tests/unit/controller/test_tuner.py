@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tuner against a small queueing model (`plant.py`), and its invariants."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_controller.domain.limits import RESOURCES
+from sluice_controller.domain.shares import Load
+from sluice_controller.domain.tuner import decide
+from sluice_controller.domain.tuner_sense import pressures
+from sluice_controller.domain.tuner_types import (
+    DISK,
+    MS,
+    NETWORK,
+    SECOND,
+    SETTLED,
+    WATCHING,
+    Observation,
+    Policy,
+    State,
+    StreamView,
+    UplinkView,
+)
+from sluice_controller.domain.tuner_words import leading, sentence
+
+spec = importlib.util.spec_from_file_location("plant", Path(__file__).with_name("plant.py"))
+plant = sys.modules["plant"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(plant)
+
+FLOOR = plant.FLOOR
+POLICY = Policy(floors=dict.fromkeys(RESOURCES, FLOOR))
+STREAM = StreamView("movie", "media", "movie", 875_000.0)
+
+
+# On the disk
+
+
+def test_without_trouble_nothing_is_limited():
+    quiet = plant.busy_disk()
+    quiet.demands = [plant.Demand("media", "batch", "blk-read", 20e6)]
+    quiet.run(30)
+    assert quiet.state.caps == {}
+    assert quiet.state.phase == WATCHING
+    assert quiet.decisions == []
+
+
+@given(st.floats(20e6, 500e6), st.sampled_from([(0, 15), (5, 10)]))
+@settings(max_examples=25, deadline=None)
+def test_the_disk_settles_soon_with_most_of_its_capacity(capacity_bps, times):
+    """A load that has just begun has a capacity yet to be found: that takes longer."""
+    unshaped_s, bar_s = times
+    busy = plant.busy_disk(capacity_bps)
+    for demand in busy.demands:
+        demand.bytes_per_second *= capacity_bps / 45e6
+    busy.run(unshaped_s, enabled=False)
+    busy.run(16)
+    deadline_ms = 150
+    for _ in range(200):
+        busy.tick()
+        assert busy.waits_ms[-1] < deadline_ms
+    assert busy.state.phase == SETTLED
+    assert busy.state.settled_after_ns <= bar_s * SECOND
+    assert busy.rate("blk-read") >= 0.85 * capacity_bps
+
+
+def test_the_disk_follows_a_step_in_its_capacity():
+    busy = plant.busy_disk(45e6)
+    busy.run(30)
+    busy.disk.capacity_bps = 25e6
+    busy.run(12)
+    assert busy.waits_ms[-1] < 150
+    assert busy.rate("blk-read") <= 1.02 * 25e6
+    busy.disk.capacity_bps = 60e6
+    busy.run(240)
+    assert busy.rate("blk-read") >= 0.7 * 60e6
+
+
+def test_limits_are_lifted_when_the_stream_has_been_idle():
+    busy = plant.busy_disk()
+    busy.run(20)
+    assert busy.state.caps
+    idle = replace(STREAM, disk_bytes_per_second=0.0)
+    state, seen, now_ns = busy.state, [], busy.now_ns
+    for _ in range(320):
+        now_ns += 100 * MS
+        loads = tuple(d.load() for d in busy.demands)
+        state, decisions = decide(Observation((idle,), loads), state, POLICY, now_ns)
+        seen += decisions
+    assert state.caps == {}
+    assert seen[-1].kind == "idle"
+    assert "lifted" in sentence(seen[-1])
+
+
+# On the network
+
+
+@given(st.floats(20e6, 1.25e9))
+@settings(max_examples=25, deadline=None)
+def test_a_link_of_known_rate_is_never_overfilled_twice(rate_bps):
+    busy = plant.busy_link(rate_bps)
+    for demand in busy.demands:
+        demand.bytes_per_second *= rate_bps / 50e6
+    busy.run(3)
+    for _ in range(900):
+        busy.tick()
+        assert busy.drops[-1] == 0
+    assert busy.state.settled_after_ns <= 5 * SECOND
+    assert busy.rate("net-tx") >= 0.9 * (rate_bps - 2 * busy.nominal_bps) - 2 * FLOOR
+    assert busy.state.arms[DISK].level is None
+
+
+def test_a_link_of_unknown_rate_is_found_out():
+    busy = plant.busy_link()
+    observe = busy.observe
+    busy.observe = lambda: replace(
+        observe(), uplink=replace(observe().uplink, link_bytes_per_second=None)
+    )
+    busy.run(60)
+    assert busy.rate("net-tx") >= 0.85 * 50e6
+    assert sum(busy.drops) == 0
+
+
+# Blame
+
+
+def uplink(backlog_bytes=0.0, dropped=0):
+    return UplinkView(backlog_bytes, dropped, 40e6, 50e6)
+
+
+def test_a_slow_disk_is_not_laid_to_the_network():
+    stream = replace(STREAM, disk_bytes_per_second=1.0, disk_mean_ms=200.0, stalled=True)
+    felt = pressures(Observation((stream,), (), uplink()), POLICY)
+    assert felt[DISK].fault
+    assert not felt[NETWORK].fault
+
+
+def test_lost_packets_are_not_laid_to_the_disk():
+    stream = replace(STREAM, net_bytes_per_second=1.0, disk_mean_ms=5.0, lost=True)
+    felt = pressures(Observation((stream,), (), uplink(dropped=3)), POLICY)
+    assert felt[NETWORK].fault
+    assert not felt[DISK].fault
+
+
+def test_a_fault_without_a_cause_is_logged_once_in_ten_seconds_and_changes_nothing():
+    stream = replace(STREAM, net_bytes_per_second=1.0, lost=True)
+    load = Load("media", "batch", "net-tx", 20e6, 20e6)
+    state, kinds = State(), []
+    for i in range(95):
+        now_ns = SECOND + i * 100 * MS
+        state, decisions = decide(Observation((stream,), (load,), uplink()), state, POLICY, now_ns)
+        kinds += [decision.kind for decision in decisions]
+    assert kinds == ["unexplained"]
+    assert state.caps == {}
+
+
+def test_an_old_fault_is_not_laid_to_the_new_level():
+    busy = plant.busy_disk()
+    busy.run(1)
+    level = busy.state.arms[DISK].level
+    began_ns = busy.state.arms[DISK].changed_ns - SECOND
+    stale = busy.observe(stalled=True, fault_began_ns=began_ns)
+    calm = replace(stale.streams[0], disk_mean_ms=60.0, disk_worst_ms=60.0)
+    state, decisions = decide(
+        replace(stale, streams=(calm,)), busy.state, POLICY, busy.now_ns + 2 * SECOND
+    )
+    assert state.arms[DISK].level == level
+    assert decisions == ()
+
+
+# Words
+
+
+def test_a_decision_reads_as_a_sentence():
+    busy = plant.busy_disk()
+    busy.run(1)
+    decision = busy.decisions[0]
+    text = sentence(decision)
+    assert text.startswith("Stall risk on movie: disk wait ")
+    assert "batch blk-read unlimited → " in text
+    assert leading(decision).key == ("media", "batch", "blk-read")
+
+
+# Invariants, whatever is observed
+
+rates = st.floats(0, 1e10)
+views = st.builds(
+    StreamView,
+    name=st.just("movie"),
+    domain=st.just("media"),
+    class_name=st.sampled_from(["movie", "batch"]),
+    nominal_bytes_per_second=st.floats(1024, 1e9),
+    disk_bytes_per_second=rates,
+    disk_request_bytes=st.floats(0, 1e7),
+    disk_mean_ms=st.floats(0, 1e5),
+    disk_worst_ms=st.floats(0, 1e5),
+    net_bytes_per_second=rates,
+    stalled=st.booleans(),
+    lost=st.booleans(),
+    fault_began_ns=st.integers(0, 10**12),
+)
+backgrounds = st.lists(
+    st.builds(
+        Load,
+        domain=st.sampled_from(["media", "web"]),
+        class_name=st.sampled_from(["default", "batch", "movie"]),
+        resource=st.sampled_from(RESOURCES),
+        bytes_per_second=rates,
+        recent_bytes_per_second=rates,
+        backlog_requests=st.integers(0, 100),
+        own_limit=st.none() | st.floats(FLOOR, 1e9),
+    ),
+    unique_by=lambda load: load.key,
+    max_size=8,
+)
+uplinks = st.none() | st.builds(
+    UplinkView,
+    backlog_bytes=rates,
+    dropped=st.integers(0, 10**6),
+    bytes_per_second=rates,
+    link_bytes_per_second=st.none() | st.floats(1e4, 1e10),
+)
+observations = st.builds(
+    Observation,
+    streams=st.tuples() | st.tuples(views),
+    background=backgrounds.map(tuple),
+    uplink=uplinks,
+)
+
+
+@given(st.lists(st.tuples(observations, st.integers(1, 60)), max_size=15))
+@settings(deadline=None)
+def test_invariants(steps):
+    state, now_ns = State(), SECOND
+    for observation, ticks in steps:
+        for _ in range(min(ticks, 4)):
+            now_ns += ticks * 100 * MS
+            state, decisions = decide(observation, state, POLICY, now_ns)
+            own = {load.key: load.own_limit for load in observation.background}
+            for key, cap in state.caps.items():
+                assert cap >= FLOOR or cap == own.get(key)
+                assert key[2] != "net-rx"
+            for load in observation.background:
+                cap = state.caps.get(load.key)
+                decided = any(c.key == load.key for d in decisions for c in d.changes)
+                if decided and cap is not None and load.own_limit is not None:
+                    assert cap <= load.own_limit
+            for stream in observation.streams:
+                decided = {c.key[:2] for d in decisions for c in d.changes if c.after is not None}
+                assert (stream.domain, stream.class_name) not in decided
+            if not observation.streams:
+                assert state.caps == {}
+            for decision in decisions:
+                assert sentence(decision)
+
+
+@pytest.mark.parametrize("pressure_ms", [0.0, 60.0, 500.0])
+def test_the_level_never_sinks_below_the_floors(pressure_ms):
+    loads = tuple(Load("m", f"c{i}", "blk-read", 30e6, 30e6, 5) for i in range(3))
+    stream = replace(STREAM, disk_bytes_per_second=1.0, disk_mean_ms=200.0 + pressure_ms)
+    state = State()
+    for i in range(1200):
+        state, _ = decide(Observation((stream,), loads), state, POLICY, (i + 1) * 100 * MS)
+    assert sum(state.caps.values()) == pytest.approx(3 * FLOOR)
+    assert state.phase == "backing-off"
