@@ -275,6 +275,9 @@ def _on_ease(arm: Arm, look: _Look) -> Step:
     failures = 0 if step > 4 * policy.first_step else arm.failures
     arm = replace(arm, step=step, failures=failures)
     caps = split(level, look.loads, policy.floors, arm.caps)
+    if arm.failed_level is not None and level < policy.settled_step * (arm.level or level):
+        # The last few percent below a level that failed.
+        arm = _settle(arm, look.now_ns)
     # Finding new room from a settled level is not unsettled.
     phase = SETTLED if arm.settled_ns is not None else PROBING
     return _moved(arm, level, caps, "room", phase, look)

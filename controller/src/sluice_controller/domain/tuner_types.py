@@ -50,6 +50,7 @@ class Policy:
     probe_ns: int = 1 * SECOND
     first_step: float = 0.02
     largest_step: float = 0.16
+    settled_step: float = 1.05
     failed_margin: float = 0.02
     forget_ns: int = 20 * SECOND
     longest_forget_ns: int = 300 * SECOND
