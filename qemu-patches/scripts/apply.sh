@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# apply.sh TREE: lays src/ over an unpacked QEMU source tree and applies the
-# patches of `series` in order, without fuzz. A patch that does not apply stops
-# it with the patch's name.
+# apply.sh FOLDER TREE: unpacks the source package in FOLDER to TREE, lays
+# src/ over it and applies the series, without fuzz.
 set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+folder=$1
+tree=$2
 
-tree=$(realpath "$1")
-here=$(cd "$(dirname "$0")/.." && pwd)
-[ -e "$tree/hw/block/virtio-blk.c" ] || {
-    echo "error: $tree is not a QEMU source tree (no hw/block/virtio-blk.c)" >&2
+[ ! -e "$tree" ] || {
+    echo "error: $tree exists; remove it, or name another folder" >&2
     exit 1
 }
-cp -a "$here/src/." "$tree/"
-while IFS= read -r name; do
-    case $name in '' | '#'*) continue ;; esac
-    patch --fuzz=0 --strip=1 --forward --no-backup-if-mismatch --directory="$tree" \
-        <"$here/patches/$name" || {
-        echo "error: $name does not apply to $tree; docs/reference/qemu-patches.md says how to rebase" >&2
-        exit 1
-    }
-done <"$here/series"
+dsc=("$folder"/qemu_*.dsc)
+dpkg-source --no-check -x "${dsc[0]}" "$tree"
+rm -f "$tree"/../qemu_*.orig.tar.*  # dpkg-source leaves a link beside the tree
+cp -R "$top/src/." "$tree/"
+while read -r patch; do
+    case $patch in '' | '#'*) continue ;; esac
+    echo "applying $patch"
+    patch -d "$tree" -p1 --fuzz=0 --no-backup-if-mismatch <"$top/patches/$patch"
+done <"$top/patches/series"

@@ -1,32 +1,47 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# build.sh TREE: configures QEMU in TREE/build with what development, tests and
-# the demo need (a package for production takes Debian's full feature set), and
-# builds the emulator, the tools and the qtests.
+# build.sh TREE [VENV]: configures TREE/build if need be and builds what Sluice
+# uses. VENV is where the Python environment for configure is kept.
+#
+# With ccache installed, a build in a new folder costs little more than what
+# changed: paths inside the tree are looked up relative to it.
 set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+tree=$(cd "$1" && pwd)
+venv=${2:-$tree/../venv}
+jobs=${JOBS:-$(nproc)}
 
-tree=$(realpath "$1")
-build=$tree/build
-python=$build/python
+configure_options=(
+    --target-list=x86_64-softmmu --without-default-features
+    --enable-kvm --enable-tcg --enable-tools --enable-slirp
+    --enable-linux-aio --enable-linux-io-uring --enable-cap-ng
+    --enable-pixman --enable-vhost-net --enable-vhost-user --enable-fdt=system
+    --disable-docs --disable-install-blobs --disable-download
+    --disable-debug-info
+    # libvirt passes no -L; the firmware is that of the distribution's packages.
+    --firmwarepath=/usr/share/qemu:/usr/share/seabios:/usr/lib/ipxe/qemu
+)
+products=(
+    qemu-system-x86_64 qemu-img qemu-io qemu-nbd
+    tests/qtest/qos-test libqemuutil.a
+)
+for test in "$top"/src/tests/qtest/*-test.c; do
+    [ -e "$test" ] && products+=("tests/qtest/$(basename "$test" .c)")
+done
 
-configure_once() {
-    [ -e "$build/build.ninja" ] && return
-    mkdir -p "$build"
-    python3 -m venv "$python"
-    "$python/bin/pip" -q install --disable-pip-version-check \
-        'meson==1.12.1' 'tomli==2.5.0' 'pycotap==1.3.1' 'distlib==0.4.4'
-    cd "$build"
-    ../configure --python="$python/bin/python3" --target-list=x86_64-softmmu \
-        --without-default-features --enable-kvm --enable-tcg --enable-tools \
-        --enable-linux-aio --enable-linux-io-uring --enable-cap-ng --enable-pixman \
-        --enable-vhost-net --enable-vhost-user --enable-slirp --enable-fdt=system \
-        --enable-trace-backends=log --disable-docs --disable-install-blobs --disable-download
-}
+if command -v ccache >/dev/null; then
+    export CCACHE_BASEDIR=$tree CCACHE_NOHASHDIR=1
+    export CCACHE_COMPILERCHECK=content CCACHE_SLOPPINESS=time_macros
+    configure_options+=(--cc='ccache gcc' --host-cc='ccache gcc')
+fi
 
-configure_once
-cd "$build"
-targets=(qemu-system-x86_64 qemu-img qemu-io qemu-nbd qemu-storage-daemon libqemuutil.a tests/qtest/qos-test)
-while IFS= read -r target; do
-    targets+=("$target")
-done < <(ninja -t targets all | sed -n 's#^\(tests/qtest/sluice-[a-z-]*-test\):.*#\1#p' | sort -u)
-exec ninja "${targets[@]}"
+if ! "$venv/bin/python3" -c 'import mesonbuild, pycotap, distlib' 2>/dev/null; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --no-deps --require-hashes -r "$top/scripts/build-requirements.txt"
+fi
+if [ ! -e "$tree/build/build.ninja" ]; then
+    mkdir -p "$tree/build"
+    (cd "$tree/build" && ../configure --python="$venv/bin/python3" "${configure_options[@]}")
+fi
+nice -n 5 ninja -C "$tree/build" -j "$jobs" "${products[@]}"

@@ -1,40 +1,38 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# refresh.sh TREE NAME.patch FILE…: writes patches/NAME.patch anew from what the
-# named QEMU files of an edited TREE differ from the state before that patch.
-# The patch's rationale (everything above its first diff) is kept.
-# Example: refresh.sh build/qemu/.. virtio-blk-shape-requests.patch hw/block/virtio-blk.c
+# refresh.sh PATCH TREE: writes patches/PATCH anew from TREE, in which files it
+# touches were edited. Its head, with the reasons, is kept. A file may belong
+# to one patch of the series only, so TREE needs no other state.
+#
+# refresh.sh --check: says whether every patch is in the series and no file is
+# touched twice, and how many lines the series changes.
 set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+patches=$top/patches
 
-[ $# -ge 3 ] || {
-    sed -n '3,7s/^# //p' "$0" >&2
-    exit 2
-}
-tree=$(realpath "$1") name=$2
-shift 2
-here=$(cd "$(dirname "$0")/.." && pwd)
-cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
-pristine=${SLUICE_QEMU_PRISTINE:-$cache/qemu-source/source}
-[ -d "$pristine" ] || {
-    echo "error: no unpatched source in $pristine; run make qemu, or set SLUICE_QEMU_PRISTINE" >&2
-    exit 1
-}
-before=$(mktemp -d)
-trap 'rm -rf "$before"' EXIT
-for file in "$@"; do
-    mkdir -p "$before/a/$(dirname "$file")" "$before/b/$(dirname "$file")"
-    cp "$pristine/$file" "$before/a/$file"
-    cp "$tree/$file" "$before/b/$file"
+files_of() { sed -n 's,^+++ b/\([^\t]*\).*,\1,p' "$1"; }
+
+if [ "${1:-}" = --check ]; then
+    status=0
+    twice=$(cd "$patches" && cat -- *.patch | sed -n 's,^+++ b/\([^\t]*\).*,\1,p' | sort | uniq -d)
+    [ -z "$twice" ] || { echo "error: touched by two patches: $twice" >&2; status=1; }
+    diff <(grep -v "^#" "$patches/series" | sort) <(cd "$patches" && ls -- *.patch | sort) >&2 ||
+        { echo "error: patches/series does not list exactly the patches" >&2; status=1; }
+    cat "$patches"/*.patch | grep -cE '^(\+[^+]|\+$|-[^-]|-$)' |
+        sed 's/$/ changed lines in the series/'
+    exit "$status"
+fi
+
+patch=$patches/$1
+tree=$(cd "$2" && pwd)
+folder=${SLUICE_QEMU_SOURCE:?set it to the folder that fetch.sh filled}
+pristine=$(mktemp -d)
+trap 'rm -rf "$pristine"' EXIT
+dpkg-source --no-check -x "$folder"/qemu_*.dsc "$pristine/a" >/dev/null
+new=$pristine/new
+sed '/^--- a\//,$d' "$patch" >"$new"
+mapfile -t files < <({ files_of "$patch"; shift 2; printf '%s\n' "$@"; } | sed '/^$/d' | sort -u)
+for file in "${files[@]}"; do
+    diff -u --label "a/$file" --label "b/$file" "$pristine/a/$file" "$tree/$file" >>"$new" || [ $? -eq 1 ]
 done
-# Bring the left side to the state just before this patch.
-while IFS= read -r earlier; do
-    case $earlier in '' | '#'*) continue ;; "$name") break ;; esac
-    patch --quiet --fuzz=0 -p1 -d "$before/a" --force <"$here/patches/$earlier" >/dev/null 2>&1 || true
-done <"$here/series"
-header=$(sed '/^--- a\//,$d' "$here/patches/$name" 2>/dev/null || true)
-{
-    [ -z "$header" ] || printf '%s\n\n' "$header"
-    (cd "$before" && diff -uNr a b || true) | sed -e '/^diff /d' -e 's/^\(---\|+++\) \([^\t]*\)\t.*/\1 \2/'
-} >"$here/patches/$name.new"
-mv "$here/patches/$name.new" "$here/patches/$name"
-echo "wrote patches/$name; add it to series if it is new, then run apply.sh on a fresh tree"
+cp "$new" "$patch"

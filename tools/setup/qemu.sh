@@ -1,38 +1,46 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Fetches, patches and builds QEMU in the cache; build/qemu links to the build
-# tree. The key is what it is made of: our files, and the source's version once
-# it is known (kept for a day, so that a second run need not ask).
+# Builds the patched QEMU in the cache, in a folder named by the hash of its
+# sources, and links build/qemu to it.
 . "$(dirname "$0")/common.sh"
 
-scripts=qemu-patches/scripts
-fetched=$SLUICE_CACHE/qemu-source
+root=$SLUICE_CACHE/qemu
+source_folder=$root/source
+export CCACHE_DIR=$root/ccache
 
 fetch_source() {
-    rm -rf "$fetched.new"
-    mkdir -p "$fetched.new"
-    bash "$scripts/fetch.sh" "$fetched.new"
-    rm -rf "$fetched"
-    mv "$fetched.new" "$fetched"
+    rm -rf "$source_folder"
+    bash qemu-patches/scripts/fetch.sh "$source_folder"
 }
-
 build_tree() {
     local tree=$1
-    rm -rf "$tree"
-    mkdir -p "$tree"
-    cp -a "$fetched/source" "$tree/source"
-    bash "$scripts/apply.sh" "$tree/source"
-    bash "$scripts/build.sh" "$tree/source"
-    touch "$tree/.complete"
+    # What is left of an interrupted build is built on; a broken patching is not.
+    if [ ! -e "$tree/.patched" ]; then
+        rm -rf "$tree"
+        bash qemu-patches/scripts/apply.sh "$source_folder" "$tree"
+        touch "$tree/.patched"
+    fi
+    bash qemu-patches/scripts/build.sh "$tree" "$root/venv"
+    touch "$tree/.built"
 }
-
-main() {
+remove_old_trees() {
+    # The newest five stay: other checkouts may use them.
+    find "$root" -mindepth 2 -maxdepth 2 -name .used -printf '%T@ %h\n' | sort -rn |
+        tail -n +6 | cut -d ' ' -f 2- | while IFS= read -r tree; do
+        rm -rf "$tree"
+    done
+}
+make_qemu() {
     local key tree
-    [ -e "$fetched/version" ] || step qemu-source fetch_source
-    key=$(hash_of qemu-patches/src qemu-patches/patches qemu-patches/series \
-        "$scripts/apply.sh" "$scripts/build.sh" -- "$(cat "$fetched/version")")
-    tree=$SLUICE_CACHE/qemu/$key
-    [ -e "$tree/.complete" ] || step qemu-build build_tree "$tree"
-    link_build qemu "$tree/source/build"
+    mkdir -p "$root"
+    [ -e "$source_folder/version" ] || step qemu-source fetch_source
+    key=$(hash_of qemu-patches/src qemu-patches/patches \
+        qemu-patches/scripts/apply.sh qemu-patches/scripts/build.sh \
+        qemu-patches/scripts/build-requirements.txt -- "$(cat "$source_folder/version")")
+    tree=$root/$key
+    [ -e "$tree/.built" ] || step qemu build_tree "$tree"
+    touch "$tree/.used"
+    link_build qemu "$tree/build"
+    remove_old_trees
 }
-with_lock qemu main
+with_lock qemu make_qemu

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Shaping in virtio-blk.
+ *
+ * What is shaped. Reads, writes and zone appends, by the bytes of their
+ * payload. Flush, discard, write-zeroes, zone management and identification
+ * move no payload and pass.
+ *
+ * A held request keeps its descriptors, so the guest waits as for a slow disk.
+ * When it may go on it is parsed again, but from the copy of its header that
+ * it was judged by: a guest that rewrites the header meanwhile gains nothing.
+ *
+ * Every virtqueue is a client of the shaper. The shaper announces ready
+ * requests in the main thread; from there a bottom half in the virtqueue's
+ * AioContext submits them together, so that neighbours are merged as usual.
+ *
+ * Stop. When the VM stops, held requests move to the device's list of requests
+ * to restart: migration saves that list, and "cont" parses it anew, on either
+ * host. From the pause to the resume requests that an I/O thread still finds
+ * in the ring join them. s->rq is newest first, as the restart expects.
+ *
+ * Drain. Within a drained section ready requests wait for its end. A scheduled
+ * bottom half counts as I/O in flight, so that a drain waits for it, and no
+ * bottom half is left when the device goes or its ioeventfd stops.
+ */
+#include "qemu/osdep.h"
+#include "block/aio.h"
+#include "hw/sluice/blk.h"
+#include "hw/virtio/virtio-blk.h"
+#include "qemu/defer-call.h"
+#include "qemu/iov.h"
+#include "qemu/lockable.h"
+#include "qemu/main-loop.h"
+#include "sluice/classify.h"
+#include "trace.h"
+
+static const ShaperResource resources[] = {
+    SHAPER_RESOURCE_BLK_READ,
+    SHAPER_RESOURCE_BLK_WRITE,
+};
+
+typedef struct SluiceBlkQueue {
+    ShaperClient client;
+    VirtIOBlock *s;
+    unsigned index;
+    bool scheduled;             /* atomic: its bottom half is to run */
+} SluiceBlkQueue;
+
+struct SluiceBlk {
+    QEMUBHFunc *restart;
+    bool drained;               /* atomic */
+    bool paused;                /* s->rq_lock */
+    SluiceBlkQueue queues[];
+};
+
+/*
+ * The request that has left the shaper, or NULL, to be parsed again. Parsing
+ * had cut header and status off its descriptors. It must not be undone when
+ * the request enters: from then on another thread may have it.
+ */
+static VirtIOBlockReq *returned(ShaperRequest *request)
+{
+    VirtIOBlockReq *req;
+
+    if (!request) {
+        return NULL;
+    }
+    req = container_of(request, VirtIOBlockReq, sluice);
+    iov_discard_undo(&req->inhdr_undo);
+    iov_discard_undo(&req->outhdr_undo);
+    return req;
+}
+
+/* Release */
+
+static VirtIOBlockReq *take_ready(SluiceBlkQueue *queue)
+{
+    VirtIOBlockReq *first = NULL, **last = &first;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(resources); i++) {
+        VirtIOBlockReq *req;
+
+        while ((req = returned(shaper_client_take(&queue->client,
+                                                  resources[i])))) {
+            req->next = NULL;
+            *last = req;
+            last = &req->next;
+        }
+    }
+    return first;
+}
+
+/* Context: the virtqueue's AioContext */
+static void submit_ready_bh(void *opaque)
+{
+    SluiceBlkQueue *queue = opaque;
+    VirtIOBlock *s = queue->s;
+    VirtIOBlockReq *first = NULL;
+
+    qatomic_set_mb(&queue->scheduled, false);
+    if (!qatomic_read(&s->sluice->drained)) {
+        first = take_ready(queue);
+    }
+    /* Paired with inc in schedule_queue(); the restart function does it too */
+    if (first) {
+        defer_call_begin();
+        s->sluice->restart(first);
+        defer_call_end();
+    } else {
+        blk_dec_in_flight(s->blk);
+    }
+}
+
+/* Context: BQL held */
+static void schedule_queue(SluiceBlkQueue *queue)
+{
+    VirtIOBlock *s = queue->s;
+    AioContext *ctx = s->ioeventfd_started && !s->ioeventfd_disabled
+                      ? s->vq_aio_context[queue->index]
+                      : qemu_get_aio_context();
+
+    if (qatomic_read(&s->sluice->drained)
+        || qatomic_xchg(&queue->scheduled, true)) {
+        return;
+    }
+    blk_inc_in_flight(s->blk);
+    aio_bh_schedule_oneshot(ctx, submit_ready_bh, queue);
+}
+
+static void queue_ready(ShaperClient *client)
+{
+    schedule_queue(container_of(client, SluiceBlkQueue, client));
+}
+
+void sluice_blk_set_drained(VirtIOBlock *s, bool drained)
+{
+    qatomic_set(&s->sluice->drained, drained);
+    if (drained) {
+        return;
+    }
+    for (unsigned i = 0; i < s->conf.num_queues; i++) {
+        SluiceBlkQueue *queue = &s->sluice->queues[i];
+
+        for (unsigned j = 0; j < ARRAY_SIZE(resources); j++) {
+            if (shaper_client_has_ready(&queue->client, resources[j])) {
+                schedule_queue(queue);
+            }
+        }
+    }
+}
+
+/* Admission */
+
+/* Decides as the device does, which ignores the same bits. */
+static bool resource_of_type(uint32_t type, ShaperResource *resource)
+{
+    switch (type & ~(VIRTIO_BLK_T_OUT | VIRTIO_BLK_T_BARRIER)) {
+    case VIRTIO_BLK_T_IN:
+        *resource = type & VIRTIO_BLK_T_OUT ? SHAPER_RESOURCE_BLK_WRITE
+                                            : SHAPER_RESOURCE_BLK_READ;
+        return true;
+    case VIRTIO_BLK_T_ZONE_APPEND & ~VIRTIO_BLK_T_OUT:
+        *resource = SHAPER_RESOURCE_BLK_WRITE;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* False if the pause is over. */
+static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+
+    if (!s->sluice->paused) {
+        return false;
+    }
+    returned(&req->sluice);
+    req->next = s->rq;
+    s->rq = req;
+    return true;
+}
+
+bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, uint32_t type,
+                      uint32_t ioprio, uint64_t out_bytes, uint64_t in_bytes)
+{
+    SluiceBlkQueue *queue = &s->sluice->queues[virtio_get_queue_index(req->vq)];
+    ShaperResource resource;
+    ShaperVerdict verdict;
+    uint64_t bytes;
+
+    if (sluice_blk_admitted(&req->sluice)
+        || !resource_of_type(type, &resource)) {
+        return true;
+    }
+    bytes = resource == SHAPER_RESOURCE_BLK_READ ? in_bytes : out_bytes;
+    do {
+        verdict = shaper_submit(&queue->client, &req->sluice, resource,
+                                sluice_tag_of_ioprio(ioprio),
+                                MIN(bytes, UINT32_MAX), false);
+    } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
+    return verdict == SHAPER_PASS;
+}
+
+/* Stop, reset, unplug */
+
+void sluice_blk_pause(VirtIOBlock *s)
+{
+    trace_sluice_blk_pause(s, true);
+    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
+        s->sluice->paused = true;
+    }
+    for (unsigned i = 0; i < s->conf.num_queues; i++) {
+        ShaperClient *client = &s->sluice->queues[i].client;
+
+        shaper_client_set_paused(client, true);
+        for (unsigned j = 0; j < ARRAY_SIZE(resources); j++) {
+            VirtIOBlockReq *req;
+
+            while ((req = returned(shaper_client_withdraw(client,
+                                                          resources[j])))) {
+                QEMU_LOCK_GUARD(&s->rq_lock);
+                req->next = s->rq;
+                s->rq = req;
+            }
+        }
+    }
+}
+
+void sluice_blk_resume(VirtIOBlock *s)
+{
+    trace_sluice_blk_pause(s, false);
+    WITH_QEMU_LOCK_GUARD(&s->rq_lock) {
+        s->sluice->paused = false;
+    }
+    for (unsigned i = 0; i < s->conf.num_queues; i++) {
+        shaper_client_set_paused(&s->sluice->queues[i].client, false);
+    }
+}
+
+static void drop_queue(SluiceBlkQueue *queue)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(resources); i++) {
+        VirtIOBlockReq *req;
+
+        while ((req = returned(shaper_client_withdraw(&queue->client,
+                                                      resources[i])))) {
+            virtqueue_detach_element(req->vq, &req->elem, 0);
+            g_free(req);
+        }
+    }
+}
+
+void sluice_blk_drop(VirtIOBlock *s, VirtQueue *vq)
+{
+    for (unsigned i = 0; i < s->conf.num_queues; i++) {
+        if (!vq || vq == virtio_get_queue(VIRTIO_DEVICE(s), i)) {
+            drop_queue(&s->sluice->queues[i]);
+        }
+    }
+}
+
+/* Life cycle */
+
+void sluice_blk_realize(VirtIOBlock *s, QEMUBHFunc *restart)
+{
+    unsigned count = s->conf.num_queues;
+
+    s->sluice = g_malloc0(sizeof(SluiceBlk) + count * sizeof(SluiceBlkQueue));
+    s->sluice->restart = restart;
+    for (unsigned i = 0; i < count; i++) {
+        SluiceBlkQueue *queue = &s->sluice->queues[i];
+
+        queue->s = s;
+        queue->index = i;
+        shaper_client_init(&queue->client, s->shaper, DEVICE(s), queue_ready);
+    }
+}
+
+void sluice_blk_unrealize(VirtIOBlock *s)
+{
+    for (unsigned i = 0; i < s->conf.num_queues; i++) {
+        shaper_client_destroy(&s->sluice->queues[i].client);
+    }
+    g_free(s->sluice);
+    s->sluice = NULL;
+}

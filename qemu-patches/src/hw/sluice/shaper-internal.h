@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The shaper object from inside: shared by shaper.c and shaper-qmp.c. */
+#ifndef HW_SLUICE_SHAPER_INTERNAL_H
+#define HW_SLUICE_SHAPER_INTERNAL_H
+
+#include "hw/sluice/shaper.h"
+#include "qemu/notify.h"
+#include "qemu/thread.h"
+#include "qemu/timer.h"
+#include "shaper-page.h"
+#include "sluice/classify.h"
+
+#define SHAPER_CLASSES              SHAPER_PAGE_TAGS
+#define SHAPER_DEFAULT_CLASS        "default"
+#define SHAPER_DEFAULT_PRIORITY     5
+#define SHAPER_CLASS_NAME_MAX       (SHAPER_PAGE_NAME_BYTES - 1)
+
+/* One resource: an engine and what is counted beside it. */
+typedef struct ShaperEngine {
+    Shaper *shaper;
+    ShaperResource resource;
+    QemuMutex lock;             /* guards everything below, and page slots */
+    SluiceEngine *engine;
+    QEMUTimer *timer;
+    uint64_t armed_ns;          /* what the timer is set to */
+    uint16_t granted_tags;      /* bit t: tag t has a class */
+    uint64_t backlog_bytes_max[SHAPER_CLASSES];
+    ShaperPageCounters counters[SHAPER_CLASSES];
+    uint64_t total_requests;    /* of all classes: the ceiling's slot */
+    uint64_t total_bytes;
+} ShaperEngine;
+
+/* One class; guarded by the BQL. */
+typedef struct ShaperClass {
+    bool used;
+    char name[SHAPER_PAGE_NAME_BYTES];
+    uint8_t priority;
+    uint64_t dscp;              /* bit d: DSCP d selects the class */
+    SluiceLimit limits[SHAPER_RESOURCE__MAX];
+} ShaperClass;
+
+struct Shaper {
+    Object parent_obj;
+
+    char *page_path;
+    ShaperPage *page;           /* NULL without a counters page */
+    Notifier exit_notifier;
+    QEMUTimer *heartbeat;
+    QEMUClockType clock;
+    uint64_t generation;
+    ShaperEngine engines[SHAPER_RESOURCE__MAX];
+    ShaperClass classes[SHAPER_CLASSES];        /* by tag */
+    SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
+    QLIST_HEAD(, ShaperClient) clients;
+};
+
+/* Configuration, already validated. BQL. */
+void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class);
+void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag);
+void shaper_apply_ceiling(Shaper *shaper,
+                          const SluiceLimit limits[SHAPER_RESOURCE__MAX]);
+
+#endif

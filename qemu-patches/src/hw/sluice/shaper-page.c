@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Writer of the counters page. The layout is docs/specs/counters-page.md; the
+ * structures below are that table, and their sizes are checked at build time.
+ *
+ * A reader copies a slot between two looks at its sequence number and retries
+ * when the number was odd or has changed. The writer makes it odd, writes, and
+ * makes it even again, with barriers between, and never waits for anybody.
+ */
+#include "qemu/osdep.h"
+#include <sys/mman.h>
+#include "qapi/error.h"
+#include "qemu/atomic.h"
+#include "qemu/bswap.h"
+#include "qemu/cutils.h"
+#include "qemu/timer.h"
+#include "shaper-page.h"
+
+#define PAGE_MAGIC          "SLUICEPG"
+#define PAGE_VERSION        1
+#define PAGE_FILE_MODE      0640
+#define PAGE_ID_BYTES       64
+
+typedef struct PageHeader {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    uint32_t slot_bytes;
+    uint32_t slot_count;
+    uint64_t created_ns;
+    uint64_t generation;
+    uint64_t heartbeat_ns;
+    uint32_t pid;
+    uint32_t reserved0;
+    char id[PAGE_ID_BYTES];
+    uint64_t reserved1;
+} PageHeader;
+
+typedef struct PageSlot {
+    uint32_t seq;
+    uint8_t used;
+    uint8_t tag;
+    uint8_t resource;
+    uint8_t priority;
+    char name[SHAPER_PAGE_NAME_BYTES];
+    uint64_t requests;
+    uint64_t bytes;
+    uint64_t held_requests;
+    uint64_t held_ns;
+    uint64_t dropped_requests;
+    uint64_t dropped_bytes;
+    uint64_t backlog_requests;
+    uint64_t backlog_bytes;
+    uint64_t limit_bytes_per_second;
+    uint64_t limit_operations_per_second;
+    uint64_t burst_bytes;
+    uint64_t burst_operations;
+    uint64_t completed_requests;
+    uint64_t service_ns;
+    uint64_t in_flight;
+    uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
+} PageSlot;
+
+typedef struct PageFile {
+    PageHeader header;
+    PageSlot slots[SHAPER_PAGE_SLOTS];
+} PageFile;
+
+QEMU_BUILD_BUG_ON(sizeof(PageHeader) != 128);
+QEMU_BUILD_BUG_ON(sizeof(PageSlot) != 256);
+QEMU_BUILD_BUG_ON(offsetof(PageSlot, held_histogram) != 160);
+
+struct ShaperPage {
+    PageFile *file;
+    char *path;
+    dev_t device;
+    ino_t inode;
+};
+
+static void page_fill(PageFile *file, const char *id)
+{
+    PageHeader *header = &file->header;
+
+    for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
+        bool ceiling = i >= SHAPER_PAGE_CEILING_SLOT;
+
+        file->slots[i].tag = ceiling ? 0 : i / SHAPER_PAGE_RESOURCES;
+        file->slots[i].resource = i % SHAPER_PAGE_RESOURCES;
+    }
+    header->version = cpu_to_le32(PAGE_VERSION);
+    header->header_bytes = cpu_to_le32(sizeof(PageHeader));
+    header->slot_bytes = cpu_to_le32(sizeof(PageSlot));
+    header->slot_count = cpu_to_le32(SHAPER_PAGE_SLOTS);
+    header->created_ns = cpu_to_le64(get_clock());
+    header->heartbeat_ns = header->created_ns;
+    header->pid = cpu_to_le32(getpid());
+    pstrcpy(header->id, sizeof(header->id), id);
+    /* A reader that finds the magic finds the rest. */
+    smp_wmb();
+    memcpy(header->magic, PAGE_MAGIC, sizeof(header->magic));
+}
+
+/*
+ * A new file every time: a reader may still have an earlier one mapped, which
+ * must not change its size or its owner under it.
+ */
+static int page_create_file(const char *path, Error **errp)
+{
+    int fd;
+
+    if (unlink(path) < 0 && errno != ENOENT) {
+        error_setg_errno(errp, errno, "page '%s' cannot be replaced; remove it "
+                         "or make its folder writable for QEMU", path);
+        return -1;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+              PAGE_FILE_MODE);
+    if (fd < 0) {
+        error_setg_errno(errp, errno, "page '%s' cannot be created; its folder "
+                         "must exist and be writable for QEMU", path);
+        return -1;
+    }
+    if (fchmod(fd, PAGE_FILE_MODE) < 0
+        || posix_fallocate(fd, 0, sizeof(PageFile)) != 0) {
+        error_setg(errp, "page '%s' needs %zu bytes; free some space",
+                   path, sizeof(PageFile));
+        unlink(path);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp)
+{
+    ShaperPage *page;
+    struct stat st;
+    void *file;
+    int fd = page_create_file(path, errp);
+
+    if (fd < 0) {
+        return NULL;
+    }
+    file = mmap(NULL, sizeof(PageFile), PROT_READ | PROT_WRITE, MAP_SHARED,
+                fd, 0);
+    if (file == MAP_FAILED || fstat(fd, &st) < 0) {
+        error_setg_errno(errp, errno, "page '%s' cannot be mapped", path);
+        unlink(path);
+        close(fd);
+        return NULL;
+    }
+    close(fd);
+    page = g_new0(ShaperPage, 1);
+    page->file = file;
+    page->path = g_strdup(path);
+    page->device = st.st_dev;
+    page->inode = st.st_ino;
+    page_fill(file, id);
+    return page;
+}
+
+void shaper_page_unlink(ShaperPage *page)
+{
+    struct stat st;
+
+    /* During a migration within a host the other QEMU has taken the name. */
+    if (lstat(page->path, &st) == 0 && st.st_dev == page->device
+        && st.st_ino == page->inode) {
+        unlink(page->path);
+    }
+}
+
+void shaper_page_free(ShaperPage *page)
+{
+    if (!page) {
+        return;
+    }
+    shaper_page_unlink(page);
+    munmap(page->file, sizeof(PageFile));
+    g_free(page->path);
+    g_free(page);
+}
+
+void shaper_page_heartbeat(ShaperPage *page, uint64_t now_ns)
+{
+    qatomic_set(&page->file->header.heartbeat_ns, cpu_to_le64(now_ns));
+}
+
+void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
+{
+    qatomic_set(&page->file->header.generation, cpu_to_le64(generation));
+}
+
+static PageSlot *slot_begin(ShaperPage *page, unsigned slot)
+{
+    PageSlot *s = &page->file->slots[slot];
+
+    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
+    smp_wmb();
+    return s;
+}
+
+static void slot_end(PageSlot *s)
+{
+    smp_wmb();
+    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
+}
+
+void shaper_page_set_config(ShaperPage *page, unsigned slot,
+                            const ShaperPageConfig *config)
+{
+    PageSlot *s = slot_begin(page, slot);
+
+    s->used = config->used;
+    s->priority = config->priority;
+    strpadcpy(s->name, sizeof(s->name), config->name, '\0');
+    s->limit_bytes_per_second = cpu_to_le64(config->limit.bytes_per_second);
+    s->limit_operations_per_second =
+        cpu_to_le64(config->limit.operations_per_second);
+    s->burst_bytes = cpu_to_le64(config->limit.burst_bytes);
+    s->burst_operations = cpu_to_le64(config->limit.burst_operations);
+    slot_end(s);
+}
+
+void shaper_page_set_counters(ShaperPage *page, unsigned slot,
+                              const ShaperPageCounters *counters)
+{
+    PageSlot *s = slot_begin(page, slot);
+
+    s->requests = cpu_to_le64(counters->requests);
+    s->bytes = cpu_to_le64(counters->bytes);
+    s->held_requests = cpu_to_le64(counters->held_requests);
+    s->held_ns = cpu_to_le64(counters->held_ns);
+    s->dropped_requests = cpu_to_le64(counters->dropped_requests);
+    s->dropped_bytes = cpu_to_le64(counters->dropped_bytes);
+    s->backlog_requests = cpu_to_le64(counters->backlog_requests);
+    s->backlog_bytes = cpu_to_le64(counters->backlog_bytes);
+    s->completed_requests = cpu_to_le64(counters->completed_requests);
+    s->service_ns = cpu_to_le64(counters->service_ns);
+    s->in_flight = cpu_to_le64(counters->in_flight);
+    for (unsigned i = 0; i < SHAPER_PAGE_HISTOGRAM; i++) {
+        s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
+    }
+    slot_end(s);
+}
+
+unsigned shaper_page_histogram_bucket(uint64_t held_ns)
+{
+    uint64_t held_us = held_ns / 1000;
+    unsigned bucket = held_us ? (63 - clz64(held_us)) / 2 : 0;
+
+    return MIN(bucket, SHAPER_PAGE_HISTOGRAM - 1);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Writer of the counters page: a file of fixed layout that other processes
+ * map and read while QEMU runs (docs/specs/counters-page.md). Every slot has
+ * one writer at a time; the caller holds the lock that guards it.
+ */
+#ifndef HW_SLUICE_SHAPER_PAGE_H
+#define HW_SLUICE_SHAPER_PAGE_H
+
+#include "sluice/engine.h"
+
+#define SHAPER_PAGE_TAGS            16
+#define SHAPER_PAGE_RESOURCES       4
+#define SHAPER_PAGE_CEILING_SLOT    (SHAPER_PAGE_TAGS * SHAPER_PAGE_RESOURCES)
+#define SHAPER_PAGE_SLOTS           (SHAPER_PAGE_CEILING_SLOT \
+                                     + SHAPER_PAGE_RESOURCES)
+#define SHAPER_PAGE_HISTOGRAM       12
+#define SHAPER_PAGE_NAME_BYTES      32
+
+typedef struct ShaperPage ShaperPage;
+
+/* What a slot shows, in host byte order. */
+typedef struct ShaperPageConfig {
+    bool used;
+    uint8_t priority;
+    const char *name;
+    SluiceLimit limit;
+} ShaperPageConfig;
+
+typedef struct ShaperPageCounters {
+    uint64_t requests;
+    uint64_t bytes;
+    uint64_t held_requests;
+    uint64_t held_ns;
+    uint64_t dropped_requests;
+    uint64_t dropped_bytes;
+    uint64_t backlog_requests;
+    uint64_t backlog_bytes;
+    uint64_t completed_requests;
+    uint64_t service_ns;
+    uint64_t in_flight;
+    uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
+} ShaperPageCounters;
+
+/* Creates the file, replacing one that is there. NULL and an error if not. */
+ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp);
+/* Unmaps the page and removes the file, unless another took its name. */
+void shaper_page_free(ShaperPage *page);
+void shaper_page_unlink(ShaperPage *page);
+
+void shaper_page_heartbeat(ShaperPage *page, uint64_t now_ns);
+void shaper_page_set_generation(ShaperPage *page, uint64_t generation);
+void shaper_page_set_config(ShaperPage *page, unsigned slot,
+                            const ShaperPageConfig *config);
+void shaper_page_set_counters(ShaperPage *page, unsigned slot,
+                              const ShaperPageCounters *counters);
+/* Which bucket of the histogram a wait belongs to. */
+unsigned shaper_page_histogram_bucket(uint64_t held_ns);
+
+#endif

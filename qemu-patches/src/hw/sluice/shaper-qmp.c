@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QMP commands of the shaper. A command is checked as a whole against the
+ * present configuration before anything changes; what is applied is valid.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/qapi-commands-sluice.h"
+#include "qemu/cutils.h"
+#include "qemu/lockable.h"
+#include "qemu/units.h"
+#include "shaper-internal.h"
+
+#define BURST_TIME_DIVISOR      20              /* default: 1/20 s */
+#define BURST_BYTES_MIN         (64 * KiB)      /* default: at least */
+#define BURST_OPERATIONS_MIN    1
+#define NO_TAG                  SHAPER_CLASSES
+
+/* Look-ups */
+
+static Shaper *find_shaper(const char *id, Error **errp)
+{
+    Object *obj = object_resolve_path_component(object_get_objects_root(), id);
+    Shaper *shaper = (Shaper *)object_dynamic_cast(obj, TYPE_SHAPER);
+
+    if (!shaper) {
+        error_setg(errp, "id '%s' is not a shaper; query-shapers lists them",
+                   id);
+    }
+    return shaper;
+}
+
+static unsigned find_class(const Shaper *shaper, const char *name)
+{
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        if (shaper->classes[tag].used
+            && !strcmp(shaper->classes[tag].name, name)) {
+            return tag;
+        }
+    }
+    return NO_TAG;
+}
+
+/* Validation */
+
+static bool check_range(const char *field, int64_t value, int64_t min,
+                        int64_t max, Error **errp)
+{
+    if (value < min || value > max) {
+        error_setg(errp, "%s %" PRId64 " is out of range; use %" PRId64
+                   " to %" PRId64, field, value, min, max);
+        return false;
+    }
+    return true;
+}
+
+static bool check_class_name(const char *name, Error **errp)
+{
+    size_t length = strlen(name);
+
+    if (length == 0 || length > SHAPER_CLASS_NAME_MAX
+        || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != length) {
+        error_setg(errp, "class '%s' is not a class name; use 1 to %d "
+                   "characters of a-z, 0-9 and -", name, SHAPER_CLASS_NAME_MAX);
+        return false;
+    }
+    return true;
+}
+
+/* A rate and its burst; both absent means unlimited. */
+static bool parse_rate(const char *rate_field, bool has_rate, int64_t rate,
+                       const char *burst_field, bool has_burst, int64_t burst,
+                       uint64_t burst_min, uint64_t *rate_out,
+                       uint64_t *burst_out, Error **errp)
+{
+    *rate_out = *burst_out = 0;
+    if (has_burst && !has_rate) {
+        error_setg(errp, "%s %" PRId64 " has no rate; give %s too",
+                   burst_field, burst, rate_field);
+        return false;
+    }
+    if (!has_rate) {
+        return true;
+    }
+    if (!check_range(rate_field, rate, 1, SLUICE_RATE_MAX, errp)
+        || (has_burst && !check_range(burst_field, burst, 1, SLUICE_BURST_MAX,
+                                      errp))) {
+        return false;
+    }
+    *rate_out = rate;
+    *burst_out = has_burst ? burst : MAX(rate / BURST_TIME_DIVISOR, burst_min);
+    return true;
+}
+
+static bool parse_limits(ShaperLimitList *list,
+                         SluiceLimit limits[SHAPER_RESOURCE__MAX], Error **errp)
+{
+    unsigned seen = 0;
+
+    memset(limits, 0, sizeof(*limits) * SHAPER_RESOURCE__MAX);
+    for (; list; list = list->next) {
+        ShaperLimit *in = list->value;
+        SluiceLimit *out = &limits[in->resource];
+
+        if (seen & (1u << in->resource)) {
+            error_setg(errp, "limits: resource '%s' is given twice; give it "
+                       "once", ShaperResource_str(in->resource));
+            return false;
+        }
+        seen |= 1u << in->resource;
+        if (!parse_rate("bytes-per-second", in->has_bytes_per_second,
+                        in->bytes_per_second, "burst-bytes",
+                        in->has_burst_bytes, in->burst_bytes, BURST_BYTES_MIN,
+                        &out->bytes_per_second, &out->burst_bytes, errp)
+            || !parse_rate("operations-per-second",
+                           in->has_operations_per_second,
+                           in->operations_per_second, "burst-operations",
+                           in->has_burst_operations, in->burst_operations,
+                           BURST_OPERATIONS_MIN, &out->operations_per_second,
+                           &out->burst_operations, errp)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool parse_dscp(intList *list, uint64_t *dscp, Error **errp)
+{
+    *dscp = 0;
+    for (; list; list = list->next) {
+        if (!check_range("dscp", list->value, 0, SLUICE_DSCP_MAX, errp)) {
+            return false;
+        }
+        *dscp |= 1ULL << list->value;
+    }
+    return true;
+}
+
+/* The DSCP values that carry a tag by themselves: those of the local pool. */
+static uint64_t own_dscp(unsigned tag)
+{
+    for (unsigned dscp = 0; tag && dscp <= SLUICE_DSCP_MAX; dscp++) {
+        if (sluice_tag_of_dscp(dscp) == tag) {
+            return 1ULL << dscp;
+        }
+    }
+    return 0;
+}
+
+static bool check_tag(const Shaper *shaper, const char *name, unsigned tag,
+                      Error **errp)
+{
+    const ShaperClass *owner = &shaper->classes[tag];
+
+    if ((tag == SLUICE_TAG_DEFAULT) != !strcmp(name, SHAPER_DEFAULT_CLASS)) {
+        error_setg(errp, "tag %u does not go with class '%s'; tag 0 and class "
+                   "'default' belong together", tag, name);
+        return false;
+    }
+    if (owner->used && strcmp(owner->name, name)) {
+        error_setg(errp, "tag %u is in use by class '%s'; use another tag, or "
+                   "remove that class", tag, owner->name);
+        return false;
+    }
+    return true;
+}
+
+static bool check_dscp(const Shaper *shaper, const char *name, unsigned tag,
+                       uint64_t dscp, Error **errp)
+{
+    for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
+        const ShaperClass *other = &shaper->classes[i];
+        uint64_t common;
+
+        if (!other->used || !strcmp(other->name, name)) {
+            continue;
+        }
+        common = (dscp | own_dscp(tag)) & (other->dscp | own_dscp(i));
+        if (common) {
+            error_setg(errp, "dscp %d is in use by class '%s'; use another "
+                       "value, or remove it there", ctz64(common), other->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Commands */
+
+void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
+                          bool has_priority, int64_t priority, bool has_dscp,
+                          intList *dscp, bool has_limits,
+                          ShaperLimitList *limits, Error **errp)
+{
+    Shaper *shaper = find_shaper(id, errp);
+    ShaperClass class = { .used = true };
+    unsigned old_tag;
+
+    if (!has_priority) {
+        priority = SHAPER_DEFAULT_PRIORITY;
+    }
+    if (!shaper || !check_class_name(name, errp)
+        || !check_range("tag", tag, 0, SLUICE_TAG_MAX, errp)
+        || !check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
+        || !parse_dscp(has_dscp ? dscp : NULL, &class.dscp, errp)
+        || !parse_limits(has_limits ? limits : NULL, class.limits, errp)
+        || !check_tag(shaper, name, tag, errp)
+        || !check_dscp(shaper, name, tag, class.dscp, errp)) {
+        return;
+    }
+    pstrcpy(class.name, sizeof(class.name), name);
+    class.priority = priority;
+    old_tag = find_class(shaper, name);
+    shaper_apply_class(shaper, tag, &class);
+    if (old_tag != NO_TAG && old_tag != tag) {
+        shaper_apply_removal(shaper, old_tag, tag);
+    }
+}
+
+void qmp_shaper_remove_class(const char *id, const char *name, Error **errp)
+{
+    Shaper *shaper = find_shaper(id, errp);
+    unsigned tag;
+
+    if (!shaper) {
+        return;
+    }
+    tag = find_class(shaper, name);
+    if (tag == NO_TAG) {
+        error_setg(errp, "class '%s' does not exist; query-shapers lists the "
+                   "classes of '%s'", name, id);
+    } else if (tag == SLUICE_TAG_DEFAULT) {
+        error_setg(errp, "class 'default' cannot be removed; set its limits "
+                   "with shaper-set-class");
+    } else {
+        shaper_apply_removal(shaper, tag, SLUICE_TAG_DEFAULT);
+    }
+}
+
+void qmp_shaper_set_ceiling(const char *id, ShaperLimitList *limits,
+                            Error **errp)
+{
+    Shaper *shaper = find_shaper(id, errp);
+    SluiceLimit parsed[SHAPER_RESOURCE__MAX];
+
+    if (shaper && parse_limits(limits, parsed, errp)) {
+        shaper_apply_ceiling(shaper, parsed);
+    }
+}
+
+/* Query */
+
+static ShaperLimitList *limits_info(const SluiceLimit *limits)
+{
+    ShaperLimitList *list = NULL;
+
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        const SluiceLimit *limit = &limits[i];
+        ShaperLimit *info;
+
+        if (!limit->bytes_per_second && !limit->operations_per_second) {
+            continue;
+        }
+        info = g_new0(ShaperLimit, 1);
+        info->resource = i;
+        info->has_bytes_per_second = info->has_burst_bytes =
+            limit->bytes_per_second > 0;
+        info->bytes_per_second = limit->bytes_per_second;
+        info->burst_bytes = limit->burst_bytes;
+        info->has_operations_per_second = info->has_burst_operations =
+            limit->operations_per_second > 0;
+        info->operations_per_second = limit->operations_per_second;
+        info->burst_operations = limit->burst_operations;
+        QAPI_LIST_PREPEND(list, info);
+    }
+    return list;
+}
+
+static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
+{
+    ShaperClassStats *info = g_new0(ShaperClassStats, 1);
+    QEMU_LOCK_GUARD(&e->lock);
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+
+    info->resource = e->resource;
+    info->requests = stats->requests;
+    info->bytes = stats->bytes;
+    info->held_requests = stats->held_requests;
+    info->held_ns = stats->held_ns;
+    info->backlog_requests = stats->backlog_requests;
+    info->backlog_bytes = stats->backlog_bytes;
+    info->dropped_requests = e->counters[tag].dropped_requests;
+    info->in_flight = e->counters[tag].in_flight;
+    return info;
+}
+
+static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
+{
+    const ShaperClass *class = &shaper->classes[tag];
+    ShaperClassInfo *info = g_new0(ShaperClassInfo, 1);
+
+    info->q_class = g_strdup(class->name);
+    info->tag = tag;
+    info->priority = class->priority;
+    info->limits = limits_info(class->limits);
+    for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
+        if (class->dscp & (1ULL << dscp)) {
+            QAPI_LIST_PREPEND(info->dscp, dscp);
+        }
+    }
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        QAPI_LIST_PREPEND(info->stats, stats_info(&shaper->engines[i], tag));
+    }
+    return info;
+}
+
+static strList *devices_info(Shaper *shaper)
+{
+    strList *list = NULL;
+    ShaperClient *client;
+    DeviceState *previous = NULL;
+
+    /* The clients of a device, one per queue, are neighbours. */
+    QLIST_FOREACH(client, &shaper->clients, next) {
+        if (client->device != previous) {
+            QAPI_LIST_PREPEND(list, object_get_canonical_path(
+                                        OBJECT(client->device)));
+            previous = client->device;
+        }
+    }
+    return list;
+}
+
+static int shaper_info(Object *obj, void *opaque)
+{
+    ShaperInfoList **list = opaque;
+    Shaper *shaper = (Shaper *)object_dynamic_cast(obj, TYPE_SHAPER);
+    ShaperInfo *info;
+
+    if (!shaper) {
+        return 0;
+    }
+    info = g_new0(ShaperInfo, 1);
+    info->id = g_strdup(shaper_id(shaper));
+    info->page = g_strdup(shaper->page_path);
+    info->devices = devices_info(shaper);
+    info->ceiling = limits_info(shaper->ceiling);
+    for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
+        if (shaper->classes[tag].used) {
+            QAPI_LIST_PREPEND(info->classes, class_info(shaper, tag));
+        }
+    }
+    QAPI_LIST_PREPEND(*list, info);
+    return 0;
+}
+
+ShaperInfoList *qmp_query_shapers(Error **errp)
+{
+    ShaperInfoList *list = NULL;
+
+    object_child_foreach(object_get_objects_root(), shaper_info, &list);
+    return list;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Shaping in virtio-blk: what hw/block/virtio-blk.c calls, for a device with a
+ * shaper only (s->sluice is set).
+ */
+#ifndef HW_SLUICE_BLK_H
+#define HW_SLUICE_BLK_H
+
+#include "block/aio.h"
+#include "hw/sluice/shaper.h"
+
+struct VirtIOBlock;
+struct VirtIOBlockReq;
+struct VirtQueue;
+typedef struct SluiceBlk SluiceBlk;
+
+/*
+ * BQL held. `restart` handles a list of requests anew and then calls
+ * blk_dec_in_flight() once, as after a stop.
+ */
+void sluice_blk_realize(struct VirtIOBlock *s, QEMUBHFunc *restart);
+/* After sluice_blk_drop() and a drain. */
+void sluice_blk_unrealize(struct VirtIOBlock *s);
+/* Drops held requests of all queues, or of one. */
+void sluice_blk_drop(struct VirtIOBlock *s, struct VirtQueue *vq);
+/* Moves held requests to s->rq, where migration and restart find them. */
+void sluice_blk_pause(struct VirtIOBlock *s);
+/* Before s->rq is taken for a restart. */
+void sluice_blk_resume(struct VirtIOBlock *s);
+/* Begin and end of a drained section: nothing is submitted within. */
+void sluice_blk_set_drained(struct VirtIOBlock *s, bool drained);
+
+/*
+ * Any thread. False: the request is held, or kept in s->rq, and no longer the
+ * caller's. True: go on; a request that was held before is not charged again.
+ */
+bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
+                      uint32_t type, uint32_t ioprio, uint64_t out_bytes,
+                      uint64_t in_bytes);
+
+static inline bool sluice_blk_admitted(const ShaperRequest *request)
+{
+    return request->state == SHAPER_REQUEST_ADMITTED;
+}
+
+/* The request leaves the device below, finished or to be tried again. */
+static inline void sluice_blk_done(ShaperRequest *request)
+{
+    if (sluice_blk_admitted(request)) {
+        shaper_complete(request);
+    }
+}
+
+#endif
