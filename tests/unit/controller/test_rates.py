@@ -19,6 +19,8 @@ from sluice_controller.domain.rates import format_change, format_rate, parse_rat
         ("400k", 400e3),
         ("1GB/s", 1e9),
         ("2000000", 2e6),
+        ("-5000000", -5e6),
+        ("0", 0),
         ("unlimited", None),
         ("None", None),
     ],
@@ -28,7 +30,7 @@ def test_rates_that_people_write(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fast", "-2MB/s", "2XB/s", "2MB/h", "1e6", "nan", "2 2", "MB"]
+    "text", ["", "fast", "--2MB/s", "2XB/s", "2MB/h", "1e6", "nan", "2 2", "MB"]
 )
 def test_what_is_not_a_rate(text):
     with pytest.raises(BadValue) as refused:

@@ -327,6 +327,8 @@ class Session:
         if method == "hello":
             self.hello = parse_hello(result)
             self._sent_revision = None
+            # A fresh start: what an earlier agent on this port did is past.
+            self.breach = self.refusal = None
         elif method == "set_rules":
             if not isinstance(result, dict) or result.get("revision") != revision:
                 raise Breach("an answer to set_rules with another revision")

@@ -134,8 +134,8 @@ def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> Shapin
     name = parse_class_name(name)
     shaping_class = ShapingClass(
         name=name,
-        title=parse_text(body.get("title", name), "title", 80),
         priority=parse_integer(body.get("priority", DEFAULT_PRIORITY), "priority", 0, 9),
+        title=parse_text(body.get("title", name), "title", 80),
         is_stream=parse_bool(body.get("is_stream", False), "is_stream"),
         colour_index=colour_index,
     )

@@ -8,7 +8,7 @@ import re
 from .errors import BadValue
 
 _RATE = re.compile(
-    r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]i?)?(?P<unit>[Bb]|bit|byte|bytes)?"
+    r"\s*(?P<number>[-+]?[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]i?)?(?P<unit>[Bb]|bit|byte|bytes)?"
     r"(?P<per>/s|ps)?\s*"
 )
 _PREFIXES = {
@@ -21,8 +21,15 @@ _PREFIXES = {
 _UNLIMITED = ("unlimited", "none", "max")
 
 
+def _whole(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
 def parse_rate(text: str, thing: str = "rate") -> float | None:
-    """Bytes per second from "2MB/s", "16Mbit/s", "1.5MiB/s", "2000000"; None for "unlimited"."""
+    """Bytes per second from "2MB/s", "16Mbit/s", "1.5MiB/s", "2000000"; None for "unlimited".
+
+    Whether the number makes sense as a rate is for the API to say.
+    """
     if text.strip().lower() in _UNLIMITED:
         return None
     match = _RATE.fullmatch(text)
@@ -33,14 +40,14 @@ def parse_rate(text: str, thing: str = "rate") -> float | None:
     value = float(match["number"]) * _PREFIXES[match["prefix"]]
     # A small b is a bit by convention, and so is anything ending in "bit" or "bps".
     is_bits = match["unit"] in ("b", "bit")
-    return value / 8 if is_bits else value
+    return _whole(value / 8 if is_bits else value)
 
 
 def parse_size(text: str, thing: str = "burst") -> float:
     match = _RATE.fullmatch(text)
     if match is None or match["per"] or match["unit"] in ("b", "bit"):
         raise BadValue(thing, text, "is not a size", "write for example 256KiB or 1MB")
-    return float(match["number"]) * _PREFIXES[match["prefix"]]
+    return _whole(float(match["number"]) * _PREFIXES[match["prefix"]])
 
 
 def _digits(value: float) -> str:

@@ -53,7 +53,7 @@ def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
     for grant in render.with_default(domain, unit.grants(domain)):
         if grant.class_name == name:
             return grant
-    raise NotFound(
+    raise Conflict(
         "class",
         name,
         f"is not granted to the domain {domain}",
@@ -364,8 +364,6 @@ class Catalogue:
             return [render.assignment_json(a) for a in unit.assignments(domain)]
 
     def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        # Process 1 adopts every orphan: a class for it would be inherited by chance.
-        parse_integer(pid, "pid", 2, 2**22)
         name = body.get("class")
         with self.store.transaction() as unit:
             self.known(unit, domain)
@@ -377,6 +375,8 @@ class Catalogue:
                     "takes no assignments",
                     f"unassign the process instead: sluice unassign {domain} {pid}",
                 )
+            # Process 1 adopts every orphan: its class would be inherited by chance.
+            parse_integer(pid, "pid", 2, 2**22)
             ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
             before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
             boot_id = self.agents.status(domain).get("boot_id") or ""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 from typing import Any
 
@@ -45,6 +46,25 @@ def _check_token(token: str) -> Response | None:
             "send 'Authorization: Bearer TOKEN' with the token from the file api-token",
         )
     )
+
+
+def _check_body() -> Response | None:
+    """A body that is absent, or not a JSON object, must not pass for an empty one."""
+    if request.method not in ("PUT", "POST"):
+        return None
+    shown, problem_words = request.mimetype, "is not application/json"
+    if request.is_json:
+        raw = request.get_data()
+        try:
+            body = json.loads(raw)
+            shown, problem_words = body, "is not an object"
+        except (ValueError, RecursionError) as error:
+            body = None
+            shown = raw[:60].decode("utf-8", "replace")
+            problem_words = f"is not JSON ({str(error)[:100]})"
+        if isinstance(body, dict):
+            return None
+    return problem(BadValue("body", shown, problem_words, "send a JSON object as application/json"))
 
 
 def _first_message(messages: Any, path: str = "") -> tuple[str, str]:
@@ -126,7 +146,7 @@ def create_app(services: Any, token: str) -> Flask:
     for module in (host, domains, classes, rules, live, streams, auto):
         api.register_blueprint(module.blueprint)
 
-    app.before_request(lambda: _check_token(token))
+    app.before_request(lambda: _check_token(token) or _check_body())
     app.register_error_handler(SluiceError, problem)
     app.register_error_handler(HTTPException, lambda error: problem(_shape_error(error)))
 
