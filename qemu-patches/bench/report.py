@@ -7,6 +7,7 @@ divided by the difference in requests, so that start and set-up cancel out.
 """
 
 import argparse
+import itertools
 import json
 import re
 import shlex
@@ -25,7 +26,9 @@ def throttle_flags(qemu_build: Path) -> list[str]:
     """The flags QEMU compiled util/throttle.c with, without its own input and output."""
     commands = json.loads((qemu_build / "compile_commands.json").read_text())
     command = next(c for c in commands if c["file"].endswith("util/throttle.c"))
-    words = shlex.split(command["command"])[1:]
+    words = shlex.split(command["command"])
+    # The compiler, with or without ccache before it, is not a flag.
+    words = list(itertools.dropwhile(lambda word: not word.startswith("-"), words))
     flags = []
     takes_value = {"-MQ", "-MF", "-o", "-c"}
     skip = False

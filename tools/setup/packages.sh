@@ -7,7 +7,7 @@
 # What each group is for; one line per purpose, so that a reader sees why.
 packages=(
     # QEMU's build
-    build-essential ninja-build pkg-config flex bison dpkg-dev patch xz-utils
+    build-essential ccache ninja-build pkg-config flex bison dpkg-dev patch xz-utils
     libglib2.0-dev libpixman-1-dev zlib1g-dev libcap-ng-dev libslirp-dev
     libaio-dev liburing-dev libfdt-dev python3-venv python3-dev
     # firmware for the guests
