@@ -106,6 +106,10 @@ http {
     server {
         listen 80 default_server backlog=1024;
         root /srv/web;
+        # A read that waits for a slow disk must not hold up the pages in memory.
+        location /files/ {
+            aio threads;
+        }
     }
 }
 NGINX
