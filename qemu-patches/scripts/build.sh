@@ -31,7 +31,7 @@ done
 
 if command -v ccache >/dev/null; then
     export CCACHE_BASEDIR=$tree CCACHE_NOHASHDIR=1
-    export CCACHE_COMPILERCHECK=content CCACHE_SLOPPINESS=time_macros
+    export CCACHE_COMPILERCHECK=content CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
     configure_options+=(--cc='ccache gcc' --host-cc='ccache gcc')
 fi
 
@@ -45,3 +45,9 @@ if [ ! -e "$tree/build/build.ninja" ]; then
     (cd "$tree/build" && ../configure --python="$venv/bin/python3" "${configure_options[@]}")
 fi
 nice -n 5 ninja -C "$tree/build" -j "$jobs" "${products[@]}"
+
+# Run from its build tree, QEMU looks for data files only below qemu-bundle.
+for folder in /usr/share/qemu /usr/share/seabios /usr/lib/ipxe/qemu; do
+    mkdir -p "$tree/build/qemu-bundle$(dirname "$folder")"
+    ln -sfn "$folder" "$tree/build/qemu-bundle$folder"
+done
