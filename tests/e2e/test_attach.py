@@ -81,6 +81,10 @@ def test_a_running_domain_is_shaped_after_a_restart_and_stock_after_another(
     pending = controller.call("POST", "/v1/domains/live/attach", {})
     assert pending["attached"] and pending["needs_restart"] and not pending["active"]
     assert guest.qemu_pid() == first
+    undone = controller.call("POST", "/v1/domains/live/detach", {})
+    assert not undone["attached"] and not undone["needs_restart"]
+    assert stored_xml(guest) == before and guest.qemu_pid() == first
+
     controller.call("POST", "/v1/domains/live/attach", {"restart": True})
     guest.wait_ready()
     controller.wait_for_agent("live")
