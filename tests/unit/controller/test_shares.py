@@ -49,11 +49,17 @@ def test_hungry_classes_get_no_more_than_is_left_beyond_their_floors(level, some
 
 
 def test_an_idle_class_costs_nothing_and_has_room_to_grow():
-    busy = Load("vm", "busy", "blk-read", 20e6, backlog_requests=5)
+    busy = Load("vm", "busy", "blk-read", 40e6, backlog_requests=5)
     idle = Load("vm", "idle", "blk-read", 0.0)
-    caps = split(40e6, [busy, idle], FLOORS, {busy.key: 20e6, idle.key: 20e6})
+    caps = split(40e6, [busy, idle], FLOORS, {busy.key: 40e6, idle.key: 20e6})
     assert caps[busy.key] == 40e6
     assert caps[idle.key] == MIB
+
+
+def test_where_nobody_is_hungry_there_is_room_for_bursts():
+    one = Load("vm", "one", "blk-read", 5e6)
+    caps = split(40e6, [one], FLOORS, {one.key: 30e6})
+    assert caps[one.key] == 5e6 + 17.5e6
 
 
 def test_two_hungry_classes_drift_to_equal_parts():

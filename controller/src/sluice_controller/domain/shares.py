@@ -2,10 +2,11 @@
 """How one total is split over classes that compete for a resource.
 
 A class that wants less than its share (no backlog, rate below its cap) is left
-room to grow and charged only for what it uses, so that idle classes cost
-nothing. The rest goes to the hungry ones: in proportion to what they moved
-before, drifting towards equal parts, so that a newcomer is never stuck at the
-floor. No cap goes below the floor or above the operator's own limit.
+room to grow (a quarter of what it uses, or half of what nobody uses) and
+charged only for what it uses, so that idle classes cost nothing. The rest goes
+to the hungry ones: in proportion to what they moved before, drifting towards
+equal parts, so that a newcomer is never stuck at the floor. No cap goes below
+the floor or above the operator's own limit.
 
 The caps' sum may exceed the level: by floors, and by the room that idle
 classes were left. The next split, half a second later, takes that back if it
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 Key = tuple[str, str, str]
 
 HUNGRY_RATIO = 0.9
-IDLE_HEADROOM = 1.25
+HEADROOM = 0.25
 NEWCOMER_SHARE = 0.25
 DRIFT_TO_EQUAL = 0.1
 
@@ -70,8 +71,13 @@ def split(
     loads = list(loads)
     hungry = [load for load in loads if is_hungry(load, before.get(load.key))]
     idle = [load for load in loads if load not in hungry]
+    # Room that nobody uses is no reason to hold anyone back.
+    unused = max(0.0, level - sum(load.bytes_per_second for load in loads))
     caps = {
-        load.key: _bounded(load, IDLE_HEADROOM * load.bytes_per_second, floors) for load in idle
+        load.key: _bounded(
+            load, load.bytes_per_second + max(HEADROOM * load.bytes_per_second, unused / 2), floors
+        )
+        for load in idle
     }
     rest = max(0.0, level - sum(load.bytes_per_second for load in idle))
     for load, share in _fill(rest, hungry, before):

@@ -13,9 +13,9 @@ grows without bound (a queue near saturation).
 
 **Pressure** is the stream's waiting over what it can bear; 1 is the edge.
 * disk: a stream that reads R bytes at a time at N bytes per second needs an
-  answer each R/N seconds. The mean service time of its reads may take half of
-  that, the slowest all of it (read-ahead and the player's buffer cover one late
-  answer). Example: 128 KiB at 875 kB/s: 150 ms; the edge is 75 ms mean, 150 ms
+  answer each R/N seconds. The mean service time of its reads may take 0.6 of
+  that, the slowest twice that (read-ahead and the player's buffer cover one late
+  answer). Example: 128 KiB at 875 kB/s: 150 ms; the edge is 90 ms mean, 300 ms
   worst.
 * network: the uplink's backlog, as time at the link's rate, over 20 ms; a drop
   is pressure 2.

@@ -19,6 +19,13 @@ from .tuner_types import (
     UplinkView,
 )
 
+# Shares of a deadline. The guest reads ahead by one request, so the mean decides
+# whether the stream keeps up; the player's buffer covers a late one.
+MEAN_EDGE = 0.6
+WORST_EDGE = 2.0
+# Below this pressure a resource is not blamed for what a client reports.
+BLAME_PRESSURE = 0.6
+
 
 def disk_deadline_ms(stream: StreamView) -> float:
     request = stream.disk_request_bytes or 128 * 1024
@@ -27,10 +34,15 @@ def disk_deadline_ms(stream: StreamView) -> float:
 
 def _disk_pressure(stream: StreamView) -> Pressure:
     deadline_ms = disk_deadline_ms(stream)
-    value = max(stream.disk_mean_ms / (deadline_ms / 2), stream.disk_worst_ms / deadline_ms)
-    latest = stream.disk_latest_ms / (deadline_ms / 2)
-    shown_ms = max(stream.disk_mean_ms, stream.disk_worst_ms)
-    words = f"disk wait {shown_ms:.0f} ms of {deadline_ms:.0f} ms"
+    value = max(
+        stream.disk_mean_ms / (MEAN_EDGE * deadline_ms),
+        stream.disk_worst_ms / (WORST_EDGE * deadline_ms),
+    )
+    latest = stream.disk_latest_ms / (MEAN_EDGE * deadline_ms)
+    words = (
+        f"disk wait {stream.disk_mean_ms:.0f} ms, at most {stream.disk_worst_ms:.0f} ms, "
+        f"with a read due each {deadline_ms:.0f} ms"
+    )
     return Pressure(value, latest, stream.name, words)
 
 
@@ -85,7 +97,7 @@ def _blame(stream: StreamView, on: Mapping[str, Pressure]) -> str | None:
     """
     order = (NETWORK, DISK) if stream.lost else (DISK, NETWORK)
     arm = max(order, key=lambda name: on[name].value)
-    return arm if on[arm].value > 0.3 else None
+    return arm if on[arm].value > BLAME_PRESSURE else None
 
 
 def total(loads: list[Load]) -> float:

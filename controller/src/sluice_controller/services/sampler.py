@@ -75,7 +75,8 @@ class Sampler:
         self._sample_pages(now_ns)
         self._sample_uplink(now_ns)
         if now_ns >= self._next_second_ns:
-            self._next_second_ns = now_ns + SECOND_NS
+            # In step with the seconds, unless the loop itself fell behind.
+            self._next_second_ns = max(self._next_second_ns, now_ns - SECOND_NS) + SECOND_NS
             self._record()
 
     def _active(self) -> list[Guest]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +15,10 @@ from rich.text import Text
 
 from ...domain.rates import format_rate
 
-console = Console(highlight=False)
+# Into a file or a pipe nothing is cut to the width of a screen.
+PIPE_COLUMNS = 200
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
 
 def safe(value: Any) -> str:
