@@ -69,6 +69,40 @@ configure_tree() {
     chroot "$tree" useradd --create-home --shell /bin/bash player
 }
 
+# An installed machine leaves the power button to systemd-logind, which wants a
+# message bus; libvirt's shutdown must work here too.
+configure_power_button() {
+    cat >"$tree/usr/local/sbin/await-power-button" <<'BUTTON'
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Powers off at the first event of the ACPI power button.
+modprobe -a button evdev
+for event in /sys/class/input/event*; do
+    if [ "$(cat "$event/device/name")" = "Power Button" ]; then
+        # One event; a read of less than its 24 bytes is refused.
+        head -c 24 "/dev/input/${event##*/}" >/dev/null || exit 1
+        exec systemctl poweroff
+    fi
+done
+echo "no power button"
+exit 1
+BUTTON
+    chmod 0755 "$tree/usr/local/sbin/await-power-button"
+    cat >"$tree/etc/systemd/system/power-button.service" <<'UNIT'
+[Unit]
+Description=Power off at the press of the power button
+
+[Service]
+ExecStart=/usr/local/sbin/await-power-button
+Restart=on-failure
+RestartSec=2
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+    chroot "$tree" systemctl --quiet enable power-button.service
+}
+
 configure_ssh() {
     ssh-keygen -q -t ed25519 -N '' -C sluice-test -f "$out/id_ed25519.new"
     mv "$out/id_ed25519.new" "$out/id_ed25519"
@@ -143,6 +177,7 @@ make_initrd() {
 make_tree
 kernel=$(basename "$tree"/usr/lib/modules/*)
 configure_tree
+configure_power_button
 configure_ssh
 configure_nginx
 make_initrd "$kernel"
