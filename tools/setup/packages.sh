@@ -12,6 +12,8 @@ packages=(
     libaio-dev liburing-dev libfdt-dev python3-venv python3-dev
     # firmware for the guests
     seabios ipxe-qemu qemu-system-data
+    # a QEMU without shaping, which attach must refuse
+    qemu-system-x86
     # the host side: libvirt, network namespaces
     libvirt-dev libvirt-daemon libvirt-clients dnsmasq-base
     iproute2 ethtool procps util-linux ca-certificates
