@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The API and the command line over a real daemon and a real socket."""
+
+import json
+
+import pytest
+
+BATCH = "/v1/domains/test/classes/batch"
+LIMIT = f"{BATCH}/limits/blk-read"
+
+
+@pytest.fixture(autouse=True)
+def classes(daemon):
+    """batch and movie, granted to the domain test, and afterwards nothing again."""
+    daemon.call("PUT", "/v1/classes/batch", {"title": "Batch"})
+    daemon.call("PUT", "/v1/classes/movie", {"title": "Movie", "priority": 1, "is_stream": True})
+    for name in ("batch", "movie"):
+        daemon.call("PUT", f"/v1/domains/test/classes/{name}", {"limits": {}, "dscp": []})
+    yield
+    for stream in daemon.call("GET", "/v1/streams"):
+        daemon.call("DELETE", f"/v1/streams/{stream['name']}")
+    for rule in daemon.call("GET", "/v1/rules"):
+        daemon.call("DELETE", f"/v1/rules/{rule['id']}")
+    for grant in daemon.call("GET", "/v1/domains/test")["classes"]:
+        if grant["class"] != "default":
+            daemon.call("DELETE", f"/v1/domains/test/classes/{grant['class']}")
+    for shaping_class in daemon.call("GET", "/v1/classes"):
+        if shaping_class["name"] != "default":
+            daemon.call("DELETE", f"/v1/classes/{shaping_class['name']}")
+
+
+def grant(daemon, name="batch"):
+    found = daemon.call("GET", "/v1/domains/test")["classes"]
+    return next(g for g in found if g["class"] == name)
+
+
+def refused(daemon, method, path, body=None, **options):
+    answer = daemon.request(method, path, body, **options)
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    assert set(problem) == {"type", "title", "status", "detail", "thing", "value", "remedy"}
+    return problem
+
+
+def test_every_path_of_the_specification_is_in_the_openapi_document(daemon):
+    paths = daemon.request("GET", "/v1/openapi.json", headers={}).json()["paths"]
+    shapes = {path.replace("{", "").replace("}", "") for path in paths}
+    for path in (
+        "/v1/status",
+        "/v1/settings",
+        "/v1/audit",
+        "/v1/domains",
+        "/v1/domains/domain",
+        "/v1/domains/domain/attach",
+        "/v1/domains/domain/detach",
+        "/v1/domains/domain/ceiling",
+        "/v1/classes",
+        "/v1/classes/name",
+        "/v1/domains/domain/classes/name",
+        "/v1/domains/domain/classes/name/limits/resource",
+        "/v1/rules",
+        "/v1/rules/preview",
+        "/v1/rules/rule_id",
+        "/v1/domains/domain/processes",
+        "/v1/domains/domain/assignments",
+        "/v1/domains/domain/assignments/pid",
+        "/v1/live",
+        "/v1/history",
+        "/v1/streams",
+        "/v1/streams/name",
+        "/v1/streams/name/reports",
+        "/v1/streams/name/history",
+        "/v1/auto",
+        "/v1/auto/log",
+    ):
+        assert path in shapes
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "x"}])
+def test_without_the_token_nothing_is_told(daemon, headers):
+    assert refused(daemon, "GET", "/v1/domains", headers=headers)["status"] == 401
+
+
+def test_tags_are_the_smallest_free(daemon):
+    assert (grant(daemon)["tag"], grant(daemon, "movie")["tag"]) == (1, 2)
+    daemon.call("DELETE", BATCH)
+    daemon.call("PUT", "/v1/classes/third", {})
+    assert daemon.call("PUT", "/v1/domains/test/classes/third", {})["tag"] == 1
+
+
+def test_limits_of_one_resource_and_of_all(daemon):
+    daemon.call("PUT", LIMIT, {"bytes_per_second": 2e6, "burst_bytes": 65536})
+    daemon.call("PUT", f"{BATCH}/limits/net-tx", {"operations_per_second": 100})
+    assert set(grant(daemon)["limits"]) == {"blk-read", "net-tx"}
+    daemon.call("DELETE", LIMIT)
+    assert set(grant(daemon)["limits"]) == {"net-tx"}
+    daemon.call("PUT", BATCH, {"limits": {}, "dscp": [46]})
+    assert (grant(daemon)["limits"], grant(daemon)["dscp"]) == ({}, [46])
+
+
+def test_the_default_class_can_be_limited_and_not_revoked(daemon):
+    path = "/v1/domains/test/classes/default"
+    daemon.call("PUT", f"{path}/limits/blk-read", {"bytes_per_second": 5e6})
+    assert grant(daemon, "default")["limits"]["blk-read"]["bytes_per_second"] == 5e6
+    assert refused(daemon, "DELETE", path)["status"] == 409
+    daemon.call("DELETE", f"{path}/limits/blk-read")
+
+
+REFUSALS = [
+    ("PUT", LIMIT, {"bytes_per_second": -1}, 422, "limits.blk-read.bytes_per_second"),
+    ("PUT", LIMIT, {"bytes_per_second": "2MB/s"}, 422, "limits.blk-read.bytes_per_second"),
+    ("PUT", LIMIT, {"bytes_per_hour": 1}, 422, "bytes_per_hour"),
+    ("PUT", f"{BATCH}/limits/disk", {"bytes_per_second": 5000}, 422, "resource"),
+    ("PUT", BATCH, {"limits": {"disk": {}}}, 422, "limits.disk"),
+    ("PUT", BATCH, {"dscp": [99]}, 422, "dscp[0]"),
+    ("PUT", "/v1/domains/nope/classes/batch", {}, 404, "domain"),
+    ("PUT", "/v1/domains/test/classes/nope", {}, 404, "class"),
+    ("PUT", "/v1/classes/Bad%20Name", {}, 422, "class"),
+    ("PUT", "/v1/classes/batch", {"priority": 12}, 422, "priority"),
+    ("DELETE", "/v1/classes/batch", None, 409, "class"),
+    ("DELETE", "/v1/classes/default", None, 409, "class"),
+    ("POST", "/v1/rules", {"class": "batch", "match": {"exe": "cat"}}, 422, "match.exe"),
+    ("POST", "/v1/rules", {"class": "batch", "match": {"cmdline": "["}}, 422, "match.cmdline"),
+    ("POST", "/v1/rules", {"class": "batch", "match": {}}, 422, "match"),
+    ("POST", "/v1/rules", {"class": "nope", "match": {"exe": "/x"}}, 404, "class"),
+    ("POST", "/v1/rules", {"domain": 7, "class": "batch", "match": {"exe": "/x"}}, 422, "domain"),
+    ("DELETE", "/v1/rules/99", None, 404, "rule"),
+    ("PUT", "/v1/streams/m", {"domain": "test", "class": "batch"}, 422, None),
+    ("PUT", "/v1/streams/m", {"class": "movie"}, 422, "nominal_bytes_per_second"),
+    ("DELETE", "/v1/streams/m", None, 404, "stream"),
+    ("PUT", "/v1/auto", {"enabled": "yes"}, 422, "enabled"),
+    ("PUT", "/v1/auto", {"floors_bytes_per_second": {"blk-read": 1}}, 422, None),
+    ("PUT", "/v1/settings", {"history_seconds": -5}, 422, "history_seconds"),
+    ("PUT", "/v1/settings", {"colour": "red"}, 422, "colour"),
+    ("GET", "/v1/history?domain=test&step=0", None, 422, "step"),
+    ("GET", "/v1/history", None, 422, "domain"),
+    ("GET", "/v1/audit?limit=0", None, 422, "limit"),
+    ("GET", "/v1/audit?limit=x", None, 422, "limit"),
+    ("POST", "/v1/domains/test/attach", {"restart": "yes"}, 422, "restart"),
+    ("POST", "/v1/domains/nope/attach", {}, 404, "domain"),
+    ("POST", "/v1/domains/test/detach", {}, 409, "domain"),
+    ("GET", "/v1/domains/test/processes", None, 503, "agent of domain"),
+    ("GET", "/v1/nothing", None, 404, "path"),
+    ("PATCH", "/v1/classes", None, 405, "request"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "thing"), REFUSALS)
+def test_refusals_change_nothing(daemon, method, path, body, status, thing):
+    def state():
+        watched = ("classes", "rules", "streams", "settings", "auto", "domains/test")
+        return [daemon.call("GET", f"/v1/{part}") for part in watched]
+
+    before = state()
+    problem = refused(daemon, method, path, body)
+    assert problem["status"] == status
+    if thing is not None:
+        assert problem["thing"] == thing
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(b"", "application/json"), (b"{", "application/json"), (b"[1]", "application/json")]
+    + [(b"[" * 100_000, "application/json"), (b'{"bytes_per_second": 5000}', "text/plain")],
+)
+def test_a_body_that_is_no_json_object_is_not_taken_for_an_empty_one(daemon, content, kind):
+    daemon.call("PUT", LIMIT, {"bytes_per_second": 2e6})
+    headers = {"Authorization": f"Bearer {daemon.token()}", "Content-Type": kind}
+    answer = daemon.request("PUT", LIMIT, content=content, headers=headers)
+    assert (answer.status_code, answer.json()["thing"]) == (422, "body")
+    assert grant(daemon)["limits"]["blk-read"]["bytes_per_second"] == 2e6
+
+
+def test_revoking_takes_the_rules_along(daemon):
+    body = {"domain": "test", "class": "batch", "match": {"exe": "/bin/cat"}}
+    rule = daemon.call("POST", "/v1/rules", body)
+    everywhere = daemon.call("POST", "/v1/rules", {**body, "domain": None})
+    assert [r["id"] for r in daemon.call("DELETE", BATCH)["rules"]] == [rule["id"]]
+    assert daemon.call("GET", "/v1/rules") == [everywhere]
+
+
+def test_a_stream_from_report_to_verdict(daemon):
+    body = {"domain": "test", "class": "movie", "nominal_bytes_per_second": 875000}
+    assert daemon.call("PUT", "/v1/streams/m", body)["verdict"] == "unknown"
+    clean = {"received_bytes": 875000, "window_ms": 1000}
+    assert daemon.call("POST", "/v1/streams/m/reports", clean) == {"verdict": "perfect"}
+    bad = {**clean, "continuity_errors": 4}
+    assert daemon.call("POST", "/v1/streams/m/reports", bad) == {"verdict": "poor"}
+    (stream,) = daemon.call("GET", "/v1/streams")
+    assert (stream["verdict"], stream["source"]) == ("poor", "client")
+    assert stream["last_report"]["continuity_errors"] == 4
+    history = daemon.call("GET", "/v1/streams/m/history?since=0")
+    assert [row["verdict"] for row in history] == ["perfect", "poor"]
+    assert refused(daemon, "DELETE", "/v1/domains/test/classes/movie")["status"] == 409
+    assert refused(daemon, "PUT", "/v1/classes/movie", {"is_stream": False})["status"] == 409
+
+
+def test_the_audit_says_who_changed_what(daemon):
+    headers = {"Authorization": f"Bearer {daemon.token()}", "X-Sluice-Actor": "ada"}
+    daemon.request("PUT", LIMIT, {"bytes_per_second": 3e6}, headers=headers)
+    (entry,) = daemon.call("GET", "/v1/audit?limit=1")
+    assert (entry["actor"], entry["action"]) == ("ada", "limit")
+    assert entry["thing"] == "test/batch/blk-read"
+    assert (entry["before"], entry["after"]["bytes_per_second"]) == (None, 3e6)
+
+
+def test_auto_shaping_is_switched(daemon):
+    answer = daemon.call("PUT", "/v1/auto", {"enabled": True, "dry_run": True})
+    assert (answer["state"], answer["dry_run"]) == ("watching", True)
+    floors = {"floors_bytes_per_second": {"blk-read": 2e6}}
+    answer = daemon.call("PUT", "/v1/auto", {"enabled": False, "dry_run": False, **floors})
+    assert (answer["state"], answer["floors_bytes_per_second"]["blk-read"]) == ("off", 2e6)
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "path", "body"),
+    [
+        (("show", "nope"), "GET", "/v1/domains/nope", None),
+        (("limit", "test", "batch", "blk-read", "100"), "PUT", LIMIT, {"bytes_per_second": 100}),
+        (("revoke", "test", "default"), "DELETE", "/v1/domains/test/classes/default", None),
+        (("class", "remove", "batch"), "DELETE", "/v1/classes/batch", None),
+        (("rule", "remove", "99"), "DELETE", "/v1/rules/99", None),
+        (("attach", "test"), "POST", "/v1/domains/test/attach", {}),
+    ],
+)
+def test_the_command_refuses_in_the_apis_words(daemon, command, method, path, body):
+    problem = refused(daemon, method, path, body)
+    run = daemon.cli(*command)
+    assert (run.returncode, run.stderr.strip()) == (1, f"sluice: {problem['detail']}")
+    assert run.stdout == ""
+
+
+def test_wrong_usage_is_exit_code_two(daemon):
+    assert daemon.cli("limit", "test").returncode == 2
+    assert daemon.cli("nonsense").returncode == 2
+
+
+def test_the_command_does_what_the_api_does(daemon):
+    def run(*command):
+        done = daemon.cli(*command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("limit", "test", "batch", "blk-read", "16Mbit/s", "--burst", "256KiB")
+    assert grant(daemon)["limits"]["blk-read"]["bytes_per_second"] == 2e6
+    run("grant", "test", "batch", "--dscp", "46")
+    assert grant(daemon)["limits"]["blk-read"]["burst_bytes"] == 262144
+    assert grant(daemon)["dscp"] == [46]
+    run("limit", "test", "batch", "blk-read", "unlimited")
+    assert grant(daemon)["limits"] == {}
+    run("ceiling", "test", "net-tx", "400Mbit/s")
+    assert json.loads(run("show", "test", "--json"))["ceiling"]["net-tx"]["bytes_per_second"] == 5e7
+    run("ceiling", "test", "net-tx", "unlimited")
+    assert daemon.call("GET", "/v1/domains/test")["ceiling"] == {}
+    run("class", "set", "batch", "--priority", "8")
+    assert grant(daemon)["priority"] == 8
+    added = json.loads(run("rule", "add", "batch", "--exe", "/bin/cat", "--json"))
+    assert str(added["id"]) in run("rule", "list")
+    run("rule", "remove", str(added["id"]))
+    run("stream", "set", "m", "test", "movie", "7Mbit/s")
+    assert "875 kB/s" in run("stream", "list")
+    run("stream", "remove", "m")
+    assert "watching" in run("auto", "on")
+    assert "off" in run("auto", "off")
+    assert "test" in run("list")
+    for command in (("status",), ("settings",), ("audit",), ("live",), ("auto", "log")):
+        assert run(*command)
+        json.loads(run(*command, "--json"))
+    assert "Example" in run("attach", "--help")
