@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The controller and a real guest: QMP, counters page, agent, and what comes back.
+
+The guest reads files of the media disk; the host's own count of what its QEMU
+process read is the witness.
+"""
+
+import json
+import time
+
+import libvirt_qemu
+import pytest
+
+NAME = "small"
+CLASS = "reading"
+RATE_BPS = 2_000_000
+GRANT = f"/v1/domains/{NAME}/classes/{CLASS}"
+SECONDS = 30
+READ = "while :; do cat /srv/media/f0*; echo 3 >/proc/sys/vm/drop_caches; done >/dev/null"
+
+
+def until(question, seconds=SECONDS):
+    deadline = time.monotonic() + seconds
+    while not (answer := question()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
+
+
+def qmp(guest, command, **arguments):
+    text = json.dumps({"execute": command, "arguments": arguments})
+    return json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, text, 0))["return"]
+
+
+def shaped(guest):
+    """{class: {resource: bytes per second}} as the running QEMU has it."""
+    (shaper,) = qmp(guest, "query-shapers")
+    return {
+        c["class"]: {row["resource"]: row.get("bytes-per-second") for row in c["limits"]}
+        for c in shaper["classes"]
+    }
+
+
+@pytest.fixture
+def reading(controller, guest):
+    """A class for a reader that runs, and afterwards neither."""
+    controller.call("PUT", f"/v1/classes/{CLASS}", {"title": "Reading", "priority": 6})
+    controller.call("PUT", GRANT, {"limits": {}})
+    guest.spawn(READ, unit="reader")
+    yield
+    guest.kill_unit("reader")
+    controller.call("PUT", "/v1/auto", {"enabled": False})
+    for stream in controller.call("GET", "/v1/streams"):
+        controller.call("DELETE", f"/v1/streams/{stream['name']}")
+    controller.call("DELETE", GRANT)
+    controller.call("DELETE", f"/v1/classes/{CLASS}")
+
+
+@pytest.fixture
+def rule(controller, reading):
+    body = {"domain": NAME, "class": CLASS, "match": {"unit": "reader.service"}}
+    return controller.call("POST", "/v1/rules", body)
+
+
+def sample(controller, name=CLASS):
+    live = controller.call("GET", f"/v1/live?domain={NAME}")["domains"][NAME]
+    return live["classes"].get(name, {}).get("blk-read", {})
+
+
+def test_grants_limits_and_the_ceiling_reach_qemu_and_leave_it(controller, guest, reading):
+    until(lambda: shaped(guest).get(CLASS) == {})
+    controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": RATE_BPS})
+    until(lambda: shaped(guest)[CLASS] == {"blk-read": RATE_BPS})
+    controller.call("PUT", f"/v1/domains/{NAME}/ceiling", {"net-tx": {"bytes_per_second": 9e6}})
+    until(lambda: qmp(guest, "query-shapers")[0]["ceiling"])
+    controller.call("PUT", f"/v1/domains/{NAME}/ceiling", {})
+    until(lambda: not qmp(guest, "query-shapers")[0]["ceiling"])
+    controller.call("DELETE", f"{GRANT}/limits/blk-read")
+    until(lambda: shaped(guest)[CLASS] == {})
+
+
+def test_what_someone_else_changes_is_put_back(controller, guest, reading):
+    controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": RATE_BPS})
+    until(lambda: shaped(guest)[CLASS] == {"blk-read": RATE_BPS})
+    time.sleep(1.5)
+    (shaper,) = qmp(guest, "query-shapers")
+    qmp(guest, "shaper-remove-class", **{"id": shaper["id"], "class": CLASS})
+    until(lambda: shaped(guest).get(CLASS) == {"blk-read": RATE_BPS})
+
+
+def test_a_rule_shows_its_processes_and_moves_their_reads(controller, guest, rule):
+    until(lambda: sample(controller).get("bytes_per_second", 0) > RATE_BPS)
+
+    def readers():
+        rows = controller.call("GET", f"/v1/domains/{NAME}/processes")["processes"]
+        return {r["pid"] for r in rows if r["unit"] == "reader.service" and r["class"] == CLASS}
+
+    pids = until(readers)
+    preview = {"domain": NAME, "class": CLASS, "match": {"unit": "reader.service"}}
+    found = controller.call("POST", "/v1/rules/preview", preview)["processes"]
+    assert {row["pid"] for row in found} & pids
+    controller.call("DELETE", f"/v1/rules/{rule['id']}")
+    until(lambda: sample(controller).get("bytes_per_second", 0) < RATE_BPS / 10)
+
+
+def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controller, guest, rule):
+    until(lambda: sample(controller).get("bytes_per_second", 0) > 2 * RATE_BPS)
+    controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": RATE_BPS})
+    time.sleep(2)
+
+    def holds():
+        # Four seconds at the rate; others of the guest read a little as well.
+        assert guest.disk_read_bps(4) == pytest.approx(RATE_BPS, rel=0.05)
+
+    holds()
+    controller.kill()
+    holds()
+    controller.start()
+    until(lambda: controller.call("GET", f"/v1/domains/{NAME}")["agent"]["connected"])
+    holds()
+    testbed.hypervisor.restart()
+    until(lambda: controller.call("GET", "/v1/status")["libvirt"]["connected"])
+    holds()
+    guest.ssh("systemctl restart sluice-agent")
+    time.sleep(2)
+    until(lambda: controller.call("GET", f"/v1/domains/{NAME}")["agent"]["connected"])
+    holds()
+    assert shaped(guest)[CLASS] == {"blk-read": RATE_BPS}
+
+
+def test_history_has_a_row_a_second(controller, guest, rule):
+    since = time.time()
+    time.sleep(6)
+    history = controller.call("GET", f"/v1/history?domain={NAME}&since={since}&step=1")
+    assert len(history["at"]) >= 5
+    assert f"{CLASS}/blk-read/bytes_per_second" in history["series"]
+
+
+def test_a_fault_that_nothing_here_explains_is_logged_and_limits_nothing(
+    testbed, controller, guest, rule
+):
+    """The client's reports alone, with the disk at ease, change nothing."""
+    controller.call("PUT", "/v1/classes/stream", {"is_stream": True, "priority": 0})
+    controller.call("PUT", f"/v1/domains/{NAME}/classes/stream", {"limits": {}})
+    body = {"domain": NAME, "class": "stream", "nominal_bytes_per_second": 875_000}
+    controller.call("PUT", "/v1/streams/film", body)
+    before = time.time()
+    controller.call("PUT", "/v1/auto", {"enabled": True})
+    report = {"stalls": 1, "stall_seconds": 1, "window_ms": 1000}
+    controller.call("POST", "/v1/streams/film/reports", report)
+    log = until(lambda: controller.call("GET", f"/v1/auto/log?since={before}"))
+    assert "without a cause here" in log[0]["sentence"]
+    assert controller.call("GET", "/v1/auto")["limits"] == []
+    controller.call("PUT", "/v1/auto", {"enabled": False})
+    controller.call("DELETE", "/v1/streams/film")
+    controller.call("DELETE", f"/v1/domains/{NAME}/classes/stream")
+    controller.call("DELETE", "/v1/classes/stream")
