@@ -27,7 +27,7 @@ grows without bound (a queue near saturation).
   rate what the stream leaves of it.
 * backing off: a level still too high after its hold time is cut by a factor and
   remembered as failed. A disk far beyond its edge has a long queue, which a
-  level just below capacity drains only slowly: it goes to half of the new level
+  level just below capacity drains only slowly: it goes to a quarter of the new one
   until the stream's reads are quick again, and then to the level.
 * probing: below pressure 0.7 the level rises each second by half of the way to
   2 % below the failed level; where nothing has failed, by a step that doubles.

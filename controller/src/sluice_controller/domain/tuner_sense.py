@@ -93,11 +93,12 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, Pressure]:
 def _blame(stream: StreamView, on: Mapping[str, Pressure]) -> str | None:
     """The resource under more pressure; neither if both are at ease.
 
-    Lost data is the network's doing before it is the disk's: a late disk stalls.
+    A late disk stalls a stream; to lose packets of it, it must be far too late.
     """
-    order = (NETWORK, DISK) if stream.lost else (DISK, NETWORK)
-    arm = max(order, key=lambda name: on[name].value)
-    return arm if on[arm].value > BLAME_PRESSURE else None
+    disk_edge = 1.0 if stream.lost and not stream.stalled else BLAME_PRESSURE
+    edges = {NETWORK: BLAME_PRESSURE, DISK: disk_edge}
+    able = [arm for arm, edge in edges.items() if on[arm].value > edge]
+    return max(able, key=lambda arm: on[arm].value, default=None)
 
 
 def total(loads: list[Load]) -> float:

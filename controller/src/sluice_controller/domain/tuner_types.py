@@ -35,7 +35,7 @@ class Policy:
     first_factor: float = 0.85
     cut_factor: float = 0.85
     hard_cut_factor: float = 0.7
-    drain_factor: float = 0.5
+    drain_factor: float = 0.25
     hard_pressure: float = 2.0
     drain_pressure: float = 1.5
     gentle_cut_factor: float = 0.93
@@ -45,7 +45,7 @@ class Policy:
         default_factory=lambda: {DISK: 1500 * MS, NETWORK: 1200 * MS}
     )
     shortest_drain_ns: int = 300 * MS
-    longest_drain_ns: int = 3 * SECOND
+    longest_drain_ns: int = 8 * SECOND
     player_delay_ns: int = 1 * SECOND
     probe_ns: int = 1 * SECOND
     first_step: float = 0.02
