@@ -161,16 +161,15 @@ def test_a_fault_without_a_cause_is_logged_once_in_ten_seconds_and_changes_nothi
 
 def test_an_old_fault_is_not_laid_to_the_new_level():
     busy = plant.busy_disk()
-    busy.run(1)
-    level = busy.state.arms[DISK].level
-    began_ns = busy.state.arms[DISK].changed_ns - SECOND
-    stale = busy.observe(stalled=True, fault_began_ns=began_ns)
-    calm = replace(stale.streams[0], disk_mean_ms=60.0, disk_worst_ms=60.0)
-    state, decisions = decide(
-        replace(stale, streams=(calm,)), busy.state, POLICY, busy.now_ns + 2 * SECOND
-    )
-    assert state.arms[DISK].level == level
-    assert decisions == ()
+    busy.run(3)
+    arm = busy.state.arms[DISK]
+    assert arm.resume_level is None
+    for began_ns, kinds in ((arm.changed_ns - SECOND, []), (arm.changed_ns + 2 * SECOND, ["risk"])):
+        seen = busy.observe(stalled=True, fault_began_ns=began_ns)
+        calm = replace(seen.streams[0], disk_mean_ms=75.0, disk_worst_ms=75.0)
+        at_ns = arm.changed_ns + 3 * SECOND
+        _, decisions = decide(replace(seen, streams=(calm,)), busy.state, POLICY, at_ns)
+        assert [decision.kind for decision in decisions] == kinds
 
 
 # Words
