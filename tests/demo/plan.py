@@ -28,7 +28,7 @@ class Plan:
 
     link_mbit: int = 200
     readers: int = 12
-    wgets: int = 4
+    wgets: int = 3
     overload: float = 1.5
     control_s: float = 20.0
     unshaped_s: float = 30.0

@@ -118,9 +118,9 @@ class Visitors:
     def start(self, link_bps: int, overload: float, wgets: int, seconds: int) -> float:
         """Start all; return the rate of connections per second that httperf offers."""
         rate = overload * link_bps / PAGE_WIRE_BYTES
-        # httperf polls without sleeping: it gets what the guests leave of a CPU.
-        command = ["nice", "-n", "15", "httperf", "--hog", f"--server={self._address}"]
-        command += ["--uri=/page.bin", f"--rate={rate:.1f}", "--timeout=2"]
+        # httperf polls without sleeping: it runs only when no other program would.
+        command = ["chrt", "--idle", "0", "httperf", "--hog", f"--server={self._address}"]
+        command += ["--uri=/page.bin", f"--rate={rate:.1f}", "--timeout=10"]
         command += [f"--num-conns={int(rate * seconds)}", "--num-calls=1"]
         self._tasks.append(self._testbed.client_popen(command, name="httperf"))
         for index in range(wgets):
