@@ -21,7 +21,7 @@ typedef struct ShaperEngine {
     ShaperResource resource;
     QemuMutex lock;             /* guards everything below, and page slots */
     SluiceEngine *engine;
-    QEMUTimer *timer;
+    QEMUTimer *timer;           /* NULL until something is held */
     uint64_t armed_ns;          /* what the timer is set to */
     uint16_t granted_tags;      /* bit t: tag t has a class */
     uint64_t backlog_bytes_max[SHAPER_CLASSES];
@@ -46,7 +46,6 @@ struct Shaper {
     ShaperPage *page;           /* NULL without a counters page */
     Notifier exit_notifier;
     QEMUTimer *heartbeat;
-    QEMUClockType clock;
     uint64_t generation;
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
     ShaperClass classes[SHAPER_CLASSES];        /* by tag */

@@ -34,6 +34,20 @@
 #define BACKLOG_TIME_DIVISOR        20      /* 1/20 s */
 #define BACKLOG_BYTES_MIN           (128 * KiB)
 
+/* Time */
+
+static QEMUClockType clock_type(void)
+{
+    return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
+}
+
+static uint64_t clock_now_ns(void)
+{
+    /* -object comes before the accelerator, which decides on the clock. */
+    return phase_check(PHASE_ACCEL_CREATED) ? qemu_clock_get_ns(clock_type())
+                                            : 0;
+}
+
 /* Accounting */
 
 static bool is_disk(ShaperResource resource)
@@ -88,6 +102,8 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
 
 /* Release */
 
+static void release_timer_cb(void *opaque);
+
 /* Caller holds the lock. */
 static void arm_timer(ShaperEngine *e)
 {
@@ -97,6 +113,9 @@ static void arm_timer(ShaperEngine *e)
         return;
     }
     e->armed_ns = next_ns;
+    if (!e->timer) {
+        e->timer = timer_new_ns(clock_type(), release_timer_cb, e);
+    }
     if (next_ns == SLUICE_NEVER) {
         timer_del(e->timer);
     } else {
@@ -163,7 +182,7 @@ static void release_timer_cb(void *opaque)
 
     WITH_QEMU_LOCK_GUARD(&e->lock) {
         e->armed_ns = SLUICE_NEVER;
-        release_due(e, qemu_clock_get_ns(e->shaper->clock));
+        release_due(e, clock_now_ns());
     }
     announce_ready(e);
 }
@@ -251,7 +270,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             uint32_t bytes, bool bounded)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
-    uint64_t now_ns = qemu_clock_get_ns(client->shaper->clock);
+    uint64_t now_ns = clock_now_ns();
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
@@ -328,7 +347,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 void shaper_complete(ShaperRequest *request)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
-    uint64_t now_ns = qemu_clock_get_ns(e->shaper->clock);
+    uint64_t now_ns = clock_now_ns();
     ShaperPageCounters *counters = &e->counters[request->node.class_index];
 
     assert(request->state == SHAPER_REQUEST_ADMITTED);
@@ -448,7 +467,7 @@ static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 
 void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
 {
-    uint64_t now_ns = qemu_clock_get_ns(shaper->clock);
+    uint64_t now_ns = clock_now_ns();
 
     trace_shaper_set_class(shaper_id(shaper), class->name, tag,
                            class->priority);
@@ -487,7 +506,7 @@ static void bequeath_held(ShaperEngine *e, unsigned tag, unsigned heir_tag,
 
 void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
 {
-    uint64_t now_ns = qemu_clock_get_ns(shaper->clock);
+    uint64_t now_ns = clock_now_ns();
 
     trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag].name,
                               tag);
@@ -508,7 +527,7 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
 void shaper_apply_ceiling(Shaper *shaper,
                           const SluiceLimit limits[SHAPER_RESOURCE__MAX])
 {
-    uint64_t now_ns = qemu_clock_get_ns(shaper->clock);
+    uint64_t now_ns = clock_now_ns();
 
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
@@ -563,7 +582,6 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
                                          shaper);
         heartbeat_cb(shaper);
     }
-    shaper->clock = qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
@@ -571,7 +589,6 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         e->resource = i;
         e->armed_ns = SLUICE_NEVER;
         qemu_mutex_init(&e->lock);
-        e->timer = timer_new_ns(shaper->clock, release_timer_cb, e);
         e->engine = sluice_engine_new(SHAPER_CLASSES);
         if (!e->engine) {
             error_setg(errp, "shaper '%s': not enough memory",
@@ -596,12 +613,12 @@ static void shaper_finalize(Object *obj)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
-        if (e->timer) {
-            timer_free(e->timer);
-            qemu_mutex_destroy(&e->lock);
-        }
+        timer_free(e->timer);
         if (e->engine) {
             sluice_engine_free(e->engine);
+        }
+        if (e->shaper) {
+            qemu_mutex_destroy(&e->lock);
         }
     }
     if (shaper->page) {

@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QTest of shaping in virtio-blk: rates, classes, and what becomes of held
+ * requests when the VM stops, the device goes, or a class is removed.
+ *
+ * Most tests limit a class to 1 MB/s with a burst of one request, so that a
+ * request of 4096 bytes takes 4.096 ms of the virtual clock: of N requests
+ * given at once the first passes, and the (n+1)th, n >= 1, may go on as soon
+ * as the n-1 before it have been paid for, that is after (n-1) * 4.096 ms.
+ */
+#include "qemu/osdep.h"
+#include "standard-headers/linux/virtio_blk.h"
+#include "qemu/bswap.h"
+#include "sluice-test.h"
+
+#define SLOT            4
+#define SECTOR_BYTES    512
+#define IMAGE_BYTES     (16 * 1024 * 1024)
+#define REQUEST_BYTES   4096
+#define REQUEST_NS      (4096 * 1000LL)         /* at 1 MB/s */
+#define PENDING         0xff                    /* not a virtio-blk status */
+#define PAGE_SLOT(tag, resource) (128 + 256 * ((tag) * 4 + (resource)))
+#define LIMIT_1MBPS     "'bytes-per-second': 1000000, 'burst-bytes': 4096"
+
+typedef struct Disk {
+    QOSState *qs;
+    QTestState *qts;
+    QVirtioPCIDevice *pci;
+    QVirtioDevice *dev;
+    QVirtQueue *vq;
+    char *image;
+    char *page;
+} Disk;
+
+typedef struct Request {
+    uint64_t data;
+    uint64_t status;
+} Request;
+
+static void setup_queue(Disk *disk)
+{
+    uint64_t features = qvirtio_get_features(disk->dev);
+
+    features &= ~(QVIRTIO_F_BAD_FEATURE | (1u << VIRTIO_RING_F_INDIRECT_DESC)
+                  | (1u << VIRTIO_RING_F_EVENT_IDX)
+                  | (1u << VIRTIO_BLK_F_SCSI));
+    qvirtio_set_features(disk->dev, features);
+    disk->vq = qvirtqueue_setup(disk->dev, &disk->qs->alloc, 0);
+    qvirtio_set_driver_ok(disk->dev);
+}
+
+static void disk_boot(Disk *disk, const char *options, const char *more)
+{
+    disk->qs = qtest_pc_boot("-object shaper,id=sluice0,page=%s "
+                             "-drive if=none,id=d0,file=%s,format=raw,"
+                             "file.locking=off "
+                             "%s -device virtio-blk-pci,id=disk0,drive=d0,"
+                             "addr=%d,shaper=sluice0%s",
+                             disk->page, disk->image, more, SLOT, options);
+    disk->qts = disk->qs->qts;
+}
+
+static void disk_start(Disk *disk)
+{
+    disk->pci = start_device(disk->qs, SLOT);
+    disk->dev = &disk->pci->vdev;
+    setup_queue(disk);
+}
+
+static Disk *disk_new(const char *options, const char *more)
+{
+    Disk *disk = g_new0(Disk, 1);
+    int fd = g_file_open_tmp("sluice.XXXXXX", &disk->image, NULL);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(ftruncate(fd, IMAGE_BYTES), ==, 0);
+    close(fd);
+    disk->page = g_strconcat(disk->image, ".page", NULL);
+    disk_boot(disk, options, more);
+    disk_start(disk);
+    return disk;
+}
+
+static void disk_free(Disk *disk)
+{
+    if (disk->vq) {
+        qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
+    }
+    qvirtio_pci_device_disable(disk->pci);
+    qos_object_destroy((QOSGraphObject *)disk->pci);
+    qtest_shutdown(disk->qs);
+    unlink(disk->image);
+    unlink(disk->page);
+    g_free(disk->image);
+    g_free(disk->page);
+    g_free(disk);
+}
+
+/* The ioprio of a tag: real-time class, level and hint. */
+static uint32_t ioprio_of_tag(unsigned tag)
+{
+    return tag ? 1u << 13 | (tag >> 3) << 3 | (tag & 7) : 0x4004;
+}
+
+static Request send_request(Disk *disk, uint32_t type, unsigned tag,
+                            uint64_t sector, uint8_t fill)
+{
+    QTestState *qts = disk->qts;
+    uint64_t header = guest_alloc(&disk->qs->alloc, 16 + REQUEST_BYTES + 1);
+    Request request = { .data = header + 16,
+                        .status = header + 16 + REQUEST_BYTES };
+    uint32_t head;
+
+    qtest_writel(qts, header, type);
+    qtest_writel(qts, header + 4, ioprio_of_tag(tag));
+    qtest_writeq(qts, header + 8, sector);
+    qtest_memset(qts, request.data, fill, REQUEST_BYTES);
+    qtest_writeb(qts, request.status, PENDING);
+    head = qvirtqueue_add(qts, disk->vq, header, 16, false, true);
+    qvirtqueue_add(qts, disk->vq, request.data, REQUEST_BYTES,
+                   type == VIRTIO_BLK_T_IN, true);
+    qvirtqueue_add(qts, disk->vq, request.status, 1, true, false);
+    qvirtqueue_kick(qts, disk->dev, disk->vq, head);
+    return request;
+}
+
+static void send_many(Disk *disk, unsigned count, uint32_t type, unsigned tag,
+                      Request *requests)
+{
+    for (unsigned i = 0; i < count; i++) {
+        requests[i] = send_request(disk, type, tag,
+                                   i * REQUEST_BYTES / SECTOR_BYTES, 0x10 + i);
+    }
+}
+
+static uint8_t status_of(Disk *disk, Request request)
+{
+    return qtest_readb(disk->qts, request.status);
+}
+
+static void limit_class(Disk *disk, const char *class, unsigned tag,
+                        const char *resource)
+{
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': %s, 'tag': %u, 'limits': "
+           "[{'resource': %s, " LIMIT_1MBPS "}]}}", class, tag, resource);
+}
+
+#define backlog(disk, class, resource) \
+    stat_of((disk)->qts, class, resource, "backlog-requests")
+#define admitted(disk, class, resource) \
+    stat_of((disk)->qts, class, resource, "requests")
+
+/* Eight reads of class bulk, of which the first passes and seven are held. */
+static void hold_seven(Disk *disk, Request requests[8])
+{
+    limit_class(disk, "bulk", 2, "blk-read");
+    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 7);
+    wait_for(used_count(disk->qts, disk->vq) == 1);
+}
+
+/* The first `done` have succeeded, the others wait. */
+static void check_first_done(Disk *disk, const Request *requests,
+                             unsigned done, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        g_assert_cmpint(status_of(disk, requests[i]), ==,
+                        i < done ? VIRTIO_BLK_S_OK : PENDING);
+    }
+}
+
+static void check_rate(const char *options, const char *more)
+{
+    Disk *disk = disk_new(options, more);
+    Request requests[64];
+    int64_t now_ns = 0;
+
+    limit_class(disk, "bulk", 2, "blk-read");
+    send_many(disk, 64, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 63);
+    /* n requests are paid for; the next is eligible a moment later. */
+    for (unsigned n = 7; n < 63; n += 7) {
+        qtest_clock_step(disk->qts, n * REQUEST_NS - now_ns);
+        now_ns = n * REQUEST_NS;
+        g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==, n + 1);
+        qtest_clock_step(disk->qts, 1);
+        now_ns++;
+        g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==, n + 2);
+        wait_for(used_count(disk->qts, disk->vq) == n + 2);
+        check_first_done(disk, requests, n + 2, 64);
+    }
+    qtest_clock_step(disk->qts, 62 * REQUEST_NS + 1 - now_ns);
+    wait_for(used_count(disk->qts, disk->vq) == 64);
+    check_first_done(disk, requests, 64, 64);
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "held-requests"),
+                    ==, 63);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "in-flight") == 0);
+    disk_free(disk);
+}
+
+static void test_rate(void)
+{
+    check_rate("", "");
+}
+
+static void test_rate_iothread(void)
+{
+    check_rate(",iothread=io0", "-object iothread,id=io0");
+}
+
+static void test_rate_no_ioeventfd(void)
+{
+    check_rate(",ioeventfd=off", "");
+}
+
+static void test_operations(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[6];
+
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'default', 'tag': 0, 'limits': "
+           "[{'resource': 'blk-write', 'operations-per-second': 100, "
+           "'burst-operations': 2}]}}");
+    send_many(disk, 6, VIRTIO_BLK_T_OUT, 0, requests);
+    /* The burst is two; a token is left until both are taken. */
+    wait_for(backlog(disk, "default", "blk-write") == 4);
+    wait_for(used_count(disk->qts, disk->vq) == 2);
+    qtest_clock_step(disk->qts, 40 * NS_PER_MS);
+    wait_for(used_count(disk->qts, disk->vq) == 6);
+    disk_free(disk);
+}
+
+static void test_classes(void)
+{
+    Disk *disk = disk_new("", "");
+    Request held[3], other, high, write;
+
+    limit_class(disk, "bulk", 2, "blk-read");
+    limit_class(disk, "backup", 10, "blk-read");
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 2, held);
+    wait_for(backlog(disk, "bulk", "blk-read") == 2);
+    /* The hint selects tags from 8 on. */
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 10, held);
+    wait_for(backlog(disk, "backup", "blk-read") == 2);
+    /* Neither the default class, nor a tag without class, nor a write waits. */
+    other = send_request(disk, VIRTIO_BLK_T_IN, 0, 0, 0);
+    high = send_request(disk, VIRTIO_BLK_T_IN, 5, 0, 0);
+    write = send_request(disk, VIRTIO_BLK_T_OUT, 2, 0, 0);
+    wait_for(status_of(disk, other) == VIRTIO_BLK_S_OK);
+    wait_for(status_of(disk, high) == VIRTIO_BLK_S_OK);
+    wait_for(status_of(disk, write) == VIRTIO_BLK_S_OK);
+    g_assert_cmpint(admitted(disk, "default", "blk-read"), ==, 2);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-write"), ==, 1);
+    g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 2);
+    g_assert_cmpint(backlog(disk, "backup", "blk-read"), ==, 2);
+    disk_free(disk);
+}
+
+static void test_ceiling(void)
+{
+    Disk *disk = disk_new("", "");
+    Request first, second, urgent;
+
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'video', 'tag': 1, 'priority': 0}}");
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-ceiling', 'arguments': "
+           "{'id': 'sluice0', 'limits': [{'resource': 'blk-read', "
+           LIMIT_1MBPS "}]}}");
+    first = send_request(disk, VIRTIO_BLK_T_IN, 0, 0, 0);
+    wait_for(status_of(disk, first) == VIRTIO_BLK_S_OK);
+    second = send_request(disk, VIRTIO_BLK_T_IN, 0, 0, 0);
+    urgent = send_request(disk, VIRTIO_BLK_T_IN, 1, 0, 0);
+    wait_for(backlog(disk, "video", "blk-read") == 1);
+    /* The first released is the later one, of better priority. */
+    qtest_clock_step(disk->qts, 1);
+    wait_for(status_of(disk, urgent) == VIRTIO_BLK_S_OK);
+    g_assert_cmpint(status_of(disk, second), ==, PENDING);
+    qtest_clock_step(disk->qts, REQUEST_NS);
+    wait_for(status_of(disk, second) == VIRTIO_BLK_S_OK);
+    disk_free(disk);
+}
+
+static void check_stop_cont(const char *options, const char *more)
+{
+    Disk *disk = disk_new(options, more);
+    Request requests[8];
+
+    hold_seven(disk, requests);
+    qmp_ok(disk->qts, "{'execute': 'stop'}");
+    /* They are the device's now, which migration saves. */
+    g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 0);
+    qtest_clock_step(disk->qts, 100 * REQUEST_NS);
+    g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 1);
+    qmp_ok(disk->qts, "{'execute': 'cont'}");
+    /* Judged anew: time has passed, so one more passes, and six are held. */
+    wait_for(backlog(disk, "bulk", "blk-read") == 6);
+    wait_for(used_count(disk->qts, disk->vq) == 2);
+    check_first_done(disk, requests, 2, 8);
+    qtest_clock_step(disk->qts, 6 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    check_first_done(disk, requests, 8, 8);
+    disk_free(disk);
+}
+
+static void test_stop_cont(void)
+{
+    check_stop_cont("", "");
+}
+
+static void test_stop_cont_iothread(void)
+{
+    check_stop_cont(",iothread=io0", "-object iothread,id=io0");
+}
+
+static void test_data(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[4], check;
+    uint8_t data[REQUEST_BYTES], expected[REQUEST_BYTES];
+
+    limit_class(disk, "bulk", 2, "blk-write");
+    send_many(disk, 4, VIRTIO_BLK_T_OUT, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-write") == 3);
+    qmp_ok(disk->qts, "{'execute': 'stop'}");
+    qmp_ok(disk->qts, "{'execute': 'cont'}");
+    wait_for(backlog(disk, "bulk", "blk-write") == 3);
+    qtest_clock_step(disk->qts, 4 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 4);
+    for (unsigned i = 0; i < 4; i++) {
+        check = send_request(disk, VIRTIO_BLK_T_IN, 0,
+                             i * REQUEST_BYTES / SECTOR_BYTES, 0);
+        wait_for(status_of(disk, check) == VIRTIO_BLK_S_OK);
+        qtest_memread(disk->qts, check.data, data, sizeof(data));
+        memset(expected, 0x10 + i, sizeof(expected));
+        g_assert_cmpmem(data, sizeof(data), expected, sizeof(expected));
+    }
+    disk_free(disk);
+}
+
+static void test_reset(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8], again;
+
+    hold_seven(disk, requests);
+    qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
+    qvirtio_start_device(disk->dev);
+    g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 0);
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "in-flight"), ==, 0);
+    qtest_clock_step(disk->qts, 100 * REQUEST_NS);
+    for (unsigned i = 1; i < 8; i++) {
+        g_assert_cmpint(status_of(disk, requests[i]), ==, PENDING);
+    }
+    setup_queue(disk);
+    again = send_request(disk, VIRTIO_BLK_T_IN, 2, 0, 0);
+    wait_for(status_of(disk, again) == VIRTIO_BLK_S_OK);
+    disk_free(disk);
+}
+
+static void check_unplug(const char *options, const char *more)
+{
+    Disk *disk = disk_new(options, more);
+    Request requests[8];
+    QDict *shaper;
+
+    hold_seven(disk, requests);
+    qmp_refused(disk->qts, "{'execute': 'object-del', 'arguments': "
+                "{'id': 'sluice0'}}", "sluice0", "in use");
+    qpci_unplug_acpi_device_test(disk->qts, "disk0", SLOT);
+    shaper = query_shaper(disk->qts);
+    g_assert(qlist_empty(qdict_get_qlist(shaper, "devices")));
+    qobject_unref(shaper);
+    g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 0);
+    qtest_clock_step(disk->qts, 100 * REQUEST_NS);
+    qmp_ok(disk->qts, "{'execute': 'object-del', 'arguments': "
+           "{'id': 'sluice0'}}");
+    g_assert_cmpint(access(disk->page, F_OK), !=, 0);
+    disk_free(disk);
+}
+
+static void test_unplug(void)
+{
+    check_unplug("", "");
+}
+
+static void test_unplug_iothread(void)
+{
+    check_unplug(",iothread=io0", "-object iothread,id=io0");
+}
+
+static void test_remove_class(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    hold_seven(disk, requests);
+    qmp_ok(disk->qts, "{'execute': 'shaper-remove-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk'}}");
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    g_assert_cmpint(admitted(disk, "default", "blk-read"), ==, 7);
+    disk_free(disk);
+}
+
+static void test_change_tag(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    hold_seven(disk, requests);
+    limit_class(disk, "bulk", 3, "blk-read");
+    /* They move along: one passes the new bucket, six wait in it. */
+    wait_for(backlog(disk, "bulk", "blk-read") == 6);
+    qtest_clock_step(disk->qts, 6 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    disk_free(disk);
+}
+
+static void test_raise_limit(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    hold_seven(disk, requests);
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2}}");
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    disk_free(disk);
+}
+
+static void test_rewritten_header(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[2], check;
+    uint8_t data[REQUEST_BYTES] = { 0 }, zero[REQUEST_BYTES] = { 0 };
+
+    limit_class(disk, "bulk", 2, "blk-read");
+    send_many(disk, 2, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 1);
+    /* A held read that its guest turns into a write is still a read. */
+    qtest_writel(disk->qts, requests[1].data - 16, VIRTIO_BLK_T_OUT);
+    qtest_memset(disk->qts, requests[1].data, 0xee, REQUEST_BYTES);
+    qtest_clock_step(disk->qts, REQUEST_NS);
+    wait_for(status_of(disk, requests[1]) == VIRTIO_BLK_S_OK);
+    check = send_request(disk, VIRTIO_BLK_T_IN, 0,
+                         REQUEST_BYTES / SECTOR_BYTES, 0x77);
+    wait_for(status_of(disk, check) == VIRTIO_BLK_S_OK);
+    qtest_memread(disk->qts, check.data, data, sizeof(data));
+    g_assert_cmpmem(data, sizeof(data), zero, sizeof(zero));
+    disk_free(disk);
+}
+
+static void test_migrate(void)
+{
+    Disk *source = disk_new("", "");
+    Disk target = { .image = source->image,
+                    .page = g_strconcat(source->image, ".page2", NULL) };
+    g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
+    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
+    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Request requests[8];
+
+    hold_seven(source, requests);
+    disk_boot(&target, "", incoming);
+    migrate(source->qs, target.qs, uri);
+    /* The target's shaper knows no class bulk: nothing is held there. */
+    for (unsigned i = 0; i < 8; i++) {
+        wait_for(qtest_readb(target.qts, requests[i].status)
+                 == VIRTIO_BLK_S_OK);
+    }
+    g_assert_cmpint(used_count(target.qts, source->vq), ==, 8);
+    /* The guest's memory, and what is allocated of it, has moved along. */
+    qvirtqueue_cleanup(source->dev->bus, source->vq, &target.qs->alloc);
+    source->vq = NULL;
+    qtest_shutdown(target.qs);
+    unlink(target.page);
+    unlink(socket);
+    g_free(target.page);
+    disk_free(source);
+}
+
+static void test_page(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+    g_autofree char *page = NULL;
+    gsize length;
+    const char *slot;
+
+    hold_seven(disk, requests);
+    qtest_clock_step(disk->qts, 100 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "in-flight") == 0);
+    g_assert(g_file_get_contents(disk->page, &page, &length, NULL));
+    g_assert_cmpint(length, ==, 128 + 68 * 256);
+    g_assert_cmpmem(page, 8, "SLUICEPG", 8);
+    g_assert_cmpint(ldl_le_p(page + 8), ==, 1);
+    g_assert_cmpint(ldl_le_p(page + 12), ==, 128);
+    g_assert_cmpint(ldl_le_p(page + 16), ==, 256);
+    g_assert_cmpint(ldl_le_p(page + 20), ==, 68);
+    g_assert_cmpint(ldl_le_p(page + 48), ==, qtest_pid(disk->qts));
+    g_assert_cmpstr(page + 56, ==, "sluice0");
+    slot = page + PAGE_SLOT(2, 0);
+    g_assert_cmpint(ldl_le_p(slot) % 2, ==, 0);
+    g_assert_cmpint(slot[4], ==, 1);
+    g_assert_cmpint(slot[5], ==, 2);
+    g_assert_cmpint(slot[7], ==, 5);
+    g_assert_cmpstr(slot + 8, ==, "bulk");
+    g_assert_cmpint(ldq_le_p(slot + 40), ==, 8);
+    g_assert_cmpint(ldq_le_p(slot + 48), ==, 8 * REQUEST_BYTES);
+    g_assert_cmpint(ldq_le_p(slot + 56), ==, 7);
+    /* Waits of 1 ns, then 1 to 6 requests' time more, each a nanosecond. */
+    g_assert_cmpint(ldq_le_p(slot + 64), ==, 21 * REQUEST_NS + 7);
+    g_assert_cmpint(ldq_le_p(slot + 104), ==, 1000000);
+    g_assert_cmpint(ldq_le_p(slot + 120), ==, 4096);
+    g_assert_cmpint(ldq_le_p(slot + 136), ==, 8);
+    /* 1 ns; 4.1 to 16.384 ms are below 4^7 us; the rest below 4^8. */
+    g_assert_cmpint(ldq_le_p(slot + 160), ==, 1);
+    g_assert_cmpint(ldq_le_p(slot + 160 + 8 * 6), ==, 3);
+    g_assert_cmpint(ldq_le_p(slot + 160 + 8 * 7), ==, 3);
+    disk_free(disk);
+}
+
+static void test_heartbeat(void)
+{
+    Disk *disk = disk_new("", "");
+    g_autofree char *before = NULL;
+    g_autofree char *after = NULL;
+    gsize length;
+
+    g_assert(g_file_get_contents(disk->page, &before, &length, NULL));
+    do {
+        g_free(after);
+        g_usleep(POLL_US);
+        g_assert(g_file_get_contents(disk->page, &after, &length, NULL));
+    } while (ldq_le_p(after + 40) == ldq_le_p(before + 40));
+    g_assert_cmpuint(ldq_le_p(after + 40), >, ldq_le_p(before + 40));
+    disk_free(disk);
+}
+
+/* Each refusal names the field, the value and the range or the remedy. */
+static void check_refusals(QTestState *qts)
+{
+#define SET(arguments) "{'execute': 'shaper-set-class', 'arguments': " \
+                       "{'id': 'sluice0', " arguments "}}"
+#define LIMIT(limit) SET("'class': 'a', 'tag': 1, 'limits': " \
+                         "[{'resource': 'blk-read', " limit "}]")
+    qmp_refused(qts, SET("'class': 'a', 'tag': 16"), "tag 16", "0 to 15");
+    qmp_refused(qts, SET("'class': 'a', 'tag': -1"), "tag -1", "0 to 15");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'priority': 10"),
+                "priority 10", "0 to 9");
+    qmp_refused(qts, SET("'class': 'A b', 'tag': 1"), "class 'A b'", "a-z");
+    qmp_refused(qts, SET("'class': '', 'tag': 1"), "class ''", "1 to 31");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 0"), "tag 0", "'default'");
+    qmp_refused(qts, SET("'class': 'default', 'tag': 1"), "tag 1", "'default'");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 2"), "tag 2", "'bulk'");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'dscp': [64]"), "dscp 64",
+                "0 to 63");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'dscp': [46]"), "dscp 46",
+                "'bulk'");
+    /* 2 << 2 | 3: what tag 2 is written as. */
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'dscp': [11]"), "dscp 11",
+                "'bulk'");
+    qmp_refused(qts, LIMIT("'bytes-per-second': 0"), "bytes-per-second 0",
+                "1 to 1000000000000");
+    qmp_refused(qts, LIMIT("'bytes-per-second': -5"), "bytes-per-second -5");
+    qmp_refused(qts, LIMIT("'bytes-per-second': 1000000000001"),
+                "1000000000001", "1 to 1000000000000");
+    qmp_refused(qts, LIMIT("'bytes-per-second': 1, 'burst-bytes': 0"),
+                "burst-bytes 0", "1 to 1099511627776");
+    qmp_refused(qts, LIMIT("'burst-operations': 4"), "burst-operations 4",
+                "operations-per-second");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'limits': ["
+                         "{'resource': 'blk-read'}, {'resource': 'blk-read'}]"),
+                "'blk-read'", "twice");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'limits': ["
+                         "{'resource': 'tape'}]"), "tape");
+    qmp_refused(qts, "{'execute': 'shaper-set-class', 'arguments': "
+                "{'id': 'nobody', 'class': 'a', 'tag': 1}}", "nobody",
+                "query-shapers");
+    qmp_refused(qts, "{'execute': 'shaper-remove-class', 'arguments': "
+                "{'id': 'sluice0', 'class': 'default'}}", "default", "limits");
+    qmp_refused(qts, "{'execute': 'shaper-remove-class', 'arguments': "
+                "{'id': 'sluice0', 'class': 'ghost'}}", "ghost",
+                "query-shapers");
+    qmp_refused(qts, "{'execute': 'shaper-set-ceiling', 'arguments': "
+                "{'id': 'sluice0', 'limits': [{'resource': 'net-rx', "
+                "'bytes-per-second': 0}]}}", "bytes-per-second 0");
+#undef LIMIT
+#undef SET
+}
+
+static void test_refused_input(void)
+{
+    Disk *disk = disk_new("", "");
+    QDict *before, *after;
+    g_autoptr(GString) before_text = NULL;
+    g_autoptr(GString) after_text = NULL;
+
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'dscp': [46]}}");
+    before = query_shaper(disk->qts);
+    check_refusals(disk->qts);
+    after = query_shaper(disk->qts);
+    before_text = qobject_to_json(QOBJECT(before));
+    after_text = qobject_to_json(QOBJECT(after));
+    g_assert_cmpstr(before_text->str, ==, after_text->str);
+    qobject_unref(before);
+    qobject_unref(after);
+    disk_free(disk);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/blk/rate", test_rate);
+    qtest_add_func("/sluice/blk/rate/iothread", test_rate_iothread);
+    qtest_add_func("/sluice/blk/rate/no-ioeventfd", test_rate_no_ioeventfd);
+    qtest_add_func("/sluice/blk/operations", test_operations);
+    qtest_add_func("/sluice/blk/classes", test_classes);
+    qtest_add_func("/sluice/blk/ceiling", test_ceiling);
+    qtest_add_func("/sluice/blk/stop-cont", test_stop_cont);
+    qtest_add_func("/sluice/blk/stop-cont/iothread", test_stop_cont_iothread);
+    qtest_add_func("/sluice/blk/data", test_data);
+    qtest_add_func("/sluice/blk/reset", test_reset);
+    qtest_add_func("/sluice/blk/unplug", test_unplug);
+    qtest_add_func("/sluice/blk/unplug/iothread", test_unplug_iothread);
+    qtest_add_func("/sluice/blk/remove-class", test_remove_class);
+    qtest_add_func("/sluice/blk/change-tag", test_change_tag);
+    qtest_add_func("/sluice/blk/raise-limit", test_raise_limit);
+    qtest_add_func("/sluice/blk/rewritten-header", test_rewritten_header);
+    qtest_add_func("/sluice/blk/migrate", test_migrate);
+    qtest_add_func("/sluice/page/content", test_page);
+    qtest_add_func("/sluice/page/heartbeat", test_heartbeat);
+    qtest_add_func("/sluice/qmp/refused-input", test_refused_input);
+    return g_test_run();
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Shared by the qtests of the shaper. Time is QEMU's virtual clock, which
+ * stands still unless the test steps it: a request that must stay held stays
+ * held however long the test takes. What must happen is waited for, because
+ * QEMU's main loop runs beside the test, up to WAIT_US of real time.
+ */
+#ifndef TESTS_SLUICE_TEST_H
+#define TESTS_SLUICE_TEST_H
+
+#include "libqtest.h"
+#include "libqos/libqos-pc.h"
+#include "libqos/pci-pc.h"
+#include "libqos/virtio-pci.h"
+#include "qobject/qdict.h"
+#include "qobject/qlist.h"
+#include "qobject/qjson.h"
+
+#define WAIT_US     (30 * 1000 * 1000)
+#define POLL_US     500
+#define NS_PER_MS   1000000LL
+
+/* Waits until the expression holds; fails the test after WAIT_US. */
+#define wait_for(condition) do {                                            \
+        gint64 start_us_ = g_get_monotonic_time();                          \
+        while (!(condition)) {                                              \
+            if (g_get_monotonic_time() - start_us_ > WAIT_US) {             \
+                g_error("%s:%d: waited in vain for %s", __FILE__, __LINE__, \
+                        #condition);                                        \
+            }                                                               \
+            g_usleep(POLL_US);                                              \
+        }                                                                   \
+    } while (0)
+
+/* A QMP command that must succeed. */
+#define qmp_ok(qts, ...) qtest_qmp_assert_success(qts, __VA_ARGS__)
+
+/* A QMP command that must fail with a text that contains all of the words. */
+G_GNUC_UNUSED
+static void check_refused(QTestState *qts, QDict *response, const char **words)
+{
+    const char *text;
+
+    g_assert(qdict_haskey(response, "error"));
+    text = qdict_get_str(qdict_get_qdict(response, "error"), "desc");
+    for (; *words; words++) {
+        if (!strstr(text, *words)) {
+            g_error("'%s' does not say '%s'", text, *words);
+        }
+    }
+    qobject_unref(response);
+}
+
+#define qmp_refused(qts, command, ...)                                      \
+    check_refused(qts, qtest_qmp(qts, command),                             \
+                  (const char *[]) { __VA_ARGS__, NULL })
+
+/* The first shaper of query-shapers; the caller unrefs it. */
+G_GNUC_UNUSED
+static QDict *query_shaper(QTestState *qts)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-shapers'}");
+    QList *shapers = qdict_get_qlist(response, "return");
+    QDict *shaper = qobject_to(QDict, qlist_peek(shapers));
+
+    qobject_ref(shaper);
+    qobject_unref(response);
+    return shaper;
+}
+
+/* One number of query-shapers. */
+G_GNUC_UNUSED
+static int64_t stat_of(QTestState *qts, const char *class,
+                       const char *resource, const char *field)
+{
+    QDict *shaper = query_shaper(qts);
+    const QListEntry *c, *s;
+    int64_t value = -1;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(shaper, "classes"), c) {
+        QDict *info = qobject_to(QDict, qlist_entry_obj(c));
+
+        if (strcmp(qdict_get_str(info, "class"), class)) {
+            continue;
+        }
+        QLIST_FOREACH_ENTRY(qdict_get_qlist(info, "stats"), s) {
+            QDict *stats = qobject_to(QDict, qlist_entry_obj(s));
+
+            if (!strcmp(qdict_get_str(stats, "resource"), resource)) {
+                value = qdict_get_int(stats, field);
+            }
+        }
+    }
+    qobject_unref(shaper);
+    g_assert_cmpint(value, >=, 0);
+    return value;
+}
+
+/* How many elements the device has given back. */
+G_GNUC_UNUSED
+static uint16_t used_count(QTestState *qts, QVirtQueue *vq)
+{
+    return qtest_readw(qts, vq->used + 2);
+}
+
+G_GNUC_UNUSED
+static QVirtioPCIDevice *start_device(QOSState *qs, int slot)
+{
+    QPCIAddress address = { .devfn = QPCI_DEVFN(slot, 0) };
+    QVirtioPCIDevice *device = virtio_pci_new(qs->pcibus, &address);
+
+    g_assert(device);
+    qvirtio_pci_device_enable(device);
+    qvirtio_start_device(&device->vdev);
+    return device;
+}
+
+#endif
