@@ -158,6 +158,7 @@ class Plant:
             self.nominal_bps,
             disk_bytes_per_second=self.nominal_bps,
             disk_request_bytes=128 * 1024,
+            disk_requests=self.nominal_bps / (128 * 1024),
             disk_mean_ms=sum(self.waits_ms) / len(self.waits_ms),
             disk_worst_ms=max(self.waits_ms),
             disk_latest_ms=self.waits_ms[-1],

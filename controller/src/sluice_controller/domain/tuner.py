@@ -32,9 +32,11 @@ grows without bound (a queue near saturation).
 * probing: below pressure 0.7 the level rises each second by half of the way to
   2 % below the failed level; where nothing has failed, by a step that doubles.
   A link of known rate is never probed beyond what the stream leaves of it.
-* settled: no more way to go, or nobody wants more. A failed level is forgotten
-  after a while, and longer each time a probe fails, so that the loop finds new
-  room and yet does not oscillate.
+* settled: no more way to go, or nobody wants more. The failed level is passed in
+  steps of 2 % while the pressure stays below 0.5: waiting grows gradually towards
+  a true edge, so that failure had another cause (a busy host, a passing burst).
+  Else it is forgotten after a while, and longer each time a probe fails, so that
+  the loop finds new room and yet does not oscillate.
 
 **Invariants** (tested): caps stay between floor and the operator's own limit;
 the stream's class is never capped; without streams nothing is.
@@ -302,6 +304,11 @@ def _raised(arm: Arm, look: _Look) -> tuple[float | None, float]:
         return arm.level * (1 + arm.step), min(2 * arm.step, policy.largest_step)
     way = top * (1 - policy.failed_margin) - arm.level
     if way <= 0.01 * arm.level:
+        beyond = arm.level * (1 + policy.first_step)
+        if look.pressure.value < policy.comfort_pressure and (left is None or beyond < left):
+            # Waiting grows gradually towards the true edge. At ease this near to
+            # the level that failed, the failure had another cause.
+            return beyond, policy.first_step
         return None, policy.first_step
     return arm.level + max(way / 2, min(way, 0.01 * arm.level)), policy.first_step
 

@@ -23,6 +23,8 @@ from .tuner_types import (
 # whether the stream keeps up; the player's buffer covers a late one.
 MEAN_EDGE = 0.6
 WORST_EDGE = 2.0
+# Fewer requests in a second have no mean worth the name: one of them was late.
+REQUESTS_OF_A_MEAN = 3
 # Below this pressure a resource is not blamed for what a client reports.
 BLAME_PRESSURE = 0.6
 
@@ -34,10 +36,9 @@ def disk_deadline_ms(stream: StreamView) -> float:
 
 def _disk_pressure(stream: StreamView) -> Pressure:
     deadline_ms = disk_deadline_ms(stream)
-    value = max(
-        stream.disk_mean_ms / (MEAN_EDGE * deadline_ms),
-        stream.disk_worst_ms / (WORST_EDGE * deadline_ms),
-    )
+    value = stream.disk_worst_ms / (WORST_EDGE * deadline_ms)
+    if stream.disk_requests >= REQUESTS_OF_A_MEAN:
+        value = max(value, stream.disk_mean_ms / (MEAN_EDGE * deadline_ms))
     latest = stream.disk_latest_ms / (MEAN_EDGE * deadline_ms)
     words = (
         f"disk wait {stream.disk_mean_ms:.0f} ms, at most {stream.disk_worst_ms:.0f} ms, "

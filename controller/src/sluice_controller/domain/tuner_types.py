@@ -32,6 +32,7 @@ class Policy:
     floors: Mapping[str, float]
     risk_ticks: int = 3
     safe_pressure: float = 0.7
+    comfort_pressure: float = 0.5
     first_factor: float = 0.85
     cut_factor: float = 0.85
     hard_cut_factor: float = 0.7
@@ -70,6 +71,7 @@ class StreamView:
     nominal_bytes_per_second: float
     disk_bytes_per_second: float = 0.0
     disk_request_bytes: float = 0.0
+    disk_requests: float = 0.0
     disk_mean_ms: float = 0.0
     disk_worst_ms: float = 0.0
     disk_latest_ms: float = 0.0

@@ -242,6 +242,7 @@ class Auto:
                     view,
                     disk_bytes_per_second=disk["bytes_per_second"],
                     disk_request_bytes=disk["bytes_per_second"] / requests if requests else 0.0,
+                    disk_requests=requests,
                     disk_mean_ms=disk["service_mean_ms"],
                     disk_latest_ms=page.window.latest_service_ms(stream.class_name, BLK_READ),
                     disk_worst_ms=page.window.worst_service_ms(stream.class_name, BLK_READ),
