@@ -24,6 +24,7 @@ options=(
 )
 apt-get "${options[@]}" update
 
+# shellcheck disable=SC2016  # APT expands $(FILENAME)
 version=$(apt-get "${options[@]}" indextargets --format '$(FILENAME)' 'Created-By: Sources' |
     xargs -r /usr/lib/apt/apt-helper cat-file |
     awk -v RS= '/^Package: qemu\n/ { match($0, /\nVersion: [^\n]+/); print substr($0, RSTART + 10, RLENGTH - 10) }' |

@@ -23,7 +23,7 @@ wrapper() {
         echo '#!/bin/sh'
         printf 'exec %q "$@" -L /usr/share/seabios -L /usr/share/qemu -L /usr/lib/ipxe/qemu' \
             "$build/qemu-system-x86_64"
-        printf ' %q' "$@"
+        [ $# -eq 0 ] || printf ' %q' "$@"
         echo
     } >"$folder/qemu-system-x86_64"
     chmod +x "$folder/qemu-system-x86_64"

@@ -16,7 +16,7 @@ if [ "${1:-}" = --check ]; then
     status=0
     twice=$(cd "$patches" && cat -- *.patch | sed -n 's,^+++ b/\([^\t]*\).*,\1,p' | sort | uniq -d)
     [ -z "$twice" ] || { echo "error: touched by two patches: $twice" >&2; status=1; }
-    diff <(grep -v "^#" "$patches/series" | sort) <(cd "$patches" && ls -- *.patch | sort) >&2 ||
+    diff <(grep -v "^#" "$patches/series" | sort) <(cd "$patches" && printf '%s\n' *.patch | sort) >&2 ||
         { echo "error: patches/series does not list exactly the patches" >&2; status=1; }
     cat "$patches"/*.patch | grep -cE '^(\+[^+]|\+$|-[^-]|-$)' |
         sed 's/$/ changed lines in the series/'
