@@ -217,7 +217,10 @@ def _reached(arm: Arm, look: _Look) -> float:
     if look.name == DISK and look.pressure.value > look.policy.hard_pressure:
         # What the device lets through now, not what first filled its queue.
         moved = min(moved, max(recent(look.loads), 0.5 * moved))
-    return min(arm.level, max(moved, 1024.0))
+    # Large requests make both figures lumpy, and a load may pause for a moment:
+    # neither says that the level itself was far off.
+    least = look.policy.least_reached * arm.level
+    return min(arm.level, max(moved, least, 1024.0))
 
 
 def _cut(arm: Arm, reached: float, look: _Look) -> float:
@@ -225,7 +228,8 @@ def _cut(arm: Arm, reached: float, look: _Look) -> float:
     policy = look.policy
     if look.pressure.value > policy.hard_pressure:
         return policy.hard_cut_factor * reached
-    if arm.safe_level is not None and arm.safe_level < 0.995 * reached:
+    level = arm.level or reached
+    if arm.safe_level is not None and arm.safe_level < 0.995 * level:
         return max(arm.safe_level, policy.cut_factor * reached)
     # A level that was safe for a while is left by little.
     gentle = arm.safe_level is not None

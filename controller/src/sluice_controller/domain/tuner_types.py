@@ -37,6 +37,7 @@ class Policy:
     cut_factor: float = 0.85
     hard_cut_factor: float = 0.7
     drain_factor: float = 0.25
+    least_reached: float = 0.75
     hard_pressure: float = 2.0
     drain_pressure: float = 1.5
     gentle_cut_factor: float = 0.93
