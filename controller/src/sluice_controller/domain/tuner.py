@@ -32,8 +32,8 @@ grows without bound (a queue near saturation).
 * probing: below pressure 0.7 the level rises each second by half of the way to
   2 % below the failed level; where nothing has failed, by a step that doubles.
   A link of known rate is never probed beyond what the stream leaves of it.
-* settled: no more way to go, or nobody wants more. The failed level is passed in
-  steps of 2 % while the pressure stays below 0.5: waiting grows gradually towards
+* settled: no more way to go, or nobody wants more. A disk's failed level is
+  forgotten if the pressure is below 0.5 just under it: waiting grows gradually towards
   a true edge, so that failure had another cause (a busy host, a passing burst).
   Else it is forgotten after a while, and longer each time a probe fails, so that
   the loop finds new room and yet does not oscillate.
@@ -275,6 +275,7 @@ def _on_ease(arm: Arm, look: _Look) -> Step:
     if look.pressure.value >= policy.safe_pressure or not wants_more:
         return _at_edge(arm, look), None
     arm = replace(arm, edge_since_ns=None, safe_level=arm.level)
+    arm = _outgrown(arm, look)
     level, step = _raised(arm, look)
     if level is None:
         return _settle(arm, look.now_ns), None
@@ -305,16 +306,29 @@ def _raised(arm: Arm, look: _Look) -> tuple[float | None, float]:
     left = left_of_link(look.name, look.loads, look.observation)
     top = min((bound for bound in (arm.failed_level, left) if bound is not None), default=None)
     if top is None:
-        return arm.level * (1 + arm.step), min(2 * arm.step, policy.largest_step)
+        at_ease = look.pressure.value < policy.comfort_pressure
+        step = arm.step if at_ease else policy.first_step
+        return arm.level * (1 + step), min(2 * step, policy.largest_step)
     way = top * (1 - policy.failed_margin) - arm.level
     if way <= 0.01 * arm.level:
-        beyond = arm.level * (1 + policy.first_step)
-        if look.pressure.value < policy.comfort_pressure and (left is None or beyond < left):
-            # Waiting grows gradually towards the true edge. At ease this near to
-            # the level that failed, the failure had another cause.
-            return beyond, policy.first_step
         return None, policy.first_step
     return arm.level + max(way / 2, min(way, 0.01 * arm.level)), policy.first_step
+
+
+def _outgrown(arm: Arm, look: _Look) -> Arm:
+    """Forgets a failed level that is as good as reached without strain.
+
+    A disk's waiting grows gradually towards its true edge. At ease this near to
+    the level that failed, the failure had another cause. A link is at ease until
+    it overflows: there the memory stays.
+    """
+    assert arm.level is not None
+    if look.name != DISK or arm.failed_level is None:
+        return arm
+    near = arm.failed_level * (1 - look.policy.failed_margin) - arm.level <= 0.01 * arm.level
+    if not near or look.pressure.value >= look.policy.comfort_pressure:
+        return arm
+    return replace(arm, failed_level=None, step=look.policy.first_step)
 
 
 def _forgetting(arm: Arm, look: _Look) -> Arm:

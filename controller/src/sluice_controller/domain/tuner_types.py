@@ -51,7 +51,7 @@ class Policy:
     player_delay_ns: int = 1 * SECOND
     probe_ns: int = 1 * SECOND
     first_step: float = 0.02
-    largest_step: float = 0.16
+    largest_step: float = 0.08
     settled_step: float = 1.05
     failed_margin: float = 0.02
     forget_ns: int = 20 * SECOND
