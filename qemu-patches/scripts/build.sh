@@ -23,7 +23,7 @@ configure_options=(
 )
 products=(
     qemu-system-x86_64 qemu-img qemu-io qemu-nbd
-    tests/qtest/qos-test libqemuutil.a
+    tests/qtest/qos-test tests/vhost-user-bridge libqemuutil.a
 )
 for test in "$top"/src/tests/qtest/*-test.c; do
     [ -e "$test" ] && products+=("tests/qtest/$(basename "$test" .c)")

@@ -11,6 +11,7 @@
  */
 #include "qemu/osdep.h"
 #include <poll.h>
+#include <sys/wait.h>
 #include "qemu/bswap.h"
 #include "qemu/iov.h"
 #include "qemu/sockets.h"
@@ -603,6 +604,37 @@ static void test_refused_properties(void)
     net_free(net);
 }
 
+/* A real vhost-user backend, which QEMU's build has for its own tests */
+static void test_refused_vhost(void)
+{
+    g_autofree char *socket = g_strdup_printf("%s/sluice-vhost-%d.sock",
+                                              g_get_tmp_dir(), getpid());
+    char *argv[] = { (char *)"tests/vhost-user-bridge", (char *)"-u", socket,
+                     NULL };
+    QOSState *qs;
+    GPid backend;
+
+    g_assert(g_spawn_async(NULL, argv, NULL,
+                           G_SPAWN_DO_NOT_REAP_CHILD
+                           | G_SPAWN_STDOUT_TO_DEV_NULL,
+                           NULL, NULL, &backend, NULL));
+    wait_for(access(socket, F_OK) == 0);
+    qs = qtest_pc_boot("-m 128 -object memory-backend-memfd,id=ram,size=128M,"
+                       "share=on -machine memory-backend=ram "
+                       "-object shaper,id=sluice0 "
+                       "-chardev socket,id=c,path=%s "
+                       "-netdev vhost-user,id=hostnet0,chardev=c", socket);
+    qmp_refused(qs->qts, "{'execute': 'device_add', 'arguments': "
+                "{'driver': 'virtio-net-pci', 'id': 'net0', "
+                "'netdev': 'hostnet0', 'shaper': 'sluice0'}}",
+                "device 'net0'", "shaper 'sluice0'", "netdev 'hostnet0'",
+                "vhost=off", "<driver name='qemu'/>");
+    qtest_shutdown(qs);
+    kill(backend, SIGTERM);
+    waitpid(backend, NULL, 0);
+    unlink(socket);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -625,5 +657,6 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/unplug", test_unplug);
     qtest_add_func("/sluice/net/remove-class", test_remove_class);
     qtest_add_func("/sluice/net/refused-properties", test_refused_properties);
+    qtest_add_func("/sluice/net/refused-vhost", test_refused_vhost);
     return g_test_run();
 }
