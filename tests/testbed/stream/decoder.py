@@ -5,6 +5,7 @@ VLC's ``oldrc`` interface answers ``stats`` with lines of the form
 ``| frames lost : 3``. Only what grew since the last question counts.
 """
 
+import contextlib
 import re
 import socket
 from dataclasses import dataclass
@@ -60,6 +61,35 @@ class Counts:
         return shown, lost, audio
 
 
+@dataclass
+class Viewer:
+    """When a viewer presses stop and play: once the stream has come well again.
+
+    A player whose clock was set while data came late, or in a burst after it,
+    keeps that error, and loses pictures of a stream that is in order again.
+    What the decoder counts while it starts anew says nothing of the stream.
+    """
+
+    patience_s: float = 2.0
+    settling_s: float = 2.0
+    _fault_at: float | None = None
+    _quiet_until: float = 0.0
+
+    def presses_play(self, faulty: bool, now: float) -> bool:
+        """Take note of a window; True if the viewer acts now."""
+        if faulty:
+            self._fault_at = now
+        elif self._fault_at is not None and now - self._fault_at >= self.patience_s:
+            self._fault_at = None
+            self._quiet_until = now + self.settling_s
+            return True
+        return False
+
+    def counts(self, now: float) -> bool:
+        """False while the player starts anew."""
+        return now >= self._quiet_until
+
+
 class Decoder:
     """Asks a running VLC for its statistics without ever waiting long for it."""
 
@@ -83,6 +113,12 @@ class Decoder:
                 self._socket = None
             return 0, 0, 0
         return self._counts.new(parse_stats(answer))
+
+    def restart(self) -> None:
+        """Stop and play again, as a viewer does after the picture broke."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(b"stop\nplay\n")
 
     def _ask(self) -> str:
         """Return the newest whole answer; the one to this question may come with the next."""

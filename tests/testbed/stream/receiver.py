@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from testbed.stream.decoder import Decoder
+from testbed.stream.decoder import Decoder, Viewer
 from testbed.stream.meter import Meter
 
 # Linux' SO_RCVBUFFORCE, which Python's socket module does not name.
@@ -41,11 +41,18 @@ def open_input(port: int) -> socket.socket:
     return receiver
 
 
+def decoder_counts(decoder: Decoder | None, viewer: Viewer, now: float) -> tuple[int, int, int]:
+    """Return (pictures shown, pictures lost, audio buffers lost) since the last window."""
+    counts = decoder.new_counts() if decoder else (0, 0, 0)
+    return counts if viewer.counts(now) else (0, 0, 0)
+
+
 def receive(arguments: argparse.Namespace) -> None:
     incoming = open_input(arguments.port)
     outgoing = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     player = ("127.0.0.1", arguments.forward) if arguments.forward else None
     decoder = Decoder(arguments.control) if arguments.control else None
+    viewer = Viewer()
     meter = Meter(arguments.buffer_ms / 1000)
     next_window = time.monotonic() + arguments.window_ms / 1000
     while True:
@@ -61,9 +68,12 @@ def receive(arguments: argparse.Namespace) -> None:
                 outgoing.sendto(payload, player)
         if now >= next_window:
             next_window = max(next_window + arguments.window_ms / 1000, now)
-            counts = decoder.new_counts() if decoder else (0, 0, 0)
             if meter.started:
-                print(json.dumps(asdict(meter.close_window(now, counts))), flush=True)
+                window = meter.close_window(now, decoder_counts(decoder, viewer, now))
+                print(json.dumps(asdict(window)), flush=True)
+                faulty = bool(window.continuity_errors or window.stall_seconds)
+                if decoder and viewer.presses_play(faulty, now):
+                    decoder.restart()
 
 
 def main() -> int:
