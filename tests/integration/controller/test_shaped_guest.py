@@ -122,8 +122,10 @@ def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controll
     until(lambda: controller.call("GET", "/v1/status")["libvirt"]["connected"])
     holds()
     guest.ssh("systemctl restart sluice-agent")
+    # Its tags went with it, and come back with the next agent.
     time.sleep(2)
-    until(lambda: controller.call("GET", f"/v1/domains/{NAME}")["agent"]["connected"])
+    until(lambda: 0 < sample(controller).get("bytes_per_second", 0) < 1.1 * RATE_BPS)
+    until(lambda: sample(controller, "default").get("bytes_per_second", 0) < RATE_BPS / 10)
     holds()
     assert shaped(guest)[CLASS] == {"blk-read": RATE_BPS}
 

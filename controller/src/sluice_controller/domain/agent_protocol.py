@@ -25,7 +25,9 @@ BREACHES_ALLOWED = 10
 BREACH_WINDOW_S = 60.0
 BAN_S = 60.0
 # An agent that says nothing for this long may have been restarted: greet again.
-SILENCE_S = 5.0
+SILENCE_S = 3.0
+# A table of older rules this long after they were sent: the call was lost.
+BEHIND_S = 2.0
 INTERVAL_MS = 1000
 # The agent may send tables this much faster than asked before it is a breach.
 FASTEST_TABLE_S = 0.05
@@ -297,7 +299,7 @@ class Session:
             raise Breach("process tables faster than asked for")
         self.table, self.table_at = parse_table(params), now
         behind = self.table["revision"] != self._sent_revision
-        if behind and self._sent_revision is not None and now - self._sent_at > SILENCE_S:
+        if behind and self._sent_revision is not None and now - self._sent_at > BEHIND_S:
             # Restarted since, or the call was lost: say it again.
             self._sent_revision = None
 
