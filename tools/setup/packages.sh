@@ -48,6 +48,7 @@ install_missing() {
         trap 'rm -f "$policy"' EXIT
     fi
     apt-get update
-    apt-get install -y --no-install-recommends "${missing[@]}"
+    # What an interruption loses here, the next run installs again.
+    apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
 }
 step packages install_missing
