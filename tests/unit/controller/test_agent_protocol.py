@@ -10,6 +10,7 @@ from sluice_controller.domain.agent_protocol import (
     BREACHES_ALLOWED,
     MAX_LINE_BYTES,
     SILENCE_S,
+    TABLES_PER_MINUTE,
     Breach,
     Breaches,
     LineSplitter,
@@ -110,7 +111,35 @@ def test_an_agent_with_older_rules_gets_them_again():
     sent(session, 0.1)
     for i in range(1, 8):
         session.on_line(table(revision=0), float(i))
-    assert [call["method"] for call in sent(session, 8.0)] == ["set_rules"]
+    assert [call["method"] for call in sent(session, 8.0)] == ["hello", "set_rules"]
+
+
+def test_a_restarted_agent_is_not_blamed_for_the_earlier_one():
+    session = greeted()
+    session.want_rules(RULES)
+    sent(session, 0.1)
+    session.on_line(b"nonsense", 1.0)
+    assert session.breach
+    session.on_line(table(revision=0), 4.0)
+    hello = next(call for call in sent(session, 4.1) if call.get("method") == "hello")
+    session.on_line(line(id=hello["id"], result=HELLO), 4.2)
+    assert session.breach is None
+
+
+def test_tables_that_were_delayed_and_come_together_are_no_breach():
+    session = greeted()
+    for _ in range(60):
+        assert session.on_line(table(), 60.0)
+    assert session.breach is None
+
+
+def test_a_flood_of_tables_is_a_breach():
+    session = greeted()
+    for _ in range(TABLES_PER_MINUTE):
+        assert session.on_line(table(), 1.0)
+    assert session.breach is None
+    session.on_line(table(), 1.0)
+    assert "tables in a minute" in session.breach
 
 
 def test_a_refusal_is_shown():
@@ -205,11 +234,7 @@ def test_unreadable_lines_and_unknown_methods_are_answered():
     assert answers == [(None, -32700), (3, -32601)]
 
 
-def test_floods_are_breaches():
-    session = greeted()
-    session.on_line(table(), 1.0)
-    session.on_line(table(), 1.01)
-    assert "faster" in session.breach
+def test_a_flood_of_logs_is_a_breach():
     session = greeted()
     for _ in range(121):
         session.on_line(line(method="log", params={"level": "info", "text": "x"}), 1.0)
