@@ -362,6 +362,7 @@ def until(read, wanted, seconds: float = 45.0):
     """Read until the answer is as wanted, and return it."""
     deadline = time.monotonic() + seconds
     while not wanted(answer := read()):
-        assert time.monotonic() < deadline, answer
+        if time.monotonic() > deadline:
+            pytest.fail(f"not so after {seconds:g} s, but: {answer}")
         time.sleep(0.3)
     return answer
