@@ -90,7 +90,29 @@ static VirtIOBlockReq *take_ready(SluiceBlkQueue *queue)
     return first;
 }
 
-/* Context: the virtqueue's AioContext */
+/* Where the virtqueue is processed, which changes with its ioeventfd. */
+static AioContext *queue_context(SluiceBlkQueue *queue)
+{
+    VirtIOBlock *s = queue->s;
+
+    return s->ioeventfd_started && !s->ioeventfd_disabled
+           ? s->vq_aio_context[queue->index] : qemu_get_aio_context();
+}
+
+static void submit_ready_bh(void *opaque);
+
+static void schedule_queue(SluiceBlkQueue *queue)
+{
+    VirtIOBlock *s = queue->s;
+
+    if (qatomic_read(&s->sluice->drained)
+        || qatomic_xchg(&queue->scheduled, true)) {
+        return;
+    }
+    blk_inc_in_flight(s->blk);
+    aio_bh_schedule_oneshot(queue_context(queue), submit_ready_bh, queue);
+}
+
 static void submit_ready_bh(void *opaque)
 {
     SluiceBlkQueue *queue = opaque;
@@ -98,7 +120,10 @@ static void submit_ready_bh(void *opaque)
     VirtIOBlockReq *first = NULL;
 
     qatomic_set_mb(&queue->scheduled, false);
-    if (!qatomic_read(&s->sluice->drained)) {
+    if (qemu_get_current_aio_context() != queue_context(queue)) {
+        /* The virtqueue has moved since; its new thread must do it. */
+        schedule_queue(queue);
+    } else if (!qatomic_read(&s->sluice->drained)) {
         first = take_ready(queue);
     }
     /* Paired with inc in schedule_queue(); the restart function does it too */
@@ -109,22 +134,6 @@ static void submit_ready_bh(void *opaque)
     } else {
         blk_dec_in_flight(s->blk);
     }
-}
-
-/* Context: BQL held */
-static void schedule_queue(SluiceBlkQueue *queue)
-{
-    VirtIOBlock *s = queue->s;
-    AioContext *ctx = s->ioeventfd_started && !s->ioeventfd_disabled
-                      ? s->vq_aio_context[queue->index]
-                      : qemu_get_aio_context();
-
-    if (qatomic_read(&s->sluice->drained)
-        || qatomic_xchg(&queue->scheduled, true)) {
-        return;
-    }
-    blk_inc_in_flight(s->blk);
-    aio_bh_schedule_oneshot(ctx, submit_ready_bh, queue);
 }
 
 static void queue_ready(ShaperClient *client)
