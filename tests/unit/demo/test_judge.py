@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From windows and samples to figures, and from figures to bars."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo import judge
+from demo.plan import BadPlan, Bars, Plan
+from unit.demo.facts import phase, samples, windows
+
+POOR = {"stalls": 20, "stall_seconds": 25.0, "continuity_errors": 30}
+
+
+def test_a_phase_is_what_was_collected_within_it():
+    collected = windows(100, 110) + windows(110, 140, continuity_errors=1) + windows(140, 150)
+    found = judge.measure("auto", 110, 140, collected, samples(100, 150, 20e6, 40e6))
+    assert found.stream.continuity_errors == 60
+    assert found.stream.seconds == pytest.approx(30)
+    assert found.background.http_bytes_per_s == pytest.approx(20e6)
+    assert found.background.disk_bytes_per_s == pytest.approx(40e6)
+    assert found.cpu_ratio == pytest.approx(0.75)
+    assert found.disk_seeks_per_s == pytest.approx(8)
+
+
+def test_a_silent_meter_is_a_stall_not_a_perfect_stream():
+    found = judge.measure("auto", 110, 140, [], samples(100, 150, 20e6, 40e6))
+    assert found.stream.verdict == "poor"
+
+
+def test_a_phase_without_samples_is_an_error():
+    with pytest.raises(ValueError, match="control"):
+        judge.measure("control", 0, 10, windows(0, 10), samples(500, 500, 1, 1))
+
+
+def test_perfect_since_is_the_last_fault_s_end():
+    collected = windows(10, 20) + windows(20, 22, continuity_errors=1) + windows(22, 40)
+    assert judge.perfect_since(collected, 5) == 22
+    assert judge.perfect_since(collected, 30) == 30
+    assert judge.perfect_since(collected + windows(40, 41, stalls=1), 5) is None
+    assert judge.perfect_since([], 5) is None
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_from_perfect_since_on_there_is_no_fault(good):
+    collected = []
+    for index, fine in enumerate(good):
+        faults = {} if fine else {"lost_pictures": 1}
+        collected += windows(index, index + 1, **faults)
+    since = judge.perfect_since(collected, 0)
+    run = 0
+    for fine in reversed(good):
+        if not fine:
+            break
+        run += 1
+    assert since == (None if run == 0 else len(good) - run)
+
+
+def phases(**changes):
+    found = {
+        "control": phase("control", 0, 0),
+        "unshaped": phase("unshaped", 20e6, 45e6, **POOR),
+        "auto": phase("auto", 18e6, 37e6),
+    }
+    return {**found, **changes}
+
+
+def failing(found, settled=20.0):
+    return [check.name for check in judge.check(found, settled, Bars()) if not check.holds]
+
+
+def test_all_bars_hold():
+    assert failing(phases()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "settled", "name"),
+    [
+        ({"control": phase("control", 0, 0, lost_pictures=1)}, 20, "control"),
+        ({"unshaped": phase("unshaped", 20e6, 45e6)}, 20, "unshaped"),
+        ({"auto": phase("auto", 18e6, 37e6, continuity_errors=1)}, 20, "auto"),
+        ({"auto": phase("auto", 18e6, 20e6)}, 20, "background"),
+        ({}, 61, "settled"),
+        ({}, None, "settled"),
+    ],
+)
+def test_each_bar_fails_on_its_own(changes, settled, name):
+    (found,) = failing(phases(**changes), settled)
+    assert found.startswith(name)
+
+
+def test_the_background_bar_is_about_the_sum_and_shows_the_parts():
+    found = phases(auto=phase("auto", 10e6, 45e6))
+    assert failing(found) == []
+    (check,) = [c for c in judge.check(found, 1.0, Bars()) if c.name.startswith("background")]
+    assert "http 10.0 of 20.0 MB/s (50%)" in check.figures
+
+
+@pytest.mark.parametrize(
+    "bad", [{"link_mbit": 10}, {"readers": 13}, {"overload": 0.5}, {"auto_s": -1}, {"wgets": 0}]
+)
+def test_a_bad_plan_names_what_is_wrong(bad):
+    (name,) = bad
+    with pytest.raises(BadPlan, match=name):
+        Plan(**bad)
+
+
+def test_the_link_is_bits_the_rest_bytes():
+    assert Plan(link_mbit=200).link_bps == 25_000_000
