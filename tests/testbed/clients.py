@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from testbed import paths
+from testbed.clients_priority import LAST_IN_LINE, first_in_line
 from testbed.host import Testbed
 from testbed.sandbox import Task
 from testbed.stream.decoder import vlc_command
@@ -46,14 +47,13 @@ class Viewer:
         sandbox.run(["install", "-d", "-o", "nobody", PLAYER_FOLDER])
         control = f"{PLAYER_FOLDER}/control"
         sandbox.run(["rm", "-f", control])
-        # The viewer's machine has its processor to itself; here it comes first.
         # VLC refuses to run as root.
-        player = ["nice", "-n", "-10", "setpriv", "--reuid=nobody", "--regid=nogroup"]
+        player = [*first_in_line(), "setpriv", "--reuid=nobody", "--regid=nogroup"]
         player += ["--clear-groups", *vlc_command(PLAYER_PORT, control, PLAYER_CACHING_MS)]
         self._tasks.append(
             self._testbed.client_popen(player, name="player", env={"HOME": PLAYER_FOLDER})
         )
-        receiver = ["nice", "-n", "-10", str(paths.VENV_BIN / "python"), "-m"]
+        receiver = [*first_in_line(), str(paths.VENV_BIN / "python"), "-m"]
         receiver += ["testbed.stream.receiver", f"--port={STREAM_PORT}"]
         receiver += [f"--forward={PLAYER_PORT}", f"--control={control}"]
         receiver += [f"--buffer-ms={PLAYER_CACHING_MS}"]
@@ -118,8 +118,8 @@ class Visitors:
     def start(self, link_bps: int, overload: float, wgets: int, seconds: int) -> float:
         """Start all; return the rate of connections per second that httperf offers."""
         rate = overload * link_bps / PAGE_WIRE_BYTES
-        # httperf polls without sleeping: it runs only when no other program would.
-        command = ["chrt", "--idle", "0", "httperf", "--hog", f"--server={self._address}"]
+        # httperf polls without sleeping; it must not take the guests' time.
+        command = [*LAST_IN_LINE, "httperf", "--hog", f"--server={self._address}"]
         command += ["--uri=/page.bin", f"--rate={rate:.1f}", "--timeout=10"]
         command += [f"--num-conns={int(rate * seconds)}", "--num-calls=1"]
         self._tasks.append(self._testbed.client_popen(command, name="httperf"))

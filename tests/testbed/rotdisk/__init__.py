@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from testbed import paths
+from testbed.clients_priority import first_in_line
 from testbed.domain_xml import NbdDisk
 from testbed.host import Testbed
 
@@ -104,8 +105,7 @@ class RotatingDisk:
         """Start the server inside the testbed and wait until it listens."""
         sandbox = self._testbed.sandbox
         log = self._testbed.logs / "rotdisk.log"
-        # The arm's wake-ups come before the load's work, as a real disk's would.
-        command = ["nice", "-n", "-10", "nbdkit", "--foreground"]
+        command = [*first_in_line(), "nbdkit", "--foreground"]
         command += [f"--unix={SOCKET}", "--threads=32", str(plugin()), f"stats={STATS}"]
         command += [f"image={name}:{path}" for name, path in self._images.items()]
         server = sandbox.popen(command, name="rotdisk", log=log)
