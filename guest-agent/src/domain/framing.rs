@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         /// However the stream is cut into reads, the frames are the same.
         #[test]
-        fn cuts_do_not_matter(
+        fn prop_cuts_do_not_matter(
             stream in prop::collection::vec(prop_oneof![3 => any::<u8>(), 1 => Just(b'\n')], 0..400),
             cuts in prop::collection::vec(1usize..40, 1..40),
         ) {
@@ -125,7 +125,7 @@ mod tests {
 
         /// Against a plain model: split at newlines, judge each by its length.
         #[test]
-        fn agrees_with_splitting(stream in "[a-c\n]{0,200}") {
+        fn prop_agrees_with_splitting(stream in "[a-c\n]{0,200}") {
             let complete = stream.rfind('\n').map_or("", |end| &stream[..end]);
             let expected: Vec<Frame> = complete
                 .split('\n')

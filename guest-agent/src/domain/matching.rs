@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_definition(
+        fn prop_agrees_with_the_definition(
             rows in prop::collection::vec(
                 (any::<prop::sample::Index>(), prop::option::weighted(0.2, 0usize..4), prop::option::weighted(0.2, 0usize..4)),
                 1..60,

@@ -286,12 +286,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_parser(line in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn prop_no_bytes_break_the_parser(line in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_line(&line, 15);
         }
 
         #[test]
-        fn no_params_break_a_call(
+        fn prop_no_params_break_a_call(
             method in "hello|set_rules|get_processes|other",
             params in prop_oneof![
                 Just(json!(null)), Just(json!([])), Just(json!({"revision": -1})),
