@@ -80,7 +80,7 @@ def count_tap(lines: Iterable[str]) -> Tally:
 
 
 def count_cargo(lines: Iterable[str]) -> Tally:
-    """Read cargo test; a test with ``prop`` in its path is a property test."""
+    """Read cargo test; a test named ``prop_…`` is a property test."""
     tally = Tally()
     for line in lines:
         match = re.match(r"test (\S+).* \.\.\. (ok|FAILED|ignored)", line)
@@ -88,7 +88,7 @@ def count_cargo(lines: Iterable[str]) -> Tally:
             continue
         name, outcome = match.groups()
         if outcome == "ok":
-            tally.passed["property" if "prop" in name else "unit"] += 1
+            tally.passed["property" if "prop_" in name else "unit"] += 1
         elif outcome == "FAILED":
             tally.failed += 1
         else:
