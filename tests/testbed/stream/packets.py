@@ -3,7 +3,7 @@
 
 RTP (RFC 3550): each datagram has a sequence number of 16 bits, so a gap says
 exactly how many datagrams are missing. A datagram that comes late takes its
-loss back.
+loss back; one that comes twice was not lost, and counts once.
 
 MPEG-2 transport stream (ISO/IEC 13818-1, 2.4.3): each PID counts its packets
 with payload modulo 16. The counter stands still in a packet without payload,
@@ -124,6 +124,7 @@ class Sequence:
     lost: int = 0
     restarts: int = 0
     _next: int | None = None
+    _missing: set[int] = field(default_factory=set)  # lost, and may still come late
 
     def add(self, number: int) -> bool:
         """Count a datagram; False if it came after later ones."""
@@ -133,13 +134,22 @@ class Sequence:
         behind = 65536 - ahead
         if ahead >= RESTART_GAP and behind > LATE_MOST:
             self.restarts += 1
+            self._missing.clear()
             ahead = 0
         elif ahead >= RESTART_GAP:
-            # Late or twice; it was counted as lost when it did not come.
-            self.received += 1
-            self.lost = max(0, self.lost - 1)
+            if number in self._missing:
+                self._missing.remove(number)
+                self.received += 1
+                self.lost -= 1
             return False
         self.received += 1
         self.lost += ahead
+        self._note_missing(number, ahead)
         self._next = (number + 1) % 65536
         return True
+
+    def _note_missing(self, number: int, ahead: int) -> None:
+        """Remember the ``ahead`` numbers before this one, as long as they may come late."""
+        new = range(number - min(ahead, LATE_MOST), number)
+        self._missing.update(missing % 65536 for missing in new)
+        self._missing = {m for m in self._missing if (number - m) % 65536 <= LATE_MOST}

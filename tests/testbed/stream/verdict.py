@@ -49,7 +49,8 @@ class Quality:
 def delivered_ratio(window: Window) -> float:
     """Return the share that was delivered in time, 0 to 1."""
     seconds = window.window_ms / 1000
-    sent = window.received_datagrams + window.lost_datagrams
+    # Below 0: late datagrams took back losses of an earlier window.
+    sent = window.received_datagrams + max(0, window.lost_datagrams)
     if not sent or seconds <= 0:
         return 0.0
     playing = max(0.0, 1 - window.stall_seconds / seconds)
@@ -64,7 +65,7 @@ def verdict_of(window: Window) -> str:
         + window.stalls
         + window.lost_pictures
         + window.lost_audio_buffers
-        + window.lost_datagrams
+        + max(0, window.lost_datagrams)
     )
     if not faults and window.stall_seconds <= 0 and ratio >= PERFECT_RATIO:
         return "perfect"
