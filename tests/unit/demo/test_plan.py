@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The demo's settings: their ranges, and what follows from them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo.plan import PHASES, BadPlan, Bars, Plan
+
+RANGES = [
+    ("link_mbit", 50, 10_000),
+    ("readers", 1, 12),
+    ("wgets", 1, 16),
+    ("overload", 1.0, 10.0),
+    ("control_s", 5, 120),
+    ("unshaped_s", 5, 300),
+    ("auto_s", 5, 600),
+    ("ramp_s", 0, 60),
+    ("settle_most_s", 10, 300),
+]
+
+
+@pytest.mark.parametrize(("name", "least", "most"), RANGES)
+def test_both_ends_of_a_range_are_in_it_and_the_next_values_are_not(name, least, most):
+    for value in (least, most):
+        assert getattr(Plan(**{name: value}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(BadPlan, match=f"{name} is {value}; use {least} to {most}"):
+            Plan(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["overload", "control_s", "ramp_s"])
+def test_what_is_no_number_is_out_of_range(name):
+    with pytest.raises(BadPlan, match=name):
+        Plan(**{name: float("nan")})
+
+
+@given(
+    control=st.floats(5, 120),
+    unshaped=st.floats(5, 300),
+    auto=st.floats(5, 600),
+    ramp=st.floats(0, 60),
+    settle=st.floats(10, 300),
+)
+def test_loads_last_longer_than_everything_they_are_needed_for(
+    control, unshaped, auto, ramp, settle
+):
+    plan = Plan(
+        control_s=control, unshaped_s=unshaped, auto_s=auto, ramp_s=ramp, settle_most_s=settle
+    )
+    assert plan.longest_s > control + unshaped + auto + settle + 2 * ramp
+
+
+@given(st.integers(50, 10_000))
+def test_the_link_s_bytes_are_its_bits(link_mbit):
+    assert Plan(link_mbit=link_mbit).link_bps * 8 == link_mbit * 1_000_000
+
+
+def test_there_is_a_bar_for_each_phase():
+    assert [getattr(Bars(), name) for name in PHASES] == ["perfect", "poor", "perfect"]
