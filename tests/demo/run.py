@@ -77,10 +77,9 @@ class Run:
 
     def stop_loads(self) -> clients.HttperfResult | None:
         """End the loads and the stream; return httperf's summary."""
-        summary = self._visitors.stop()
         loads.stop_readers(self.scene.media)
         loads.stop_streamer(self.scene.media)
-        return summary
+        return self._visitors.stop()
 
     def stop(self) -> None:
         self._viewer.stop()

@@ -6,9 +6,11 @@ httperf, which asks for one page at a rate beyond what the link carries, and
 several wget that fetch large files without a limit. All end by themselves.
 """
 
+import contextlib
 import json
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -16,7 +18,7 @@ from dataclasses import dataclass, fields
 from testbed import paths
 from testbed.clients_priority import LAST_IN_LINE, first_in_line
 from testbed.host import Testbed
-from testbed.sandbox import Task
+from testbed.sandbox import CommandFailed, Task
 from testbed.stream.decoder import vlc_command
 from testbed.stream.meter import Window
 
@@ -136,7 +138,9 @@ class Visitors:
     def stop(self) -> HttperfResult | None:
         """End all; SIGINT makes httperf print its summary."""
         if self._tasks:
-            self._tasks[0].signal(2)
+            self._tasks[0].signal(signal.SIGINT)
+            with contextlib.suppress(CommandFailed):
+                self._tasks[0].wait(5)
         for task in self._tasks:
             task.stop(grace_seconds=5)
         self._tasks.clear()
