@@ -15,7 +15,8 @@ packages=(
     # a QEMU without shaping, which attach must refuse
     qemu-system-x86
     # the host side: libvirt, network namespaces
-    libvirt-dev libvirt-daemon libvirt-clients dnsmasq-base
+    # (libvirt-daemon-system makes the user libvirt-qemu, which libvirtd insists on)
+    libvirt-dev libvirt-daemon libvirt-daemon-system libvirt-clients dnsmasq-base
     iproute2 ethtool procps util-linux ca-certificates
     # guest images and the model of a disk
     mmdebstrap debian-archive-keyring e2fsprogs nbdkit nbdkit-plugin-dev
