@@ -13,7 +13,10 @@ tree=$2
 }
 dsc=("$folder"/qemu_*.dsc)
 dpkg-source --no-check -x "${dsc[0]}" "$tree"
-rm -f "$tree"/../qemu_*.orig.tar.*  # dpkg-source leaves a link beside the tree
+# dpkg-source leaves a link beside the tree; another apply may work there too.
+for archive in "$folder"/qemu_*.orig.tar.*; do
+    rm -f "$tree/../$(basename "$archive")"
+done
 cp -R "$top/src/." "$tree/"
 while read -r patch; do
     case $patch in '' | '#'*) continue ;; esac

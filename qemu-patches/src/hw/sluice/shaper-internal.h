@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The shaper object from inside: shared by shaper.c and shaper-qmp.c. */
+/* The shaper object from inside: shared by the shaper*.c files. */
 #ifndef HW_SLUICE_SHAPER_INTERNAL_H
 #define HW_SLUICE_SHAPER_INTERNAL_H
 
@@ -52,6 +52,22 @@ struct Shaper {
     SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
     QLIST_HEAD(, ShaperClient) clients;
 };
+
+/* Data path, for what changes the configuration. */
+/* 0 before the accelerator, which decides on the clock, is known. */
+uint64_t shaper_now_ns(void);
+/* Caller holds the lock of `e`. Lets go what is due and sets the timer. */
+void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
+/* Caller holds the lock. Judges the held requests of a class as another's. */
+void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
+                            uint64_t now_ns);
+/* Caller holds the lock. Shows the counters of a class on the page. */
+void shaper_engine_publish(ShaperEngine *e, unsigned tag);
+/*
+ * BQL, without the lock: tells the clients that have ready requests. What they
+ * do may come back to submit.
+ */
+void shaper_engine_announce(ShaperEngine *e);
 
 /* Configuration, already validated. BQL. */
 void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The shaper object: four engines, one per resource, and their clients.
+ * The shaper's data path: four engines, one per resource, and their clients.
+ * The object itself is in shaper-object.c, its configuration in shaper-config.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -18,21 +19,11 @@
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
 #include "qemu/osdep.h"
-#include "qapi/error.h"
 #include "qemu/lockable.h"
 #include "qemu/main-loop.h"
-#include "qemu/module.h"
-#include "qemu/units.h"
-#include "qom/object_interfaces.h"
 #include "shaper-internal.h"
 #include "system/qtest.h"
-#include "system/system.h"
 #include "trace.h"
-
-#define HEARTBEAT_NS                (50 * SCALE_MS)
-/* A class may queue inbound frames worth this time, and at least this much. */
-#define BACKLOG_TIME_DIVISOR        20      /* 1/20 s */
-#define BACKLOG_BYTES_MIN           (128 * KiB)
 
 /* Time */
 
@@ -41,7 +32,7 @@ static QEMUClockType clock_type(void)
     return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
 }
 
-static uint64_t clock_now_ns(void)
+uint64_t shaper_now_ns(void)
 {
     /* -object comes before the accelerator, which decides on the clock. */
     return phase_check(PHASE_ACCEL_CREATED) ? qemu_clock_get_ns(clock_type())
@@ -56,7 +47,7 @@ static bool is_disk(ShaperResource resource)
            || resource == SHAPER_RESOURCE_BLK_WRITE;
 }
 
-static void publish_counters(ShaperEngine *e, unsigned tag)
+void shaper_engine_publish(ShaperEngine *e, unsigned tag)
 {
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperPageCounters *counters = &e->counters[tag];
@@ -136,8 +127,7 @@ static void make_ready(ShaperEngine *e, ShaperRequest *request)
     client->announced[e->resource] = true;
 }
 
-/* Caller holds the lock. */
-static void release_due(ShaperEngine *e, uint64_t now_ns)
+void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
 {
     SluiceNode *node;
 
@@ -150,7 +140,7 @@ static void release_due(ShaperEngine *e, uint64_t now_ns)
         e->counters[tag].held_histogram[shaper_page_histogram_bucket(held_ns)]++;
         account_admission(e, request, node->bytes, now_ns);
         make_ready(e, request);
-        publish_counters(e, tag);
+        shaper_engine_publish(e, tag);
         trace_shaper_release(request, ShaperResource_str(e->resource), tag,
                              node->bytes, held_ns);
     }
@@ -158,8 +148,7 @@ static void release_due(ShaperEngine *e, uint64_t now_ns)
     arm_timer(e);
 }
 
-/* BQL, without the lock: what a client does may come back to submit. */
-static void announce_ready(ShaperEngine *e)
+void shaper_engine_announce(ShaperEngine *e)
 {
     ShaperClient *client;
 
@@ -182,18 +171,9 @@ static void release_timer_cb(void *opaque)
 
     WITH_QEMU_LOCK_GUARD(&e->lock) {
         e->armed_ns = SLUICE_NEVER;
-        release_due(e, clock_now_ns());
+        shaper_engine_release_due(e, shaper_now_ns());
     }
-    announce_ready(e);
-}
-
-static void heartbeat_cb(void *opaque)
-{
-    Shaper *shaper = opaque;
-
-    shaper_page_heartbeat(shaper->page, get_clock());
-    timer_mod(shaper->heartbeat,
-              qemu_clock_get_ns(QEMU_CLOCK_REALTIME) + HEARTBEAT_NS);
+    shaper_engine_announce(e);
 }
 
 /* Clients */
@@ -265,12 +245,31 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     return SHAPER_HOLD;
 }
 
+void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
+                            uint64_t now_ns)
+{
+    SluiceNode *node;
+
+    while ((node = sluice_engine_first_held(e->engine, tag))) {
+        ShaperRequest *request = container_of(node, ShaperRequest, node);
+        uint32_t bytes = node->bytes;
+
+        sluice_engine_withdraw(e->engine, node);
+        QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
+        if (decide(e, request, heir_tag, bytes, now_ns) == SHAPER_PASS) {
+            make_ready(e, request);
+        }
+    }
+    shaper_engine_publish(e, tag);
+    shaper_engine_publish(e, heir_tag);
+}
+
 ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
                             uint32_t bytes, bool bounded)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
-    uint64_t now_ns = clock_now_ns();
+    uint64_t now_ns = shaper_now_ns();
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
@@ -290,7 +289,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
         } else {
             verdict = decide(e, request, tag, bytes, now_ns);
         }
-        publish_counters(e, tag);
+        shaper_engine_publish(e, tag);
     }
     trace_shaper_submit(request, ShaperResource_str(resource), tag, bytes,
                         verdict);
@@ -339,7 +338,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     }
     trace_shaper_withdraw(request, ShaperResource_str(resource),
                           request->node.class_index, request->node.bytes);
-    publish_counters(e, request->node.class_index);
+    shaper_engine_publish(e, request->node.class_index);
     request->state = SHAPER_REQUEST_IDLE;
     return request;
 }
@@ -347,7 +346,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 void shaper_complete(ShaperRequest *request)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
-    uint64_t now_ns = clock_now_ns();
+    uint64_t now_ns = shaper_now_ns();
     ShaperPageCounters *counters = &e->counters[request->node.class_index];
 
     assert(request->state == SHAPER_REQUEST_ADMITTED);
@@ -358,325 +357,6 @@ void shaper_complete(ShaperRequest *request)
         if (now_ns > request->admitted_ns) {
             counters->service_ns += now_ns - request->admitted_ns;
         }
-        publish_counters(e, request->node.class_index);
+        shaper_engine_publish(e, request->node.class_index);
     }
 }
-
-/* Look-ups */
-
-bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
-{
-    unsigned own_tag = sluice_tag_of_dscp(dscp);
-
-    for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
-        if (shaper->classes[i].used
-            && (shaper->classes[i].dscp & (1ULL << dscp))) {
-            *tag = i;
-            return true;
-        }
-    }
-    *tag = own_tag;
-    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used;
-}
-
-unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
-{
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        if (shaper->classes[tag].used
-            && !strcmp(shaper->classes[tag].name, name)) {
-            return tag;
-        }
-    }
-    return SLUICE_TAG_DEFAULT;
-}
-
-uint64_t shaper_generation(const Shaper *shaper)
-{
-    return shaper->generation;
-}
-
-const char *shaper_id(const Shaper *shaper)
-{
-    return object_get_canonical_path_component(OBJECT(shaper));
-}
-
-/* Configuration */
-
-static void shaper_changed(Shaper *shaper)
-{
-    shaper->generation++;
-    if (shaper->page) {
-        shaper_page_set_generation(shaper->page, shaper->generation);
-    }
-}
-
-static uint64_t lower_rate(uint64_t a, uint64_t b)
-{
-    return a == 0 ? b : b == 0 ? a : MIN(a, b);
-}
-
-/* Caller holds the lock. */
-static void set_backlog_max(ShaperEngine *e, unsigned tag)
-{
-    Shaper *shaper = e->shaper;
-    uint64_t rate = lower_rate(
-        shaper->classes[tag].limits[e->resource].bytes_per_second,
-        shaper->ceiling[e->resource].bytes_per_second);
-
-    e->backlog_bytes_max[tag] = MAX(rate / BACKLOG_TIME_DIVISOR,
-                                    BACKLOG_BYTES_MIN);
-}
-
-/* Caller holds the lock. */
-static void publish_class(ShaperEngine *e, unsigned tag)
-{
-    const ShaperClass *class = &e->shaper->classes[tag];
-    ShaperPageConfig config = {
-        .used = class->used,
-        .priority = class->priority,
-        .name = class->name,
-        .limit = class->limits[e->resource],
-    };
-
-    if (e->shaper->page) {
-        shaper_page_set_config(e->shaper->page,
-                               tag * SHAPER_RESOURCE__MAX + e->resource,
-                               &config);
-    }
-}
-
-/* Caller holds the lock. */
-static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
-{
-    const ShaperClass *class = &e->shaper->classes[tag];
-    SluiceClassConfig config = {
-        .limit = class->limits[e->resource],
-        .priority = class->priority,
-    };
-    bool ok = sluice_engine_set_class(e->engine, tag, &config, now_ns);
-
-    assert(ok);
-    if (class->used) {
-        e->granted_tags |= 1u << tag;
-    } else {
-        e->granted_tags &= ~(1u << tag);
-    }
-    set_backlog_max(e, tag);
-    publish_class(e, tag);
-}
-
-void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
-{
-    uint64_t now_ns = clock_now_ns();
-
-    trace_shaper_set_class(shaper_id(shaper), class->name, tag,
-                           class->priority);
-    shaper->classes[tag] = *class;
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
-            configure_class(e, tag, now_ns);
-            release_due(e, now_ns);
-        }
-        announce_ready(e);
-    }
-    shaper_changed(shaper);
-}
-
-/* Caller holds the lock. */
-static void bequeath_held(ShaperEngine *e, unsigned tag, unsigned heir_tag,
-                          uint64_t now_ns)
-{
-    SluiceNode *node;
-
-    while ((node = sluice_engine_first_held(e->engine, tag))) {
-        ShaperRequest *request = container_of(node, ShaperRequest, node);
-        uint32_t bytes = node->bytes;
-
-        sluice_engine_withdraw(e->engine, node);
-        QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
-        if (decide(e, request, heir_tag, bytes, now_ns) == SHAPER_PASS) {
-            make_ready(e, request);
-        }
-    }
-    publish_counters(e, tag);
-    publish_counters(e, heir_tag);
-}
-
-void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
-{
-    uint64_t now_ns = clock_now_ns();
-
-    trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag].name,
-                              tag);
-    shaper->classes[tag] = (ShaperClass){ .used = false };
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
-            bequeath_held(e, tag, heir_tag, now_ns);
-            configure_class(e, tag, now_ns);
-            release_due(e, now_ns);
-        }
-        announce_ready(e);
-    }
-    shaper_changed(shaper);
-}
-
-void shaper_apply_ceiling(Shaper *shaper,
-                          const SluiceLimit limits[SHAPER_RESOURCE__MAX])
-{
-    uint64_t now_ns = clock_now_ns();
-
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-        ShaperPageConfig config = { .used = true, .name = "ceiling",
-                                    .limit = limits[i] };
-
-        shaper->ceiling[i] = limits[i];
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
-            bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
-
-            assert(ok);
-            for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-                set_backlog_max(e, tag);
-            }
-            if (shaper->page) {
-                shaper_page_set_config(shaper->page,
-                                       SHAPER_PAGE_CEILING_SLOT + i, &config);
-            }
-            release_due(e, now_ns);
-        }
-        announce_ready(e);
-    }
-    trace_shaper_set_ceiling(shaper_id(shaper));
-    shaper_changed(shaper);
-}
-
-/* Object */
-
-static void shaper_exit_cb(Notifier *notifier, void *data)
-{
-    Shaper *shaper = container_of(notifier, Shaper, exit_notifier);
-
-    shaper_page_unlink(shaper->page);
-}
-
-static void shaper_complete_object(UserCreatable *uc, Error **errp)
-{
-    Shaper *shaper = SHAPER(uc);
-    static const SluiceLimit unlimited[SHAPER_RESOURCE__MAX];
-    ShaperClass class = { .used = true, .name = SHAPER_DEFAULT_CLASS,
-                          .priority = SHAPER_DEFAULT_PRIORITY };
-
-    if (shaper->page_path) {
-        shaper->page = shaper_page_new(shaper->page_path, shaper_id(shaper),
-                                       errp);
-        if (!shaper->page) {
-            return;
-        }
-        shaper->exit_notifier.notify = shaper_exit_cb;
-        qemu_add_exit_notifier(&shaper->exit_notifier);
-        shaper->heartbeat = timer_new_ns(QEMU_CLOCK_REALTIME, heartbeat_cb,
-                                         shaper);
-        heartbeat_cb(shaper);
-    }
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-
-        e->shaper = shaper;
-        e->resource = i;
-        e->armed_ns = SLUICE_NEVER;
-        qemu_mutex_init(&e->lock);
-        e->engine = sluice_engine_new(SHAPER_CLASSES);
-        if (!e->engine) {
-            error_setg(errp, "shaper '%s': not enough memory",
-                       shaper_id(shaper));
-            return;
-        }
-    }
-    shaper_apply_ceiling(shaper, unlimited);
-    shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
-}
-
-static bool shaper_can_be_deleted(UserCreatable *uc)
-{
-    return QLIST_EMPTY(&SHAPER(uc)->clients);
-}
-
-static void shaper_finalize(Object *obj)
-{
-    Shaper *shaper = SHAPER(obj);
-
-    assert(QLIST_EMPTY(&shaper->clients));
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-
-        timer_free(e->timer);
-        if (e->engine) {
-            sluice_engine_free(e->engine);
-        }
-        if (e->shaper) {
-            qemu_mutex_destroy(&e->lock);
-        }
-    }
-    if (shaper->page) {
-        timer_free(shaper->heartbeat);
-        qemu_remove_exit_notifier(&shaper->exit_notifier);
-        shaper_page_free(shaper->page);
-    }
-    g_free(shaper->page_path);
-}
-
-static char *shaper_get_page(Object *obj, Error **errp)
-{
-    return g_strdup(SHAPER(obj)->page_path);
-}
-
-static void shaper_set_page(Object *obj, const char *value, Error **errp)
-{
-    Shaper *shaper = SHAPER(obj);
-
-    if (shaper->page) {
-        error_setg(errp, "page cannot be changed to '%s' while the shaper "
-                   "exists; set it in -object", value);
-        return;
-    }
-    g_free(shaper->page_path);
-    shaper->page_path = g_strdup(value);
-}
-
-static void shaper_instance_init(Object *obj)
-{
-    QLIST_INIT(&SHAPER(obj)->clients);
-}
-
-static void shaper_class_init(ObjectClass *oc, void *data)
-{
-    UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
-
-    ucc->complete = shaper_complete_object;
-    ucc->can_be_deleted = shaper_can_be_deleted;
-    object_class_property_add_str(oc, "page", shaper_get_page,
-                                  shaper_set_page);
-    object_class_property_set_description(oc, "page",
-        "File name of the counters page");
-}
-
-static const TypeInfo shaper_types[] = {
-    {
-        .name = TYPE_SHAPER,
-        .parent = TYPE_OBJECT,
-        .instance_size = sizeof(Shaper),
-        .instance_init = shaper_instance_init,
-        .instance_finalize = shaper_finalize,
-        .class_init = shaper_class_init,
-        .interfaces = (InterfaceInfo[]) {
-            { TYPE_USER_CREATABLE },
-            { }
-        },
-    },
-};
-
-DEFINE_TYPES(shaper_types)

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The shaper's configuration: what is applied has been validated as a whole
+ * (shaper-qmp.c). A change takes hold of held requests at once: what it lets go
+ * is released before the next resource is looked at. BQL held throughout; each
+ * resource's lock is held for the change of its engine.
+ */
+#include "qemu/osdep.h"
+#include "qemu/lockable.h"
+#include "qemu/units.h"
+#include "shaper-internal.h"
+#include "trace.h"
+
+/* A class may queue inbound frames worth this time, and at least this much. */
+#define BACKLOG_TIME_DIVISOR        20      /* 1/20 s */
+#define BACKLOG_BYTES_MIN           (128 * KiB)
+
+/* Look-ups */
+
+bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
+{
+    unsigned own_tag = sluice_tag_of_dscp(dscp);
+
+    for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
+        if (shaper->classes[i].used
+            && (shaper->classes[i].dscp & (1ULL << dscp))) {
+            *tag = i;
+            return true;
+        }
+    }
+    *tag = own_tag;
+    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used;
+}
+
+unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
+{
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        if (shaper->classes[tag].used
+            && !strcmp(shaper->classes[tag].name, name)) {
+            return tag;
+        }
+    }
+    return SLUICE_TAG_DEFAULT;
+}
+
+
+/* Changes */
+
+static void shaper_changed(Shaper *shaper)
+{
+    shaper->generation++;
+    if (shaper->page) {
+        shaper_page_set_generation(shaper->page, shaper->generation);
+    }
+}
+
+static uint64_t lower_rate(uint64_t a, uint64_t b)
+{
+    return a == 0 ? b : b == 0 ? a : MIN(a, b);
+}
+
+/* Caller holds the lock. */
+static void set_backlog_max(ShaperEngine *e, unsigned tag)
+{
+    Shaper *shaper = e->shaper;
+    uint64_t rate = lower_rate(
+        shaper->classes[tag].limits[e->resource].bytes_per_second,
+        shaper->ceiling[e->resource].bytes_per_second);
+
+    e->backlog_bytes_max[tag] = MAX(rate / BACKLOG_TIME_DIVISOR,
+                                    BACKLOG_BYTES_MIN);
+}
+
+/* Caller holds the lock. */
+static void publish_class(ShaperEngine *e, unsigned tag)
+{
+    const ShaperClass *class = &e->shaper->classes[tag];
+    ShaperPageConfig config = {
+        .used = class->used,
+        .priority = class->priority,
+        .name = class->name,
+        .limit = class->limits[e->resource],
+    };
+
+    if (e->shaper->page) {
+        shaper_page_set_config(e->shaper->page,
+                               tag * SHAPER_RESOURCE__MAX + e->resource,
+                               &config);
+    }
+}
+
+/* Caller holds the lock. */
+static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
+{
+    const ShaperClass *class = &e->shaper->classes[tag];
+    SluiceClassConfig config = {
+        .limit = class->limits[e->resource],
+        .priority = class->priority,
+    };
+    bool ok = sluice_engine_set_class(e->engine, tag, &config, now_ns);
+
+    assert(ok);
+    if (class->used) {
+        e->granted_tags |= 1u << tag;
+    } else {
+        e->granted_tags &= ~(1u << tag);
+    }
+    set_backlog_max(e, tag);
+    publish_class(e, tag);
+}
+
+void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    trace_shaper_set_class(shaper_id(shaper), class->name, tag,
+                           class->priority);
+    shaper->classes[tag] = *class;
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        WITH_QEMU_LOCK_GUARD(&e->lock) {
+            configure_class(e, tag, now_ns);
+            shaper_engine_release_due(e, now_ns);
+        }
+        shaper_engine_announce(e);
+    }
+    shaper_changed(shaper);
+}
+
+void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag].name,
+                              tag);
+    shaper->classes[tag] = (ShaperClass){ .used = false };
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        WITH_QEMU_LOCK_GUARD(&e->lock) {
+            shaper_engine_bequeath(e, tag, heir_tag, now_ns);
+            configure_class(e, tag, now_ns);
+            shaper_engine_release_due(e, now_ns);
+        }
+        shaper_engine_announce(e);
+    }
+    shaper_changed(shaper);
+}
+
+void shaper_apply_ceiling(Shaper *shaper,
+                          const SluiceLimit limits[SHAPER_RESOURCE__MAX])
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+        ShaperPageConfig config = { .used = true, .name = "ceiling",
+                                    .limit = limits[i] };
+
+        shaper->ceiling[i] = limits[i];
+        WITH_QEMU_LOCK_GUARD(&e->lock) {
+            bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
+
+            assert(ok);
+            for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+                set_backlog_max(e, tag);
+            }
+            if (shaper->page) {
+                shaper_page_set_config(shaper->page,
+                                       SHAPER_PAGE_CEILING_SLOT + i, &config);
+            }
+            shaper_engine_release_due(e, now_ns);
+        }
+        shaper_engine_announce(e);
+    }
+    trace_shaper_set_ceiling(shaper_id(shaper));
+    shaper_changed(shaper);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The shaper as a QOM object: -object shaper,id=…,page=…. It exists as long as
+ * a device refers to it; object_del is refused until then. The page is removed
+ * when the object goes or QEMU exits.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/module.h"
+#include "qom/object_interfaces.h"
+#include "shaper-internal.h"
+#include "system/system.h"
+
+#define HEARTBEAT_NS                (50 * SCALE_MS)
+
+/* Identity */
+
+uint64_t shaper_generation(const Shaper *shaper)
+{
+    return shaper->generation;
+}
+
+const char *shaper_id(const Shaper *shaper)
+{
+    return object_get_canonical_path_component(OBJECT(shaper));
+}
+
+/* Life cycle */
+
+static void heartbeat_cb(void *opaque)
+{
+    Shaper *shaper = opaque;
+
+    shaper_page_heartbeat(shaper->page, get_clock());
+    timer_mod(shaper->heartbeat,
+              qemu_clock_get_ns(QEMU_CLOCK_REALTIME) + HEARTBEAT_NS);
+}
+
+static void shaper_exit_cb(Notifier *notifier, void *data)
+{
+    Shaper *shaper = container_of(notifier, Shaper, exit_notifier);
+
+    shaper_page_unlink(shaper->page);
+}
+
+static void shaper_complete_object(UserCreatable *uc, Error **errp)
+{
+    Shaper *shaper = SHAPER(uc);
+    static const SluiceLimit unlimited[SHAPER_RESOURCE__MAX];
+    ShaperClass class = { .used = true, .name = SHAPER_DEFAULT_CLASS,
+                          .priority = SHAPER_DEFAULT_PRIORITY };
+
+    if (shaper->page_path) {
+        shaper->page = shaper_page_new(shaper->page_path, shaper_id(shaper),
+                                       errp);
+        if (!shaper->page) {
+            return;
+        }
+        shaper->exit_notifier.notify = shaper_exit_cb;
+        qemu_add_exit_notifier(&shaper->exit_notifier);
+        shaper->heartbeat = timer_new_ns(QEMU_CLOCK_REALTIME, heartbeat_cb,
+                                         shaper);
+        heartbeat_cb(shaper);
+    }
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        e->shaper = shaper;
+        e->resource = i;
+        e->armed_ns = SLUICE_NEVER;
+        qemu_mutex_init(&e->lock);
+        e->engine = sluice_engine_new(SHAPER_CLASSES);
+        if (!e->engine) {
+            error_setg(errp, "shaper '%s': not enough memory",
+                       shaper_id(shaper));
+            return;
+        }
+    }
+    shaper_apply_ceiling(shaper, unlimited);
+    shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
+}
+
+static bool shaper_can_be_deleted(UserCreatable *uc)
+{
+    return QLIST_EMPTY(&SHAPER(uc)->clients);
+}
+
+static void shaper_finalize(Object *obj)
+{
+    Shaper *shaper = SHAPER(obj);
+
+    assert(QLIST_EMPTY(&shaper->clients));
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        timer_free(e->timer);
+        if (e->engine) {
+            sluice_engine_free(e->engine);
+        }
+        if (e->shaper) {
+            qemu_mutex_destroy(&e->lock);
+        }
+    }
+    if (shaper->page) {
+        timer_free(shaper->heartbeat);
+        qemu_remove_exit_notifier(&shaper->exit_notifier);
+        shaper_page_free(shaper->page);
+    }
+    g_free(shaper->page_path);
+}
+
+static char *shaper_get_page(Object *obj, Error **errp)
+{
+    return g_strdup(SHAPER(obj)->page_path);
+}
+
+static void shaper_set_page(Object *obj, const char *value, Error **errp)
+{
+    Shaper *shaper = SHAPER(obj);
+
+    if (shaper->page) {
+        error_setg(errp, "page cannot be changed to '%s' while the shaper "
+                   "exists; set it in -object", value);
+        return;
+    }
+    g_free(shaper->page_path);
+    shaper->page_path = g_strdup(value);
+}
+
+static void shaper_instance_init(Object *obj)
+{
+    QLIST_INIT(&SHAPER(obj)->clients);
+}
+
+static void shaper_class_init(ObjectClass *oc, void *data)
+{
+    UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
+
+    ucc->complete = shaper_complete_object;
+    ucc->can_be_deleted = shaper_can_be_deleted;
+    object_class_property_add_str(oc, "page", shaper_get_page,
+                                  shaper_set_page);
+    object_class_property_set_description(oc, "page",
+        "File name of the counters page");
+}
+
+static const TypeInfo shaper_types[] = {
+    {
+        .name = TYPE_SHAPER,
+        .parent = TYPE_OBJECT,
+        .instance_size = sizeof(Shaper),
+        .instance_init = shaper_instance_init,
+        .instance_finalize = shaper_finalize,
+        .class_init = shaper_class_init,
+        .interfaces = (InterfaceInfo[]) {
+            { TYPE_USER_CREATABLE },
+            { }
+        },
+    },
+};
+
+DEFINE_TYPES(shaper_types)
