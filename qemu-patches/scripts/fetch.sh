@@ -15,7 +15,7 @@ apt=$folder/apt
 
 rm -rf "$apt"
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/parts"
-python3 "$here/../../tests/testbed/images/apt_sources.py" "$suite" |
+python3 "$here/../../tools/setup/apt_sources.py" "$suite" |
     sed 's/^Types: deb$/Types: deb-src/' >"$apt/parts/source.sources"
 options=(
     -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$apt/parts"

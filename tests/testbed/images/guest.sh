@@ -35,7 +35,7 @@ trap 'rm -rf "$work"' EXIT
 tree=$work/tree
 
 make_tree() {
-    python3 "$here/apt_sources.py" "$suite" >"$work/guest.sources"
+    python3 "$here/../../../tools/setup/apt_sources.py" "$suite" >"$work/guest.sources"
     # The machine's own way to its sources: proxies, certificates, stale snapshots.
     apt-config dump | grep -E '^Acquire::(https?|Check-Valid-Until|Check-Date|Retries)' \
         >"$work/apt.conf" || true

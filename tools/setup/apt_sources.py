@@ -2,10 +2,10 @@
 """Print APT sources for another Debian suite, derived from this machine's own.
 
 The machine's administrator has already chosen where Debian comes from (a
-mirror, a proxy, a snapshot), so the guest tree is built from the same place:
-each source that carries this machine's own suite is printed with the suite
-replaced. Security and update pockets are left out; a throw-away guest that
-lives in a network namespace does not need them.
+mirror, a proxy, a snapshot), so guest trees and build roots are made from the
+same place: each source that carries this machine's own suite is printed with
+the suite replaced. Security and update pockets are left out: a guest of the
+tests lives in a network namespace, and a build root serves no one.
 
 Both forms are read: one-line (``*.list``) and deb822 (``*.sources``). The
 answer is in deb822 form, on standard output.
@@ -79,7 +79,7 @@ def for_suite(sources: Iterable[dict[str, str]], own: str, wanted: str) -> str:
     if not found:
         raise NoSource(
             f"no APT source under {ETC} carries the suite {own} with the component main; "
-            "add one (the guest image is built from the same place)"
+            "add one (guest images and build roots are made from the same place)"
         )
     return "\n".join(dict.fromkeys(found))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the guest image's packages come from."""
+"""Where Debian packages of another suite come from."""
 
 import pytest
 
-from testbed.images import apt_sources as sources
+import apt_sources as sources
 
 DEB822 = """\
 Types: deb
