@@ -73,6 +73,9 @@ def test_every_path_of_the_specification_is_in_the_openapi_document(daemon):
         "/v1/streams/name/history",
         "/v1/auto",
         "/v1/auto/log",
+        "/v1/nightly",
+        "/v1/nightly/row_id",
+        "/v1/nightly/row_id/page",
     ):
         assert path in shapes
 
@@ -265,7 +268,14 @@ def test_the_command_does_what_the_api_does(daemon):
     assert "watching" in run("auto", "on")
     assert "off" in run("auto", "off")
     assert "test" in run("list")
-    for command in (("status",), ("settings",), ("audit",), ("live",), ("auto", "log")):
+    for command in (
+        ("status",),
+        ("settings",),
+        ("audit",),
+        ("live",),
+        ("auto", "log"),
+        ("nightly", "list"),
+    ):
         assert run(*command)
         json.loads(run(*command, "--json"))
     assert "Example" in run("attach", "--help")

@@ -25,6 +25,7 @@ from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.domains import Domains
+from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
 from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.streams import Streams
@@ -69,6 +70,7 @@ class Services:
         self.sampler = Sampler(
             self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
         )
+        self.nightly = Nightly(self.store, self.clock)
         self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.known)
         self.auto = Auto(
             self.store,

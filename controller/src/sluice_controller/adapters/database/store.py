@@ -33,6 +33,7 @@ from .tables import (
     DomainRow,
     GrantRow,
     HistoryRow,
+    NightlyRow,
     ReportRow,
     RuleRow,
     StreamRow,
@@ -80,6 +81,12 @@ def _limits_out(limits: Mapping[str, Limit]) -> dict[str, Any]:
 
 def _limits_in(raw: Mapping[str, Any]) -> dict[str, Limit]:
     return {resource: Limit(**limit) for resource, limit in raw.items()}
+
+
+def _nightly_out(row: NightlyRow | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {"summary": {"id": row.id, **row.summary}, "result": row.result, "page": row.page}
 
 
 class SqlTransaction:
@@ -326,6 +333,46 @@ class SqlTransaction:
             .limit(limit)
         )
         return [{"at": row.at, **row.entry} for row in self.session.scalars(query)]
+
+    # Nightly results
+
+    def add_nightly(
+        self, summary: Mapping[str, Any], result: Mapping[str, Any], page: str | None
+    ) -> int:
+        row = NightlyRow(
+            run_id=result["run_id"],
+            started_at=result["started_at"],
+            summary=dict(summary),
+            result=dict(result),
+            page=page,
+        )
+        self.session.add(row)
+        self.session.flush()
+        return row.id
+
+    def nightlies(self, limit: int) -> list[dict[str, Any]]:
+        query = (
+            select(NightlyRow.id, NightlyRow.summary)
+            .order_by(NightlyRow.started_at.desc(), NightlyRow.id.desc())
+            .limit(limit)
+        )
+        return [{"id": row_id, **summary} for row_id, summary in self.session.execute(query)]
+
+    def nightly(self, row_id: int) -> dict[str, Any] | None:
+        return _nightly_out(self.session.get(NightlyRow, row_id))
+
+    def nightly_of_run(self, run_id: str) -> dict[str, Any] | None:
+        query = select(NightlyRow).where(NightlyRow.run_id == run_id)
+        return _nightly_out(self.session.scalar(query))
+
+    def prune_nightly(self, keep: int) -> None:
+        newest = (
+            select(NightlyRow.id)
+            .order_by(NightlyRow.started_at.desc(), NightlyRow.id.desc())
+            .limit(keep)
+        )
+        kept = list(self.session.scalars(newest))
+        self.session.execute(delete(NightlyRow).where(NightlyRow.id.not_in(kept)))
 
     def prune(self, before: float) -> None:
         for table in (HistoryRow, ReportRow, DecisionRow):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 
@@ -117,3 +117,15 @@ class DecisionRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     entry: Mapped[dict[str, Any]]
+
+
+class NightlyRow(Base):
+    """A night's result; the summary is what lists and trends read."""
+
+    __tablename__ = "nightly"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(unique=True)
+    started_at: Mapped[float] = mapped_column(index=True)
+    summary: Mapped[dict[str, Any]]
+    result: Mapped[dict[str, Any]]
+    page: Mapped[str | None] = mapped_column(Text, default=None)

@@ -75,6 +75,10 @@ class Numbers(_Untouched, fields.Dict):
         super().__init__(keys=fields.String(), values=fields.Float(), **kwargs)
 
 
+class Object(_Untouched, fields.Dict):
+    """{name: anything}; the domain knows what"""
+
+
 class ProblemSchema(Schema):
     type = fields.String()
     title = fields.String()
@@ -145,6 +149,12 @@ class AutoBody(Body):
     enabled = Flag()
     dry_run = Flag()
     floors_bytes_per_second = Numbers()
+
+
+class NightlyBody(Body):
+    result = Object(metadata={"description": "docs/specs/nightly-result.md"})
+    page = Text(allow_none=True, metadata={"description": "the run's own page, HTML"})
+    keep = Whole(metadata={"description": "results that stay, this one included"})
 
 
 # Queries
@@ -425,3 +435,53 @@ class DecisionSchema(Schema):
     reason = fields.String()
     action = fields.Nested(AutoActionSchema, allow_none=True)
     dry_run = fields.Boolean()
+
+
+class NightlyReasonSchema(Schema):
+    code = fields.String()
+    sentence = fields.String()
+
+
+class NightlySoftwareSchema(Schema):
+    sluice = fields.String()
+    qemu = fields.String()
+    libvirt = fields.String()
+
+
+class NightlyPhaseSchema(Schema):
+    verdict = fields.String()
+    stalls = fields.Float()
+    stall_seconds = fields.Float()
+    delivered_ratio = fields.Float()
+    max_gap_ms = fields.Float()
+    background_bytes_per_s = fields.Float()
+
+
+class NightlyFiguresSchema(Schema):
+    control = fields.Nested(NightlyPhaseSchema)
+    unshaped = fields.Nested(NightlyPhaseSchema)
+    auto = fields.Nested(NightlyPhaseSchema)
+    background_ratio = fields.Float(allow_none=True)
+    settled_after_s = fields.Float(allow_none=True)
+
+
+class NightlySummarySchema(Schema):
+    id = fields.Integer()
+    run_id = fields.String()
+    started_at = fields.Float()
+    ended_at = fields.Float()
+    outcome = fields.String()
+    reasons = fields.List(fields.Nested(NightlyReasonSchema))
+    host = fields.String()
+    software = fields.Nested(NightlySoftwareSchema)
+    accelerator = fields.String(allow_none=True)
+    figures = fields.Nested(NightlyFiguresSchema, allow_none=True)
+
+
+class NightlySchema(NightlySummarySchema):
+    has_page = fields.Boolean()
+    result = fields.Dict()
+
+
+class NightlyPageSchema(Schema):
+    html = fields.String()

@@ -11,7 +11,7 @@ import typer
 
 from ... import __version__
 from ...domain.errors import SluiceError
-from . import auto, classes, domains, live, rules
+from . import auto, classes, domains, live, nightly, rules
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import AsJson
 from .output import print_json, say, show, when
@@ -113,6 +113,7 @@ classes.register(app)
 rules.register(app)
 live.register(app)
 auto.register(app)
+nightly.register(app)
 
 
 def main() -> None:
