@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# build.sh TREE [VENV]: configures TREE/build if need be and builds what Sluice
-# uses. VENV is where the Python environment for configure is kept.
+# build.sh TREE [VENV [VARIANT]]: configures TREE/build if need be and builds
+# what Sluice uses. VENV is where the Python environment for configure is kept.
+#
+# VARIANT is what the build is for:
+#   plain   (default) use, and all tests
+#   asan    clang with the address and undefined-behaviour sanitizers, and
+#           QEMU's fuzzer: stress and fuzzing
+#   tsan    clang with the thread sanitizer: several I/O threads
 #
 # With ccache installed, a build in a new folder costs little more than what
 # changed: paths inside the tree are looked up relative to it.
@@ -9,6 +15,7 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 tree=$(cd "$1" && pwd)
 venv=${2:-$tree/../venv}
+variant=${3:-plain}
 jobs=${JOBS:-$(nproc)}
 
 configure_options=(
@@ -21,10 +28,24 @@ configure_options=(
     # libvirt passes no -L; the firmware is that of the distribution's packages.
     --firmwarepath=/usr/share/qemu:/usr/share/seabios:/usr/lib/ipxe/qemu
 )
-products=(
-    qemu-system-x86_64 qemu-img qemu-io qemu-nbd
-    tests/qtest/qos-test tests/vhost-user-bridge libqemuutil.a
-)
+products=(qemu-system-x86_64 qemu-img qemu-io qemu-nbd tests/qtest/qos-test)
+compiler=gcc
+case $variant in
+plain) products+=(tests/vhost-user-bridge libqemuutil.a) ;;
+asan)
+    compiler=clang
+    products+=(qemu-fuzz-x86_64)
+    configure_options+=(--enable-asan --enable-ubsan --enable-fuzzing --extra-cflags=-g1)
+    ;;
+tsan)
+    compiler=clang
+    configure_options+=(--enable-tsan --extra-cflags=-g1)
+    ;;
+*)
+    echo "error: variant '$variant' is not known; use plain, asan or tsan" >&2
+    exit 2
+    ;;
+esac
 for test in "$top"/src/tests/qtest/*-test.c; do
     [ -e "$test" ] && products+=("tests/qtest/$(basename "$test" .c)")
 done
@@ -32,8 +53,9 @@ done
 if command -v ccache >/dev/null; then
     export CCACHE_BASEDIR=$tree CCACHE_NOHASHDIR=1
     export CCACHE_COMPILERCHECK=content CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
-    configure_options+=(--cc='ccache gcc' --host-cc='ccache gcc')
+    compiler="ccache $compiler"
 fi
+configure_options+=(--cc="$compiler" --host-cc="$compiler")
 
 if ! "$venv/bin/python3" -c 'import mesonbuild, pycotap, distlib' 2>/dev/null; then
     rm -rf "$venv"

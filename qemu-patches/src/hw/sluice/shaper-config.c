@@ -134,6 +134,7 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
 
     trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag].name,
                               tag);
+    shaper_watch_forget(shaper, tag);
     shaper->classes[tag] = (ShaperClass){ .used = false };
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];

@@ -39,6 +39,11 @@ uint64_t shaper_now_ns(void)
                                             : 0;
 }
 
+QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque)
+{
+    return timer_new_ns(clock_type(), cb, opaque);
+}
+
 /* Accounting */
 
 static bool is_disk(ShaperResource resource)
@@ -104,8 +109,9 @@ static void arm_timer(ShaperEngine *e)
         return;
     }
     e->armed_ns = next_ns;
+    trace_shaper_arm(ShaperResource_str(e->resource), next_ns);
     if (!e->timer) {
-        e->timer = timer_new_ns(clock_type(), release_timer_cb, e);
+        e->timer = shaper_timer_new(release_timer_cb, e);
     }
     if (next_ns == SLUICE_NEVER) {
         timer_del(e->timer);
@@ -191,7 +197,11 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
         QTAILQ_INIT(&client->ready[i]);
     }
     object_ref(OBJECT(shaper));
+    if (QLIST_EMPTY(&shaper->clients)) {
+        shaper_watch_start(shaper);
+    }
     QLIST_INSERT_HEAD(&shaper->clients, client, next);
+    trace_shaper_client(shaper_id(shaper), client, "init");
 }
 
 void shaper_client_destroy(ShaperClient *client)
@@ -200,7 +210,11 @@ void shaper_client_destroy(ShaperClient *client)
         assert(QTAILQ_EMPTY(&client->held[i]));
         assert(QTAILQ_EMPTY(&client->ready[i]));
     }
+    trace_shaper_client(shaper_id(client->shaper), client, "destroy");
     QLIST_REMOVE(client, next);
+    if (QLIST_EMPTY(&client->shaper->clients)) {
+        shaper_watch_stop(client->shaper);
+    }
     object_unref(OBJECT(client->shaper));
 }
 
@@ -212,6 +226,8 @@ void shaper_client_set_paused(ShaperClient *client, bool paused)
         qemu_mutex_lock(&shaper->engines[i].lock);
     }
     client->paused = paused;
+    trace_shaper_client(shaper_id(shaper), client,
+                        paused ? "paused" : "resumed");
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         qemu_mutex_unlock(&shaper->engines[i].lock);
     }
@@ -250,6 +266,8 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
 {
     SluiceNode *node;
 
+    trace_shaper_bequeath(ShaperResource_str(e->resource), tag, heir_tag,
+                          sluice_engine_stats(e->engine, tag)->backlog_requests);
     while ((node = sluice_engine_first_held(e->engine, tag))) {
         ShaperRequest *request = container_of(node, ShaperRequest, node);
         uint32_t bytes = node->bytes;
@@ -347,16 +365,19 @@ void shaper_complete(ShaperRequest *request)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
     uint64_t now_ns = shaper_now_ns();
-    ShaperPageCounters *counters = &e->counters[request->node.class_index];
+    unsigned tag = request->node.class_index;
+    ShaperPageCounters *counters = &e->counters[tag];
+    uint64_t service_ns = now_ns > request->admitted_ns
+                          ? now_ns - request->admitted_ns : 0;
 
     assert(request->state == SHAPER_REQUEST_ADMITTED);
     request->state = SHAPER_REQUEST_IDLE;
     WITH_QEMU_LOCK_GUARD(&e->lock) {
         counters->in_flight--;
         counters->completed_requests++;
-        if (now_ns > request->admitted_ns) {
-            counters->service_ns += now_ns - request->admitted_ns;
-        }
-        shaper_engine_publish(e, request->node.class_index);
+        counters->service_ns += service_ns;
+        shaper_engine_publish(e, tag);
     }
+    trace_shaper_complete(request, ShaperResource_str(e->resource), tag,
+                          service_ns);
 }

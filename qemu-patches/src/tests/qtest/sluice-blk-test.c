@@ -9,166 +9,11 @@
  * as the n-1 before it have been paid for, that is after (n-1) * 4.096 ms.
  */
 #include "qemu/osdep.h"
-#include "standard-headers/linux/virtio_blk.h"
 #include "qemu/bswap.h"
-#include "sluice-test.h"
+#include "qobject/qnum.h"
+#include "sluice-disk.h"
 
-#define SLOT            4
-#define SECTOR_BYTES    512
-#define IMAGE_BYTES     (16 * 1024 * 1024)
-#define REQUEST_BYTES   4096
-#define REQUEST_NS      (4096 * 1000LL)         /* at 1 MB/s */
-#define PENDING         0xff                    /* not a virtio-blk status */
 #define PAGE_SLOT(tag, resource) (128 + 256 * ((tag) * 4 + (resource)))
-#define LIMIT_1MBPS     "'bytes-per-second': 1000000, 'burst-bytes': 4096"
-
-typedef struct Disk {
-    QOSState *qs;
-    QTestState *qts;
-    QVirtioPCIDevice *pci;
-    QVirtioDevice *dev;
-    QVirtQueue *vq;
-    char *image;
-    char *page;
-} Disk;
-
-typedef struct Request {
-    uint64_t data;
-    uint64_t status;
-} Request;
-
-static void setup_queue(Disk *disk)
-{
-    uint64_t features = qvirtio_get_features(disk->dev);
-
-    features &= ~(QVIRTIO_F_BAD_FEATURE | (1u << VIRTIO_RING_F_INDIRECT_DESC)
-                  | (1u << VIRTIO_RING_F_EVENT_IDX)
-                  | (1u << VIRTIO_BLK_F_SCSI));
-    qvirtio_set_features(disk->dev, features);
-    disk->vq = qvirtqueue_setup(disk->dev, &disk->qs->alloc, 0);
-    qvirtio_set_driver_ok(disk->dev);
-}
-
-static void disk_boot(Disk *disk, const char *options, const char *more)
-{
-    disk->qs = qtest_pc_boot("-object shaper,id=sluice0,page=%s "
-                             "-drive if=none,id=d0,file=%s,format=raw,"
-                             "file.locking=off "
-                             "%s -device virtio-blk-pci,id=disk0,drive=d0,"
-                             "addr=%d,shaper=sluice0%s",
-                             disk->page, disk->image, more, SLOT, options);
-    disk->qts = disk->qs->qts;
-}
-
-static void disk_start(Disk *disk)
-{
-    disk->pci = start_device(disk->qs, SLOT);
-    disk->dev = &disk->pci->vdev;
-    setup_queue(disk);
-}
-
-static Disk *disk_new(const char *options, const char *more)
-{
-    Disk *disk = g_new0(Disk, 1);
-    int fd = g_file_open_tmp("sluice.XXXXXX", &disk->image, NULL);
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(ftruncate(fd, IMAGE_BYTES), ==, 0);
-    close(fd);
-    disk->page = g_strconcat(disk->image, ".page", NULL);
-    disk_boot(disk, options, more);
-    disk_start(disk);
-    return disk;
-}
-
-static void disk_free(Disk *disk)
-{
-    if (disk->vq) {
-        qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
-    }
-    qvirtio_pci_device_disable(disk->pci);
-    qos_object_destroy((QOSGraphObject *)disk->pci);
-    qtest_shutdown(disk->qs);
-    unlink(disk->image);
-    unlink(disk->page);
-    g_free(disk->image);
-    g_free(disk->page);
-    g_free(disk);
-}
-
-/* The ioprio of a tag: real-time class, level and hint. */
-static uint32_t ioprio_of_tag(unsigned tag)
-{
-    return tag ? 1u << 13 | (tag >> 3) << 3 | (tag & 7) : 0x4004;
-}
-
-static Request send_request(Disk *disk, uint32_t type, unsigned tag,
-                            uint64_t sector, uint8_t fill)
-{
-    QTestState *qts = disk->qts;
-    uint64_t header = guest_alloc(&disk->qs->alloc, 16 + REQUEST_BYTES + 1);
-    Request request = { .data = header + 16,
-                        .status = header + 16 + REQUEST_BYTES };
-    uint32_t head;
-
-    qtest_writel(qts, header, type);
-    qtest_writel(qts, header + 4, ioprio_of_tag(tag));
-    qtest_writeq(qts, header + 8, sector);
-    qtest_memset(qts, request.data, fill, REQUEST_BYTES);
-    qtest_writeb(qts, request.status, PENDING);
-    head = qvirtqueue_add(qts, disk->vq, header, 16, false, true);
-    qvirtqueue_add(qts, disk->vq, request.data, REQUEST_BYTES,
-                   type == VIRTIO_BLK_T_IN, true);
-    qvirtqueue_add(qts, disk->vq, request.status, 1, true, false);
-    qvirtqueue_kick(qts, disk->dev, disk->vq, head);
-    return request;
-}
-
-static void send_many(Disk *disk, unsigned count, uint32_t type, unsigned tag,
-                      Request *requests)
-{
-    for (unsigned i = 0; i < count; i++) {
-        requests[i] = send_request(disk, type, tag,
-                                   i * REQUEST_BYTES / SECTOR_BYTES, 0x10 + i);
-    }
-}
-
-static uint8_t status_of(Disk *disk, Request request)
-{
-    return qtest_readb(disk->qts, request.status);
-}
-
-static void limit_class(Disk *disk, const char *class, unsigned tag,
-                        const char *resource)
-{
-    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
-           "{'id': 'sluice0', 'class': %s, 'tag': %u, 'limits': "
-           "[{'resource': %s, " LIMIT_1MBPS "}]}}", class, tag, resource);
-}
-
-#define backlog(disk, class, resource) \
-    stat_of((disk)->qts, class, resource, "backlog-requests")
-#define admitted(disk, class, resource) \
-    stat_of((disk)->qts, class, resource, "requests")
-
-/* Eight reads of class bulk, of which the first passes and seven are held. */
-static void hold_seven(Disk *disk, Request requests[8])
-{
-    limit_class(disk, "bulk", 2, "blk-read");
-    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
-    wait_for(backlog(disk, "bulk", "blk-read") == 7);
-    wait_for(used_count(disk->qts, disk->vq) == 1);
-}
-
-/* The first `done` have succeeded, the others wait. */
-static void check_first_done(Disk *disk, const Request *requests,
-                             unsigned done, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        g_assert_cmpint(status_of(disk, requests[i]), ==,
-                        i < done ? VIRTIO_BLK_S_OK : PENDING);
-    }
-}
 
 static void check_rate(const char *options, const char *more)
 {
@@ -480,6 +325,26 @@ static void test_migrate(void)
     disk_free(source);
 }
 
+/* The monitor shows the same histogram as the page. */
+static void check_histogram(Disk *disk, const char *slot)
+{
+    QDict *shaper = query_shaper(disk->qts);
+    QList *list = qdict_get_qlist(stats_of(shaper, "bulk", "blk-read"),
+                                  "held-histogram");
+    const QListEntry *entry;
+    unsigned i = 0;
+
+    QLIST_FOREACH_ENTRY(list, entry) {
+        QNum *number = qobject_to(QNum, qlist_entry_obj(entry));
+
+        g_assert_cmpint(qnum_get_uint(number), ==,
+                        ldq_le_p(slot + 160 + 8 * i));
+        i++;
+    }
+    g_assert_cmpint(i, ==, 12);
+    qobject_unref(shaper);
+}
+
 static void test_page(void)
 {
     Disk *disk = disk_new("", "");
@@ -519,6 +384,7 @@ static void test_page(void)
     g_assert_cmpint(ldq_le_p(slot + 160), ==, 1);
     g_assert_cmpint(ldq_le_p(slot + 160 + 8 * 6), ==, 3);
     g_assert_cmpint(ldq_le_p(slot + 160 + 8 * 7), ==, 3);
+    check_histogram(disk, slot);
     disk_free(disk);
 }
 

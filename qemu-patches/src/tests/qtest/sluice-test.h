@@ -68,14 +68,14 @@ static QDict *query_shaper(QTestState *qts)
     return shaper;
 }
 
-/* One number of query-shapers. */
+/*
+ * The counters of a class and resource out of query_shaper()'s answer; they
+ * live as long as that does.
+ */
 G_GNUC_UNUSED
-static int64_t stat_of(QTestState *qts, const char *class,
-                       const char *resource, const char *field)
+static QDict *stats_of(QDict *shaper, const char *class, const char *resource)
 {
-    QDict *shaper = query_shaper(qts);
     const QListEntry *c, *s;
-    int64_t value = -1;
 
     QLIST_FOREACH_ENTRY(qdict_get_qlist(shaper, "classes"), c) {
         QDict *info = qobject_to(QDict, qlist_entry_obj(c));
@@ -87,12 +87,34 @@ static int64_t stat_of(QTestState *qts, const char *class,
             QDict *stats = qobject_to(QDict, qlist_entry_obj(s));
 
             if (!strcmp(qdict_get_str(stats, "resource"), resource)) {
-                value = qdict_get_int(stats, field);
+                return stats;
             }
         }
     }
+    g_error("class '%s' has no counters for '%s'", class, resource);
+}
+
+/* One number of query-shapers. */
+G_GNUC_UNUSED
+static int64_t stat_of(QTestState *qts, const char *class,
+                       const char *resource, const char *field)
+{
+    QDict *shaper = query_shaper(qts);
+    int64_t value = qdict_get_int(stats_of(shaper, class, resource), field);
+
     qobject_unref(shaper);
-    g_assert_cmpint(value, >=, 0);
+    return value;
+}
+
+/* One boolean of query-shapers. */
+G_GNUC_UNUSED
+static bool flag_of(QTestState *qts, const char *class, const char *resource,
+                    const char *field)
+{
+    QDict *shaper = query_shaper(qts);
+    bool value = qdict_get_bool(stats_of(shaper, class, resource), field);
+
+    qobject_unref(shaper);
     return value;
 }
 

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the monitor shows of shapers: query-shapers, and the same for people,
+ * "info shaper". The text is made of what the query returns, so that both say
+ * the same.
+ */
+#include "qemu/osdep.h"
+#include "monitor/monitor.h"
+#include "qapi/error.h"
+#include "qapi/qapi-commands-sluice.h"
+#include "qapi/type-helpers.h"
+#include "qemu/lockable.h"
+#include "shaper-internal.h"
+
+/* query-shapers */
+
+static ShaperLimitList *limits_info(const SluiceLimit *limits)
+{
+    ShaperLimitList *list = NULL;
+
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        const SluiceLimit *limit = &limits[i];
+        ShaperLimit *info;
+
+        if (!limit->bytes_per_second && !limit->operations_per_second) {
+            continue;
+        }
+        info = g_new0(ShaperLimit, 1);
+        info->resource = i;
+        info->has_bytes_per_second = info->has_burst_bytes =
+            limit->bytes_per_second > 0;
+        info->bytes_per_second = limit->bytes_per_second;
+        info->burst_bytes = limit->burst_bytes;
+        info->has_operations_per_second = info->has_burst_operations =
+            limit->operations_per_second > 0;
+        info->operations_per_second = limit->operations_per_second;
+        info->burst_operations = limit->burst_operations;
+        QAPI_LIST_PREPEND(list, info);
+    }
+    return list;
+}
+
+static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
+{
+    ShaperClassStats *info = g_new0(ShaperClassStats, 1);
+    QEMU_LOCK_GUARD(&e->lock);
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+    const ShaperPageCounters *counters = &e->counters[tag];
+
+    info->resource = e->resource;
+    info->requests = stats->requests;
+    info->bytes = stats->bytes;
+    info->held_requests = stats->held_requests;
+    info->held_ns = stats->held_ns;
+    info->backlog_requests = stats->backlog_requests;
+    info->backlog_bytes = stats->backlog_bytes;
+    info->dropped_requests = counters->dropped_requests;
+    info->dropped_bytes = counters->dropped_bytes;
+    info->in_flight = counters->in_flight;
+    info->completed_requests = counters->completed_requests;
+    info->service_ns = counters->service_ns;
+    info->limited = e->watch[tag].limited;
+    for (int i = SHAPER_PAGE_HISTOGRAM - 1; i >= 0; i--) {
+        QAPI_LIST_PREPEND(info->held_histogram, counters->held_histogram[i]);
+    }
+    return info;
+}
+
+static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
+{
+    const ShaperClass *class = &shaper->classes[tag];
+    ShaperClassInfo *info = g_new0(ShaperClassInfo, 1);
+
+    info->q_class = g_strdup(class->name);
+    info->tag = tag;
+    info->priority = class->priority;
+    info->limits = limits_info(class->limits);
+    for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
+        if (class->dscp & (1ULL << dscp)) {
+            QAPI_LIST_PREPEND(info->dscp, dscp);
+        }
+    }
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        QAPI_LIST_PREPEND(info->stats, stats_info(&shaper->engines[i], tag));
+    }
+    return info;
+}
+
+static strList *devices_info(Shaper *shaper)
+{
+    strList *list = NULL;
+    ShaperClient *client;
+    DeviceState *previous = NULL;
+
+    /* The clients of a device, one per queue, are neighbours. */
+    QLIST_FOREACH(client, &shaper->clients, next) {
+        if (client->device != previous) {
+            QAPI_LIST_PREPEND(list, object_get_canonical_path(
+                                        OBJECT(client->device)));
+            previous = client->device;
+        }
+    }
+    return list;
+}
+
+static int shaper_info(Object *obj, void *opaque)
+{
+    ShaperInfoList **list = opaque;
+    Shaper *shaper = (Shaper *)object_dynamic_cast(obj, TYPE_SHAPER);
+    ShaperInfo *info;
+
+    if (!shaper) {
+        return 0;
+    }
+    info = g_new0(ShaperInfo, 1);
+    info->id = g_strdup(shaper_id(shaper));
+    info->page = g_strdup(shaper->page_path);
+    info->devices = devices_info(shaper);
+    info->ceiling = limits_info(shaper->ceiling);
+    for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
+        if (shaper->classes[tag].used) {
+            QAPI_LIST_PREPEND(info->classes, class_info(shaper, tag));
+        }
+    }
+    QAPI_LIST_PREPEND(*list, info);
+    return 0;
+}
+
+ShaperInfoList *qmp_query_shapers(Error **errp)
+{
+    ShaperInfoList *list = NULL;
+
+    object_child_foreach(object_get_objects_root(), shaper_info, &list);
+    return list;
+}
+
+/* info shaper */
+
+static void print_rate(GString *text, uint64_t rate, uint64_t burst,
+                       const char *unit)
+{
+    if (rate) {
+        g_string_append_printf(text, " %" PRIu64 " %s/s (burst %" PRIu64 ")",
+                               rate, unit, burst);
+    }
+}
+
+static void print_limit(GString *text, const ShaperLimitList *limits,
+                        ShaperResource resource)
+{
+    for (; limits; limits = limits->next) {
+        const ShaperLimit *limit = limits->value;
+
+        if (limit->resource == resource) {
+            g_string_append(text, ", limit");
+            print_rate(text, limit->bytes_per_second, limit->burst_bytes, "B");
+            print_rate(text, limit->operations_per_second,
+                       limit->burst_operations, "operations");
+        }
+    }
+}
+
+static void print_stats(GString *text, const ShaperClassInfo *class,
+                        const ShaperClassStats *stats)
+{
+    uint64_t mean_us = stats->held_requests
+                       ? stats->held_ns / stats->held_requests / SCALE_US : 0;
+
+    g_string_append_printf(text, "    %s: %" PRIu64 " requests, %" PRIu64
+                           " bytes", ShaperResource_str(stats->resource),
+                           stats->requests, stats->bytes);
+    print_limit(text, class->limits, stats->resource);
+    if (stats->held_requests || stats->backlog_requests) {
+        g_string_append_printf(text, ", held %" PRIu64 " (mean %" PRIu64
+                               " us), waiting %" PRIu64 " (%" PRIu64
+                               " bytes)", stats->held_requests, mean_us,
+                               stats->backlog_requests, stats->backlog_bytes);
+    }
+    if (stats->dropped_requests) {
+        g_string_append_printf(text, ", dropped %" PRIu64,
+                               stats->dropped_requests);
+    }
+    if (stats->in_flight) {
+        g_string_append_printf(text, ", in flight %" PRIu64, stats->in_flight);
+    }
+    g_string_append(text, stats->limited ? ", limited\n" : "\n");
+}
+
+static void print_class(GString *text, const ShaperClassInfo *class)
+{
+    g_string_append_printf(text, "  class %s: tag %" PRId64 ", priority %"
+                           PRId64 "\n", class->q_class, class->tag,
+                           class->priority);
+    for (ShaperClassStatsList *s = class->stats; s; s = s->next) {
+        print_stats(text, class, s->value);
+    }
+}
+
+static void print_shaper(GString *text, const ShaperInfo *info)
+{
+    g_string_append_printf(text, "%s: page %s\n", info->id,
+                           info->page ?: "none");
+    for (strList *d = info->devices; d; d = d->next) {
+        g_string_append_printf(text, "  device %s\n", d->value);
+    }
+    for (ShaperLimitList *l = info->ceiling; l; l = l->next) {
+        g_string_append_printf(text, "  ceiling %s",
+                               ShaperResource_str(l->value->resource));
+        print_limit(text, l, l->value->resource);
+        g_string_append(text, "\n");
+    }
+    for (ShaperClassInfoList *c = info->classes; c; c = c->next) {
+        print_class(text, c->value);
+    }
+}
+
+HumanReadableText *qmp_x_query_shaper(Error **errp)
+{
+    g_autoptr(GString) text = g_string_new("");
+    ShaperInfoList *list = qmp_query_shapers(errp);
+
+    for (ShaperInfoList *s = list; s; s = s->next) {
+        print_shaper(text, s->value);
+    }
+    if (!list) {
+        g_string_append(text, "no shaper; -object shaper makes one\n");
+    }
+    qapi_free_ShaperInfoList(list);
+    return human_readable_text_from_str(text);
+}
+
+static void info_register(void)
+{
+    monitor_register_hmp_info_hrt("shaper", qmp_x_query_shaper);
+}
+
+type_init(info_register);

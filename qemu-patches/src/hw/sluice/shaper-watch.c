@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Tells the monitor when a class starts and stops being limited.
+ *
+ * A class is looked at four times a second, per resource. A look finds it busy
+ * if a request of it was held, or a frame dropped, since the look before, or is
+ * held now. Four busy looks in a row make it limited, eight quiet ones end
+ * that: a burst that waits a moment is not news, nor is a moment's rest.
+ *
+ * A guest decides when its requests are held, so it must not be able to flood
+ * the monitor. The hysteresis bounds one class to two events in three seconds,
+ * and a shaper sends at most EVENTS_PER_LOOK per look, whatever its classes do.
+ * What is told is a level, not an edge: what did not fit is told at a later
+ * look if it still holds then, and each class gets its turn. A reader that knows
+ * only the last event of a class knows the truth as of that event.
+ *
+ * The looks begin with the first client and end with the last, in the main
+ * thread under the BQL.
+ */
+#include "qemu/osdep.h"
+#include "qapi/qapi-events-sluice.h"
+#include "qemu/lockable.h"
+#include "shaper-internal.h"
+#include "trace.h"
+
+#define LOOK_NS             (250 * SCALE_MS)
+#define LIMITED_LOOKS       4
+#define UNLIMITED_LOOKS     8
+#define EVENTS_PER_LOOK     2
+#define WATCHES             (SHAPER_CLASSES * SHAPER_RESOURCE__MAX)
+
+static void look(ShaperWatch *watch, bool held_now, uint64_t waits)
+{
+    bool busy = held_now || waits != watch->waits;
+
+    watch->waits = waits;
+    if (busy == watch->limited) {
+        watch->looks = 0;
+    } else if (++watch->looks
+               >= (busy ? LIMITED_LOOKS : UNLIMITED_LOOKS)) {
+        watch->limited = busy;
+        watch->looks = 0;
+    }
+}
+
+static void look_at(ShaperEngine *e)
+{
+    QEMU_LOCK_GUARD(&e->lock);
+
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+
+        look(&e->watch[tag], stats->backlog_requests > 0,
+             stats->held_requests + e->counters[tag].dropped_requests);
+    }
+}
+
+/* Without the lock: the monitor may answer. False if there is no news. */
+static bool tell(ShaperEngine *e, unsigned tag)
+{
+    const char *name = e->shaper->classes[tag].name;
+    uint64_t backlog_requests;
+    bool limited;
+
+    WITH_QEMU_LOCK_GUARD(&e->lock) {
+        ShaperWatch *watch = &e->watch[tag];
+
+        if (watch->limited == watch->told) {
+            return false;
+        }
+        limited = watch->told = watch->limited;
+        backlog_requests = sluice_engine_stats(e->engine, tag)->backlog_requests;
+    }
+    trace_shaper_class_limited(shaper_id(e->shaper), name,
+                               ShaperResource_str(e->resource), limited);
+    qapi_event_send_shaper_class_limited(shaper_id(e->shaper), name, tag,
+                                         e->resource, limited,
+                                         backlog_requests);
+    return true;
+}
+
+static void watch_cb(void *opaque)
+{
+    Shaper *shaper = opaque;
+    unsigned told = 0;
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        look_at(&shaper->engines[i]);
+    }
+    for (unsigned i = 0; i < WATCHES && told < EVENTS_PER_LOOK; i++) {
+        unsigned turn = shaper->watch_turn++ % WATCHES;
+
+        told += tell(&shaper->engines[turn % SHAPER_RESOURCE__MAX],
+                     turn / SHAPER_RESOURCE__MAX);
+    }
+    timer_mod(shaper->watch_timer, shaper_now_ns() + LOOK_NS);
+}
+
+void shaper_watch_start(Shaper *shaper)
+{
+    shaper->watch_timer = shaper_timer_new(watch_cb, shaper);
+    timer_mod(shaper->watch_timer, shaper_now_ns() + LOOK_NS);
+}
+
+void shaper_watch_stop(Shaper *shaper)
+{
+    timer_free(shaper->watch_timer);
+    shaper->watch_timer = NULL;
+}
+
+void shaper_watch_forget(Shaper *shaper, unsigned tag)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        WITH_QEMU_LOCK_GUARD(&e->lock) {
+            e->watch[tag].limited = false;
+            e->watch[tag].looks = 0;
+        }
+        tell(e, tag);
+    }
+}
