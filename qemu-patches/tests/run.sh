@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds and runs the tests of the engine and the classifier: each once as
-# shipped and once under the address and undefined-behaviour sanitizers; with
-# clang at hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
+# Builds and runs the tests of the engine, the classifier and the queues: each
+# once as shipped and once under the address and undefined-behaviour sanitizers;
+# with clang at hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
 #
 #   CC                    the compiler (cc)
 #   SLUICE_TEST_SEED      first seed of the random traces (1)
@@ -71,29 +71,31 @@ fuzzer_library() {
         [ -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a" ]
 }
 
+# fuzz NAME MAX_BYTES: runs fuzz-NAME.c for some seconds.
 fuzz() {
+    local program=$build/fuzz-$1
     if [ "$seconds" = 0 ] || ! fuzzer_library; then
         printf 'ok 1 # SKIP fuzzing: clang has no fuzzer library, or 0 seconds wanted\n'
         return
     fi
     clang "${warnings[@]}" -O1 "${sanitizers[@]}" -fsanitize=fuzzer \
-        "${includes[@]}" "$here/fuzz-classify.c" \
-        "$source_dir/sluice/classify.c" -o "$build/fuzz-classify"
-    if "$build/fuzz-classify" -max_total_time="$seconds" -max_len=64 \
-        -artifact_prefix="$build/" >"$build/fuzz-classify.log" 2>&1; then
-        result ok "classify/property: fuzzing ($(tail -n 1 "$build/fuzz-classify.log"))"
+        "${includes[@]}" "$here/fuzz-$1.c" "$source_dir"/sluice/*.c -o "$program"
+    if "$program" -max_total_time="$seconds" -max_len="$2" \
+        -artifact_prefix="$build/" >"$program.log" 2>&1; then
+        result ok "$1/property: fuzzing ($(tail -n 1 "$program.log"))"
     else
-        tail -n 30 "$build/fuzz-classify.log" | sed 's/^/# /'
-        result "not ok" "classify/property: fuzzing"
+        tail -n 30 "$program.log" | sed 's/^/# /'
+        result "not ok" "$1/property: fuzzing"
     fi
 }
 
-for name in test-bucket test-engine test-engine-properties test-classify; do
+for name in test-bucket test-engine test-engine-properties test-classify \
+    test-frame test-codel test-reserve test-pool; do
     compile "$name" "$build/$name"
     compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"
     run_sanitized "$build/$name-sanitized"
 done
-fuzz
+fuzz frame 512
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

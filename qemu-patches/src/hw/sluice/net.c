@@ -92,11 +92,12 @@ static unsigned default_tag(SluiceNet *net)
 
 static unsigned classify(SluiceNet *net, const uint8_t *frame, size_t length)
 {
-    uint8_t dscp;
+    SluiceFrame parsed;
     unsigned tag;
 
-    if (sluice_dscp_of_frame(frame, length, &dscp)
-        && shaper_tag_of_dscp(net->n->shaper, dscp, &tag)) {
+    sluice_frame_parse(frame, length, &parsed);
+    if (parsed.kind != SLUICE_FRAME_OTHER
+        && shaper_tag_of_dscp(net->n->shaper, parsed.dscp, &tag)) {
         return tag;
     }
     return default_tag(net);
