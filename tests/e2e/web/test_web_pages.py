@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from e2e.browser import chromium, lane, limit_input, open_vm, set_limit, sign_in
 from sluice_web import formatting
 
-PATHS = ["/", "/vm/test", "/streams", "/classes", "/audit", "/users"]
+PATHS = ["/", "/vm/test", "/streams", "/classes", "/nightly", "/audit", "/users"]
 
 
 @pytest.fixture

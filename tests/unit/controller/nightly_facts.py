@@ -14,10 +14,13 @@ PHASES = {
 }
 
 
-def phase(verdict, stalls, stall_seconds, delivered, moved) -> dict[str, Any]:
+SPANS = {"control": (2.0, 18.0), "unshaped": (20.0, 30.0), "auto": (37.5, 59.0)}
+
+
+def phase(name, verdict, stalls, stall_seconds, delivered, moved) -> dict[str, Any]:
     return {
-        "start_s": 10.0,
-        "end_s": 40.0,
+        "start_s": SPANS[name][0],
+        "end_s": SPANS[name][1],
         "stream": {
             "verdict": verdict,
             "continuity_errors": 0,
@@ -45,7 +48,7 @@ def measured(holds: bool = True, points: int = 120) -> dict[str, Any]:
         "link_bytes_per_s": 25_000_000,
         "disk_note": "a model of a rotating disk",
         "note": "",
-        "phases": {name: phase(*values) for name, values in PHASES.items()},
+        "phases": {name: phase(name, *values) for name, values in PHASES.items()},
         "auto_enabled_at_s": 30.0,
         "settled_after_s": 7.5,
         "checks": [{"name": "auto is perfect", "holds": holds, "figures": "perfect: 0 stalls"}],

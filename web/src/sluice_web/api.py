@@ -34,6 +34,8 @@ def check_argument(name: str, value: str) -> None:
         raise bad_value("resource", value, f"use one of {', '.join(RESOURCES)}")
     if name == "pid" and not re.fullmatch(r"[1-9][0-9]{0,9}", value):
         raise bad_value("pid", value, "give a process id, a positive whole number")
+    if name == "night" and not re.fullmatch(r"[1-9][0-9]{0,9}", value):
+        raise bad_value("night", value, "give the id of a nightly result, a whole number")
     if not value.isprintable() or value in (".", "..") or len(value) > MAX_NAME_CHARACTERS:
         raise bad_value(name, value, f"give at most {MAX_NAME_CHARACTERS} printable characters")
 

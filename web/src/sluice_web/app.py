@@ -9,7 +9,7 @@ from pathlib import Path
 from flask import Flask, Response, g, jsonify, render_template, request
 from werkzeug.exceptions import HTTPException
 
-from . import __version__, api, auth, formatting, pages, views
+from . import __version__, api, auth, formatting, nights, pages, views
 from .config import Config
 from .controller import Controller
 from .live import LiveHub
@@ -86,7 +86,9 @@ def _identify() -> None:
 
 def _headers(tls: bool):
     def add(response: Response) -> Response:
-        response.headers.update(SECURITY_HEADERS)
+        # A page may be stricter with itself than all the others.
+        for name, value in SECURITY_HEADERS.items():
+            response.headers.setdefault(name, value)
         if tls:
             response.headers["Strict-Transport-Security"] = "max-age=31536000"
         if request.endpoint == "static":
@@ -156,12 +158,18 @@ def _prepare_templates(app: Flask) -> None:
         views.state_note,
         views.describe_match,
         views.describe_change,
+        nights.share,
+        nights.seconds,
+        nights.reason,
     ):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(
         csrf_token=auth.csrf_token,
         resources=views.RESOURCE_TITLES,
         verdict_mark=views.VERDICT_MARK,
+        outcome_mark=nights.OUTCOME_MARK,
+        outcome_words=nights.OUTCOME_WORDS,
+        phase_titles=nights.PHASE_TITLES,
         version=__version__,
     )
     app.context_processor(lambda: {"person": g.get("person")})

@@ -87,7 +87,7 @@ def _path_parameter(name: str) -> dict:
     schema: dict = {"type": "string"}
     if name == "resource":
         schema["enum"] = list(RESOURCES)
-    elif name == "pid":
+    elif name in ("pid", "night"):
         schema = {"type": "integer", "minimum": 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 

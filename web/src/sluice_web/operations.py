@@ -68,6 +68,9 @@ def _operations() -> list[Operation]:
         op("GET", "/streams/{stream}/history", "Quality over time", query=("since",)),
         op("GET", "/auto", "State of auto-shaping"),
         op("PUT", "/auto", "Switch auto-shaping", s.AutoBody),
+        op("GET", "/nightly", "Nightly runs, newest first", query=("limit",)),
+        op("GET", "/nightly/{night}", "One nightly run with all that it measured"),
+        op("GET", "/nightly/{night}/page", "The run's own page as HTML text"),
         op("GET", "/auto/log", "What auto-shaping did and why", query=("since", "limit")),
     ]
 

@@ -16,7 +16,7 @@ from flask import (
     url_for,
 )
 
-from . import auth, views
+from . import auth, nights, views
 from .api import check_argument, controller
 from .controller import path_of
 from .live import LiveHub, events
@@ -25,6 +25,12 @@ from .store import ROLES, Store, new_password
 
 blueprint = Blueprint("pages", __name__)
 AUDIT_PAGE = 200
+NIGHTS_PAGE = 90
+# A run's own page has its style inside and runs no script.
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; sandbox; form-action 'none';"
+    " frame-ancestors 'none'; base-uri 'none'"
+)
 MAX_OPEN_PAGES = 48
 
 
@@ -160,6 +166,38 @@ def audit():
     theirs = controller().get("/v1/audit", {"limit": str(AUDIT_PAGE)})
     rows = views.merge_audit(_store().events(AUDIT_PAGE), theirs, AUDIT_PAGE)
     return render_template("audit.html", rows=rows)
+
+
+@blueprint.get("/nightly")
+@auth.require("viewer")
+def nightly():
+    """The trend over the nights, and the list of them."""
+    found = controller().get("/v1/nightly", {"limit": str(NIGHTS_PAGE)})
+    sentence, at = nights.headline(found)
+    return render_template(
+        "nightly.html",
+        nights=found,
+        headline=sentence,
+        at=at,
+        gaps=nights.gaps(found),
+        most=NIGHTS_PAGE,
+    )
+
+
+@blueprint.get("/nightly/<int:night>")
+@auth.require("viewer")
+def night(night: int):
+    """One night: checks, phases, plots, what auto-shaping did."""
+    return render_template("night.html", night=controller().get(path_of("nightly", night)))
+
+
+@blueprint.get("/nightly/<int:night>/report")
+@auth.require("viewer")
+def night_report(night: int):
+    """The run's own page, as it was when it was made."""
+    html = controller().get(path_of("nightly", night, "page"))["html"]
+    headers = {"Content-Security-Policy": REPORT_POLICY}
+    return Response(html, content_type="text/html; charset=utf-8", headers=headers)
 
 
 @blueprint.get("/events")

@@ -7,7 +7,7 @@ import { connect } from "./live.js";
 
 export function localTimes(root = document) {
   for (const time of root.querySelectorAll("time[data-at]")) {
-    const local = clock(Number(time.dataset.at), !time.closest(".headline"));
+    const local = clock(Number(time.dataset.at), !time.closest(".headline, .minutes"));
     if (time.textContent !== local) time.textContent = local;
   }
 }

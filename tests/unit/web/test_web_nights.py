@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the nightly pages say, and what of them is served to whom."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.nightly import OUTCOMES, PHASES, summary
+from sluice_web import nights
+from sluice_web.app import create_app
+from sluice_web.config import Config
+from sluice_web.controller import Answer
+from sluice_web.store import Store
+from unit.controller.nightly_facts import result
+from unit.web.test_web_access import HASHER, PASSWORD, signed_in
+
+PAGE = "<!doctype html><script>alert(1)</script>"
+
+
+def night(number: int, outcome: str = "passed", sentence: str = "") -> dict:
+    return {"id": number, **summary(result(number, outcome, sentence))}
+
+
+def test_words_for_every_outcome_and_phase():
+    assert set(nights.OUTCOME_MARK) == set(nights.OUTCOME_WORDS) == set(OUTCOMES)
+    assert set(nights.PHASE_TITLES) == set(PHASES)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ([], "No night yet"),
+        (["passed"], "passed: shaped, the stream was perfect, and everything else kept 88 %"),
+        (["failed", "passed"], "a check failed: shaped"),
+        (["refused"], "did not start; no night has been measured yet"),
+        (["refused", "passed"], "did not start; the one of the night before passed"),
+        (["error", "aborted", "failed"], "could not be run; the one of 2 nights before a check"),
+    ],
+)
+def test_the_headline_is_about_the_newest_night(outcomes, words):
+    found = [night(9 - index, outcome) for index, outcome in enumerate(outcomes)]
+    assert words in nights.headline(found)[0]
+
+
+def test_gaps_are_counted():
+    assert nights.gaps([night(1)]) == ""
+    assert nights.gaps([night(1), night(2, "refused")]).startswith("1 of 2 nights have")
+    assert nights.gaps([night(2, "error")]).startswith("The only night has")
+
+
+@given(st.floats(0, 1))
+def test_less_than_all_is_never_shown_as_all(ratio):
+    shown = nights.share(ratio)
+    assert shown.endswith(" %")
+    assert (shown == "100 %") == (ratio == 1)
+
+
+class Nights:
+    """Stands for the controller's client with two nights."""
+
+    def get(self, path, query=None):
+        return self.call("GET", path).json()
+
+    def call(self, method, path, *, actor="web", query=None, body=None):
+        passed, refused = night(2), night(1, "refused", "<b>web1</b> moves 84 MB/s")
+        answers = {
+            "/v1/nightly": [passed, refused],
+            "/v1/nightly/1": {
+                **refused, "has_page": False, "result": result(1, "refused", "<b>web1</b>")
+            },
+            "/v1/nightly/2": {**passed, "has_page": True, "result": result(2)},
+            "/v1/nightly/2/page": {"html": PAGE},
+        }  # fmt: skip
+        return Answer(200, "application/json", json.dumps(answers[path]).encode())
+
+
+@pytest.fixture
+def client(tmp_path):
+    store = Store(tmp_path, HASHER)
+    store.add_user("vera", "viewer", PASSWORD, now=1.0, actor="test")
+    return signed_in(create_app(Config(state_dir=tmp_path), store, Nights()), "vera")
+
+
+def test_the_list_shows_figures_and_reasons_as_text(client):
+    page = client.get("/nightly").text
+    assert "passed" in page and "20.0 s stalled" in page
+    assert "&lt;b&gt;web1&lt;/b&gt; moves" in page and "<b>web1" not in page
+
+
+def test_a_night_shows_its_checks_or_its_reason(client):
+    assert "auto is perfect" in client.get("/nightly/2").text
+    refused = client.get("/nightly/1").text
+    assert "Guests busy." in refused and "<b>web1" not in refused and "night.js" not in refused
+
+
+def test_the_runs_own_page_is_shut_in(client):
+    answer = client.get("/nightly/2/report")
+    assert answer.text == PAGE
+    policy = answer.headers["Content-Security-Policy"]
+    assert "sandbox" in policy and "default-src 'none'" in policy
+    assert "script" not in policy and "allow" not in policy
+
+
+@pytest.mark.parametrize("path", ["/nightly", "/nightly/2", "/nightly/2/report"])
+def test_nobody_sees_it_unless_signed_in(client, path):
+    client.post("/sign-out")
+    assert client.get(path).status_code == 302
+
+
+def test_results_cannot_be_posted_through_the_web(client):
+    assert client.post("/api/v1/nightly", json={"result": result(3)}).status_code == 405
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "x", "1e3"])
+def test_a_night_is_a_whole_number(client, bad):
+    assert client.get(f"/api/v1/nightly/{bad}").status_code == 422
