@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e.browser import chromium, sign_in
+from sluice_controller.domain.nightly import OUTCOMES, PHASES
+from sluice_web import nights as words
 from unit.controller.nightly_facts import result
 
 SENTENCE = "The guests web1 and db2 move 84.2 MB/s on their disks; at most 5 MB/s is allowed."
@@ -94,3 +96,8 @@ def test_a_phone_shows_all_of_it_without_sideways_scrolling(service, nights, tmp
         for path in ("/nightly", f"/nightly/{nights[4]}", f"/nightly/{nights[2]}"):
             page.goto(f"{service.address}{path}")
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_the_page_has_words_for_all_that_the_controller_may_say():
+    assert set(words.OUTCOME_WORDS) == set(OUTCOMES)
+    assert set(words.PHASE_TITLES) == set(PHASES)
