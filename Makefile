@@ -15,13 +15,15 @@ help: ## list the targets
 	@echo "  make test ONLY=unit                  one kind of test (tools/test/run.sh --help)"
 	@echo "  make perf EXPERIMENT=E2              one of the papers' experiments"
 
-.PHONY: packages venv qemu agent web-assets images rotdisk setup
+.PHONY: packages venv qemu qemu-stock agent web-assets images rotdisk setup
 packages:
 	@bash $(SETUP)/packages.sh
 venv: packages
 	@bash $(SETUP)/venv.sh
 qemu: packages ## build the patched QEMU into build/qemu
 	@bash $(SETUP)/qemu.sh
+qemu-stock: qemu ## build the same QEMU without patches: the baseline of experiment E1
+	@bash $(SETUP)/qemu.sh --stock
 agent: packages ## build the guest agent into build/agent
 	@bash $(SETUP)/agent.sh
 web-assets: packages
@@ -46,7 +48,8 @@ bench: qemu ## the engine's cost per decision beside QEMU's own throttle core
 
 .PHONY: perf
 perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2
-	@build/venv/bin/python -m perf $(EXPERIMENT)
+	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
+	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
 
 .PHONY: lint
 lint: venv agent ## linters and formatters, changing nothing

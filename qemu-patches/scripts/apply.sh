@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# apply.sh FOLDER TREE: unpacks the source package in FOLDER to TREE, lays
-# src/ over it and applies the series, without fuzz.
+# apply.sh [--stock] FOLDER TREE: unpacks the source package in FOLDER to TREE,
+# lays src/ over it and applies the series, without fuzz. With --stock it only
+# unpacks: the baseline that a patched build is compared with.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
+stock=
+[ "$1" != --stock ] || {
+    stock=yes
+    shift
+}
 folder=$1
 tree=$2
 
@@ -17,6 +23,7 @@ dpkg-source --no-check -x "${dsc[0]}" "$tree"
 for archive in "$folder"/qemu_*.orig.tar.*; do
     rm -f "$tree/../$(basename "$archive")"
 done
+[ -z "$stock" ] || exit 0
 cp -R "$top/src/." "$tree/"
 while read -r patch; do
     case $patch in '' | '#'*) continue ;; esac

@@ -47,7 +47,8 @@ tsan)
     ;;
 esac
 for test in "$top"/src/tests/qtest/*-test.c; do
-    [ -e "$test" ] && products+=("tests/qtest/$(basename "$test" .c)")
+    # A stock tree has none of ours.
+    [ -e "$tree/tests/qtest/$(basename "$test")" ] && products+=("tests/qtest/$(basename "$test" .c)")
 done
 
 if command -v ccache >/dev/null; then

@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from perf import e2, report
+from perf import e1, e2, report
 
-EXPERIMENTS = {"E2": e2}
+EXPERIMENTS = {"E1": e1, "E2": e2}
 OUT = Path(__file__).resolve().parents[2] / "build" / "perf"
 
 

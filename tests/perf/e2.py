@@ -1,29 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """E2: the rate that passes against the rate that was set (TAP Fig. 3).
 
-A guest reads at random with sixteen requests outstanding. Sluice's token bucket
-and QEMU's own throttling take turns at the same rates on the same disk in the
-same run. The rate is taken from the host's count of completed bytes; the
-longest wait is what the guest's fio saw.
+On the disk a guest reads at random with sixteen requests outstanding; on the
+network one TCP flow runs from it, then to it. Sluice and its peers take turns
+at the same rates on the same guest in the same run. Bytes are counted on the
+host where they leave the shaper; the longest wait is what the guest's fio saw.
+
+The highest rate of each part is 90 % of what was measured without any limit.
 """
 
-import json
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
-from perf.accuracy import Sample, assess, fluid_wait_seconds
+from perf import loads, machine
+from perf.accuracy import assess, fluid_wait_seconds
+from perf.spread import spreads
+from perf.subjects import Sluice, Subject, Unavailable, limited
+from perf.subjects.disk import CgroupThrottle, QemuThrottle
+from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
-TITLE = "achieved rate against set rate, disk reads"
+TITLE = "achieved rate against set rate: disk reads, network out and in"
 DEPTH = 16
 RUN_SECONDS = 13
 # The first second may hold what the guest had outstanding before the limit.
 SKIP_SECONDS = 1.5
-DOMAIN = "e2"
+# Ten windows of a second, after what is skipped.
+MEASURE_SECONDS = SKIP_SECONDS + 10.1
+CAPACITY_SECONDS = 5
 DISK = "vdb"
+FRAME_BYTES = 1514
+UNLIMITED_LINK_BPS = 5_000_000_000
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -34,128 +44,157 @@ class Point:
     request_bytes: int
 
 
-POINTS = (
+DISK_POINTS = (
     Point(64 * 1024, 4096),
     Point(256 * 1024, 4096),
     Point(4 * 2**20, 4096),
     Point(4 * 2**20, 65536),
     Point(40 * 2**20, 65536),
 )
-Setter = Callable[[Testbed, Guest, int | None], None]
+NET_RATES_BPS = (64 * 1024, 2**20, 10 * 2**20)
 
 
-def set_sluice(testbed: Testbed, _guest: Guest, rate_bps: int | None) -> None:
-    """Limit disk reads of the guest's default class, or lift the limit."""
-    path = f"/v1/domains/{DOMAIN}/classes/default/limits/blk-read"
-    if rate_bps is None:
-        testbed.controller.call("DELETE", path)
-    else:
-        testbed.controller.call("PUT", path, {"bytes_per_second": rate_bps, "burst_bytes": 65536})
-
-
-def set_qemu_throttle(_testbed: Testbed, guest: Guest, rate_bps: int | None) -> None:
-    """Do the same with libvirt's iotune, which is QEMU's throttle group."""
-    guest.domain.setBlockIoTune(DISK, {"read_bytes_sec": rate_bps or 0}, 0)
-
-
-SUBJECTS: dict[str, Setter] = {"sluice": set_sluice, "qemu-throttle": set_qemu_throttle}
-
-
-def run(repeats: int, say: Callable[[str], None]) -> dict[str, Any]:
+def run(repeats: int, say: Say) -> dict[str, Any]:
     """Run the experiment; return its rows. Raises what the testbed raises."""
-    disk = paths.image("media-data.img")
-    spec = GuestSpec(DOMAIN, disks=(FileDisk(disk, readonly=True),), agent=False)
-    with Testbed("perf-e2") as testbed:
+    image = paths.image("media-data.img")
+    spec = GuestSpec("e2", disks=(FileDisk(image, readonly=True),), agent=False)
+    with Testbed("perf-e2", link_bps=UNLIMITED_LINK_BPS) as testbed:
         guest = testbed.add_guest(spec)
         testbed.start_controller()
-        testbed.controller.call("POST", f"/v1/domains/{DOMAIN}/attach", {})
+        machine.attach(testbed, guest)
         guest.start()
         say(f"guest ready after {guest.wait_ready():.0f} s ({testbed.accelerator.name})")
-        _await_shaper(testbed)
-        rows = list(_rows(testbed, guest, repeats, say))
+        machine.await_shaper(testbed, guest)
+        rows = list(_disk_rows(testbed, guest, repeats, say))
+        loads.without_offload(testbed, guest)
+        with loads.iperf_server(testbed):
+            for to_guest in (False, True):
+                rows += _net_rows(testbed, guest, repeats, say, to_guest=to_guest)
         return {
             "experiment": "E2",
             "title": TITLE,
             "accelerator": testbed.accelerator.name,
             "repeats": repeats,
-            "depth": DEPTH,
+            "note": f"Disk: {DEPTH} requests outstanding. Network: one TCP flow, frames of"
+            f" {FRAME_BYTES} bytes.",
             "rows": rows,
         }
 
 
-def _await_shaper(testbed: Testbed, timeout_seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not testbed.controller.call("GET", f"/v1/domains/{DOMAIN}")["active"]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the shaper of {DOMAIN} is not active after {timeout_seconds} s")
-        time.sleep(0.2)
+# --- disk
 
 
-def _rows(
-    testbed: Testbed, guest: Guest, repeats: int, say: Callable[[str], None]
-) -> Iterator[dict[str, Any]]:
-    for point in POINTS:
-        # Subjects take turns, so that a slow minute of the machine hits both.
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in SUBJECTS}
-        for _ in range(repeats):
-            for name, set_rate in SUBJECTS.items():
-                set_rate(testbed, guest, point.rate_bps)
-                try:
-                    found[name].append(_measure(guest, point))
-                finally:
-                    set_rate(testbed, guest, None)
-        for name, measured in found.items():
-            row = {"subject": name, **vars(point), **_spread(measured)}
-            say(_line(row))
-            yield row
+def _disk_rows(testbed: Testbed, guest: Guest, repeats: int, say: Say) -> Iterator[dict[str, Any]]:
+    image = paths.image("media-data.img")
+    subjects = [Sluice("blk-read"), QemuThrottle(DISK), CgroupThrottle(image)]
+
+    def measure(_subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:
+        return _measure_disk(guest, point, seconds)
+
+    capacity = _disk_capacity(guest)
+    say(f"disk without a limit: {capacity / 2**20:.0f} MiB/s")
+    points = [*DISK_POINTS, Point(int(0.9 * capacity), 65536)]
+    yield from _compare("disk read", testbed, guest, subjects, points, repeats, measure, say)
 
 
-def _measure(guest: Guest, point: Point) -> dict[str, float]:
-    guest.drop_caches()
-    command = (
-        f"fio --name=e2 --filename=/dev/{DISK} --readonly --rw=randread --direct=1"
-        f" --ioengine=libaio --iodepth={DEPTH} --bs={point.request_bytes}"
-        f" --time_based --runtime={RUN_SECONDS} --norandommap --output-format=json"
-        " --output=/tmp/e2.json"
-    )
-    guest.spawn(command, unit="e2")
-    samples = _sample(guest, RUN_SECONDS + 1)
-    fio = json.loads(guest.ssh("cat /tmp/e2.json", timeout_seconds=60).stdout)
-    wait_ns = fio["jobs"][0]["read"]["clat_ns"]["max"]
-    # Not before the first request was counted, and not after fio's last.
-    first = next(n for n, (_, count) in enumerate(samples) if count > samples[0][1])
+def _disk_capacity(guest: Guest) -> float:
+    command = loads.fio_read(guest, DISK, 65536, DEPTH, CAPACITY_SECONDS)
+    guest.ssh(command, timeout_seconds=CAPACITY_SECONDS + 30)
+    return float(loads.fio_result(guest)["bw_bytes"])
+
+
+def _measure_disk(guest: Guest, point: Point, seconds: int) -> dict[str, float]:
+    guest.spawn(loads.fio_read(guest, DISK, point.request_bytes, DEPTH, seconds), unit="load")
+    domain = guest.domain
+    samples = loads.sample_load(lambda: float(domain.blockStats(DISK)[1]), MEASURE_SECONDS)
+    # What is outstanding at its end still has to pass, at the rate that was set.
+    guest.wait_unit("load", timeout_seconds=60)
+    wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), seconds)
     accuracy = assess(
-        samples[first:], point.rate_bps, point.request_bytes, skip_seconds=SKIP_SECONDS
+        samples,
+        point.rate_bps,
+        point.request_bytes,
+        skip_seconds=SKIP_SECONDS,
     )
     ideal = fluid_wait_seconds(DEPTH, point.request_bytes, point.rate_bps)
-    return {**accuracy.as_dict(), "longest_wait_ratio": wait_ns / 1e9 / ideal}
+    return {**accuracy.as_dict(), "longest_wait_ratio": wait_seconds / ideal}
 
 
-def _sample(guest: Guest, seconds: float) -> list[Sample]:
-    domain, samples = guest.domain, []
-    end = time.monotonic() + seconds
-    while (now := time.monotonic()) < end:
-        samples.append((now, float(domain.blockStats(DISK)[1])))
-        time.sleep(0.01)
-    return samples
+# --- network
 
 
-def _spread(measured: list[dict[str, float]]) -> dict[str, Any]:
-    return {
-        key: {
-            "median": median(one[key] for one in measured),
-            "min": min(one[key] for one in measured),
-            "max": max(one[key] for one in measured),
-        }
-        for key in measured[0]
-    }
+def _net_rows(
+    testbed: Testbed, guest: Guest, repeats: int, say: Say, *, to_guest: bool
+) -> list[dict[str, Any]]:
+    title = "net in" if to_guest else "net out"
+    tap = tap_of(guest)
+    outbound = not to_guest
+    subjects = [Sluice("net-rx" if to_guest else "net-tx")]
+    subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
+
+    def measure(subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:
+        on_tap = not isinstance(subject, TcTbf | TcHtb)
+        read = loads.net_counter(testbed, tap, to_guest=to_guest, shaped_on_tap=on_tap)
+        guest.spawn(loads.iperf(seconds + 2, to_guest=to_guest), unit="load")
+        samples = loads.sample_load(read, seconds)
+        guest.kill_unit("load")
+        skip = min(SKIP_SECONDS, seconds / 4)
+        windows = int(seconds - skip - 1)
+        return assess(
+            samples, point.rate_bps, point.request_bytes, skip_seconds=skip, windows=windows
+        ).as_dict()
+
+    free = measure(None, Point(1, FRAME_BYTES), CAPACITY_SECONDS)
+    capacity = free["mean_error_ratio"] + 1
+    say(f"{title} without a limit: {capacity / 2**20:.0f} MiB/s")
+    rates = [rate for rate in NET_RATES_BPS if rate < 0.9 * capacity] + [int(0.9 * capacity)]
+    points = [Point(rate, FRAME_BYTES) for rate in rates]
+    return list(_compare(title, testbed, guest, subjects, points, repeats, measure, say))
+
+
+# --- both
+
+Measure = Callable[[Subject | None, Point, int], dict[str, float]]
+
+
+def _compare(
+    part: str,
+    testbed: Testbed,
+    guest: Guest,
+    subjects: list[Subject],
+    points: list[Point],
+    repeats: int,
+    measure: Measure,
+    say: Say,
+) -> Iterator[dict[str, Any]]:
+    """Measure all subjects at all points; they take turns at each."""
+    for point in points:
+        # Turns, so that a slow minute of the machine hits all of them.
+        found: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in subjects}
+        for _ in range(repeats):
+            for subject in subjects:
+                with ExitStack() as stack:
+                    try:
+                        subject.open(testbed, guest)
+                    except Unavailable as reason:
+                        say(f"{part}: {subject.name} is left out: {reason}")
+                        continue
+                    stack.callback(subject.close)
+                    stack.enter_context(limited(subject, point.rate_bps))
+                    found[subject.name].append(measure(subject, point, RUN_SECONDS))
+        for name, measured in found.items():
+            if measured:
+                row = {"part": part, "subject": name, **vars(point), **spreads(measured)}
+                say(_line(row))
+                yield row
 
 
 def _line(row: dict[str, Any]) -> str:
+    wait = row.get("longest_wait_ratio")
     return (
-        f"{row['subject']:<14} {row['rate_bps'] / 2**20:8.4f} MiB/s"
+        f"{row['part']:<9} {row['subject']:<17} {row['rate_bps'] / 2**20:9.4f} MiB/s"
         f" {row['request_bytes']:6d} B: mean {row['mean_error_ratio']['median']:+.2%},"
         f" worst 1 s {row['worst_window_error_ratio']['median']:+.2%}"
-        f" (one request is {row['quantum_ratio']['median']:.2%}),"
-        f" longest wait {row['longest_wait_ratio']['median']:.2f} of the ideal"
+        f" (one request is {row['quantum_ratio']['median']:.2%})"
+        + (f", longest wait {wait['median']:.2f} of the ideal" if wait else "")
     )

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An experiment's page: one self-contained HTML file with a plot and a table."""
+"""An experiment's page: one self-contained HTML file with plots and tables.
+
+A row has a ``part`` and a ``subject``; a figure in it is a spread, ``{median,
+min, max}``. Each part becomes a plot and a table.
+"""
 
 import html
 import io
@@ -16,58 +20,98 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 td, th { padding: .3rem .6rem; border-bottom: 1px solid #8886; text-align: right; }
 td:first-child, th:first-child { text-align: left; }
+small { opacity: .7; white-space: nowrap; }
 svg { width: 100%; height: auto; background: #fff; border-radius: 4px; }
+.wide { overflow-x: auto; }
 """
+# What a column is called, and how its figures are written.
+COLUMNS = {
+    "mean_error_ratio": ("error over 10 s", "{:+.2%}"),
+    "worst_window_error_ratio": ("worst second", "{:+.2%}"),
+    "quantum_ratio": ("one request", "{:.2%}"),
+    "longest_wait_ratio": ("longest wait ÷ ideal", "{:.2f}"),
+    "throughput_ratio": ("patched ÷ stock", "{:.3f}"),
+    "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
+    "stock": ("stock", "{:,.0f}"),
+    "patched": ("patched", "{:,.0f}"),
+}
+BAR_RATIO = 0.002
 
 
 def page(found: dict[str, Any]) -> str:
-    """Return the page of an experiment whose rows have a subject and a rate."""
+    """Return the page of an experiment."""
     title = html.escape(f"{found['experiment']}: {found['title']}")
+    parts = dict.fromkeys(row["part"] for row in found["rows"])
+    sections = "".join(
+        _section(part, [row for row in found["rows"] if row["part"] == part]) for part in parts
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width"><meta name="generator"'
         f' content="Sluice"><style>{STYLE}</style></head><body><h1>{title}</h1>'
-        f"<p>Accelerator {html.escape(found['accelerator'])}, {found['repeats']} runs of each row,"
-        f" {found['depth']} requests outstanding. Median, with the least and the greatest.</p>"
-        f"{_plot(found['rows'])}{_table(found['rows'])}</body></html>\n"
+        f"<p>Accelerator {html.escape(found['accelerator'])}, {found['repeats']} runs of each row."
+        f" Median, with the least and the greatest. {html.escape(found['note'])}</p>"
+        f"{sections}</body></html>\n"
     )
 
 
-def _plot(rows: list[dict[str, Any]]) -> str:
+def _section(part: str, rows: list[dict[str, Any]]) -> str:
+    plot = _rates(rows) if "rate_bps" in rows[0] else _ratios(rows)
+    return f'<h2>{html.escape(part)}</h2>{plot}<div class="wide">{_table(rows)}</div>'
+
+
+def _rates(rows: list[dict[str, Any]]) -> str:
     figure, axes = pyplot.subplots(figsize=(9, 3.6))
-    for marker, subject in zip("osD^", dict.fromkeys(row["subject"] for row in rows), strict=False):
+    for marker, subject in zip(
+        "osD^v", dict.fromkeys(row["subject"] for row in rows), strict=False
+    ):
         mine = [row for row in rows if row["subject"] == subject]
         rates = [row["rate_bps"] / 1e6 for row in mine]
         errors = [100 * row["mean_error_ratio"]["median"] for row in mine]
         axes.plot(rates, errors, marker=marker, linestyle="none", label=subject)
-    axes.axhspan(-0.2, 0.2, alpha=0.15, label="bar: ±0.2 %")
+    axes.axhspan(-100 * BAR_RATIO, 100 * BAR_RATIO, alpha=0.15, label=f"bar: ±{BAR_RATIO:.1%}")
+    axes.set_yscale("symlog", linthresh=1)
     axes.set(xscale="log", xlabel="rate that was set, MB/s", ylabel="error over 10 s, %")
     axes.legend()
+    return _svg(figure)
+
+
+def _ratios(rows: list[dict[str, Any]]) -> str:
+    figure, axes = pyplot.subplots(figsize=(9, 0.6 + 0.5 * len(rows)))
+    for place, row in enumerate(rows):
+        spread = row["throughput_ratio"]
+        axes.plot([spread["min"], spread["max"]], [place, place], color="0.6")
+        axes.plot(spread["median"], place, "o")
+    axes.axvline(0.99, linestyle=":", label="bar: 0.99")
+    axes.set_yticks(range(len(rows)), [row["subject"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="throughput, patched ÷ stock")
+    axes.legend()
+    return _svg(figure)
+
+
+def _svg(figure: pyplot.Figure) -> str:
     figure.tight_layout()
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     pyplot.close(figure)
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+    return "<svg" + text.getvalue().partition("<svg")[2]
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    columns = {
-        "mean_error_ratio": "error over 10 s",
-        "worst_window_error_ratio": "worst second",
-        "quantum_ratio": "one request",
-        "longest_wait_ratio": "longest wait ÷ ideal",
-    }
-    head = "".join(f"<th>{name}</th>" for name in ("rate, MB/s", "request, B", *columns.values()))
+    columns = [key for key in COLUMNS if key in rows[0]]
+    names = [COLUMNS[key][0] for key in columns]
+    rated = "rate_bps" in rows[0]
+    head = "".join(f"<th>{name}</th>" for name in (*(("rate, MB/s", "request, B") * rated), *names))
     body = ""
     for row in rows:
-        cells = [f"{row['rate_bps'] / 1e6:.3g}", f"{row['request_bytes']}"]
-        for key in columns:
-            form = "{:.2f}" if key == "longest_wait_ratio" else "{:+.2%}"
-            spread = row[key]
-            cells.append(
-                f"{form.format(spread['median'])} <small>({form.format(spread['min'])} …"
-                f" {form.format(spread['max'])})</small>"
-            )
+        cells = [f"{row['rate_bps'] / 1e6:.3g}", f"{row['request_bytes']}"] if rated else []
+        cells += [_cell(row[key], COLUMNS[key][1]) for key in columns]
         subject = html.escape(row["subject"])
         body += f"<tr><td>{subject}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     return f"<table><thead><tr><th>subject</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(spread: dict[str, float], form: str) -> str:
+    low, high = form.format(spread["min"]), form.format(spread["max"])
+    return f"{form.format(spread['median'])} <small>({low} … {high})</small>"

@@ -181,6 +181,13 @@ class Guest:
         """End what ``spawn`` started; no error if it has ended."""
         self.ssh(f"systemctl stop {unit}", check=False)
 
+    def wait_unit(self, unit: str, timeout_seconds: float) -> None:
+        """Wait until what ``spawn`` started has ended; CommandFailed if it does not in time."""
+        self.ssh(
+            f"while systemctl is-active --quiet {unit}; do sleep 0.2; done",
+            timeout_seconds=timeout_seconds,
+        )
+
     def pids(self, comm: str) -> list[int]:
         """Return the guest's process ids of programs with this name."""
         done = self.ssh(f"pgrep -x {shell_quote(comm)}", check=False)

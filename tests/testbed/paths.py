@@ -12,7 +12,9 @@ VENV_BIN = BUILD / "venv" / "bin"
 AGENT = BUILD / "agent" / "sluice-agent"
 AGENT_UNIT = BUILD / "agent" / "sluice-agent.service"
 PATCHED_QEMU = BUILD / "qemu" / "qemu-system-x86_64"
+# The distribution's, and one built from the same source and options as ours.
 STOCK_QEMU = Path("/usr/bin/qemu-system-x86_64")
+STOCK_BUILD = BUILD / "qemu-stock" / "qemu-system-x86_64"
 
 
 class Missing(Exception):

@@ -22,6 +22,8 @@ packages=(
     mmdebstrap debian-archive-keyring e2fsprogs nbdkit nbdkit-plugin-dev
     # the demo's clients
     vlc-bin vlc-plugin-base ffmpeg httperf wget openssh-client
+    # the experiments' clients
+    iperf3
     # browser tests, benchmarks, linters
     chromium fonts-dejavu-core valgrind shellcheck clang
 )

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Builds the patched QEMU in the cache, in a folder named by the hash of its
-# sources, and links build/qemu to it.
+# sources, and links build/qemu to it. With --stock it does the same with the
+# unpatched source and build/qemu-stock: the baseline of experiment E1.
 . "$(dirname "$0")/common.sh"
 
 root=$SLUICE_CACHE/qemu
 source_folder=$root/source
+case ${1:-} in
+'') link=qemu apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
+--stock) link=qemu-stock apply_options=(--stock) sources=() ;;
+*) die "$1: not an option; there is --stock" ;;
+esac
 export CCACHE_DIR=$root/ccache
 
 fetch_source() {
@@ -17,16 +23,16 @@ build_tree() {
     # What is left of an interrupted build is built on; a broken patching is not.
     if [ ! -e "$tree/.patched" ]; then
         rm -rf "$tree"
-        bash qemu-patches/scripts/apply.sh "$source_folder" "$tree"
+        bash qemu-patches/scripts/apply.sh "${apply_options[@]}" "$source_folder" "$tree"
         touch "$tree/.patched"
     fi
     bash qemu-patches/scripts/build.sh "$tree" "$root/venv"
     touch "$tree/.built"
 }
 remove_old_trees() {
-    # The newest five stay: other checkouts may use them.
+    # The newest ten stay: other checkouts may use them.
     find "$root" -mindepth 2 -maxdepth 2 -name .used -printf '%T@ %h\n' | sort -rn |
-        tail -n +6 | cut -d ' ' -f 2- | while IFS= read -r tree; do
+        tail -n +11 | cut -d ' ' -f 2- | while IFS= read -r tree; do
         rm -rf "$tree"
     done
 }
@@ -34,13 +40,12 @@ make_qemu() {
     local key tree
     mkdir -p "$root"
     [ -e "$source_folder/version" ] || step qemu-source fetch_source
-    key=$(hash_of qemu-patches/src qemu-patches/patches \
-        qemu-patches/scripts/apply.sh qemu-patches/scripts/build.sh \
-        qemu-patches/scripts/build-requirements.txt -- "$(cat "$source_folder/version")")
+    key=$(hash_of "${sources[@]}" qemu-patches/scripts/apply.sh qemu-patches/scripts/build.sh \
+        qemu-patches/scripts/build-requirements.txt -- "$(cat "$source_folder/version")" "$link")
     tree=$root/$key
-    [ -e "$tree/.built" ] || step qemu build_tree "$tree"
+    [ -e "$tree/.built" ] || step "$link" build_tree "$tree"
     touch "$tree/.used"
-    link_build qemu "$tree/build"
+    link_build "$link" "$tree/build"
     remove_old_trees
 }
 with_lock qemu make_qemu

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import paths
+from testbed import CLIENTS, paths
 
 # Opens a testbed with a running guest, a client and the page's forwarder, says
 # so, and then comes to its end in the way that the argument names.
@@ -32,12 +32,18 @@ with Testbed("teardown") as tb:
 GONE_SECONDS = 30
 
 
-def machine_state() -> dict[str, set[str]]:
-    """Return what a leak would add to: interfaces, named namespaces, mounts."""
+def machine_state(pid: int | str = "self") -> dict[str, set[str]]:
+    """Return what a leak would add to, as a process sees it.
+
+    Named namespaces are files of the machine: only the testbed's names count.
+    """
+    devices = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    mounts = Path(f"/proc/{pid}/mounts").read_text().splitlines()
+    names = Path("/run/netns")
     return {
-        "interfaces": set(os.listdir("/sys/class/net")),
-        "namespaces": set(os.listdir("/run/netns")) if Path("/run/netns").exists() else set(),
-        "mounts": {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()},
+        "interfaces": {line.partition(":")[0].strip() for line in devices},
+        "namespaces": {CLIENTS} & set(os.listdir(names) if names.exists() else ()),
+        "mounts": {line.split()[1] for line in mounts},
     }
 
 
@@ -62,11 +68,27 @@ def wait_until_gone(namespace: int) -> list[str]:
 
 
 @pytest.fixture
-def ended_by(request):
-    """Run PROGRAM, end it as asked, and return what it said about itself."""
-    before = machine_state()
+def small_machine():
+    """Mounts and interfaces that nobody else changes: the id of a process that sees them."""
+    command = ["unshare", "--mount", "--net", "--propagation", "private"]
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, request.param],
+        [*command, "sh", "-c", "echo ready; exec sleep 600"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def ended_by(request, small_machine):
+    """Run PROGRAM, end it as asked, and return what it said about itself."""
+    before = machine_state(small_machine)
+    enter = ["nsenter", f"--target={small_machine}", "--mount", "--net", f"--wd={os.getcwd()}"]
+    process = subprocess.Popen(
+        [*enter, sys.executable, "-c", PROGRAM, request.param],
         env={**os.environ, "PYTHONPATH": str(paths.TOP / "tests")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -85,7 +107,7 @@ def ended_by(request):
             send = os.killpg if request.param == "SIGINT" else os.kill
             send(process.pid, signal.Signals[request.param])
         process.wait(GONE_SECONDS)
-        yield {**facts, "before": before}
+        yield {**facts, "before": before, "machine": small_machine}
     finally:
         if process.poll() is None:
             process.kill()
@@ -95,7 +117,8 @@ def ended_by(request):
 @pytest.mark.parametrize("ended_by", ["SIGINT", "SIGTERM", "SIGKILL", "exception"], indirect=True)
 def test_nothing_is_left(ended_by):
     assert wait_until_gone(ended_by["namespace"]) == []
-    leaked = {name: now - ended_by["before"][name] for name, now in machine_state().items()}
+    after = machine_state(ended_by["machine"])
+    leaked = {name: now - ended_by["before"][name] for name, now in after.items()}
     assert not any(leaked.values()), leaked
     assert (Path(ended_by["folder"]) / "logs" / "libvirtd.log").exists()
 

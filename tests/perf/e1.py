@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""E1: what the shaper costs a guest that no limit touches (SCS Table 1, TAP Table 2).
+
+Two guests, alike but for their QEMU: one runs the stock emulator, built from the
+same source with the same options, the other the patched one with a shaper and no
+limit. They take turns at each load, in pairs, in an order that alternates, so
+that the machine's slow minutes hit both. A pair gives one ratio.
+
+Beside throughput, the CPU time of the QEMU process per unit of work is compared:
+it says the same on a machine that is busy with other things.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from perf import loads, machine
+from perf.spread import spread
+from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
+
+TITLE = "patched and unlimited against stock"
+DISK = "vdb"
+DEPTH = 16
+SECONDS = 5
+UNLIMITED_LINK_BPS = 5_000_000_000
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load and what it yields: units of work per second (requests, bytes)."""
+
+    name: str
+    part: str
+    run: Callable[[Guest], float]
+
+
+def _fio(request_bytes: int) -> Callable[[Guest], float]:
+    def run(guest: Guest) -> float:
+        command = loads.fio_read(guest, DISK, request_bytes, DEPTH, SECONDS)
+        guest.ssh(command, timeout_seconds=SECONDS + 60)
+        return float(loads.fio_result(guest)["iops"])
+
+    return run
+
+
+def _tcp(to_guest: bool) -> Callable[[Guest], float]:
+    def run(guest: Guest) -> float:
+        return loads.iperf_bps(guest, SECONDS, to_guest=to_guest)
+
+    return run
+
+
+LOADS = (
+    Load("fio 4 KiB, requests/s", "disk", _fio(4096)),
+    Load("fio 128 KiB, requests/s", "disk", _fio(131072)),
+    Load("TCP out, bytes/s", "network", _tcp(False)),
+    Load("TCP in, bytes/s", "network", _tcp(True)),
+)
+
+
+def run(repeats: int, say: Say) -> dict[str, Any]:
+    """Run the experiment; ``repeats`` is the number of pairs of each load."""
+    stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock")
+    disks = (FileDisk(paths.image("media-data.img"), readonly=True),)
+    with ExitStack() as stack:
+        testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
+        spec = {"disks": disks, "agent": False}
+        stock = testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec))
+        patched = testbed.add_guest(GuestSpec("patched", **spec))
+        testbed.start_controller()
+        machine.attach(testbed, patched)
+        for guest in (stock, patched):
+            guest.start()
+            say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
+        machine.await_shaper(testbed, patched)
+        stack.enter_context(loads.iperf_server(testbed))
+        rows = [_row(load, testbed, stock, patched, repeats, say) for load in LOADS]
+        return {
+            "experiment": "E1",
+            "title": TITLE,
+            "accelerator": testbed.accelerator.name,
+            "repeats": repeats,
+            "note": f"A run is a pair of {SECONDS} s each, in alternating order.",
+            "rows": rows,
+        }
+
+
+def _row(
+    load: Load, testbed: Testbed, stock: Guest, patched: Guest, pairs: int, say: Say
+) -> dict[str, Any]:
+    found: dict[str, list[tuple[float, float]]] = {stock.name: [], patched.name: []}
+    for number in range(pairs):
+        order = (stock, patched) if number % 2 == 0 else (patched, stock)
+        for guest in order:
+            found[guest.name].append(_measure(load, testbed, guest))
+    both = list(zip(found[patched.name], found[stock.name], strict=True))
+    row = {
+        "part": load.part,
+        "subject": load.name,
+        "stock": spread([work for work, _ in found[stock.name]]),
+        "patched": spread([work for work, _ in found[patched.name]]),
+        "throughput_ratio": spread([mine[0] / theirs[0] for mine, theirs in both]),
+        "cpu_ratio": spread([mine[1] / theirs[1] for mine, theirs in both]),
+    }
+    ratio, cpu = row["throughput_ratio"], row["cpu_ratio"]
+    say(
+        f"{load.name:<24} patched ÷ stock {ratio['median']:.3f}"
+        f" ({ratio['min']:.3f} … {ratio['max']:.3f}),"
+        f" CPU time {cpu['median']:.3f} ({cpu['min']:.3f} … {cpu['max']:.3f})"
+    )
+    return row
+
+
+def _measure(load: Load, testbed: Testbed, guest: Guest) -> tuple[float, float]:
+    """Return work per second, and CPU seconds of QEMU per unit of work."""
+    before = _cpu_seconds(testbed, guest)
+    work = load.run(guest)
+    used = _cpu_seconds(testbed, guest) - before
+    return work, used / (work * SECONDS)
+
+
+def _cpu_seconds(testbed: Testbed, guest: Guest) -> float:
+    stat = testbed.sandbox.path(f"/proc/{guest.qemu_pid()}/stat").read_text()
+    # After the name in parentheses: state is field 3, utime 14, stime 15.
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What experiments do to a testbed before they measure."""
+
+import time
+
+from testbed import Guest, Testbed
+
+SHAPER_SECONDS = 20.0
+
+
+def attach(testbed: Testbed, guest: Guest) -> None:
+    """Have the controller put the shaper into a guest that is not running yet."""
+    testbed.controller.call("POST", f"/v1/domains/{guest.name}/attach", {})
+
+
+def await_shaper(testbed: Testbed, guest: Guest) -> None:
+    """Wait until the controller has the running guest's shaper in hand."""
+    deadline = time.monotonic() + SHAPER_SECONDS
+    while not testbed.controller.call("GET", f"/v1/domains/{guest.name}")["active"]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the shaper of {guest.name} is not active in {SHAPER_SECONDS:g} s")
+        time.sleep(0.2)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Peers that limit what a guest sends or receives: tc, and libvirt's bandwidth."""
+
+from xml.etree import ElementTree as ET
+
+import libvirt
+
+from testbed import UPLINK, Guest, Testbed
+
+BURST_BYTES = 65536
+# What may wait: as much as Sluice lets a class hold inbound, and never too little.
+QUEUE_SECONDS = 0.05
+QUEUE_BYTES_MIN = 128 * 1024
+
+
+def queue_bytes(rate_bps: int) -> int:
+    """Return the bytes that a peer may queue at a rate."""
+    return max(QUEUE_BYTES_MIN, int(rate_bps * QUEUE_SECONDS))
+
+
+class _Tc:
+    """A root queueing discipline on the interface by which the traffic leaves the host."""
+
+    def __init__(self, outbound: bool):
+        self._outbound = outbound
+        self._testbed: Testbed | None = None
+        self._device = ""
+
+    def open(self, testbed: Testbed, guest: Guest) -> None:
+        self._testbed = testbed
+        self._device = UPLINK if self._outbound else tap_of(guest)
+
+    def _tc(self, *words: object) -> None:
+        self._testbed.sandbox.run(["tc", *map(str, words)])
+
+    def _lift(self) -> None:
+        self._testbed.sandbox.run(["tc", "qdisc", "del", "dev", self._device, "root"], check=False)
+
+    def close(self) -> None:
+        self._lift()
+
+
+class TcTbf(_Tc):
+    name = "tc-tbf"
+
+    def set_rate(self, rate_bps: int | None) -> None:
+        self._lift()
+        if rate_bps is not None:
+            rate = ("rate", f"{rate_bps * 8}bit", "burst", BURST_BYTES)
+            limit = ("limit", queue_bytes(rate_bps))
+            self._tc("qdisc", "add", "dev", self._device, "root", "tbf", *rate, *limit)
+
+
+class TcHtb(_Tc):
+    name = "tc-htb"
+
+    def set_rate(self, rate_bps: int | None) -> None:
+        self._lift()
+        if rate_bps is not None:
+            dev = ("dev", self._device)
+            rate = ("rate", f"{rate_bps * 8}bit", "burst", BURST_BYTES, "cburst", BURST_BYTES)
+            self._tc("qdisc", "add", *dev, "root", "handle", "1:", "htb", "default", "1")
+            self._tc("class", "add", *dev, "parent", "1:", "classid", "1:1", "htb", *rate)
+            limit = ("limit", queue_bytes(rate_bps))
+            self._tc("qdisc", "add", *dev, "parent", "1:1", "handle", "2:", "bfifo", *limit)
+
+
+class LibvirtBandwidth:
+    """``<bandwidth>`` of libvirt: a policer on what the guest sends, htb on the rest."""
+
+    name = "libvirt-bandwidth"
+
+    def __init__(self, outbound: bool):
+        # libvirt speaks from the guest's side, in KiB per second.
+        self._direction = "outbound" if outbound else "inbound"
+        self._guest: Guest | None = None
+        self._device = ""
+
+    def open(self, _testbed: Testbed, guest: Guest) -> None:
+        self._guest = guest
+        self._device = tap_of(guest)
+
+    def set_rate(self, rate_bps: int | None) -> None:
+        average = 0 if rate_bps is None else max(1, round(rate_bps / 1024))
+        values = {f"{self._direction}.average": average}
+        self._guest.domain.setInterfaceParameters(
+            self._device, values, libvirt.VIR_DOMAIN_AFFECT_LIVE
+        )
+
+    def close(self) -> None:
+        """The last ``set_rate(None)`` left nothing."""
+
+
+def tap_of(guest: Guest) -> str:
+    """Return the name of the running guest's network device on the host."""
+    return ET.fromstring(guest.domain.XMLDesc()).find("devices/interface/target").get("dev")
