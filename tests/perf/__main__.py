@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from perf import e1, e2, report
+from perf import e1, e2, flood, report
 
-EXPERIMENTS = {"E1": e1, "E2": e2}
+EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
 OUT = Path(__file__).resolve().parents[2] / "build" / "perf"
 
 

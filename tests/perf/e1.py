@@ -40,7 +40,7 @@ class Load:
 
 def _fio(request_bytes: int) -> Callable[[Guest], float]:
     def run(guest: Guest) -> float:
-        command = loads.fio_read(guest, DISK, request_bytes, DEPTH, SECONDS)
+        command = loads.fio_read(DISK, request_bytes, DEPTH, SECONDS)
         guest.ssh(command, timeout_seconds=SECONDS + 60)
         return float(loads.fio_result(guest)["iops"])
 

@@ -98,13 +98,13 @@ def _disk_rows(testbed: Testbed, guest: Guest, repeats: int, say: Say) -> Iterat
 
 
 def _disk_capacity(guest: Guest) -> float:
-    command = loads.fio_read(guest, DISK, 65536, DEPTH, CAPACITY_SECONDS)
+    command = loads.fio_read(DISK, 65536, DEPTH, CAPACITY_SECONDS)
     guest.ssh(command, timeout_seconds=CAPACITY_SECONDS + 30)
     return float(loads.fio_result(guest)["bw_bytes"])
 
 
 def _measure_disk(guest: Guest, point: Point, seconds: int) -> dict[str, float]:
-    guest.spawn(loads.fio_read(guest, DISK, point.request_bytes, DEPTH, seconds), unit="load")
+    guest.spawn(loads.fio_read(DISK, point.request_bytes, DEPTH, seconds), unit="load")
     domain = guest.domain
     samples = loads.sample_load(lambda: float(domain.blockStats(DISK)[1]), MEASURE_SECONDS)
     # What is outstanding at its end still has to pass, at the rate that was set.

@@ -14,13 +14,15 @@ START_SECONDS = 30.0
 IPERF_PORT = 5201
 
 
-def fio_read(guest: Guest, device: str, request_bytes: int, depth: int, seconds: int) -> str:
+def fio_read(
+    device: str, request_bytes: int, depth: int, seconds: int, *, name: str = "fio"
+) -> str:
     """Return the command of a random read of a device, past the guest's cache."""
     return (
         f"fio --name=read --filename=/dev/{device} --readonly --rw=randread --direct=1"
         f" --ioengine=libaio --iodepth={depth} --bs={request_bytes} --time_based"
-        f" --runtime={seconds} --norandommap --output-format=json --output=/tmp/fio.json"
-        " --write_lat_log=/tmp/fio"
+        f" --runtime={seconds} --norandommap --output-format=json --output=/tmp/{name}.json"
+        f" --write_lat_log=/tmp/{name}"
     )
 
 
@@ -48,10 +50,10 @@ def fio_log(guest: Guest) -> str:
 
 
 @contextmanager
-def iperf_server(testbed: Testbed) -> Iterator[None]:
+def iperf_server(testbed: Testbed, address: str = CLIENT_ADDRESS) -> Iterator[None]:
     """Run iperf3's server on the clients' side."""
-    command = ["iperf3", "--server", "--bind", CLIENT_ADDRESS, "--port", str(IPERF_PORT)]
-    task = testbed.client_popen(command, name="iperf3")
+    command = ["iperf3", "--server", "--bind", address, "--port", str(IPERF_PORT)]
+    task = testbed.client_popen(command, name=f"iperf3-{address}")
     try:
         yield
     finally:

@@ -32,10 +32,14 @@ COLUMNS = {
     "longest_wait_ratio": ("longest wait ÷ ideal", "{:.2f}"),
     "throughput_ratio": ("patched ÷ stock", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
+    "p99_ratio": ("p99, flood ÷ control", "{:.3f}"),
+    "flood_p99_ms": ("p99 beside the flood, ms", "{:.2f}"),
+    "control_p99_ms": ("p99 of the control, ms", "{:.2f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
 }
 BAR_RATIO = 0.002
+THROUGHPUT_BAR = 0.99
 
 
 def page(found: dict[str, Any]) -> str:
@@ -77,15 +81,20 @@ def _rates(rows: list[dict[str, Any]]) -> str:
 
 
 def _ratios(rows: list[dict[str, Any]]) -> str:
-    figure, axes = pyplot.subplots(figsize=(9, 0.6 + 0.5 * len(rows)))
+    """Draw one ratio per row with its spread, and the bar that it is held to."""
+    key, name, bar = (
+        ("p99_ratio", "p99, flood ÷ control", rows[0]["bar_ratio"])
+        if "p99_ratio" in rows[0]
+        else ("throughput_ratio", "throughput, patched ÷ stock", THROUGHPUT_BAR)
+    )
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)))
     for place, row in enumerate(rows):
-        spread = row["throughput_ratio"]
-        axes.plot([spread["min"], spread["max"]], [place, place], color="0.6")
-        axes.plot(spread["median"], place, "o")
-    axes.axvline(0.99, linestyle=":", label="bar: 0.99")
+        axes.plot([row[key]["min"], row[key]["max"]], [place, place], color="0.6")
+        axes.plot(row[key]["median"], place, "o")
+    axes.axvline(bar, linestyle=":", label=f"bar: {bar}")
     axes.set_yticks(range(len(rows)), [row["subject"] for row in rows])
-    axes.invert_yaxis()
-    axes.set(xlabel="throughput, patched ÷ stock")
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set(xlabel=name)
     axes.legend()
     return _svg(figure)
 

@@ -39,7 +39,8 @@ class GuestSpec:
 
     ``agent`` puts a disk with the guest agent beside the root disk (it comes
     last). ``vhost`` asks for the kernel's network backend, which a shaper
-    refuses.
+    refuses. Of several ``nics`` only the first has an address; MAC addresses of
+    the others differ in their fifth byte.
     """
 
     name: str
@@ -48,6 +49,7 @@ class GuestSpec:
     disks: tuple[Disk, ...] = ()
     agent: bool = True
     vhost: bool = False
+    nics: int = 1
     cmdline: str = ""
     emulator: Path | None = None
 
@@ -122,7 +124,8 @@ def _devices(domain: ET.Element, spec: GuestSpec, placement: Placement) -> None:
         else:
             _disk(devices, target, disk.path, "raw", disk.cache, disk.io, disk.readonly)
     ET.SubElement(devices, "controller", type="usb", model="none")
-    _interface(devices, spec, placement)
+    for number in range(spec.nics):
+        _interface(devices, spec, placement, number)
     serial = ET.SubElement(devices, "serial", type="file")
     ET.SubElement(serial, "source", path=str(placement.console_log), append="on")
     ET.SubElement(serial, "target", port="0")
@@ -160,9 +163,11 @@ def _nbd_disk(devices: ET.Element, target: str, spec: NbdDisk) -> None:
         ET.SubElement(disk, "readonly")
 
 
-def _interface(devices: ET.Element, spec: GuestSpec, placement: Placement) -> None:
+def _interface(devices: ET.Element, spec: GuestSpec, placement: Placement, number: int) -> None:
+    octets = placement.mac.split(":")
+    octets[4] = f"{number:02x}"
     interface = ET.SubElement(devices, "interface", type="bridge")
-    ET.SubElement(interface, "mac", address=placement.mac)
+    ET.SubElement(interface, "mac", address=":".join(octets))
     ET.SubElement(interface, "source", bridge=network.BRIDGE)
     ET.SubElement(interface, "model", type="virtio")
     ET.SubElement(interface, "driver", name="vhost" if spec.vhost else "qemu")

@@ -23,7 +23,7 @@ packages=(
     # the demo's clients
     vlc-bin vlc-plugin-base ffmpeg httperf wget openssh-client
     # the experiments' clients
-    iperf3
+    iperf3 iputils-ping
     # browser tests, benchmarks, linters
     chromium fonts-dejavu-core valgrind shellcheck clang
 )

@@ -68,3 +68,10 @@ def test_command_line_carries_name_and_address():
 def test_names_are_escaped():
     domain = parsed(GuestSpec("g", disks=(FileDisk(Path("/a&<b>")),)))
     assert domain.findall("devices/disk")[1].find("source").get("file") == "/a&<b>"
+
+
+def test_every_nic_has_a_mac_address_of_its_own():
+    interfaces = parsed(GuestSpec("g", nics=2)).findall("devices/interface")
+    macs = [interface.find("mac").get("address") for interface in interfaces]
+    assert macs[0] == PLACEMENT.mac
+    assert len(set(macs)) == 2
