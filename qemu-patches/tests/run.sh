@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds and runs the tests of the engine, the classifier and the queues: each
-# once as shipped and once under the address and undefined-behaviour sanitizers;
-# with clang at hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
+# Builds and runs the tests of the engine, the group, the classifier and the
+# queues: each once as shipped and once under the address and undefined-behaviour
+# sanitizers, the one with threads also under the thread sanitizer; with clang at
+# hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
 #
 #   CC                    the compiler (cc)
 #   SLUICE_TEST_SEED      first seed of the random traces (1)
@@ -28,7 +29,7 @@ mkdir -p "$build"
 compile() {
     local name=$1 output=$2
     shift 2
-    "${CC:-cc}" "${warnings[@]}" -O2 "$@" "${includes[@]}" \
+    "${CC:-cc}" "${warnings[@]}" -O2 -pthread "$@" "${includes[@]}" \
         "$here/$name.c" "$source_dir"/sluice/*.c -o "$output"
 }
 
@@ -90,12 +91,15 @@ fuzz() {
 }
 
 for name in test-bucket test-engine test-engine-properties test-classify \
-    test-frame test-codel test-reserve test-pool; do
+    test-frame test-codel test-reserve test-pool \
+    test-group test-group-properties test-group-threads test-group-processes; do
     compile "$name" "$build/$name"
     compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"
     run_sanitized "$build/$name-sanitized"
 done
+compile test-group-threads "$build/test-group-threads-raced" -g -fsanitize=thread
+run_sanitized "$build/test-group-threads-raced"
 fuzz frame 512
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

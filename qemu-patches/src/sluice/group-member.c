@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The members' slots on the group page: to claim one, to lose it, to free it.
+ *
+ * A slot belongs to whoever changed its owner word from 0, in one
+ * compare-and-swap, and everything else in it is written by that owner alone.
+ * The owner shows a sign of life at every decision, and at least every
+ * _KEEPALIVE_NS. Who finds a slot without one for _REAP_NS frees it, again by
+ * one compare-and-swap: a claim that dies half-way is freed like any other.
+ *
+ * Nobody can tell a dead owner from one that is suspended. So an owner looks
+ * at its owner word at every decision. If it is no longer there it goes on
+ * without a slot: under the group's limit, but unseen, until its next
+ * keepalive claims another.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "group-internal.h"
+
+/*
+ * Frees the slot if its owner is dead. A slot that its live owner loses all
+ * the same, because it was suspended for longer than _REAP_NS, is found lost
+ * by group_refresh(); what such an owner may still write into a slot that is
+ * another's by then, that other writes anew at its next request.
+ */
+static void reap(SluiceGroupPage *page, uint32_t index, uint64_t now_ns)
+{
+    SluiceGroupSlot *slot = &page->slots[index];
+    uint64_t owner = group_load(&slot->owner);
+
+    if (owner != 0
+        && !group_is_recent(group_load(&slot->heartbeat_ns), now_ns,
+                            SLUICE_GROUP_REAP_NS)
+        && atomic_compare_exchange_strong(&slot->owner, &owner, 0)) {
+        atomic_fetch_and(&page->demand[index / 64], ~(1ULL << index % 64));
+    }
+}
+
+static bool claim_slot(SluiceGroupMember *member, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < SLUICE_GROUP_SLOTS; i++) {
+        SluiceGroupSlot *slot = &member->page->slots[i];
+        uint64_t free_owner = 0;
+
+        reap(member->page, i, now_ns);
+        if (atomic_compare_exchange_strong(&slot->owner, &free_owner,
+                                           member->owner)) {
+            group_store(&slot->heartbeat_ns, now_ns);
+            group_store(&slot->demand_until_ns, 0);
+            group_store(&slot->weight, member->weight);
+            for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
+                group_store(&slot->label[w], member->label[w]);
+            }
+            member->slot = slot;
+            member->index = i;
+            group_publish(member, now_ns);
+            return true;
+        }
+    }
+    return false;
+}
+
+void group_refresh(SluiceGroupMember *member)
+{
+    if (member->slot && group_load(&member->slot->owner) != member->owner) {
+        member->slot = NULL;
+        member->demanding = false;
+    }
+    if (atomic_load_explicit(&member->page->sequence, memory_order_relaxed)
+        != member->clock.sequence
+        && group_clock_read(&member->clock, member->page)) {
+        member->due_ns = 0;     /* it was reckoned with the old limit */
+    }
+}
+
+SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
+                                    size_t bytes, uint64_t owner,
+                                    const char *label, uint32_t weight,
+                                    uint64_t now_ns)
+{
+    SluiceGroupStatus status = sluice_group_page_check(memory, bytes);
+
+    assert(owner != 0);
+    if (status != SLUICE_GROUP_OK) {
+        return status;
+    }
+    *member = (SluiceGroupMember){ .page = memory, .owner = owner };
+    strncpy((char *)member->label, label, SLUICE_GROUP_LABEL_BYTES - 1);
+    if (!group_clock_read(&member->clock, member->page)
+        || !sluice_group_set_weight(member, weight)) {
+        return SLUICE_GROUP_NO_LIMIT;
+    }
+    return claim_slot(member, now_ns) ? SLUICE_GROUP_OK : SLUICE_GROUP_FULL;
+}
+
+void sluice_group_leave(SluiceGroupMember *member)
+{
+    group_refresh(member);
+    sluice_group_idle(member);
+    if (member->slot) {
+        uint64_t owner = member->owner;
+
+        atomic_compare_exchange_strong(&member->slot->owner, &owner, 0);
+        member->slot = NULL;
+    }
+}
+
+bool sluice_group_set_weight(SluiceGroupMember *member, uint32_t weight)
+{
+    if (weight < 1 || weight > SLUICE_GROUP_WEIGHT_MAX) {
+        return false;
+    }
+    member->weight = weight;
+    member->reciprocal =
+        (1ULL << (GROUP_VIRTUAL_BITS + GROUP_FRACTION_BITS)) / weight;
+    if (member->slot) {
+        group_store(&member->slot->weight, weight);
+    }
+    return true;
+}
+
+void sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
+{
+    group_refresh(member);
+    if (member->slot) {
+        group_publish(member, now_ns);
+        group_store(&member->slot->weight, member->weight);
+    } else {
+        claim_slot(member, now_ns);
+    }
+    member->reap_cursor = (member->reap_cursor + 1) % SLUICE_GROUP_SLOTS;
+    if (&member->page->slots[member->reap_cursor] != member->slot) {
+        reap(member->page, member->reap_cursor, now_ns);
+    }
+}

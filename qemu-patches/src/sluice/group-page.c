@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The group page: creation, check, and the limit on it.
+ *
+ * The limit is six words that belong together, with one writer. The writer
+ * makes the sequence odd, writes, and makes it even again. A reader that finds
+ * it odd, or changed meanwhile, or whose copy does not match the check word,
+ * goes on with the limit it had; it tries a fixed number of times and never
+ * waits. So a writer that dies half-way leaves the old limit in force, and the
+ * next writer, which starts from whatever sequence it finds, repairs the page.
+ * The check word makes this hold without trust in the order in which another
+ * processor, or another language, writes.
+ *
+ * A change of the rate moves the base of the group's clock to the present, so
+ * that the clock goes on from what it shows; and then back by the time that the
+ * new rate takes for the part of a unit that had been produced, so that many
+ * changes at a low rate lose nothing. The theoretical arrival time is in units
+ * of that clock and stays as it is: tokens and debt are carried over in units,
+ * and nobody has to convert anything.
+ */
+#include <string.h>
+
+#include "group-internal.h"
+
+#define NANOSECONDS_PER_SECOND  1000000000ULL
+#define READ_ATTEMPTS           4
+#define CHECK_FACTOR            0x9e3779b97f4a7c15ULL
+#define LIMIT_WORDS             6
+
+static bool limit_is_valid(const SluiceGroupLimit *limit)
+{
+    return (unsigned)limit->unit < SLUICE_GROUP_UNITS
+           && limit->rate >= 1 && limit->rate <= SLUICE_GROUP_RATE_MAX
+           && limit->burst >= 1 && limit->burst <= SLUICE_GROUP_BURST_MAX;
+}
+
+static uint64_t check_of(const uint64_t words[LIMIT_WORDS])
+{
+    uint64_t check = 0;
+
+    for (unsigned i = 0; i < LIMIT_WORDS; i++) {
+        check = (check ^ words[i]) * CHECK_FACTOR;
+        check ^= check >> 32;
+    }
+    return check;
+}
+
+static void clock_set(SluiceGroupClock *clock,
+                      const uint64_t words[LIMIT_WORDS])
+{
+    SluiceWide step = (((SluiceWide)words[2] << 64)
+                       + NANOSECONDS_PER_SECOND - 1) / NANOSECONDS_PER_SECOND;
+
+    *clock = (SluiceGroupClock){
+        .sequence = words[0], .unit = (SluiceGroupUnit)words[1],
+        .rate = words[2], .burst = words[3],
+        .base_ns = words[4], .base_units = words[5],
+        .step_units = (uint64_t)(step >> 64), .step_fraction = (uint64_t)step,
+    };
+    clock->grace_units = (uint64_t)((SluiceWide)clock->rate
+                                    * SLUICE_GROUP_GRACE_NS
+                                    / NANOSECONDS_PER_SECOND);
+    clock->credit_units = (uint64_t)((SluiceWide)clock->rate
+                                     * SLUICE_GROUP_CREDIT_NS
+                                     / NANOSECONDS_PER_SECOND);
+}
+
+bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page)
+{
+    for (unsigned i = 0; i < READ_ATTEMPTS; i++) {
+        uint64_t words[LIMIT_WORDS] = {
+            atomic_load_explicit(&page->sequence, memory_order_acquire),
+            group_load(&page->unit), group_load(&page->rate),
+            group_load(&page->burst), group_load(&page->base_ns),
+            group_load(&page->base_units),
+        };
+        uint64_t check = group_load(&page->check);
+        SluiceGroupLimit limit = { .unit = (SluiceGroupUnit)words[1],
+                                   .rate = words[2], .burst = words[3] };
+
+        atomic_thread_fence(memory_order_acquire);
+        if (words[0] % 2 == 0 && words[1] < SLUICE_GROUP_UNITS
+            && group_load(&page->sequence) == words[0]
+            && check == check_of(words) && limit_is_valid(&limit)) {
+            clock_set(clock, words);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void write_limit(SluiceGroupPage *page, const SluiceGroupLimit *limit,
+                        uint64_t base_ns, uint64_t base_units)
+{
+    uint64_t odd = group_load(&page->sequence) | 1;
+    uint64_t words[LIMIT_WORDS] = { odd + 1, limit->unit, limit->rate,
+                                    limit->burst, base_ns, base_units };
+
+    group_store(&page->sequence, odd);
+    atomic_thread_fence(memory_order_release);
+    group_store(&page->unit, words[1]);
+    group_store(&page->rate, words[2]);
+    group_store(&page->burst, words[3]);
+    group_store(&page->base_ns, words[4]);
+    group_store(&page->base_units, words[5]);
+    group_store(&page->check, check_of(words));
+    atomic_store_explicit(&page->sequence, words[0], memory_order_release);
+}
+
+bool sluice_group_page_init(void *memory, const char *name,
+                            const SluiceGroupLimit *limit, uint64_t now_ns)
+{
+    SluiceGroupPage *page = memory;
+
+    if (!limit_is_valid(limit) || strlen(name) >= SLUICE_GROUP_NAME_BYTES) {
+        return false;
+    }
+    memset(memory, 0, sizeof(*page));
+    page->version = SLUICE_GROUP_VERSION;
+    page->header_bytes = SLUICE_GROUP_HEADER_BYTES;
+    page->slot_bytes = sizeof(SluiceGroupSlot);
+    page->slot_count = SLUICE_GROUP_SLOTS;
+    page->created_ns = now_ns;
+    strcpy(page->name, name);
+    write_limit(page, limit, now_ns, 0);
+    atomic_thread_fence(memory_order_release);
+    memcpy(page->magic, SLUICE_GROUP_MAGIC, SLUICE_GROUP_MAGIC_BYTES);
+    return true;
+}
+
+bool sluice_group_configure(SluiceGroupPage *page,
+                            const SluiceGroupLimit *limit, uint64_t now_ns)
+{
+    SluiceGroupClock clock;
+    uint64_t fraction, base_units, part_ns = 0;
+
+    if (!limit_is_valid(limit)) {
+        return false;
+    }
+    if (group_clock_read(&clock, page)) {
+        if (clock.unit != limit->unit) {
+            return false;
+        }
+        base_units = group_clock_units(&clock, now_ns, &fraction);
+        part_ns = (uint64_t)((SluiceWide)fraction * NANOSECONDS_PER_SECOND
+                             / limit->rate >> 64);
+    } else {
+        /* A writer died; the bucket starts empty rather than full. */
+        base_units = group_load(&page->tat_units) - limit->burst;
+    }
+    write_limit(page, limit, now_ns > part_ns ? now_ns - part_ns : 0,
+                base_units);
+    return true;
+}
+
+SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes)
+{
+    const SluiceGroupPage *page = memory;
+    SluiceGroupClock clock;
+
+    if (bytes < sizeof(*page)) {
+        return SLUICE_GROUP_TOO_SHORT;
+    }
+    if (memcmp(page->magic, SLUICE_GROUP_MAGIC, SLUICE_GROUP_MAGIC_BYTES)) {
+        return SLUICE_GROUP_NO_MAGIC;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    if (page->version != SLUICE_GROUP_VERSION
+        || page->header_bytes != SLUICE_GROUP_HEADER_BYTES
+        || page->slot_bytes != sizeof(SluiceGroupSlot)
+        || page->slot_count != SLUICE_GROUP_SLOTS) {
+        return SLUICE_GROUP_OTHER_VERSION;
+    }
+    return group_clock_read(&clock, page) ? SLUICE_GROUP_OK
+                                          : SLUICE_GROUP_NO_LIMIT;
+}

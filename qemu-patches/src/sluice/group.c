@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Sluice group: one limit for the disks, NICs and VMs of a host.
+ *
+ * Model. The members of a group are engines, in any number of processes. All
+ * of them map one page (group-page.h). Together they never exceed the group's
+ * rate and burst; members that wait for the group at the same time are served
+ * in proportion to their weights; what a member does not ask for is there for
+ * the others. Nobody waits for another process: every step is a load, a store
+ * or one compare-and-swap, in loops of fixed length.
+ *
+ * The limit: one word. The group has a clock that counts units (bytes, or
+ * operations) instead of seconds: it shows what the rate has produced so far,
+ * G(now). The bucket is the one word of bucket.c, TAT, but on that clock:
+ *
+ *     tokens = burst - (TAT - G)       while TAT > G, else burst
+ *     a token is left  <=>  TAT - G < burst
+ *     charge:  TAT = max(TAT, G) + units
+ *
+ * Units are whole numbers, so that nothing is rounded when members charge in
+ * turn, and a change of the rate moves nothing but the clock's speed: tokens
+ * and debt stay what they are, in units. A request asks and is charged in one
+ * compare-and-swap; one that is killed before it has done nothing, one that is
+ * killed after it has paid.
+ *
+ * The shares: a virtual time for each member, as in start-time fair queueing
+ * (Goyal, Vin, Cheng 1996). A request of u units moves its member's virtual
+ * time on by u / weight; whoever is behind goes first. There is no server that
+ * could pick, so members judge by themselves: a member that is ahead of others
+ * which wait leaves them what they need to come up to it,
+ *
+ *     reserve = sum over waiting members j that are behind of
+ *               weight_j * (own virtual time - virtual time_j)      units,
+ *
+ * and goes when a token is left beyond that: TAT - G + reserve < burst. With
+ * everybody on time this is exactly the order of virtual times. The reserve is
+ * used up by just those it is kept for: their requests move TAT on by as much
+ * as they lessen the reserve. So the moment at which a member may go does not
+ * change when others take their turns. Each sets its timer to its own turn,
+ * and no event wakes more than one. (Members of equal virtual time queue up by
+ * slot, and for the timer a request of another counts in full.)
+ *
+ * If somebody who is behind does not come, TAT stands still while the clock
+ * goes on, the reserve fills up in the bucket, and then the others go on at
+ * the full rate beside it: when he comes, it is his. That costs nobody
+ * anything as long as the burst is larger than the reserve.
+ *
+ * Who waits. A member is waited for if its demand bit is set, it says when it
+ * will have come at the latest (its turn and _GRACE_NS), and it has shown a
+ * sign of life within _ALIVE_NS. A member that has nothing to send clears the
+ * bit; the others notice when their timers fire, and none is set further than
+ * _RECHECK_NS for each waiting member, between _RECHECK_MIN_NS and
+ * _RECHECK_MAX_NS: the share of an idle, stuck or dead member goes to the
+ * others within _RECHECK_MAX_NS + _GRACE_NS.
+ *
+ * Lag. The group's virtual time is the latest start tag admitted. A member that
+ * comes late is taken up to _GRACE_NS of the whole rate behind it, one that
+ * was idle up to _CREDIT_NS: what it missed beyond that is gone. And however
+ * wrong a peer's numbers are, it is not owed more than that: so nobody waits
+ * longer than _GRACE_NS for each waiting member, and the time in which these
+ * get their share of the request that it sent last.
+ *
+ * Invariants.
+ * - No window of length t passes more than burst + rate * t + one request, by
+ *   the times with which the members asked. (TAT grows by every charge; after
+ *   the first of the window it is at least G(start) + its units, before the
+ *   last it is below G(end) + burst.) A process may be suspended between
+ *   reading its clock and charging: by a clock on the wall it is one request
+ *   for each member instead of one.
+ * - Members that wait without interruption differ in service / weight by at
+ *   most one largest request of each over its weight, plus _GRACE_NS of the
+ *   rate if they are late.
+ * - A member that is killed at any instruction leaves a page on which all this
+ *   holds for the others; its slot is free again after _REAP_NS.
+ *
+ * Virtual times count 2^-20 units per weight, modulo 2^64, and are compared by
+ * their difference. Whoever was away for more than a second starts anew, and
+ * in a second no virtual time advances by more than 10^12 * 2^20 < 2^63.
+ *
+ * Limits. Members trust each other's numbers no further than said above, but
+ * one that is malicious, not only broken, can pretend to use the whole limit,
+ * or not charge itself: the page is shared, writable memory. The limits of the
+ * VMs themselves are private to each process and hold regardless.
+ */
+#include "sluice/engine.h"
+#include "group-internal.h"
+
+#define CHARGE_ATTEMPTS     16
+#define STALE_NS            1000000000ULL
+#define UNITS_MAX           ((uint64_t)UINT32_MAX)      /* of one request */
+#define RESERVE_MAX         (1ULL << 61)
+
+static uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How far a is ahead of b, where numbers wrap. */
+static int64_t ahead(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b);
+}
+
+/* Virtual time */
+
+static uint64_t virtual_of(const SluiceGroupMember *member, uint64_t units)
+{
+    return (uint64_t)((SluiceWide)units * member->reciprocal
+                      >> GROUP_FRACTION_BITS);
+}
+
+/*
+ * The start tag of the member's next request: where its last one ended, but
+ * no further behind the group than it may lag.
+ */
+static uint64_t start_tag(SluiceGroupMember *member, uint64_t now_ns)
+{
+    bool stale = now_ns - member->active_ns >= STALE_NS;
+    uint64_t lag_units = member->demanding ? member->clock.grace_units
+                                           : member->clock.credit_units;
+    uint64_t floor;
+
+    member->group_time = group_load(&member->page->virtual_time);
+    if (!stale && ahead(member->last_start, member->group_time) > 0) {
+        member->group_time = member->last_start;
+    }
+    floor = member->group_time - virtual_of(member, lag_units);
+    if (stale || ahead(floor, member->virtual_time) > 0) {
+        member->virtual_time = floor;
+    }
+    member->active_ns = now_ns;
+    return member->virtual_time;
+}
+
+/* After a request with this start tag was charged. */
+static void advance(SluiceGroupMember *member, uint64_t start, uint64_t units,
+                    uint64_t now_ns)
+{
+    SluiceWide step = (SluiceWide)units * member->reciprocal
+                      + member->virtual_fraction;
+    uint64_t group_time = group_load(&member->page->virtual_time);
+
+    member->virtual_time = start + (uint64_t)(step >> GROUP_FRACTION_BITS);
+    member->virtual_fraction = (uint32_t)step;
+    member->last_start = start;
+    member->requests++;
+    member->units += units;
+    member->due_ns = 0;
+    group_publish(member, now_ns);
+    if (ahead(start, group_time) > 0) {
+        /* If somebody else is faster, his start tag does as well. */
+        atomic_compare_exchange_strong_explicit(
+            &member->page->virtual_time, &group_time, start,
+            memory_order_relaxed, memory_order_relaxed);
+    }
+}
+
+/* The others */
+
+typedef struct Rivals {
+    uint64_t reserve;           /* units kept for those behind us */
+    uint64_t turns;             /* units after which it is our turn */
+    unsigned count;             /* who wait, behind us or not */
+} Rivals;
+
+static uint64_t add_capped(uint64_t a, SluiceWide b)
+{
+    return b < RESERVE_MAX && a + (uint64_t)b < RESERVE_MAX ? a + (uint64_t)b
+                                                            : RESERVE_MAX;
+}
+
+/* What a member `lead` behind us needs to come up: not more than its due. */
+static SluiceWide owed_units(const SluiceGroupMember *member, uint64_t start,
+                             uint64_t weight, uint64_t lead)
+{
+    int64_t own_lead = ahead(start, member->group_time);
+    uint64_t over = own_lead < 0 ? 0 : lesser(own_lead, lead);
+    SluiceWide lag = (SluiceWide)(lead - over) * weight;
+    SluiceWide lag_max = (SluiceWide)member->clock.grace_units
+                         << GROUP_VIRTUAL_BITS;
+
+    lag = lag < lag_max ? lag : lag_max;
+    return (lag + (SluiceWide)over * weight) >> GROUP_VIRTUAL_BITS;
+}
+
+static void count_rival(const SluiceGroupMember *member, uint32_t index,
+                        uint64_t start, uint64_t now_ns, Rivals *rivals)
+{
+    const SluiceGroupSlot *slot = &member->page->slots[index];
+    uint64_t weight = group_load(&slot->weight);
+    int64_t lead = ahead(start, group_load(&slot->virtual_time));
+    SluiceWide owed, head;
+
+    if (group_load(&slot->owner) == 0 || weight < 1
+        || weight > SLUICE_GROUP_WEIGHT_MAX
+        || group_load(&slot->demand_until_ns) <= now_ns
+        || !group_is_recent(group_load(&slot->heartbeat_ns), now_ns,
+                            SLUICE_GROUP_ALIVE_NS)) {
+        return;
+    }
+    rivals->count++;
+    if (lead > 0 || (lead == 0 && index < member->index)) {
+        owed = owed_units(member, start, weight, lead);
+        head = lesser(group_load(&slot->head_units), UNITS_MAX);
+        rivals->reserve = add_capped(rivals->reserve, owed);
+        rivals->turns = add_capped(rivals->turns, owed > head ? owed : head);
+    }
+}
+
+static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
+                          uint64_t now_ns)
+{
+    Rivals rivals = { 0 };
+
+    for (uint32_t word = 0; word < SLUICE_GROUP_DEMAND_WORDS; word++) {
+        uint64_t bits = atomic_load_explicit(&member->page->demand[word],
+                                             memory_order_acquire);
+
+        if (member->slot && member->index / 64 == word) {
+            bits &= ~group_demand_bit(member);
+        }
+        for (; bits; bits &= bits - 1) {
+            count_rival(member, word * 64 + __builtin_ctzll(bits), start,
+                        now_ns, &rivals);
+        }
+    }
+    return rivals;
+}
+
+/* The bucket */
+
+/*
+ * What is taken from the bucket: negative if it has been full for a while,
+ * more than the burst if it is in debt. A debt beyond any request is damage,
+ * or a bucket that nobody touched until the numbers wrapped.
+ */
+static int64_t used_units(const SluiceGroupMember *member, uint64_t tat_units,
+                          uint64_t clock_units, bool *damaged)
+{
+    int64_t used = ahead(tat_units, clock_units);
+
+    *damaged = used > (int64_t)(member->clock.burst + UNITS_MAX);
+    return *damaged ? (int64_t)member->clock.burst : used;
+}
+
+static bool charge(SluiceGroupMember *member, uint64_t units, uint64_t reserve,
+                   uint64_t now_ns)
+{
+    SluiceWord *tat = &member->page->tat_units;
+    uint64_t tat_units = group_load(tat);
+    uint64_t fraction;
+    uint64_t clock_units = group_clock_units(&member->clock, now_ns, &fraction);
+
+    for (unsigned i = 0; i < CHARGE_ATTEMPTS; i++) {
+        bool damaged;
+        int64_t used = used_units(member, tat_units, clock_units, &damaged);
+        uint64_t next = (used > 0 ? tat_units : clock_units) + units;
+
+        if (damaged) {
+            atomic_compare_exchange_strong(tat, &tat_units,
+                                           clock_units + member->clock.burst);
+            return false;
+        }
+        if (used + (int64_t)reserve >= (int64_t)member->clock.burst) {
+            return false;
+        }
+        if (atomic_compare_exchange_weak_explicit(tat, &tat_units, next,
+                                                  memory_order_acq_rel,
+                                                  memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;               /* under such contention: try again later */
+}
+
+/* When the group's clock will show `need` units more than now. */
+static uint64_t when_shown_ns(const SluiceGroupMember *member, int64_t need,
+                              uint64_t now_ns)
+{
+    const SluiceGroupClock *clock = &member->clock;
+    SluiceWide step = ((SluiceWide)clock->step_units << 64)
+                      + clock->step_fraction;
+    SluiceWide wait_ns;
+    uint64_t fraction;
+
+    if (need <= 0) {
+        return now_ns;
+    }
+    group_clock_units(clock, now_ns, &fraction);
+    wait_ns = (((SluiceWide)need << 64) - fraction + step - 1) / step;
+    return wait_ns < SLUICE_CLOCK_MAX_NS ? now_ns + (uint64_t)wait_ns
+                                         : now_ns + SLUICE_CLOCK_MAX_NS;
+}
+
+/* Data path */
+
+static uint64_t units_of(const SluiceGroupMember *member, uint32_t bytes)
+{
+    return member->clock.unit == SLUICE_GROUP_OPERATIONS ? 1 : bytes;
+}
+
+bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
+                        uint64_t now_ns)
+{
+    uint64_t units, start;
+    Rivals rivals;
+
+    group_refresh(member);
+    units = units_of(member, bytes);
+    if (member->demanding && now_ns < member->due_ns) {
+        return false;           /* all of its requests wait for that turn */
+    }
+    start = start_tag(member, now_ns);
+    rivals = look_around(member, start, now_ns);
+    if (!charge(member, units, rivals.reserve, now_ns)) {
+        member->refused_units = units;
+        return false;
+    }
+    advance(member, start, units, now_ns);
+    return true;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)
+{
+    return value < min ? min : lesser(value, max);
+}
+
+static void demand(SluiceGroupMember *member, uint64_t now_ns)
+{
+    if (!member->slot) {
+        return;
+    }
+    group_publish(member, now_ns);
+    group_store(&member->slot->head_units, member->refused_units);
+    group_store(&member->slot->demand_until_ns,
+                member->due_ns + SLUICE_GROUP_GRACE_NS);
+    if (!(group_load(group_demand_word(member)) & group_demand_bit(member))) {
+        atomic_fetch_or_explicit(group_demand_word(member),
+                                 group_demand_bit(member),
+                                 memory_order_release);
+    }
+}
+
+uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
+{
+    uint64_t start, fraction, clock_units, recheck_ns, turn_ns;
+    int64_t missing;
+    bool damaged;
+    Rivals rivals;
+
+    group_refresh(member);
+    if (member->demanding && now_ns < member->due_ns) {
+        return member->due_ns;
+    }
+    start = start_tag(member, now_ns);
+    rivals = look_around(member, start, now_ns);
+    clock_units = group_clock_units(&member->clock, now_ns, &fraction);
+    missing = used_units(member, group_load(&member->page->tat_units),
+                         clock_units, &damaged)
+              - (int64_t)member->clock.burst + 1;
+    turn_ns = when_shown_ns(member, missing + (int64_t)rivals.turns, now_ns);
+    recheck_ns = now_ns + clamp(rivals.count * SLUICE_GROUP_RECHECK_NS,
+                                SLUICE_GROUP_RECHECK_MIN_NS,
+                                SLUICE_GROUP_RECHECK_MAX_NS);
+    recheck_ns = later_ns(recheck_ns, when_shown_ns(member, missing, now_ns));
+    member->due_ns = lesser(turn_ns, recheck_ns);
+    member->demanding = true;
+    demand(member, now_ns);
+    return member->due_ns;
+}
+
+void sluice_group_idle(SluiceGroupMember *member)
+{
+    if (!member->demanding) {
+        return;
+    }
+    member->demanding = false;
+    member->due_ns = 0;
+    if (member->slot) {
+        group_store(&member->slot->demand_until_ns, 0);
+        atomic_fetch_and(group_demand_word(member), ~group_demand_bit(member));
+    }
+}
+
+uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
+                                  uint64_t now_ns)
+{
+    uint64_t fraction;
+
+    return group_clock_units(&member->clock, now_ns, &fraction);
+}

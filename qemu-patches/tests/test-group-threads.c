@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Members in threads, at once: for the thread sanitizer, which sees no other
+ * process. The limit is judged by the times with which they asked.
+ */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "group-log.h"
+#include "random.h"
+
+#define THREADS     4
+#define REQUESTS    2000
+#define RECONFIGURE 200
+
+static _Alignas(128) SluiceGroupPage page;
+static GroupLog logs[THREADS];
+static const SluiceGroupLimit limit = { .rate = 2000000000ULL / CLOCK_SPEED,
+                                        .burst = 200000 };
+
+static void *member_thread(void *argument)
+{
+    unsigned index = (uintptr_t)argument;
+    Random random = random_seeded(index);
+    SluiceGroupMember member;
+    unsigned passed = 0;
+
+    if (sluice_group_join(&member, &page, sizeof(page), index + 1, "thread",
+                          100 * (index + 1), fast_now_ns())
+        != SLUICE_GROUP_OK) {
+        return NULL;
+    }
+    while (passed < REQUESTS) {
+        uint32_t bytes = 1 + random_below(&random, 8192);
+        uint64_t now_ns = fast_now_ns();
+
+        while (!sluice_group_admit(&member, bytes, now_ns)) {
+            fast_sleep_until(sluice_group_next_ns(&member, now_ns));
+            now_ns = fast_now_ns();
+        }
+        log_pass(&logs[index], now_ns, bytes);
+        passed++;
+        if (random_chance(&random, 10)) {
+            sluice_group_idle(&member);
+            sluice_group_keepalive(&member, now_ns);
+        }
+    }
+    sluice_group_leave(&member);
+    return argument;
+}
+
+static void test_threads_share(void)
+{
+    pthread_t threads[THREADS];
+    uint64_t passes;
+
+    check(sluice_group_page_init(&page, "test", &limit, fast_now_ns()));
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        check(!pthread_create(&threads[i], NULL, member_thread, (void *)i));
+    }
+    /* The same limit again and again: nobody may see it half written. */
+    for (unsigned i = 0; i < RECONFIGURE; i++) {
+        check(sluice_group_configure(&page, &limit, fast_now_ns()));
+        fast_sleep_until(fast_now_ns() + 2000000);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        check_equal(logs[i].count, REQUESTS);
+    }
+    check_log_limit(logs, THREADS, &limit, &passes);
+    check_equal(passes, THREADS * REQUESTS);
+    for (unsigned i = 0; i < SLUICE_GROUP_SLOTS; i++) {
+        check_equal(page.slots[i].owner, 0);
+    }
+    check_equal(page.demand[0], 0);
+}
+
+static const TapTest tests[] = {
+    { "group: threads share", test_threads_share },
+};
+
+int main(void)
+{
+    return tap_run(tests, sizeof(tests) / sizeof(tests[0]));
+}
