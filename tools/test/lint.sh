@@ -16,10 +16,15 @@ check() {
 every_file_has_a_licence() {
     local bare
     bare=$(git ls-files -z -- '*.c' '*.h' '*.py' '*.rs' '*.sh' '*.js' '*.css' '*.html' '*.md' \
-        '*.toml' '*.json' '*.patch' Makefile .ci/run |
+        '*.toml' '*.json' '*.patch' '*.yml' '*.j2' Makefile .ci/run |
         xargs -0 grep -L 'SPDX-License-Identifier' |
         grep -vE 'package(-lock)?\.json$|\.lock$|\.md$' || true)
     [ -z "$bare" ] || { printf 'no SPDX line: %s\n' "$bare"; return 1; }
+}
+# ansible-lint finds its own configuration, and the collection's root, where it runs.
+the_collection_is_clean() {
+    (cd ansible && ../build/venv/bin/yamllint --strict . &&
+        PATH=$SLUICE_TOP/build/venv/bin:$PATH ../build/venv/bin/ansible-lint -q --nocolor --strict)
 }
 scripts=()
 while IFS= read -r script; do scripts+=("$script"); done < <(git ls-files '*.sh' .ci/run)
@@ -27,6 +32,7 @@ while IFS= read -r script; do scripts+=("$script"); done < <(git ls-files '*.sh'
 check ruff build/venv/bin/ruff check .
 check format build/venv/bin/ruff format --check .
 check shellcheck shellcheck -x -e SC1091,SC2317 "${scripts[@]}"
+check ansible the_collection_is_clean
 check agent bash tools/setup/agent.sh lint
 check licences every_file_has_a_licence
 exit "$failed"

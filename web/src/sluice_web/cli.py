@@ -58,8 +58,25 @@ def parser() -> argparse.ArgumentParser:
         description="Give a user a new generated password and show it once. Their sessions end.",
     )
     reset.add_argument("user", metavar="USER")
+    first = commands.add_parser(
+        "first-admin",
+        help="make the first admin, unless there is a user already",
+        description="Make the first admin and show the generated password once. Where a user"
+        " exists, nothing is changed. Says 'made' or 'unchanged' on the last line.",
+        epilog="example: sluice-web first-admin --password-stdin < password-file",
+    )
+    first.add_argument("--user", default=FIRST_ADMIN, help="their name (default %(default)s)")
+    first.add_argument(
+        "--password-stdin",
+        action="store_true",
+        help="take the password from the first line of standard input, and do not show it",
+    )
+    users = commands.add_parser(
+        "users", help="list the users", description="List the users: name and role, one a line."
+    )
     # The option may stand before or after the command.
-    _add_state_dir(reset, argparse.SUPPRESS)
+    for command in (reset, first, users):
+        _add_state_dir(command, argparse.SUPPRESS)
     return top
 
 
@@ -79,6 +96,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "reset-password":
             return reset_password(options.state_dir, options.user)
+        if options.command == "first-admin":
+            given = sys.stdin.readline().rstrip("\n") if options.password_stdin else None
+            return first_admin(options.state_dir, options.user, given)
+        if options.command == "users":
+            return list_users(options.state_dir)
         return serve(
             c.Config(
                 bind=options.bind,
@@ -135,6 +157,27 @@ def reset_password(state_dir: Path, user: str) -> int:
     else:
         store.set_password(user, password, now=time.time(), actor="reset-password")
     print(f"  User: {user}\n  Password: {password}")
+    return 0
+
+
+def first_admin(state_dir: Path, user: str, given: str | None) -> int:
+    """Make the first admin with the given or a generated password, if nobody is there yet."""
+    store = Store(state_dir)
+    if store.has_users():
+        print("unchanged")
+        return 0
+    password = new_password() if given is None else given
+    store.add_user(user, "admin", password, now=time.time(), actor="first-admin")
+    if given is None:
+        print(f"  User: {user}\n  Password: {password}")
+    print("made")
+    return 0
+
+
+def list_users(state_dir: Path) -> int:
+    """Print name and role of each user."""
+    for user in Store(state_dir).users():
+        print(f"{user['name']}\t{user['role']}")
     return 0
 
 

@@ -1,0 +1,311 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-or-later
+# GNU General Public License v2.0 or later (see LICENSE)
+"""Whether a host is fit for Sluice; changes nothing."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight
+short_description: See whether a host is fit for Sluice
+version_added: 0.1.0
+author: The Sluice developers
+description:
+  - Looks at the release, virtualisation, free space, dpkg's state, the package source and the
+    address of the web page, and reports everything that is wrong. Changes nothing.
+options:
+  releases:
+    description: Supported releases, as C(ID VERSION_ID) of os-release.
+    type: list
+    elements: str
+    required: true
+  architectures:
+    description: Supported architectures, as C(uname -m) prints them.
+    type: list
+    elements: str
+    default: [x86_64]
+  virtualisation:
+    description: Whether the host is to run guests.
+    type: bool
+    default: true
+  allow_tcg:
+    description: Go on without hardware virtualisation.
+    type: bool
+    default: false
+  free_mib:
+    description: MiB that must be free, by folder.
+    type: dict
+    default: {}
+  free_inodes:
+    description: Inodes that must be free on each of these file systems.
+    type: int
+    default: 5000
+  bind:
+    description: C(HOST:PORT) of the web page; not looked at if empty.
+    type: str
+    default: ""
+  bind_owner:
+    description: Systemd unit that may already have that address.
+    type: str
+    default: sluice-web.service
+  source:
+    description: An APT source line to try, in a folder of its own.
+    type: str
+    default: ""
+  source_key:
+    description: The source's public key, armoured. Without one it is taken unsigned.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Changes nothing anyway.
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: See whether the host is fit
+  sluice.appliance.preflight:
+    releases: [debian 13]
+"""
+
+RETURN = r"""
+problems:
+  description: What is wrong, one sentence each.
+  returned: always
+  type: list
+  elements: str
+repairs:
+  description: What a later role will finish.
+  returned: always
+  type: list
+  elements: str
+found:
+  description: What was found.
+  returned: always
+  type: dict
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
+    STATUS_FORMAT,
+    errors_of,
+    journal,
+    read_status,
+)
+from ansible_collections.sluice.appliance.plugins.module_utils.hostcheck import (
+    KVM_MODULES,
+    MIB,
+    judge,
+)
+
+KVM_CREATE_VM = 0xAE01
+ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+
+
+def os_release(path: str = "/etc/os-release") -> dict[str, str]:
+    """The distribution's own words about itself."""
+    values = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            key, equals, value = line.strip().partition("=")
+            if equals:
+                values[key] = value.strip("\"'")
+    return values
+
+
+def processor_flag() -> str | None:
+    """svm, vmx, or None."""
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("flags"):
+                flags = line.split()
+                return next((flag for flag in KVM_MODULES if flag in flags), None)
+    return None
+
+
+def kvm_error() -> str | None:
+    """Make an empty virtual machine; why that fails. An absent device is no verdict:
+    the kernel module may not be loaded yet.
+    """
+    try:
+        device = os.open("/dev/kvm", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror
+    try:
+        os.close(fcntl.ioctl(device, KVM_CREATE_VM, 0))
+    except OSError as error:
+        return error.strerror
+    finally:
+        os.close(device)
+    return None
+
+
+def mount_of(path: str) -> str:
+    """The mount point that a path, or its nearest existing parent, lies on."""
+    path = os.path.realpath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def filesystem(path: str) -> dict:
+    """Mount point and free room."""
+    mount = mount_of(path)
+    stat = os.statvfs(mount)
+    return {
+        "mount": mount,
+        "free_bytes": stat.f_bavail * stat.f_frsize,
+        # Some file systems (btrfs) do not count inodes.
+        "free_inodes": stat.f_favail if stat.f_files else None,
+    }
+
+
+def port_error(bind: str) -> str | None:
+    """Why a listener cannot be put there."""
+    host, _colon, port = bind.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        return "it is not HOST:PORT, for example 0.0.0.0:8480"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+class Host:
+    """Gathers what is to be judged."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module, self.params = module, module.params
+
+    def _output(self, *command: str) -> tuple[int, str]:
+        code, out, error = self.module.run_command(list(command), environ_update=ENVIRONMENT)
+        return code, f"{out}\n{error}"
+
+    def unit_runs(self, unit: str) -> bool:
+        """Whether systemd has it active."""
+        systemctl = self.module.get_bin_path("systemctl")
+        return bool(systemctl) and self._output(systemctl, "is-active", "-q", unit)[0] == 0
+
+    def packages(self) -> dict:
+        """dpkg's state."""
+        _code, text = self._output("dpkg-query", "-W", "-f", STATUS_FORMAT)
+        status = read_status(text)
+        return {
+            "broken_packages": sorted(p.name for p in status.values() if p.broken),
+            "unfinished_packages": sorted(p.name for p in status.values() if p.repairable),
+            "dpkg_journal": journal(),
+        }
+
+    def source_error(self) -> str | None:
+        """Read the lists of the source in a folder of its own; apt's complaint."""
+        line = self.params["source"]
+        if not line:
+            return None
+        folder = tempfile.mkdtemp(prefix="sluice-apt-", dir=self.module.tmpdir)
+        try:
+            for name in ("lists/partial", "cache/archives/partial", "etc"):
+                os.makedirs(os.path.join(folder, name))
+            if self.params["source_key"]:
+                key = os.path.join(folder, "key.asc")
+                with open(key, "w", encoding="ascii") as file:
+                    file.write(self.params["source_key"])
+                line = re.sub(r"^deb(\s+\[([^]]*)\])?\s", rf"deb [\2 signed-by={key}] ", line)
+            with open(os.path.join(folder, "sources.list"), "w", encoding="utf-8") as file:
+                file.write(line + "\n")
+            code, text = self._output(*self._update_command(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        # apt-get update only warns of a source that does not answer.
+        failed = code != 0 or "\nErr:" in f"\n{text}" or "W: Failed to fetch" in text
+        return f"{self.params['source']!r} does not work ({errors_of(text)})" if failed else None
+
+    def _update_command(self, folder: str) -> list[str]:
+        options = {
+            "Dir::Etc::sourcelist": f"{folder}/sources.list",
+            "Dir::Etc::sourceparts": "-",
+            "Dir::State::lists": f"{folder}/lists",
+            "Dir::Cache": f"{folder}/cache",
+            "APT::Sandbox::User": "root",
+            "Acquire::Retries": "1",
+            "APT::Update::Error-Mode": "any",
+        }
+        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+        return ["apt-get", *flags, "update"]
+
+    def ports(self) -> dict[str, str]:
+        """The web page's address, unless its own service has it."""
+        bind = self.params["bind"]
+        if not bind or self.unit_runs(self.params["bind_owner"]):
+            return {}
+        error = port_error(bind)
+        return {bind: error} if error else {}
+
+    def gather(self) -> dict:
+        """Everything."""
+        release = os_release()
+        with open("/proc/1/comm", encoding="ascii") as file:
+            init = file.read().strip()
+        return {
+            "release_id": release.get("ID", "?"),
+            "release_version": release.get("VERSION_ID", "?"),
+            "release_name": release.get("PRETTY_NAME", "?"),
+            "architecture": os.uname().machine,
+            "init": init,
+            "uid": os.geteuid(),
+            "kvm_flag": processor_flag(),
+            "kvm_error": kvm_error(),
+            "filesystems": {path: filesystem(path) for path in self.params["free_mib"]},
+            "source_error": self.source_error(),
+            "port_errors": self.ports(),
+            **self.packages(),
+        }
+
+
+def main() -> None:
+    """Run as a module."""
+    module = AnsibleModule(
+        argument_spec={
+            "releases": {"type": "list", "elements": "str", "required": True},
+            "architectures": {"type": "list", "elements": "str", "default": ["x86_64"]},
+            "virtualisation": {"type": "bool", "default": True},
+            "allow_tcg": {"type": "bool", "default": False},
+            "free_mib": {"type": "dict", "default": {}},
+            "free_inodes": {"type": "int", "default": 5000},
+            "bind": {"type": "str", "default": ""},
+            "bind_owner": {"type": "str", "default": "sluice-web.service"},
+            "source": {"type": "str", "default": ""},
+            "source_key": {"type": "str", "default": "", "no_log": False},
+        },
+        supports_check_mode=True,
+    )
+    wanted = dict(module.params)
+    wanted["free_bytes"] = {path: int(need) * MIB for path, need in wanted["free_mib"].items()}
+    try:
+        found = Host(module).gather()
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename}: {error.strerror}: correct it on this host")
+    problems, repairs = judge(found, wanted)
+    module.exit_json(changed=False, problems=problems, repairs=repairs, found=found)
+
+
+if __name__ == "__main__":
+    main()

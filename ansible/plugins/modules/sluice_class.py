@@ -1,0 +1,110 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-or-later
+# GNU General Public License v2.0 or later (see LICENSE)
+"""A class of guest processes, as the whole host knows it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sluice_class
+short_description: Define a class of a Sluice host
+version_added: 0.1.0
+author: The Sluice developers
+description:
+  - Creates, changes or removes a class. What is not given keeps the value it has.
+options:
+  name:
+    description: The class, 1 to 31 of the characters a-z, 0-9 and -.
+    type: str
+    required: true
+  title:
+    description: What people call it; the name unless given.
+    type: str
+  priority:
+    description: 0 (first) to 9; 5 for a new class unless given.
+    type: int
+  stream:
+    description: Whether its quality is watched over.
+    type: bool
+  state:
+    description: Whether the class exists.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: sluice.appliance.api
+"""
+
+EXAMPLES = r"""
+- name: Batch work comes last
+  sluice.appliance.sluice_class:
+    name: batch
+    title: Batch work
+    priority: 7
+"""
+
+RETURN = r"""
+class:
+  description: The class as sluiced has it.
+  returned: when it exists
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.api import (
+    ARGUMENTS,
+    Api,
+    ApiError,
+    differs,
+)
+
+MEMBERS = ("title", "priority", "is_stream")
+
+
+def wanted_class(params: dict, present: dict | None) -> dict:
+    """All that a PUT needs: what was given over what there is."""
+    name = params["name"]
+    wanted = {key: present[key] for key in MEMBERS} if present else {"title": name}
+    wanted = {"priority": 5, "is_stream": False, **wanted}
+    given = {"is_stream": params["stream"], **{k: params[k] for k in ("title", "priority")}}
+    wanted.update({key: value for key, value in given.items() if value is not None})
+    return wanted
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the class into the wanted state."""
+    api, name = Api.of(module), module.params["name"]
+    classes = [] if module.check_mode and not api.installed else api.call("GET", "classes")
+    present = next((c for c in classes if c["name"] == name), None)
+    before = {key: present[key] for key in MEMBERS} if present else {}
+    if module.params["state"] == "absent":
+        if present and not module.check_mode:
+            api.call("DELETE", "classes", name)
+        return {"changed": bool(present), "diff": {"before": before, "after": {}}}
+    after = wanted_class(module.params, present)
+    changed = bool(differs(before, after))
+    if changed and not module.check_mode:
+        present = api.call("PUT", "classes", name, body=after)
+    return {"changed": changed, "class": present, "diff": {"before": before, "after": after}}
+
+
+def main() -> None:
+    """Run as a module."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "title": {"type": "str"},
+            "priority": {"type": "int"},
+            "stream": {"type": "bool"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            **ARGUMENTS,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except ApiError as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-or-later
+# GNU General Public License v2.0 or later (see LICENSE)
+"""A libvirt domain: attached to its shaper or not, and its ceiling."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sluice_domain
+short_description: Attach a libvirt domain to Sluice, or detach it
+version_added: 0.1.0
+author: The Sluice developers
+description:
+  - Attaching rewrites the domain's persistent XML; detaching puts back what was there before.
+  - A running domain gets its shaper, or loses it, when it next starts. This module starts it anew
+    only with I(restart=true).
+options:
+  name:
+    description: The domain. It must be defined in libvirt already.
+    type: str
+    required: true
+  state:
+    description:
+      - C(attached) or C(detached); C(seen) changes nothing and reports.
+    type: str
+    choices: [attached, detached, seen]
+    default: attached
+  restart:
+    description: Shut the domain down and start it, if it runs and needs that.
+    type: bool
+    default: false
+  upgrade:
+    description: Attach anew a domain whose definition names an older QEMU of Sluice.
+    type: bool
+    default: false
+  disable_vhost:
+    description: Switch interfaces that ask for vhost to QEMU; otherwise they are refused.
+    type: bool
+    default: false
+  devices:
+    description:
+      - Devices that must end up shaped, by target (C(vda)) or MAC address. One that is missing or
+        cannot be shaped is refused before anything changes. All other virtio devices are shaped
+        too.
+    type: list
+    elements: str
+    default: []
+  ceiling:
+    description:
+      - Limits of the whole domain, written as in M(sluice.appliance.sluice_grant). It replaces the
+        present ceiling; what is not given is left alone.
+    type: dict
+  missing:
+    description: What to do when libvirt has no such domain.
+    type: str
+    choices: [fail, skip]
+    default: fail
+extends_documentation_fragment: sluice.appliance.api
+"""
+
+EXAMPLES = r"""
+- name: Shape web1 from its next start
+  sluice.appliance.sluice_domain:
+    name: web1
+    ceiling:
+      net-tx: 400Mbit/s
+
+- name: Give media its own XML back, at once
+  sluice.appliance.sluice_domain:
+    name: media
+    state: detached
+    restart: true
+"""
+
+RETURN = r"""
+domain:
+  description: The domain as sluiced has it; null if libvirt has none of that name.
+  returned: always
+  type: dict
+needs_restart:
+  description: Whether it runs otherwise than it is defined.
+  returned: always
+  type: bool
+emulator:
+  description: The QEMU in the definition (defined), the newest (newest), and whether it is older.
+  returned: when the domain is attached
+  type: dict
+changes:
+  description: What attach changed in the XML.
+  returned: when it was attached
+  type: list
+  elements: str
+"""
+
+import os
+import xml.etree.ElementTree as ElementTree
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.api import (
+    ARGUMENTS,
+    Api,
+    ApiError,
+    plain_limits,
+)
+from ansible_collections.sluice.appliance.plugins.module_utils.shaping import read_limits
+
+
+def device_problem(domain: dict, wanted: list[str]) -> str | None:
+    """The first wanted device that cannot be shaped, with the remedy."""
+    known = {device["target"]: device for device in domain["devices"]}
+    for target in wanted:
+        device = known.get(target)
+        if device is None:
+            has = ", ".join(sorted(str(name) for name in known)) or "none"
+            return (
+                f"device {target!r} of domain {domain['name']!r} does not exist: it has {has};"
+                " correct devices in sluice_domains"
+            )
+        if not device["shapeable"]:
+            return (
+                f"device {target!r} of domain {domain['name']!r} cannot be shaped"
+                f" ({device['reason']}): change it with 'virsh edit {domain['name']}', or take it"
+                " out of devices in sluice_domains"
+            )
+    return None
+
+
+def defined_emulator(module: AnsibleModule, uri: str, name: str) -> str | None:
+    """The emulator in the persistent definition, or None if virsh cannot tell."""
+    virsh = module.get_bin_path("virsh")
+    if virsh is None:
+        return None
+    command = [virsh, "-r", "-c", uri, "dumpxml", "--inactive", name]
+    code, out, _error = module.run_command(command, environ_update={"LC_ALL": "C"})
+    return ElementTree.fromstring(out).findtext("devices/emulator") if code == 0 else None
+
+
+def emulator_report(module: AnsibleModule, api: Api, domain: dict) -> dict:
+    """Which QEMU the definition names, beside the newest."""
+    newest = os.path.realpath(api.call("GET", "settings")["emulator"])
+    uri = api.call("GET", "status")["libvirt"]["uri"]
+    defined = defined_emulator(module, uri, domain["name"])
+    older = bool(domain["attached"] and defined and os.path.realpath(defined) != newest)
+    return {"defined": defined, "newest": newest, "older": older}
+
+
+def plan(params: dict, domain: dict, older: bool) -> list[tuple[str, bool]]:
+    """The calls to make, as (attach or detach, restart). Pure."""
+    restart, state = params["restart"], params["state"]
+    if state == "detached":
+        return [("detach", restart)] if domain["attached"] else []
+    if state != "attached":
+        return []
+    if not domain["attached"]:
+        return [("attach", restart)]
+    if (params["upgrade"] and older) or (restart and domain["needs_restart"]):
+        return [("detach", False), ("attach", restart)]
+    return []
+
+
+class Changer:
+    """Carries the plan out, or foresees it in check mode."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module, self.params = module, module.params
+        self.api = Api.of(module)
+
+    def find(self) -> dict | None:
+        """The domain, or None; refuses one that is missing where that matters."""
+        name = self.params["name"]
+        if self.module.check_mode and not self.api.installed:
+            return None
+        try:
+            return self.api.call("GET", "domains", name)
+        except ApiError as error:
+            if error.status != 404 or self.params["missing"] == "fail":
+                if error.status == 404:
+                    raise ApiError(
+                        f"domain {name!r} is not defined in libvirt on this host: define it with"
+                        f" 'virsh define {name}.xml', or take it out of sluice_domains",
+                        404,
+                    ) from error
+                raise
+            return None
+
+    def step(self, verb: str, restart: bool) -> dict:
+        body = {"restart": restart}
+        if verb == "attach":
+            body["disable_vhost"] = self.params["disable_vhost"]
+        return self.api.call("POST", "domains", self.params["name"], verb, body=body)
+
+    def ceiling(self, domain: dict) -> tuple[dict, dict]:
+        """The ceiling before and as wanted."""
+        before = plain_limits(domain["ceiling"])
+        if self.params["ceiling"] is None or self.params["state"] != "attached":
+            return before, before
+        return before, read_limits(self.params["ceiling"])
+
+    def run(self) -> dict:
+        domain = self.find()
+        if domain is None:
+            foreseen = self.module.check_mode and not self.api.installed
+            return {"changed": foreseen, "domain": None, "needs_restart": False}
+        problem = device_problem(domain, self.params["devices"])
+        if problem and self.params["state"] == "attached":
+            raise ApiError(problem)
+        ceiling, wanted_ceiling = self.ceiling(domain)
+        emulator = emulator_report(self.module, self.api, domain)
+        steps = plan(self.params, domain, emulator["older"])
+        before = {"attached": domain["attached"], "ceiling": ceiling}
+        result = {"changed": bool(steps) or ceiling != wanted_ceiling}
+        if not self.module.check_mode:
+            domain, result["changes"] = self.carry_out(domain, steps, ceiling, wanted_ceiling)
+            if steps:
+                emulator = emulator_report(self.module, self.api, domain)
+        attached = domain["attached"]
+        if self.module.check_mode and steps:
+            attached = steps[-1][0] == "attach"
+        after = {"attached": attached, "ceiling": wanted_ceiling}
+        return {
+            **result,
+            "domain": domain,
+            "needs_restart": domain["needs_restart"],
+            "emulator": emulator,
+            "diff": {"before": before, "after": after},
+        }
+
+    def carry_out(
+        self, domain: dict, steps: list, ceiling: dict, wanted: dict
+    ) -> tuple[dict, list[str]]:
+        """Make the calls; returns the domain after them and what attach said."""
+        said: list[str] = []
+        for verb, restart in steps:
+            domain = self.step(verb, restart)
+            said = domain.get("changes") or []
+        if ceiling != wanted:
+            domain = self.api.call("PUT", "domains", self.params["name"], "ceiling", body=wanted)
+        return domain, said
+
+
+def main() -> None:
+    """Run as a module."""
+    states = ["attached", "detached", "seen"]
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": states, "default": "attached"},
+            "restart": {"type": "bool", "default": False},
+            "upgrade": {"type": "bool", "default": False},
+            "disable_vhost": {"type": "bool", "default": False},
+            "devices": {"type": "list", "elements": "str", "default": []},
+            "ceiling": {"type": "dict"},
+            "missing": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
+            **ARGUMENTS,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**Changer(module).run())
+    except ApiError as error:
+        module.fail_json(msg=str(error))
+    except ValueError as error:
+        module.fail_json(msg=f"ceiling {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-or-later
+# GNU General Public License v2.0 or later (see LICENSE)
+"""A class as one domain has it, with its limits."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sluice_grant
+short_description: Grant a class to a domain and limit it there
+version_added: 0.1.0
+author: The Sluice developers
+description:
+  - Grants a class to a domain with these limits, or revokes it.
+  - The class C(default) is part of every domain; it can be limited and not revoked.
+options:
+  domain:
+    description: The libvirt domain.
+    type: str
+    required: true
+  class_name:
+    description: The class. It must exist, see M(sluice.appliance.sluice_class).
+    type: str
+    required: true
+    aliases: [class]
+  limits:
+    description:
+      - Maps some of C(blk-read), C(blk-write), C(net-tx), C(net-rx) to a limit.
+      - A limit is a rate (C(20MB/s), C(160Mbit/s), bytes per second, C(unlimited)), or a mapping
+        of some of C(rate), C(burst), C(ops) (per second) and C(burst_ops).
+      - A resource that is not named is unlimited.
+    type: dict
+    default: {}
+  dscp:
+    description: DSCP values of packets that select the class without an agent.
+    type: list
+    elements: int
+    default: []
+  state:
+    description: Whether the domain has the class.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: sluice.appliance.api
+"""
+
+EXAMPLES = r"""
+- name: Backups of web1 read slowly
+  sluice.appliance.sluice_grant:
+    domain: web1
+    class: batch
+    limits:
+      blk-read: 20MB/s
+      net-tx: {rate: 40Mbit/s, burst: 64KiB}
+"""
+
+RETURN = r"""
+grant:
+  description: The grant as sluiced has it.
+  returned: when it exists
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.api import (
+    ARGUMENTS,
+    Api,
+    ApiError,
+    plain_limits,
+)
+from ansible_collections.sluice.appliance.plugins.module_utils.shaping import read_limits
+
+
+def find(api: Api, module: AnsibleModule) -> dict | None:
+    """The grant there is, if any."""
+    if module.check_mode and not api.installed:
+        return None
+    try:
+        domain = api.call("GET", "domains", module.params["domain"])
+    except ApiError as error:
+        if module.check_mode and error.status == 404:
+            return None
+        raise
+    grants = domain["classes"]
+    return next((g for g in grants if g["class"] == module.params["class_name"]), None)
+
+
+def run(module: AnsibleModule) -> dict:
+    """Bring the grant into the wanted state."""
+    api = Api.of(module)
+    path = ("domains", module.params["domain"], "classes", module.params["class_name"])
+    present = find(api, module)
+    before = {}
+    if present:
+        before = {"limits": plain_limits(present["limits"]), "dscp": present["dscp"]}
+    if module.params["state"] == "absent":
+        if present and not module.check_mode:
+            api.call("DELETE", *path)
+        return {"changed": bool(present), "diff": {"before": before, "after": {}}}
+    after = {"limits": read_limits(module.params["limits"]), "dscp": module.params["dscp"]}
+    changed = before != after
+    if changed and not module.check_mode:
+        present = api.call("PUT", *path, body=after)
+    return {"changed": changed, "grant": present, "diff": {"before": before, "after": after}}
+
+
+def main() -> None:
+    """Run as a module."""
+    module = AnsibleModule(
+        argument_spec={
+            "domain": {"type": "str", "required": True},
+            "class_name": {"type": "str", "required": True, "aliases": ["class"]},
+            "limits": {"type": "dict", "default": {}},
+            "dscp": {"type": "list", "elements": "int", "default": []},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            **ARGUMENTS,
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except (ApiError, ValueError) as error:
+        prefix = "" if isinstance(error, ApiError) else "limits "
+        module.fail_json(msg=f"{prefix}{error}")
+
+
+if __name__ == "__main__":
+    main()
