@@ -13,6 +13,7 @@ help: ## list the targets
 	@echo
 	@echo "  make demo ARGS=--once                run the demo, print the result, clean up"
 	@echo "  make test ONLY=unit                  one kind of test (tools/test/run.sh --help)"
+	@echo "  make test-deploy ARGS='-x --keep'    stop at the first failure, hold the machines"
 	@echo "  make perf EXPERIMENT=E2              one of the papers' experiments"
 
 .PHONY: packages venv qemu qemu-stock agent web-assets images rotdisk setup
@@ -41,6 +42,12 @@ demo: setup ## the main job: a VLC stream survives an overload
 .PHONY: test
 test: setup ## all tests; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
+
+.PHONY: machines test-deploy
+machines: packages
+	@bash $(SETUP)/machines.sh
+test-deploy: venv qemu machines ## deploy to two emulated Debian 13 machines and take it away again
+	@build/venv/bin/python -m pytest -v -rs -p no:cacheprovider tests/deploy $(ARGS)
 
 .PHONY: bench
 bench: qemu ## the engine's cost per decision beside QEMU's own throttle core

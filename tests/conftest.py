@@ -14,7 +14,7 @@ import pytest
 from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
 
 TESTS = Path(__file__).parent
-KINDS = ("unit", "integration", "e2e")
+KINDS = ("unit", "integration", "e2e", "deploy")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs in the fleet's network: open a page of a host in a real browser.
+
+    browse.py ADDRESS PATH CERTIFICATE PICTURE <password
+
+First a request that trusts CERTIFICATE alone, as an operator does who copied it
+from the host; then Chromium signs in as admin, opens the page, waits until its
+live data have arrived, and stores PICTURE. Prints the page's text.
+"""
+
+import ssl
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+from e2e.browser import chromium, lane, sign_in
+
+address, path, certificate, picture = sys.argv[1:]
+password = sys.stdin.read().strip()
+trust = ssl.create_default_context(cafile=certificate)
+with httpx.Client(verify=trust, trust_env=False) as client:
+    client.get(f"{address}/sign-in").raise_for_status()
+with (
+    tempfile.TemporaryDirectory() as profile,
+    chromium(Path(profile)) as context,
+):
+    context.set_default_timeout(90_000)
+    page = sign_in(context, address, "admin", password)
+    page.goto(address + path)
+    if path.startswith("/vm/"):
+        lane(page, "default").wait_for()
+        # A few samples, so that the picture shows the rates.
+        time.sleep(5)
+    page.screenshot(path=picture, full_page=True)
+    print(page.inner_text("body"))

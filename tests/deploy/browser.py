@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The web page of a host, as a browser in the fleet's network shows it."""
+
+from pathlib import Path
+
+from deploy.control import ControlNode
+from deploy.fleet import Fleet
+from deploy.machine import Machine
+from testbed import paths
+
+SCRIPT = Path(__file__).with_name("browse.py")
+PORT = 8480
+
+
+def browse(fleet: Fleet, control: ControlNode, host: Machine, path: str, picture: str) -> str:
+    """Sign in as the first admin, open a page, keep its picture; return its text.
+
+    The host's certificate is the only one that is trusted.
+    """
+    certificate = fleet.folder / f"{host.name}.crt"
+    certificate.write_text(host.out("cat /etc/sluice/tls/web.crt") + "\n")
+    shown = paths.BUILD / "deploy" / picture
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(paths.VENV_BIN / "python"), "-I", str(SCRIPT)]
+    command += [f"https://{host.address}:{PORT}", path, str(certificate), str(shown)]
+    password = (control.passwords / host.name).read_text()
+    return fleet.sandbox.run(command, input=password, timeout_seconds=240).stdout

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs on a host: the rates of a guest, as the host's kernel counts them.
+
+    python3 - DOMAIN SECONDS <measure.py
+
+Prints JSON: bytes per second over the window, by the host's monotonic clock.
+
+* ``blk_read_bps``: ``read_bytes`` of the guest's QEMU in /proc/PID/io, which the
+  kernel counts where a read reaches the block device. The guest's disk is
+  opened with O_DIRECT, so a byte is counted once for each time it is read.
+* ``net_tx_bps``: bytes that the kernel received on the guest's tap.
+* ``net_rx_bps``: bytes that the kernel sent into the guest's tap, less those that
+  the shaper dropped (from its counters page): QEMU takes a packet from the tap
+  before it drops it.
+* ``page``: the same from the counters page alone, for comparison.
+
+"""
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RESOURCES = ("blk_read", "blk_write", "net_tx", "net_rx")
+HEADER_BYTES = 128
+SLOT_BYTES = 256
+CLASS_SLOTS = 64
+
+
+def page_sums(domain):
+    """Return admitted and dropped bytes by resource, all classes together."""
+    page = Path(f"/run/sluice/pages/{domain}.page")
+    if not page.exists():
+        return None
+    data = page.read_bytes()
+    sums = {name: [0, 0] for name in RESOURCES}
+    for slot in range(CLASS_SLOTS):
+        at = HEADER_BYTES + slot * SLOT_BYTES
+        resource = RESOURCES[slot % 4]
+        sums[resource][0] += struct.unpack_from("<Q", data, at + 48)[0]
+        sums[resource][1] += struct.unpack_from("<Q", data, at + 80)[0]
+    return sums
+
+
+def sample(domain, pid, tap):
+    io = Path(f"/proc/{pid}/io").read_text()
+    statistics = Path(f"/sys/class/net/{tap}/statistics")
+    return {
+        "blk_read": int(re.search(r"^read_bytes: (\d+)$", io, re.MULTILINE)[1]),
+        "net_tx": int((statistics / "rx_bytes").read_text()),
+        "net_rx": int((statistics / "tx_bytes").read_text()),
+        "page": page_sums(domain),
+        "at": time.monotonic(),
+    }
+
+
+def main():
+    domain, seconds = sys.argv[1], float(sys.argv[2])
+    pid = int(Path(f"/run/libvirt/qemu/{domain}.pid").read_text())
+    listing = subprocess.run(
+        ["virsh", "domiflist", domain], capture_output=True, text=True, check=True
+    ).stdout
+    tap = re.search(r"^\s*(vnet\d+)\s", listing, re.MULTILINE)[1]
+    first = sample(domain, pid, tap)
+    time.sleep(seconds)
+    last = sample(domain, pid, tap)
+    elapsed = last["at"] - first["at"]
+    rates = {f"{name}_bps": (last[name] - first[name]) / elapsed for name in ("blk_read", "net_tx")}
+    received = last["net_rx"] - first["net_rx"]
+    page = None
+    if first["page"] and last["page"]:
+        change = {
+            name: [
+                new - old for new, old in zip(last["page"][name], first["page"][name], strict=True)
+            ]
+            for name in RESOURCES
+        }
+        received -= change["net_rx"][1]
+        page = {f"{name}_bps": change[name][0] / elapsed for name in RESOURCES}
+        page["net_rx_dropped_bytes"] = change["net_rx"][1]
+    rates["net_rx_bps"] = received / elapsed
+    print(json.dumps({"seconds": elapsed, "pid": pid, "tap": tap, **rates, "page": page}))
+
+
+main()

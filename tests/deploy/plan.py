@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the operator of the test wants: inventories as data, and their limits.
+
+The limits are ones that a nested guest under an emulated KVM reaches with
+room to spare, so that what is measured is the shaper and not the emulator.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from deploy.fleet import Fleet
+from deploy.guest import WEB1
+from testbed import paths
+
+LIMITS_BPS = {"blk_read": 1_500_000, "net_tx": 800_000, "net_rx": 600_000}
+TOLERANCE = 0.02
+WINDOW_SECONDS = 20.0
+# The class of what runs in the guest's unit bulk-*.service; the rest is default.
+CLASS = "bulk"
+UPLOAD_UNIT = "bulk-upload.service"
+READ_UNIT = "bulk-read.service"
+DOMAIN: dict[str, Any] = {
+    "name": WEB1.name,
+    "restart": True,
+    "disable_vhost": True,
+    "devices": ["vda", "vdb"],
+    "classes": [
+        {
+            "name": CLASS,
+            "title": "Bulk work",
+            "priority": 7,
+            "limits": {
+                "blk-read": f"{LIMITS_BPS['blk_read']}B/s",
+                "net-tx": f"{LIMITS_BPS['net_tx']}B/s",
+            },
+        },
+        # What comes in is told apart by the peer's DSCP alone: it is default.
+        {"name": "default", "limits": {"net-rx": f"{LIMITS_BPS['net_rx']}B/s"}},
+    ],
+    "rules": [
+        {"class": CLASS, "match": {"unit": READ_UNIT}},
+        {"class": CLASS, "match": {"unit": UPLOAD_UNIT}},
+    ],
+}
+
+
+def inventory(fleet: Fleet, passwords: Path) -> dict[str, Any]:
+    """Return the inventory of a fleet: all machines are hosts, the last proves itself."""
+    hosts = {machine.name: {"ansible_host": machine.address} for machine in fleet.machines.values()}
+    return {
+        "all": {
+            "vars": {
+                "ansible_user": "ops",
+                "ansible_ssh_private_key_file": str(fleet.key),
+                "ansible_ssh_extra_args": "-o UserKnownHostsFile=/dev/null -F /dev/null",
+                "ansible_python_interpreter": "/usr/bin/python3",
+                "sluice_packages_dir": str(paths.BUILD / "deb"),
+                "sluice_web_admin_password_dir": str(passwords),
+            }
+        },
+        "sluice_hosts": {"hosts": hosts},
+        "sluice_nightly": {"hosts": {list(hosts)[-1]: {}}},
+    }
+
+
+def with_guest(base: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return the inventory with the operator's guest: its classes, and its agent."""
+    changed = copy.deepcopy(base)
+    changed["sluice_hosts"]["hosts"][host]["sluice_domains"] = [DOMAIN]
+    changed["sluice_guests"] = {"hosts": {WEB1.name: {"ansible_host": WEB1.address}}}
+    return changed
+
+
+def with_variable(base: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return the inventory with one variable set for all."""
+    changed = copy.deepcopy(base)
+    changed["all"]["vars"][name] = value
+    return changed

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An operator's guest under type='kvm': attached, shaped, visible."""
+
+import json
+import re
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import plan
+from deploy.browser import browse
+from deploy.control import ControlNode
+from deploy.fleet import CONTROL_ADDRESS, Fleet, image
+from deploy.guest import NestedGuest
+from deploy.machine import Machine
+from deploy.report import Report
+
+EMULATOR = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"
+TRAFFIC = Path(__file__).with_name("traffic.py")
+MEASURE = Path(__file__).with_name("measure.py")
+UPLOAD_PORT = 9001
+DOWNLOAD_PORT = 9002
+
+needs_installed = pytest.mark.needs("site_completes_what_was_interrupted")
+needs_attached = pytest.mark.needs("attach_shapes_the_guest")
+
+
+@needs_installed
+def test_operator_defines_a_guest(guest: NestedGuest) -> None:
+    guest.make_disks(image())
+    guest.define(EMULATOR)
+    assert guest.state() == "shut off"
+
+
+@pytest.mark.needs("operator_defines_a_guest")
+def test_attach_shapes_the_guest(
+    guest: NestedGuest, control: ControlNode, inventory: dict[str, Any], report: Report
+) -> None:
+    path = control.write_inventory("attach", plan.with_guest(inventory, "host1"))
+    run = control.play("attach", path)
+    assert run.recap["host1"]["changed"] > 0
+    guest.start()
+    report.add("boot of the nested guest", guest.wait_ready(), "s")
+
+
+@needs_attached
+def test_the_guest_runs_the_patched_qemu_under_kvm_and_apparmor(
+    guest: NestedGuest, host1: Machine
+) -> None:
+    assert re.fullmatch(r"/usr/lib/sluice/qemu-[^/]+/bin/qemu-system-x86_64", guest.binary())
+    assert guest.confinement().endswith("(enforce)")
+    assert guest.inside.out("systemd-detect-virt") == "kvm"
+    command = host1.out(f"tr '\\0' ' ' </proc/{guest.pid()}/cmdline")
+    assert "accel=kvm" in command
+    assert "shaper=sluice0" in command or '"shaper":"sluice0"' in command
+
+
+@needs_attached
+def test_site_installs_the_agent_in_the_guest(
+    guest: NestedGuest, control: ControlNode, inventory: dict[str, Any], host1: Machine
+) -> None:
+    """The agent speaks for the guest's processes a moment later."""
+    control.play("site", control.write_inventory("attach", plan.with_guest(inventory, "host1")))
+    shown = _wait_for_agent(host1, guest.name)
+    assert shown["agent"]["hostname"] == guest.name
+
+
+def _wait_for_agent(host: Machine, domain: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 120
+    while True:
+        shown = json.loads(host.out(f"sluice show {domain} --json"))
+        if shown["agent"]["connected"] or time.monotonic() > deadline:
+            return shown
+        time.sleep(1)
+
+
+@pytest.mark.needs("site_installs_the_agent_in_the_guest")
+def test_second_runs_change_nothing(
+    control: ControlNode, inventory: dict[str, Any], report: Report
+) -> None:
+    path = control.write_inventory("attach", plan.with_guest(inventory, "host1"))
+    for playbook in ("attach", "site"):
+        run = control.play(playbook, path)
+        assert not any(run.changed().values()), run.changes()
+        report.add(f"changed by a second {playbook}.yml", sum(run.changed().values()))
+
+
+@pytest.fixture
+def loads(guest: NestedGuest, fleet: Fleet):
+    """In the guest a reader and an upload, each a unit; from outside a download."""
+    inside = guest.inside
+    inside.write("/opt/traffic.py", TRAFFIC.read_text())
+    sink = fleet.sandbox.popen(
+        ["python3", "-I", str(TRAFFIC), "sink", str(UPLOAD_PORT)], name="sink"
+    )
+    _spawn(inside, "download-sink.service", f"python3 -I /opt/traffic.py sink {DOWNLOAD_PORT}")
+    _spawn(
+        inside,
+        plan.UPLOAD_UNIT,
+        f"python3 -I /opt/traffic.py source {CONTROL_ADDRESS} {UPLOAD_PORT}",
+    )
+    _spawn(
+        inside,
+        plan.READ_UNIT,
+        "while :; do dd if=/dev/vdb of=/dev/null bs=64k iflag=direct status=none; done",
+    )
+    source = fleet.sandbox.popen(
+        ["python3", "-I", str(TRAFFIC), "source", guest.plan.address, str(DOWNLOAD_PORT)],
+        name="source",
+    )
+    yield
+    source.stop()
+    for unit in (plan.READ_UNIT, plan.UPLOAD_UNIT, "download-sink.service"):
+        inside.ssh(f"systemctl stop {unit}", check=False)
+    sink.stop()
+
+
+def _spawn(machine: Machine, unit: str, command: str) -> None:
+    machine.ssh(
+        f"systemd-run --quiet --collect --unit={unit} --property=KillSignal=SIGKILL "
+        f"/bin/sh -c {shlex.quote(command)}"
+    )
+
+
+@pytest.mark.needs("site_installs_the_agent_in_the_guest")
+def test_disk_and_network_keep_their_limits(
+    guest: NestedGuest, host1: Machine, loads: None, report: Report
+) -> None:
+    """All three loads at once, each within TOLERANCE of its own limit.
+
+    Disk and upload are limited as the class that the agent finds by the unit's
+    name: a wrong assignment would show as a rate without limit.
+    """
+    _wait_until_held(host1, guest.name)
+    answer = host1.python(
+        MEASURE, guest.name, str(plan.WINDOW_SECONDS), timeout_seconds=plan.WINDOW_SECONDS + 60
+    )
+    measured = json.loads(answer)
+    wrong = {}
+    for name, limit in plan.LIMITS_BPS.items():
+        rate = measured[f"{name}_bps"]
+        share = 100 * rate / limit
+        report.add(f"{name}, limit {limit}", rate, "B/s", f"{share:.2f} % of the limit")
+        if abs(rate / limit - 1) > plan.TOLERANCE:
+            wrong[name] = rate
+    assert not wrong, measured
+
+
+def _wait_until_held(host: Machine, domain: str) -> None:
+    """Wait until each load has reached its limit: the shaper holds requests of it."""
+    wanted = {(plan.CLASS, "blk-read"), (plan.CLASS, "net-tx"), ("default", "net-rx")}
+    deadline = time.monotonic() + 120
+    while True:
+        classes = json.loads(host.out(f"sluice live {domain} --once --json"))["domains"][domain][
+            "classes"
+        ]
+        held = {
+            (name, resource) for name, resource in wanted if classes[name][resource]["held_p99_ms"]
+        }
+        if held == wanted:
+            return
+        assert time.monotonic() < deadline, f"never held: {wanted - held} of {classes}"
+        time.sleep(2)
+
+
+@needs_attached
+def test_the_guest_is_on_the_web_page_over_tls(
+    fleet: Fleet, control: ControlNode, guest: NestedGuest, loads: None
+) -> None:
+    """Signed in as the admin whose password the first run left on the control node."""
+    text = browse(fleet, control, guest.host, f"/vm/{guest.name}", "vm-page.png")
+    assert guest.name in text
+    assert plan.CLASS in text
