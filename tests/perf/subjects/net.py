@@ -5,12 +5,15 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
+from perf.subjects import Unavailable
 from testbed import UPLINK, Guest, Testbed
 
 BURST_BYTES = 65536
 # What may wait: as much as Sluice lets a class hold inbound, and never too little.
 QUEUE_SECONDS = 0.05
 QUEUE_BYTES_MIN = 128 * 1024
+# The kernel may lack what libvirt's bandwidth is made of; asking once tells.
+PROBE_BPS = 1024 * 1024
 
 
 def queue_bytes(rate_bps: int) -> int:
@@ -79,6 +82,11 @@ class LibvirtBandwidth:
     def open(self, _testbed: Testbed, guest: Guest) -> None:
         self._guest = guest
         self._device = tap_of(guest)
+        try:
+            self.set_rate(PROBE_BPS)
+        except libvirt.libvirtError as reason:
+            raise Unavailable(str(reason).strip()) from None
+        self.set_rate(None)
 
     def set_rate(self, rate_bps: int | None) -> None:
         average = 0 if rate_bps is None else max(1, round(rate_bps / 1024))
