@@ -42,12 +42,11 @@ def limited(subject: Subject, rate_bps: int) -> Iterator[None]:
 
 
 class Sluice:
-    """The shaper: a limit of the guest's default class on one resource."""
+    """The shaper: a limit of the guest's default class on one resource, default burst."""
 
-    def __init__(self, resource: str, burst_bytes: int = 65536):
+    def __init__(self, resource: str):
         self.name = "sluice"
         self._resource = resource
-        self._burst_bytes = burst_bytes
         self._testbed: Testbed | None = None
         self._path = ""
 
@@ -59,8 +58,7 @@ class Sluice:
         if rate_bps is None:
             self._testbed.controller.call("DELETE", self._path)
         else:
-            body = {"bytes_per_second": rate_bps, "burst_bytes": self._burst_bytes}
-            self._testbed.controller.call("PUT", self._path, body)
+            self._testbed.controller.call("PUT", self._path, {"bytes_per_second": rate_bps})
 
     def close(self) -> None:
         """The last ``set_rate(None)`` left nothing."""

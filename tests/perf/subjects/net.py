@@ -8,12 +8,18 @@ import libvirt
 from perf.subjects import Unavailable
 from testbed import UPLINK, Guest, Testbed
 
-BURST_BYTES = 65536
-# What may wait: as much as Sluice lets a class hold inbound, and never too little.
+# Burst and queue as Sluice has them by default.
+BURST_SECONDS = 0.05
+BURST_BYTES_MIN = 65536
 QUEUE_SECONDS = 0.05
 QUEUE_BYTES_MIN = 128 * 1024
 # The kernel may lack what libvirt's bandwidth is made of; asking once tells.
 PROBE_BPS = 1024 * 1024
+
+
+def burst_bytes(rate_bps: int) -> int:
+    """Return the bytes that a peer may pass at once after idleness."""
+    return max(BURST_BYTES_MIN, int(rate_bps * BURST_SECONDS))
 
 
 def queue_bytes(rate_bps: int) -> int:
@@ -49,7 +55,7 @@ class TcTbf(_Tc):
     def set_rate(self, rate_bps: int | None) -> None:
         self._lift()
         if rate_bps is not None:
-            rate = ("rate", f"{rate_bps * 8}bit", "burst", BURST_BYTES)
+            rate = ("rate", f"{rate_bps * 8}bit", "burst", burst_bytes(rate_bps))
             limit = ("limit", queue_bytes(rate_bps))
             self._tc("qdisc", "add", "dev", self._device, "root", "tbf", *rate, *limit)
 
@@ -61,7 +67,8 @@ class TcHtb(_Tc):
         self._lift()
         if rate_bps is not None:
             dev = ("dev", self._device)
-            rate = ("rate", f"{rate_bps * 8}bit", "burst", BURST_BYTES, "cburst", BURST_BYTES)
+            burst = burst_bytes(rate_bps)
+            rate = ("rate", f"{rate_bps * 8}bit", "burst", burst, "cburst", burst)
             self._tc("qdisc", "add", *dev, "root", "handle", "1:", "htb", "default", "1")
             self._tc("class", "add", *dev, "parent", "1:", "classid", "1:1", "htb", *rate)
             limit = ("limit", queue_bytes(rate_bps))
