@@ -92,7 +92,7 @@ fuzz() {
 
 for name in test-bucket test-engine test-engine-properties test-classify \
     test-frame test-codel test-reserve test-pool \
-    test-group test-group-properties test-group-threads test-group-processes; do
+    test-engine-group test-group test-group-properties test-group-threads test-group-processes; do
     compile "$name" "$build/$name"
     compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"

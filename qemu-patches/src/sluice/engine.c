@@ -34,6 +34,11 @@
  * - Every request is charged once, when it goes on, and never when withdrawn.
  * - After _new() nothing allocates; guests cannot make the engine grow.
  *
+ * Group. Above the ceiling there may be a group, shared with other engines
+ * (group.c). It is asked last, and charged by the same question. Under a group
+ * classes compete as under a ceiling. Others may take its tokens at any time: a
+ * _release() at _next_event_ns() may then return NULL, and one asks again.
+ *
  * Limits. Priorities are strict: a class of worse priority can starve under a
  * ceiling, by design. Turns between equal priorities count requests, not
  * bytes. Cost: _submit() is constant when it passes; holding and releasing a
@@ -45,6 +50,7 @@
 #include "sluice/engine.h"
 #include "bucket-inline.h"
 #include "due-heap.h"
+#include "engine-group.h"
 
 #define CACHE_LINE_BYTES    64
 #define NO_CLASS            UINT32_MAX
@@ -80,6 +86,7 @@ struct SluiceEngine {
     uint32_t ready_priorities;  /* bit p: ready[p] is not empty */
     uint32_t class_count;
     bool ceiling_limited;
+    SluiceGroupMember *group;   /* NULL: none above the ceiling */
     SluiceBucket ceiling_bytes;
     SluiceBucket ceiling_operations;
     ReadyList ready[SLUICE_PRIORITIES];
@@ -354,22 +361,28 @@ bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
     return true;
 }
 
+void sluice_engine_set_group(SluiceEngine *engine, SluiceGroupMember *group)
+{
+    engine->group = group;
+}
+
 /* Data path */
 
 static bool may_pass(SluiceEngine *engine, const SluiceClass *class,
-                     uint64_t now_ns)
+                     uint32_t bytes, uint64_t now_ns)
 {
     uint32_t first_served = (2u << class->priority) - 1;
 
     if (class->oldest || !class_conforms(class, now_ns)) {
         return false;
     }
-    if (!engine->ceiling_limited) {
+    if (!engine->ceiling_limited && !engine->group) {
         return true;
     }
     promote_due(engine, now_ns);
     return !(engine->ready_priorities & first_served)
-           && ceiling_conforms(engine, now_ns);
+           && ceiling_conforms(engine, now_ns)
+           && engine_group_admits(engine->group, bytes, now_ns);
 }
 
 SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
@@ -379,7 +392,7 @@ SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
     SluiceClass *class = class_at(engine, class_index);
 
     now_ns = advance_clock(engine, now_ns);
-    if (may_pass(engine, class, now_ns)) {
+    if (may_pass(engine, class, bytes, now_ns)) {
         charge(engine, class, bytes, now_ns);
         return SLUICE_PASS;
     }
@@ -440,6 +453,9 @@ SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns)
     }
     class = &engine->classes[class_index];
     node = class->oldest;
+    if (!engine_group_admits(engine->group, node->bytes, now_ns)) {
+        return NULL;
+    }
     queue_remove(class, node);
     charge(engine, class, node->bytes, now_ns);
     class->stats.held_requests++;
@@ -455,7 +471,10 @@ uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
     if (!engine->ready_priorities) {
         class_ns = later_ns(class_ns, due_heap_first_ns(&engine->due));
     }
-    return later_ns(class_ns, ceiling_eligible_ns(engine));
+    return engine_group_event_ns(engine->group,
+                                 later_ns(class_ns,
+                                          ceiling_eligible_ns(engine)),
+                                 engine->now_ns);
 }
 
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,

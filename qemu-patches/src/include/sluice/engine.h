@@ -106,6 +106,12 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
 bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
                                uint64_t now_ns);
 
+/* The engine's membership in a group above its ceiling, or NULL; it stays the
+ * caller's, who joins before and leaves after. Ask for the next event again. */
+struct SluiceGroupMember;
+void sluice_engine_set_group(SluiceEngine *engine,
+                             struct SluiceGroupMember *group);
+
 /* Data path. */
 SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
                                    SluiceNode *node, uint32_t bytes,
