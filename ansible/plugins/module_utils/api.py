@@ -10,14 +10,26 @@ import os
 import socket
 from urllib.parse import quote
 
+from ansible.module_utils.basic import env_fallback
+
 SOCKET = "/run/sluice/sluiced.sock"
 TOKEN_FILE = "/etc/sluice/api-token"
 # Attach and detach with a restart wait for the guest to shut down.
 TIMEOUT_SECONDS = 180
 
+# The environment is the sluice command's own.
 ARGUMENTS = {
-    "socket": {"type": "path", "default": SOCKET},
-    "token_file": {"type": "path", "default": TOKEN_FILE, "no_log": False},
+    "socket": {
+        "type": "path",
+        "default": SOCKET,
+        "fallback": (env_fallback, ["SLUICE_SOCKET"]),
+    },
+    "token_file": {
+        "type": "path",
+        "default": TOKEN_FILE,
+        "fallback": (env_fallback, ["SLUICE_TOKEN_FILE"]),
+        "no_log": False,
+    },
 }
 
 

@@ -16,12 +16,18 @@ from collections.abc import Mapping
 from .rates import parse_count, parse_rate, parse_size
 
 RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
-MATCH_KEYS = ("exe", "cmdline", "user", "unit", "cgroup")
+# Conditions of a rule, and how long each may be.
+LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
+MATCH_KEYS = tuple(LONGEST)
 MAX_CLASSES = 15
 MAX_RULES = 256
 
 _CLASS_NAME = re.compile(r"[a-z0-9-]{1,31}")
 _STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+# What an expression must not use, because the agent's engine takes linear time
+# and has none of it; looked for where escapes and character classes are taken out.
+_LITERAL = re.compile(r"\\[^1-9]|\[\^?\]?[^\]]*\]")
+_BACKTRACKING = re.compile(r"\(\?(?:<?[=!]|>|\(|P=)|\\[1-9]|[*+?}]\+")
 _DOMAIN_NAME = re.compile(r"[^/\s][^/\n]{0,254}")
 
 _DOMAIN_KEYS = (
@@ -185,21 +191,36 @@ def _check_match(problems: Problems, thing: str, match: object) -> None:
         where = f"{thing}.{key}"
         if key not in MATCH_KEYS:
             problems.say(where, value, f"is not known: use some of {', '.join(MATCH_KEYS)}")
-        elif value is None or (key == "user" and isinstance(value, int)):
+        elif value is None or (key == "user" and _is_uid(value)):
             continue
-        elif not isinstance(value, str) or not value:
-            problems.say(where, value, "is not a text: give a string in quotes")
+        elif not isinstance(value, str) or not 1 <= len(value) <= LONGEST[key] or "\0" in value:
+            problems.say(
+                where, value, f"is not usable text: give 1 to {LONGEST[key]} characters in quotes"
+            )
         elif key in ("exe", "cgroup") and not value.startswith("/"):
             problems.say(where, value, "is not an absolute path: begin it with /")
         elif key == "cmdline":
             _check_expression(problems, where, value)
 
 
+def _is_uid(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _check_expression(problems: Problems, thing: str, value: str) -> None:
     try:
         re.compile(value)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         problems.say(thing, value, f"is not a regular expression ({error}): correct it")
+        return
+    found = _BACKTRACKING.search(_LITERAL.sub("x", value))
+    if found:
+        problems.say(
+            thing,
+            value,
+            f"uses '{found[0]}', which the agent does not know: write it without look-around,"
+            " back-references and possessive repeats",
+        )
 
 
 def _check_dscp(problems: Problems, thing: str, value: object, taken: dict, owner: str) -> None:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the preflight says of a host."""
+
+import pytest
+from ansible_collections.sluice.appliance.plugins.module_utils.hostcheck import MIB, judge
+
+FIT = {
+    "release_id": "debian",
+    "release_version": "13",
+    "release_name": "Debian GNU/Linux 13 (trixie)",
+    "architecture": "x86_64",
+    "init": "systemd",
+    "uid": 0,
+    "kvm_flag": "svm",
+    "kvm_error": None,
+    "filesystems": {
+        "/usr": {"mount": "/", "free_bytes": 3000 * MIB, "free_inodes": 100000},
+        "/var": {"mount": "/", "free_bytes": 3000 * MIB, "free_inodes": 100000},
+    },
+    "broken_packages": [],
+    "unfinished_packages": [],
+    "dpkg_journal": False,
+    "source_error": None,
+    "port_errors": {},
+}
+WANTED = {
+    "releases": ["debian 13"],
+    "architectures": ["x86_64"],
+    "virtualisation": True,
+    "allow_tcg": False,
+    "free_bytes": {"/usr": 1400 * MIB, "/var": 700 * MIB},
+    "free_inodes": 5000,
+}
+
+
+def test_a_fit_host_has_no_problem():
+    assert judge(FIT, WANTED) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "sentence"),
+    [
+        (
+            {"release_version": "12", "release_name": "Debian GNU/Linux 12 (bookworm)"},
+            {},
+            "release 'debian 12' (Debian GNU/Linux 12 (bookworm)) is not supported: install one of"
+            " debian 13",
+        ),
+        ({"architecture": "aarch64"}, {}, "architecture 'aarch64' is not supported: use a host"),
+        ({"init": "init"}, {}, "process 1 is 'init' and not systemd: boot the host with systemd"),
+        ({"uid": 1000}, {}, "user id 1000 is not root: let Ansible become root"),
+        (
+            {"kvm_flag": None},
+            {},
+            "virtualisation 'none': the processor shows neither vmx nor svm; enable it",
+        ),
+        (
+            {"kvm_error": "Operation not supported"},
+            {},
+            "virtualisation 'svm': /dev/kvm does not make a virtual machine (Operation not"
+            " supported); see 'dmesg | grep kvm', or set sluice_allow_tcg: true",
+        ),
+        (
+            {},
+            {"free_bytes": {"/usr": 2000 * MIB, "/var": 1001 * MIB}},
+            "file system '/' has 3000 MiB free, and /usr, /var need 3001 MiB there: free some",
+        ),
+        ({}, {"free_inodes": 200000}, "file system '/' has 100000 free inodes and needs 200000"),
+        (
+            {"broken_packages": ["libvirt0"]},
+            {},
+            "package 'libvirt0' is half-installed: run 'apt-get install --reinstall libvirt0'",
+        ),
+        (
+            {"source_error": "'deb http://x' does not work (no answer)"},
+            {},
+            "package source 'deb http://x' does not work (no answer): correct",
+        ),
+        (
+            {"port_errors": {"0.0.0.0:8480": "Address already in use"}},
+            {},
+            "address '0.0.0.0:8480' for the web page cannot be used (Address already in use): stop",
+        ),
+    ],
+)
+def test_each_problem_is_named_with_its_value_and_remedy(found, wanted, sentence):
+    problems, repairs = judge({**FIT, **found}, {**WANTED, **wanted})
+    assert len(problems) == 1
+    assert sentence in problems[0]
+    assert repairs == []
+
+
+def test_all_problems_are_said_at_once():
+    problems, _ = judge({**FIT, "release_id": "alpine", "uid": 1, "kvm_flag": None}, WANTED)
+    assert len(problems) == 3
+
+
+@pytest.mark.parametrize("change", [{"kvm_flag": None}, {"kvm_error": "No such device"}])
+def test_no_virtualisation_is_fine_where_the_inventory_says_so(change):
+    assert judge({**FIT, **change}, {**WANTED, "allow_tcg": True}) == ([], [])
+
+
+def test_no_virtualisation_is_fine_where_no_guest_runs():
+    assert judge({**FIT, "kvm_flag": None}, {**WANTED, "virtualisation": False}) == ([], [])
+
+
+def test_an_interrupted_installation_is_repaired_and_no_problem():
+    unfinished = {**FIT, "unfinished_packages": ["libvirt0"], "dpkg_journal": True}
+    assert judge(unfinished, WANTED) == (
+        [],
+        ["package 'libvirt0' is not configured yet: 'dpkg --configure -a' will be run"],
+    )
+    assert judge({**FIT, "dpkg_journal": True}, WANTED) == (
+        [],
+        ["dpkg was interrupted: 'dpkg --configure -a' will be run"],
+    )
+
+
+def test_file_systems_without_an_inode_count_pass():
+    place = {"mount": "/", "free_bytes": 3000 * MIB, "free_inodes": None}
+    assert judge({**FIT, "filesystems": {"/usr": place}}, WANTED) == ([], [])

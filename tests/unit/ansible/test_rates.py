@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The inventory's rates mean what the sluice command's mean."""
+
+import pytest
+from ansible_collections.sluice.appliance.plugins.module_utils import rates
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluice_controller.domain import rates as cli
+from sluice_controller.domain.errors import BadValue
+
+NUMBERS = st.one_of(
+    st.integers(0, 10**9).map(str),
+    st.decimals(0, 10**6, places=3).map(lambda number: f"{number:f}"),
+)
+WRITTEN = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["", " "]),
+        NUMBERS,
+        st.sampled_from(["", " "]),
+        st.sampled_from(["", "k", "K", "M", "G", "T", "ki", "Ki", "Mi", "Gi", "Ti", "m", "i"]),
+        st.sampled_from(["", "B", "b", "bit", "byte", "bytes", "Bit", "x"]),
+        st.sampled_from(["", "/s", "ps", "/h"]),
+    ),
+)
+ANY = st.one_of(WRITTEN, st.sampled_from(["unlimited", "none", " Max "]), st.text("0123.kMiBb/s "))
+
+
+def answer(parse, text, refusal):
+    try:
+        return parse(text)
+    except refusal:
+        return "refused"
+
+
+@given(ANY)
+@example("20MB/s")
+@example("16Mbps")
+def test_a_rate_means_the_same_as_on_the_command_line(text):
+    assert answer(rates.parse_rate, text, ValueError) == answer(cli.parse_rate, text, BadValue)
+
+
+@given(ANY)
+@example("256KiB")
+def test_a_size_means_the_same_as_on_the_command_line(text):
+    assert answer(rates.parse_size, text, ValueError) == answer(cli.parse_size, text, BadValue)
+
+
+def test_yaml_numbers_are_bytes_per_second():
+    assert rates.parse_rate(2000000) == 2000000
+    assert rates.parse_rate(1.5e6) == 1500000
+    assert rates.parse_rate(None) is None
+
+
+@pytest.mark.parametrize("value", [True, [], {}, float("nan"), float("inf"), "-5MB/s", "fast", ""])
+def test_what_is_no_rate_is_refused_with_an_example(value):
+    with pytest.raises(ValueError, match="is not a rate: write for example 20MB/s"):
+        rates.parse_rate(value)
+
+
+@pytest.mark.parametrize("value", [True, None, "10/s", "1e3", "many"])
+def test_what_is_no_count_is_refused_with_an_example(value):
+    with pytest.raises(ValueError, match="is not a number of operations"):
+        rates.parse_count(value)
