@@ -2,7 +2,7 @@
 """The demo: a VLC stream survives an overload. ``python -m demo --help``.
 
 plan      what is run and the bars that must hold: pure
-api       the web's REST interface, as a page uses it
+api       the web's REST interface, as a page uses it, or sluiced's own
 scene     the host, its guests and their classes
 sampler   once a second: rates, limits, disk, network, stream
 run       the three phases

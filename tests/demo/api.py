@@ -53,18 +53,35 @@ class WebApi:
         self._client.close()
 
 
+def _controller_client(socket: Path, token_file: Path, actor: str) -> httpx.Client:
+    token = token_file.read_text().strip()
+    return httpx.Client(
+        transport=httpx.HTTPTransport(uds=str(socket)),
+        base_url="http://sluiced",
+        timeout=TIMEOUT_SECONDS,
+        headers={"Authorization": f"Bearer {token}", "X-Sluice-Actor": actor},
+    )
+
+
+class ControllerApi:
+    """The same calls straight to sluiced, where no web runs."""
+
+    def __init__(self, socket: Path, token_file: Path):
+        self._client = _controller_client(socket, token_file, "demo")
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Call ``/v1`` + path; return the answer's JSON, if any."""
+        return _answer(self._client.request(method, f"/v1{path}", json=body))
+
+    def close(self) -> None:
+        self._client.close()
+
+
 class ProbeApi:
     """A client's reports on its stream, straight to the controller."""
 
     def __init__(self, socket: Path, token_file: Path, stream: str):
-        transport = httpx.HTTPTransport(uds=str(socket))
-        token = token_file.read_text().strip()
-        self._client = httpx.Client(
-            transport=transport,
-            base_url="http://sluiced",
-            timeout=TIMEOUT_SECONDS,
-            headers={"Authorization": f"Bearer {token}", "X-Sluice-Actor": "stream-probe"},
-        )
+        self._client = _controller_client(socket, token_file, "stream-probe")
         self._path = f"/v1/streams/{stream}/reports"
 
     def report(self, body: dict[str, float]) -> str:

@@ -62,7 +62,7 @@ class Run:
         offered = self._start_loads()
         self._unshaped()
         auto_from_s, settled = self._auto()
-        log = self.scene.web_api.call("GET", "/auto/log?limit=500")
+        log = self.scene.api.call("GET", "/auto/log?limit=500")
         return Outcome(
             phases=self._phases,
             settled_after_s=settled,
@@ -167,7 +167,7 @@ class Run:
     def _auto(self) -> tuple[float, float | None]:
         """Switch auto-shaping on; end when the stream was perfect for long enough."""
         plan = self._plan
-        self.scene.web_api.call("PUT", "/auto", {"enabled": True})
+        self.scene.api.call("PUT", "/auto", {"enabled": True})
         enabled_s = time.monotonic()
         deadline = enabled_s + plan.settle_most_s + plan.auto_s
         self._say("auto-shaping is on")
@@ -178,7 +178,7 @@ class Run:
             since = judge.perfect_since(self._sampler.windows(), enabled_s)
             if now >= next_words:
                 next_words += 5
-                state = self.scene.web_api.call("GET", "/auto")["state"]
+                state = self.scene.api.call("GET", "/auto")["state"]
                 self._say_live(f"auto {now - enabled_s:3.0f} s, {state}")
             if since is not None and now - since >= plan.auto_s:
                 break

@@ -131,7 +131,7 @@ class Sampler:
         testbed = self._scene.testbed
         classes = {}
         with contextlib.suppress(ApiError):
-            classes = class_rates(self._scene.web_api.call("GET", "/live"))
+            classes = class_rates(self._scene.api.call("GET", "/live"))
         received = clients.received_bytes(testbed)
         backlog = testbed.link_counters().backlog_bytes
         volumes = self._scene.disk.counters()

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 from demo import plan as names
-from demo.api import WebApi
+from demo.api import ControllerApi, WebApi
 from demo.plan import Plan
 from testbed import GuestSpec, Testbed, loads, paths
 from testbed.network import UPLINK
@@ -21,13 +21,16 @@ class SceneError(Exception):
 class Scene:
     """Everything that the phases run on. A context manager."""
 
-    def __init__(self, plan: Plan, say: Say):
+    def __init__(self, plan: Plan, say: Say, *, label: str = "demo", with_web: bool = True):
+        """Without the web, what its page would ask goes straight to sluiced."""
         self.plan = plan
+        self._label = label
+        self._with_web = with_web
         self._say = say
         self._open = contextlib.ExitStack()
         self.testbed: Testbed | None = None
         self.disk: RotatingDisk | None = None
-        self.web_api: WebApi | None = None
+        self.api: WebApi | ControllerApi | None = None
 
     def __enter__(self) -> "Scene":
         try:
@@ -49,7 +52,7 @@ class Scene:
         return self.testbed.guests[names.WEB]
 
     def _set_up(self) -> None:
-        self.testbed = self._open.enter_context(Testbed("demo", link_bps=self.plan.link_bps))
+        self.testbed = self._open.enter_context(Testbed(self._label, link_bps=self.plan.link_bps))
         accelerator = self.testbed.accelerator
         self._say(f"accelerator {accelerator.name}: {accelerator.reason}")
         volumes = {"movie": "movie.img", "media": "media-data.img", "web": "web-data.img"}
@@ -63,18 +66,26 @@ class Scene:
             done = controller.cli("attach", guest)
             if done.returncode:
                 raise SceneError(f"sluice attach {guest}: {done.stderr or done.stdout}")
-        self._say("starting both guests and the web")
+        self._say("starting both guests")
         self.media.start()
         self.web_guest.start()
-        web = self.testbed.start_web()
-        self.web_api = WebApi(web.url, web.user, web.password)
-        self._open.callback(self.web_api.close)
+        self.api = self._start_api()
+        self._open.callback(self.api.close)
         for guest in (self.media, self.web_guest):
             seconds = guest.wait_ready()
             self._say(f"guest {guest.name} is up ({seconds:.0f} s)")
         loads.tune_for_large_files(self.media, names.READERS_MOUNT)
         loads.tune_for_large_files(self.web_guest, names.WEB_MOUNT)
         self._classify()
+
+    def _start_api(self) -> WebApi | ControllerApi:
+        if not self._with_web:
+            controller = self.testbed.controller
+            socket = self.testbed.sandbox.path(controller.socket)
+            return ControllerApi(socket, controller.token_file)
+        self._say("starting the web")
+        web = self.testbed.start_web()
+        return WebApi(web.url, web.user, web.password)
 
     def _add_guests(self) -> None:
         disk = self.disk
@@ -85,7 +96,7 @@ class Scene:
 
     def _classify(self) -> None:
         """Make classes, grants, rules and the stream, as a person does on the page."""
-        call = self.web_api.call
+        call = self.api.call
         call("PUT", "/settings", {"uplink": UPLINK})
         classes = {
             names.STREAM_CLASS: {"title": "Stream", "priority": 0, "is_stream": True},
@@ -108,7 +119,7 @@ class Scene:
             "class": names.STREAM_CLASS,
             "nominal_bytes_per_second": round(nominal_bps),
         }
-        self.web_api.call("PUT", f"/streams/{names.STREAM}", body)
+        self.api.call("PUT", f"/streams/{names.STREAM}", body)
 
     def qemu_version(self) -> str:
         done = self.testbed.sandbox.run([str(paths.emulator()), "--version"])

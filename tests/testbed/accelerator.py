@@ -39,7 +39,7 @@ def choose() -> Accelerator:
     if not os.path.exists("/dev/kvm"):
         return Accelerator("tcg", "there is no /dev/kvm")
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    note = paths.cache_folder() / "accelerator.json"
+    note = paths.layout().notes / "accelerator.json"
     try:
         known = json.loads(note.read_text())
         if known.pop("boot_id") == boot_id:

@@ -55,13 +55,15 @@ class Viewer:
         self._tasks.append(
             self._testbed.client_popen(player, name="player", env={"HOME": PLAYER_FOLDER})
         )
-        receiver = [*first_in_line(), str(paths.VENV_BIN / "python"), "-m"]
-        receiver += ["testbed.stream.receiver", f"--port={STREAM_PORT}"]
+        module, environment = paths.python_module("testbed.stream.receiver")
+        receiver = [*first_in_line(), *module, f"--port={STREAM_PORT}"]
         receiver += [f"--forward={PLAYER_PORT}", f"--control={control}"]
         receiver += [f"--buffer-ms={PLAYER_CACHING_MS}"]
         reading, writing = os.pipe()
         try:
-            task = self._testbed.client_popen(receiver, name="receiver", stdout=writing)
+            task = self._testbed.client_popen(
+                receiver, name="receiver", stdout=writing, env=environment
+            )
         finally:
             os.close(writing)
         self._tasks.append(task)

@@ -142,9 +142,9 @@ class Testbed:
         if image.exists():
             return image
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            shutil.copy(paths.require(paths.AGENT, "make agent"), folder)
-            shutil.copy(paths.require(paths.AGENT_UNIT, "make agent"), folder)
-            size = paths.AGENT.stat().st_size // 2**20 + 4
+            shutil.copy(paths.agent(), folder)
+            shutil.copy(paths.agent_unit(), folder)
+            size = paths.agent().stat().st_size // 2**20 + 4
             command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-L", "SLUICE"]
             _run([*command, "-d", folder, str(image), f"{size}M"])
         return image

@@ -32,11 +32,12 @@ def make(label: str) -> Path:
     """Make a folder for a new run and clear away what older ones left."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", label):
         raise ValueError(f"testbed label {label!r}: use up to 32 of a-z, 0-9 and inner hyphens")
-    paths.RUNS.mkdir(parents=True, exist_ok=True)
-    prune(paths.RUNS)
+    runs = paths.layout().runs
+    runs.mkdir(parents=True, exist_ok=True)
+    prune(runs)
     pid = os.getpid()
     for number in range(1000):
-        folder = paths.RUNS / (f"{label}-{pid}" if not number else f"{label}-{pid}-{number}")
+        folder = runs / (f"{label}-{pid}" if not number else f"{label}-{pid}-{number}")
         try:
             folder.mkdir()
             break

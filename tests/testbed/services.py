@@ -57,7 +57,7 @@ class Controller:
         """Start sluiced and wait until its API answers."""
         for folder in (self.etc_dir, self.state_dir):
             folder.mkdir(parents=True, exist_ok=True)
-        command = [str(paths.require(paths.VENV_BIN / "sluiced", "make venv"))]
+        command = [str(paths.program("sluiced"))]
         command += [f"--etc-dir={self.etc_dir}", f"--state-dir={self.state_dir}"]
         command += [f"--run-dir={RUN_DIR}", f"--libvirt-uri={self._libvirt_uri}"]
         command += [f"--emulator={self._emulator}", "--group=root", "--qemu-group=root"]
@@ -142,7 +142,7 @@ class Controller:
     def cli(self, *arguments: str, timeout_seconds: float = 90.0) -> CompletedProcess:
         """Run the ``sluice`` command; its exit code is the caller's to judge."""
         return self._sandbox.run(
-            [str(paths.VENV_BIN / "sluice"), *arguments],
+            [str(paths.program("sluice")), *arguments],
             timeout_seconds=timeout_seconds,
             check=False,
             env={"SLUICE_SOCKET": str(self.socket), "SLUICE_TOKEN_FILE": str(self.token_file)},
@@ -165,7 +165,7 @@ class Web:
     def start(self) -> None:
         """Start sluice-web, read the first admin's password, make the page reachable."""
         self.state_dir.mkdir(parents=True, exist_ok=True)
-        command = [str(paths.require(paths.VENV_BIN / "sluice-web", "make venv"))]
+        command = [str(paths.program("sluice-web"))]
         command += [f"--bind=127.0.0.1:{WEB_PORT}", f"--state-dir={self.state_dir}"]
         command += [f"--controller-socket={self._controller.socket}"]
         command += [f"--token-file={self._controller.token_file}"]

@@ -63,14 +63,10 @@ class Constant:
     why: str
 
 
-def plugin() -> Path:
-    return paths.require(paths.BUILD / "rotdisk" / "rotdisk.so", "make rotdisk")
-
-
 def constants() -> list[Constant]:
     """Return the model's table of constants, as the plugin has them."""
     answer = subprocess.run(
-        ["nbdkit", "--dump-plugin", str(plugin())],
+        ["nbdkit", "--dump-plugin", str(paths.rotdisk_plugin())],
         capture_output=True,
         text=True,
         timeout=20,
@@ -106,7 +102,8 @@ class RotatingDisk:
         sandbox = self._testbed.sandbox
         log = self._testbed.logs / "rotdisk.log"
         command = [*first_in_line(), "nbdkit", "--foreground"]
-        command += [f"--unix={SOCKET}", "--threads=32", str(plugin()), f"stats={STATS}"]
+        command += [f"--unix={SOCKET}", "--threads=32"]
+        command += [str(paths.rotdisk_plugin()), f"stats={STATS}"]
         command += [f"image={name}:{path}" for name, path in self._images.items()]
         server = sandbox.popen(command, name="rotdisk", log=log)
         deadline = time.monotonic() + START_SECONDS

@@ -18,8 +18,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from testbed import paths
 from testbed.clients_priority import first_in_line
-from testbed.rotdisk import constants, plugin
+from testbed.rotdisk import constants
 
 MIB = 1 << 20
 READERS = 12
@@ -79,7 +80,11 @@ def server() -> Iterator[Path]:
                 image.truncate(size)
         path = folder / "nbd.sock"
         command = [*first_in_line(), "nbdkit", "--foreground", f"--unix={path}", "--threads=32"]
-        command += [str(plugin()), f"image=movie:{folder}/movie", f"image=media:{folder}/media"]
+        command += [
+            str(paths.rotdisk_plugin()),
+            f"image=movie:{folder}/movie",
+            f"image=media:{folder}/media",
+        ]
         process = subprocess.Popen(command)
         try:
             deadline = time.monotonic() + 10

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Folders of runs: what a new run clears away, and what it leaves alone."""
 
+import dataclasses
 import json
 import os
 
@@ -11,7 +12,7 @@ from testbed import paths, runs
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "RUNS", tmp_path)
+    monkeypatch.setattr(paths, "_layout", dataclasses.replace(paths.checkout(), runs=tmp_path))
 
 
 def ended_run(folder, name: str, mtime: int):
