@@ -35,6 +35,8 @@ class Plan:
     auto_s: float = 30.0
     ramp_s: float = 6.0
     settle_most_s: float = 60.0
+    media_mib: int = 768
+    web_mib: int = 512
     once: bool = True
 
     def __post_init__(self) -> None:
@@ -48,6 +50,9 @@ class Plan:
             "auto_s": (5, 600),
             "ramp_s": (0, 60),
             "settle_most_s": (10, 300),
+            # The readers' files are 1920 MiB: a larger guest would have them cached.
+            "media_mib": (512, 1536),
+            "web_mib": (384, 1024),
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)

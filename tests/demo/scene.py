@@ -90,9 +90,9 @@ class Scene:
     def _add_guests(self) -> None:
         disk = self.disk
         media = (disk.volume("movie"), disk.volume("media"))
-        self.testbed.add_guest(GuestSpec(names.MEDIA, memory_mib=768, disks=media))
+        self.testbed.add_guest(GuestSpec(names.MEDIA, memory_mib=self.plan.media_mib, disks=media))
         web = (disk.volume("web"),)
-        self.testbed.add_guest(GuestSpec(names.WEB, memory_mib=512, disks=web))
+        self.testbed.add_guest(GuestSpec(names.WEB, memory_mib=self.plan.web_mib, disks=web))
 
     def _classify(self) -> None:
         """Make classes, grants, rules and the stream, as a person does on the page."""

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The images of a night: a guest and three disks, made on the host once.
+
+The guest is a Debian 13, bootstrapped from where the host itself has its
+packages; the disks are filled with data made on the spot. Both recipes are the
+testbed's (tests/testbed/images). Each part has a folder of its own, named by
+the hash of its recipe, and is there whole or not at all; ``images/`` links to
+the parts in use. A part whose files lie in STATE/ready, or in the folder of
+``--from``, is copied from there: for hosts that reach no archive.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightly.config import Config
+from testbed import paths
+
+Say = Callable[[str], None]
+RECIPES = paths.PACKAGES / "testbed" / "images"
+# What a run writes: overlays of the guests' roots, and logs.
+RUN_MIB = 512
+EVERY_S = 15.0
+# Images that somebody has put here are taken instead of being made.
+READY = "ready"
+# A recipe has a PID and a mount namespace of its own, whose first process dies
+# with this one, however this one dies; the kernel ends and unmounts the rest.
+TIED = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
+
+
+class ImageError(Exception):
+    """An image could not be made; the text ends with what the recipe said."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A recipe and what it makes; ``mib`` is what the making takes at most."""
+
+    name: str
+    recipe: str
+    inputs: tuple[str, ...]
+    files: tuple[str, ...]
+    mib: int
+
+    def folder(self, images: Path) -> Path:
+        """Return the folder of this recipe's product."""
+        digest = hashlib.sha256()
+        for name in (self.recipe, *self.inputs):
+            digest.update((RECIPES / name).read_bytes())
+        return images / f"{self.name}-{digest.hexdigest()[:16]}"
+
+
+PARTS = (
+    Part(
+        "guest",
+        "guest.sh",
+        ("initrd-init",),
+        ("vmlinuz", "initrd.img", "root.img", "id_ed25519"),
+        2400,
+    ),
+    Part("data", "data.sh", (), ("media-data.img", "web-data.img", "movie.img"), 4600),
+)
+
+
+def _missing(images: Path) -> list[Part]:
+    return [part for part in PARTS if not part.folder(images).exists()]
+
+
+def needed_mib(config: Config) -> int:
+    """Return how much making what is missing takes; 0 in a checkout."""
+    if not config.installed:
+        return 0
+    return sum(part.mib for part in _missing(config.paths.state / "images"))
+
+
+def ready(config: Config) -> bool:
+    """True if nothing is left to make."""
+    if not config.installed:
+        return True
+    images = config.paths.state / "images"
+    linked = all((images / name).exists() for part in PARTS for name in part.files)
+    return linked and not _missing(images)
+
+
+def prepare(config: Config, say: Say, source: Path | None = None) -> None:
+    """Make, or copy from ``source``, what is missing; ImageError if that fails."""
+    if not config.installed:
+        return
+    source = source or config.paths.state / READY
+    images = config.paths.state / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    sweep(images)
+    for part in _missing(images):
+        folder = part.folder(images)
+        new = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        try:
+            if all((source / name).exists() for name in part.files):
+                _copy(part, source, new, say)
+            else:
+                _make(part, new, say)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        new.rename(folder)
+    _link(images)
+
+
+def _copy(part: Part, source: Path, new: Path, say: Say) -> None:
+    say(f"images: copying {part.name} from {source}")
+    for name in part.files:
+        command = ["cp", "--sparse=always", "--reflink=auto", "--dereference"]
+        done = subprocess.run(
+            [*command, str(source / name), str(new / name)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise ImageError(f"copying {source / name}: {done.stderr.strip()}")
+        if name.startswith("id_"):
+            (new / name).chmod(0o600)
+
+
+def _make(part: Part, new: Path, say: Say) -> None:
+    """Run the recipe, saying every few seconds that it goes on."""
+    say(f"images: making {part.name}, which takes minutes")
+    log = new / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*TIED, "bash", str(RECIPES / part.recipe), str(new)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        started = time.monotonic()
+        try:
+            while process.poll() is None:
+                try:
+                    process.wait(EVERY_S)
+                except subprocess.TimeoutExpired:
+                    say(f"images: {part.name}, {time.monotonic() - started:.0f} s: {_last(log)}")
+        finally:
+            _end(process)
+    absent = [name for name in part.files if not (new / name).exists()]
+    if process.returncode or absent:
+        tail = "\n".join(log.read_text(errors="replace").strip().splitlines()[-15:])
+        raise ImageError(f"making {part.name} ended with {process.returncode}:\n{tail}")
+    say(f"images: {part.name} made in {time.monotonic() - started:.0f} s")
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End the recipe with all that it started, if it still runs."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def _last(log: Path) -> str:
+    lines = log.read_text(errors="replace").replace("\r", "\n").strip().splitlines()
+    return lines[-1][:80] if lines else "begun"
+
+
+def _link(images: Path) -> None:
+    """Point the names at the parts in use, and drop parts of older recipes."""
+    kept = set()
+    for part in PARTS:
+        folder = part.folder(images)
+        kept.add(folder.name)
+        for name in part.files:
+            link = images / f".{name}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(Path(folder.name) / name)
+            link.replace(images / name)
+    for entry in images.iterdir():
+        if entry.is_dir() and not entry.is_symlink() and entry.name not in kept:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def sweep(images: Path) -> list[Path]:
+    """Remove what an interrupted making left; return what was removed."""
+    if not images.is_dir():
+        return []
+    names = [entry.name for entry in images.iterdir()]
+    left = [images / name for name in names if name.endswith(".new") or name.startswith(".")]
+    for entry in left:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    return left

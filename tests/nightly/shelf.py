@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a night leaves on disk: its result, until sluiced has it and beyond.
+
+    STATE/results/RUN_ID.json   {"result", "page", "posted", "refused"}
+    STATE/running.json          while a run is on: {"run_id", "started_at", …}
+    STATE/runs/, images/        the testbed's; see runs.py and images.py
+
+A result is written before it is posted, so a night that sluiced slept through
+is posted by the next one. A running.json that nobody holds the lock of is a run
+that ended without a word.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nightly import images
+from nightly.config import Config
+from nightly.host import Controller, HostError, Refused
+from testbed import runs
+
+
+class Busy(Exception):
+    """Another run is on."""
+
+
+class Shelf:
+    """The state folder."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        self.state = config.paths.state
+        self._results = self.state / "results"
+        self._running = self.state / "running.json"
+        self._controller = Controller(config.paths.socket, config.paths.token_file)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the state folder; Busy if another run has it."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(f"another run has {self.state / 'lock'}; wait for its end") from None
+            yield
+
+    # The run that is on
+
+    def begin(self, about: dict[str, Any]) -> None:
+        _write(self._running, about)
+
+    def end(self) -> None:
+        self._running.unlink(missing_ok=True)
+
+    def unfinished(self) -> dict[str, Any] | None:
+        """What a run that ended without a word said at its beginning. Needs the lock."""
+        try:
+            return json.loads(self._running.read_text())
+        except (OSError, ValueError):
+            return None
+
+    # Results
+
+    def keep(self, result: dict[str, Any], page: str | None) -> None:
+        """Write a result, and drop the oldest ones beyond ``keep.results``."""
+        self._results.mkdir(parents=True, exist_ok=True)
+        entry = {"result": result, "page": page, "posted": False, "refused": None}
+        _write(self._results / f"{result['run_id']}.json", entry)
+        for _, path in self._entries()[self._config.keep.results :]:
+            path.unlink()
+
+    def _entries(self) -> list[tuple[dict[str, Any], Path]]:
+        """All results, newest first; a file that cannot be read is dropped."""
+        found = []
+        for path in self._results.glob("*.json") if self._results.is_dir() else ():
+            try:
+                entry = json.loads(path.read_text())
+                found.append((entry["result"]["started_at"], entry, path))
+            except (OSError, ValueError, KeyError, TypeError):
+                path.unlink(missing_ok=True)
+        found.sort(key=lambda item: item[0], reverse=True)
+        return [(entry, path) for _, entry, path in found]
+
+    def results(self) -> list[dict[str, Any]]:
+        """All results, newest first."""
+        return [entry for entry, _ in self._entries()]
+
+    def post(self) -> list[str]:
+        """Post what sluiced has not; return what it said to those that it does not have."""
+        problems = []
+        for entry, path in reversed(self._entries()):
+            if entry["posted"] or entry["refused"]:
+                continue
+            body = {name: entry[name] for name in ("result", "page")}
+            try:
+                self._controller.call(
+                    "POST", "/nightly", {**body, "keep": self._config.keep.results}
+                )
+                entry["posted"] = True
+            except Refused as refusal:
+                entry["refused"] = str(refusal)
+                problems.append(str(refusal))
+            except HostError as problem:
+                problems.append(f"{problem}; the next run posts the result")
+                break
+            _write(path, entry)
+        return problems
+
+
+def _write(path: Path, value: Any) -> None:
+    """Whole or not at all, also over a power cut."""
+    new = path.with_suffix(".tmp")
+    with new.open("w") as file:
+        json.dump(value, file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def orphans(folder: Path) -> list[int]:
+    """Return the first processes of testbeds below ``folder`` whose makers are gone."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        plan = next((word for word in words if word.startswith(f"{folder}/")), None)
+        holds = any(word.endswith("/holder.py") for word in words)
+        if plan and holds and not runs.alive(Path(plan).parent):
+            found.append(int(entry.name))
+    return found
+
+
+def clean(config: Config) -> list[str]:
+    """Remove what ended runs left; return a line for each thing. Needs the lock.
+
+    Processes, mounts and interfaces end with the run's namespaces, which end
+    with the run. Should a first process of theirs have outlived it, it is ended
+    here, and the kernel ends the rest.
+    """
+    done = []
+    folder = config.paths.state / "runs"
+    for pid in orphans(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            done.append(f"ended process {pid}, the first of a dead run's namespaces")
+    for run in sorted(folder.iterdir()) if folder.is_dir() else ():
+        left = [name for name in ("disks", "libvirt", "shadow") if (run / name).exists()]
+        if left and not runs.alive(run):
+            runs.remove_disks(run)
+            done.append(f"removed {', '.join(left)} of {run}")
+    for path in images.sweep(config.paths.state / "images"):
+        done.append(f"removed {path}")
+    for path in [*config.paths.state.glob("*.tmp"), *config.paths.state.glob("results/*.tmp")]:
+        path.unlink()
+        done.append(f"removed {path}")
+    return done

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Parts of images: there whole or not at all. Recipes here are small and quick."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from nightly import images
+from nightly.config import Config, Paths
+from nightly.images import ImageError, Part
+
+PARTS = (
+    Part("guest", "guest.sh", ("init",), ("vmlinuz", "id_ed25519"), 100),
+    Part("data", "data.sh", (), ("movie.img",), 50),
+)
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    recipes = tmp_path / "recipes"
+    recipes.mkdir()
+    (recipes / "guest.sh").write_text('echo boot >"$1/vmlinuz"; echo key >"$1/id_ed25519"\n')
+    (recipes / "init").write_text("x")
+    (recipes / "data.sh").write_text('echo data >"$1/movie.img"\n')
+    monkeypatch.setattr(images, "RECIPES", recipes)
+    monkeypatch.setattr(images, "PARTS", PARTS)
+    return Config(paths=Paths(state=tmp_path / "state"))
+
+
+def made(config) -> dict[str, str]:
+    folder = config.paths.state / "images"
+    return {
+        entry.name: entry.read_text()
+        for entry in folder.iterdir()
+        if not entry.is_dir() and not entry.name.startswith(".")
+    }
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="recipes have namespaces: needs root")
+
+
+@needs_root
+def test_both_parts_are_made_once(config):
+    said = []
+    assert images.needed_mib(config) == 150 and not images.ready(config)
+    images.prepare(config, said.append)
+    assert made(config) == {"vmlinuz": "boot\n", "id_ed25519": "key\n", "movie.img": "data\n"}
+    assert images.needed_mib(config) == 0 and images.ready(config)
+    assert any("making guest" in line for line in said)
+    before = os.stat(config.paths.state / "images" / "movie.img").st_mtime_ns
+    images.prepare(config, said.append)
+    assert os.stat(config.paths.state / "images" / "movie.img").st_mtime_ns == before
+
+
+@needs_root
+def test_a_changed_recipe_makes_its_part_anew_and_drops_the_old(config):
+    images.prepare(config, lambda _: None)
+    (images.RECIPES / "data.sh").write_text('echo more >"$1/movie.img"\n')
+    assert images.needed_mib(config) == 50
+    images.prepare(config, lambda _: None)
+    assert made(config)["movie.img"] == "more\n"
+    folders = [e for e in (config.paths.state / "images").iterdir() if e.is_dir()]
+    assert len(folders) == 2
+
+
+@needs_root
+@pytest.mark.parametrize("recipe", ["echo no space left >&2; exit 3", 'echo x >"$1/vmlinuz"'])
+def test_a_recipe_that_fails_leaves_nothing_and_says_why(config, recipe):
+    (images.RECIPES / "guest.sh").write_text(recipe)
+    with pytest.raises(ImageError) as caught:
+        images.prepare(config, lambda _: None)
+    assert "making guest" in str(caught.value)
+    assert list((config.paths.state / "images").iterdir()) == []
+
+
+def test_ready_made_images_are_copied_with_a_private_key(config, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for part in PARTS:
+        for name in part.files:
+            (source / name).write_text(f"ready {name}")
+    images.prepare(config, lambda _: None, source)
+    assert made(config)["movie.img"] == "ready movie.img"
+    key = (config.paths.state / "images" / "id_ed25519").resolve()
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def running(argument: str) -> bool:
+    """True if a process of the machine has this argument."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if argument in (entry / "cmdline").read_text().split("\0"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+@needs_root
+def test_what_the_recipe_started_ends_with_it(config):
+    """A recipe that leaves a process behind leaves none: it has a PID namespace."""
+    (images.RECIPES / "data.sh").write_text(
+        'sleep 86399.25 >/dev/null 2>&1 & echo data >"$1/movie.img"\n'
+    )
+    images.prepare(config, lambda _: None)
+    assert not running("86399.25")
+
+
+def test_in_a_checkout_nothing_is_made(config, tmp_path):
+    own = Config(paths=Paths(state=tmp_path / "own"), installed=False)
+    images.prepare(own, lambda _: None)
+    assert images.needed_mib(own) == 0 and images.ready(own)
+    assert not (tmp_path / "own").exists()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the demo measured to the result that sluiced takes."""
+
+import copy
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from demo import judge, report
+from demo.plan import Bars, Plan
+from demo.run import Outcome
+from nightly.decide import Reason
+from nightly.result import About, result
+from sluice_controller.domain import nightly as taken
+from testbed.rotdisk import Constant
+from unit.demo.facts import phase, samples, windows
+
+ABOUT = About(
+    "0123456789abcdef" * 2,
+    1_780_000_000.1234,
+    {"name": "kvm1", "kernel": "6.12", "cpus": 8, "memory_mib": 32_000},
+    {"sluice": "0.1.0", "qemu": "10.0.13", "libvirt": ""},
+)
+VERDICTS = {"control": {}, "unshaped": {"stalls": 9, "stall_seconds": 20.0}, "auto": {}}
+
+
+def facts(monkeypatch, **changes) -> dict:
+    monkeypatch.setattr(report, "constants", lambda: [Constant("media_bps", 1, "why")])
+    found = {
+        "phases": {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()},
+        "settled_after_s": 12.345,
+        "auto_from_s": 60.0,
+        # The viewer starts before the first sample.
+        "windows": windows(-2, 90),
+        "samples": samples(0, 90, 20e6, 40e6),
+        "auto_log": [{"at": 1_700_000_000.0, "sentence": "batch: 40 → 20 MB/s"}],
+        "httperf": None,
+        "offered_connections_per_s": 371.7,
+        "problem": "",
+        **changes,
+    }
+    for sample in found["samples"]:
+        sample.disk_bytes["web"] = 0
+        if sample.at_s > 60:
+            limited = {"rate": 1e6, "limit": 12_345_678.9}
+            sample.classes["media/batch/blk-read"] = limited
+    outcome = Outcome(**found)
+    scene = SimpleNamespace(
+        plan=Plan(),
+        testbed=SimpleNamespace(accelerator=SimpleNamespace(name="tcg", reason="no /dev/kvm")),
+        qemu_version=lambda: "10.0.13",
+    )
+    checks = judge.check(outcome.phases, outcome.settled_after_s, Bars())
+    return report.document(scene, outcome, checks)
+
+
+def test_a_measured_night_is_what_sluiced_takes(monkeypatch):
+    document = facts(monkeypatch)
+    # auto_log's time of day is of another clock here.
+    document["auto_log"][0]["at_s"] = 61.5
+    found = result(ABOUT, 1_780_000_240.0, "passed", (), {"name": "tcg", "reason": "x"}, document)
+    found = json.loads(json.dumps(found, allow_nan=False))
+    assert taken.parse_result(copy.deepcopy(found)) == found
+    figures = taken.figures(found["measured"])
+    assert figures["background_ratio"] == 1.0
+    assert figures["unshaped"]["stall_seconds"] == 20.0
+    seconds = found["measured"]["seconds"]
+    assert seconds["readers_disk_bytes_per_s"][10] == 40_000_000
+    assert seconds["readers_disk_limit_bytes_per_s"][0] is None
+    assert seconds["readers_disk_limit_bytes_per_s"][-1] == 12_345_679
+    assert seconds["web_net_limit_bytes_per_s"][-1] is None
+    assert found["measured"]["windows"]["start_s"][0] == 0
+    assert found["measured"]["windows"]["received_bytes_per_s"][0] == 830_000
+
+
+def test_a_night_that_never_settled(monkeypatch):
+    document = facts(monkeypatch, settled_after_s=None)
+    document["auto_log"] = []
+    found = result(ABOUT, 1_780_000_240.0, "failed", (), {"name": "tcg", "reason": "x"}, document)
+    assert taken.parse_result(found)["measured"]["settled_after_s"] is None
+
+
+@pytest.mark.parametrize("outcome", taken.UNMEASURED)
+def test_a_night_that_was_not_measured_says_why(outcome):
+    reasons = [Reason("guests-busy", "x" * 5000)] * 50
+    found = result(ABOUT, ABOUT.started_at - 5, outcome, reasons)
+    kept = taken.parse_result(found)
+    assert len(kept["reasons"]) == 20 and len(kept["reasons"][0]["sentence"]) == 1000
+    assert kept["ended_at"] == kept["started_at"]
+
+
+def test_control_characters_of_a_program_do_not_make_a_result_refused():
+    found = result(ABOUT, ABOUT.started_at, "error", [Reason("run-failed", "QEMU: \x1b[31mno\x00")])
+    assert taken.parse_result(found)["reasons"][0]["sentence"] == "QEMU: ?[31mno?"
