@@ -11,12 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from integration.controller.conftest import Daemon
-from integration.testbed.test_teardown import machine_state, processes_in
+from integration.testbed.test_teardown import (
+    machine_state,
+    processes_in,
+    small_machine,  # noqa: F401
+    wait_until_gone,
+)
 
 GONE_SECONDS = 60
 LINE_SECONDS = 240
@@ -52,9 +56,11 @@ class Night:
     def call(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
 
-    def start(self) -> subprocess.Popen:
+    def start(self, machine: int) -> subprocess.Popen:
+        """Start a run in the mount and network namespace of that process."""
+        enter = ["nsenter", f"--target={machine}", "--mount", "--net", f"--wd={os.getcwd()}"]
         return subprocess.Popen(
-            self.command("run", "--force"),
+            [*enter, *self.command("run", "--force")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -105,13 +111,6 @@ def namespace_of_run(night: Night) -> int | None:
     return None
 
 
-def wait_until_gone(namespace: int) -> list[str]:
-    deadline = time.monotonic() + GONE_SECONDS
-    while (left := processes_in(namespace)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
-
-
 POINTS = [
     ("SIGTERM", "starting sluiced"),
     ("SIGKILL", "starting both guests"),
@@ -120,10 +119,10 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("how", "when"), POINTS)
-def test_an_ended_run_leaves_nothing(night, daemon, how, when):
-    before = machine_state()
+def test_an_ended_run_leaves_nothing(night, daemon, small_machine, how, when):  # noqa: F811
+    before = machine_state(small_machine)
     nights_before = len(daemon.call("GET", "/v1/nightly"))
-    process = night.start()
+    process = night.start(small_machine)
     try:
         await_line(process, when)
         namespace = namespace_of_run(night)
@@ -135,7 +134,8 @@ def test_an_ended_run_leaves_nothing(night, daemon, how, when):
             process.kill()
             process.communicate()
     assert wait_until_gone(namespace) == []
-    leaked = {name: now - before[name] for name, now in machine_state().items()}
+    after = machine_state(small_machine)
+    leaked = {name: now - before[name] for name, now in after.items()}
     assert not any(leaked.values()), leaked
     if how == "SIGTERM":
         assert process.returncode == 4
