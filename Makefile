@@ -14,6 +14,7 @@ help: ## list the targets
 	@echo "  make demo ARGS=--once                run the demo, print the result, clean up"
 	@echo "  make test ONLY=unit                  one kind of test (tools/test/run.sh --help)"
 	@echo "  make test-deploy ARGS='-x --keep'    stop at the first failure, hold the machines"
+	@echo "  make deb ONLY=controller             one package (tools/packaging/build.sh --list)"
 	@echo "  make perf EXPERIMENT=E2              one of the papers' experiments"
 
 .PHONY: packages venv qemu qemu-stock agent web-assets images rotdisk setup
@@ -48,6 +49,10 @@ machines: packages
 	@bash $(SETUP)/machines.sh
 test-deploy: venv qemu machines ## deploy to two emulated Debian 13 machines and take it away again
 	@build/venv/bin/python -m pytest -v -rs -p no:cacheprovider tests/deploy $(ARGS)
+
+.PHONY: deb
+deb: packages venv agent web-assets ## Debian packages into build/deb, a flat APT repository
+	@bash tools/packaging/build.sh $(ONLY) $(ARGS)
 
 .PHONY: bench
 bench: qemu ## the engine's cost per decision beside QEMU's own throttle core

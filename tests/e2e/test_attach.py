@@ -34,7 +34,7 @@ def test_detach_gives_the_xml_back(define, controller: Controller):
     answer = controller.call("POST", "/v1/domains/round-trip/attach", {})
     assert answer["attached"] and not answer["active"]
     attached = stored_xml(guest)
-    for part in ("shaper", "org.sluice.agent.0", str(paths.emulator())):
+    for part in ("shaper", "org.sluice.agent.0", str(paths.emulator().resolve())):
         assert part in attached
     answer = controller.call("POST", "/v1/domains/round-trip/detach", {})
     assert not answer["attached"]

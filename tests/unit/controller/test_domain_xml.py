@@ -13,7 +13,7 @@ from sluice_controller.domain.errors import BadValue, Conflict
 
 NS = 'xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0"'
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
-EMULATOR = "/usr/lib/sluice/bin/qemu-system-x86_64"
+EMULATOR = "/usr/lib/sluice/qemu-10.0.13-sluice0.1.0/bin/qemu-system-x86_64"
 
 
 def disk(i, bus="virtio", driver="<driver name='qemu' type='raw'/>", extra="", kind="file"):

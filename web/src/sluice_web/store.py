@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.exceptions import InvalidHash, VerificationError
 from sqlalchemy import ForeignKey, create_engine, event, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -149,7 +149,7 @@ class Store:
             stored = user.password_hash if user else self._nobody_hash
             try:
                 self._hasher.verify(stored, password[:PASSWORD_MAX])
-            except (VerificationError, InvalidHashError):
+            except (VerificationError, InvalidHash):
                 return None
             return user and Person(user.name, user.role, user.epoch)
 

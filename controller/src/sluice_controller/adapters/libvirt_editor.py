@@ -49,7 +49,8 @@ class LibvirtEditor:
     ) -> tuple[str, dict[str, Any]]:
         new_xml, changes = domain_xml.attach(
             xml,
-            emulator=emulator,
+            # An upgrade moves the link; the domain stays with what it was attached to.
+            emulator=os.path.realpath(emulator),
             page_path=str(self.pages_dir / f"{name}.page"),
             name=name,
             disable_vhost=disable_vhost,

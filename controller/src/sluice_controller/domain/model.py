@@ -73,7 +73,7 @@ class Stream:
 class Settings:
     history_seconds: int = 3600
     uplink: str | None = None
-    emulator: str = "/usr/lib/sluice/bin/qemu-system-x86_64"
+    emulator: str = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"
 
 
 @dataclass(frozen=True)

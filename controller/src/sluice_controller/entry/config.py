@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..domain.errors import BadValue
 
 DEFAULTS = {
@@ -62,6 +63,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sluiced", description="Sluice's host daemon: shapes the I/O of libvirt domains."
     )
+    parser.add_argument("--version", action="version", version=f"sluiced {__version__}")
     parser.add_argument("--config", type=Path, help="TOML file (default: ETC-DIR/sluiced.toml)")
     for name, default in DEFAULTS.items():
         if name == "log_level":

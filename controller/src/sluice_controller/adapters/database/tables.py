@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy import JSON, Double, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}
+    # What a float is differs between SQLAlchemy 2.0 and 2.1.
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Double}
 
 
 class DomainRow(Base):

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Builds the Debian packages into build/deb, which is a flat APT repository.
+#
+#   build.sh [--new-roots] [NAME…]    NAME: sluice-controller or controller, …;
+#                                     without one, all of them
+#   build.sh --list                   the names
+#
+# A package is a folder with debian/ in it and, beside debian/control, the file
+# debian/package.sh, which says what this script has to know:
+#
+#   root=base            the Debian 13 root to build in; packages that name the
+#                        same share it, with the union of their Build-Depends
+#   inputs=(PATH…)       what of the checkout is copied to the build tree (at
+#                        the same place; debian/ goes to its top)
+#   uses NAME            other words that the result depends on, one a line
+#                        (may fetch what the build needs; default: none)
+#   unpack TREE          makes TREE (default: copies inputs)
+#   prepare TREE         last changes, TREE/debian is there (default: none)
+#   version_of VERSION   the Debian version (default: VERSION itself)
+#
+# Build-Depends is read from debian/control or control.in. Roots and finished
+# packages are kept in the cache under the hash of what they were made of. The
+# build in a root has no network: what it needs is fetched by uses or prepare.
+. "$(dirname "$0")/../setup/common.sh"
+. tools/packaging/root.sh
+. tools/packaging/vendor.sh
+
+# Raise it when a change of this script changes packages.
+recipe=1
+maintainer='Sluice developers <maintainers@sluice.invalid>'
+kept=$SLUICE_CACHE/packages
+deb=$SLUICE_TOP/build/deb
+# What every build root has, and every package may expect.
+tools=(build-essential ccache debhelper lintian)
+
+folders() { git ls-files -co --exclude-standard '*debian/package.sh' | sed 's,/debian/package.sh$,,'; }
+control_of() { if [ -e "$1/debian/control.in" ]; then echo "$1/debian/control.in"; else echo "$1/debian/control"; fi; }
+name_of() { sed -n 's/^Source: //p' "$(control_of "$1")"; }
+
+# Its settings, in the calling (sub)shell.
+load() {
+    root=base inputs=()
+    uses() { :; }
+    unpack() {
+        mkdir -p "$1"
+        git ls-files -co --exclude-standard -z -- "${inputs[@]}" | tar --null -T - -cf - | tar -C "$1" -xf -
+    }
+    prepare() { :; }
+    version_of() { echo "$1"; }
+    folder=$1 package=$(name_of "$1")
+    # shellcheck disable=SC1091
+    . "$1/debian/package.sh"
+}
+
+# build_depends CONTROL: the packages' names; of alternatives the first.
+build_depends() {
+    perl -MDpkg::Control::HashCore -e '
+        my $c = Dpkg::Control::HashCore->new(); $c->load($ARGV[0]);
+        for (split /,/, $c->{"Build-Depends"} // "") { print "$1\n" if /^\s*([a-z0-9][a-z0-9+.-]*)/ }
+    ' "$1"
+}
+root_packages() {
+    local each
+    {
+        printf '%s\n' "${tools[@]}"
+        for each in $(folders); do
+            (load "$each" && [ "$root" = "$1" ] && build_depends "$(control_of "$each")") || true
+        done
+    } | LC_ALL=C sort -u
+}
+# root_of NAME: prints the root's folder; made if it is not there.
+root_of() { echo "$kept/roots/$1-$(hash_of tools/packaging/root.sh -- "$(root_packages "$1")")"; }
+need_root() {
+    local tree packages
+    tree=$(root_of "$1")
+    [ -d "$tree" ] && { touch "$tree"; return; }
+    mapfile -t packages < <(root_packages "$1")
+    step "build-root-$1" with_lock "packages-root-$1" make_root_once "$tree" "${packages[@]}"
+}
+make_root_once() {
+    [ -d "$1" ] || make_root "$@"
+}
+
+# The version of Sluice, and for work after the last release when it was
+# changed and the hash of what it is made of.
+sluice_version() {
+    local key=$1 version changed
+    version=$(cat VERSION)
+    shift
+    if [ "$(git tag --points-at HEAD --list "v$version")" ] && [ -z "$(git status --porcelain -- "$@")" ]; then
+        echo "$version"
+        return
+    fi
+    changed=$(changed_at "$@")
+    echo "$version+git$(date -u -d "@$changed" +%Y%m%d%H%M%S).${key:0:8}"
+}
+changed_at() {
+    local at
+    at=$(git log -1 --format=%ct -- "$@")
+    echo "${at:-$(git log -1 --format=%ct)}"
+}
+
+write_changelog() {
+    local tree=$1 version=$2 changed=$3
+    {
+        printf '%s (%s) trixie; urgency=medium\n\n' "$package" "$version"
+        printf '  * Built from the sources of Sluice %s.\n\n' "$(cat VERSION)"
+        printf ' -- %s  %s\n' "$maintainer" "$(date -u -R -d "@$changed")"
+    } >"$tree/debian/changelog"
+}
+
+make_tree() {
+    local tree=$1 version=$2 changed=$3 file
+    unpack "$tree"
+    rm -rf "$tree/debian"
+    cp -R "$folder/debian" "$tree/debian"
+    rm "$tree/debian/package.sh"
+    prepare "$tree"
+    write_changelog "$tree" "$version" "$changed"
+    mkdir -p "$tree/debian/source"
+    echo '3.0 (native)' >"$tree/debian/source/format"
+    for file in control control.in; do
+        [ -e "$tree/debian/$file" ] && sed -i "s/@MAINTAINER@/$maintainer/" "$tree/debian/$file"
+    done
+    # A file mode that git does not keep.
+    chmod 755 "$tree/debian/rules"
+}
+
+build_one() {
+    local out=$1 tree=$2 version=$3 changed=$4 work
+    work=$(dirname "$tree")
+    rm -rf "$work" "$out"
+    mkdir -p "$work" "$kept/ccache"
+    make_tree "$tree" "$version" "$changed"
+    in_root "$build_root" "$work:/build" "$kept/ccache:/ccache" -- \
+        env CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content \
+        DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" \
+        nice -n 5 bash -c "cd /build/${tree##*/} && dpkg-buildpackage -nc -b -us -uc"
+    mkdir -p "$out.new"
+    cp "$work"/*.deb "$out.new/"
+    mv "$out.new" "$out"
+    rm -rf "$work"
+}
+
+# Silence is the only good answer.
+lint() {
+    local out=$1 said
+    said=$(in_root "$(root_of base)" "$out:/debs" -- bash -c 'lintian --allow-root /debs/*.deb' 2>&1) || true
+    [ -z "$said" ] || { printf '%s\n' "$said"; return 1; }
+    touch "$out/.complete"
+}
+
+# build FOLDER: in a subshell of its own; puts its packages into build/deb.
+build() (
+    load "$1"
+    local words key version changed out build_root sources
+    words=$(uses)
+    sources=("${inputs[@]}" "$folder/debian" VERSION)
+    key=$(hash_of "${sources[@]}" -- "$recipe" "$(root_packages "$root")" "$words" "$(git tag --points-at HEAD --list 'v*')")
+    version=$(version_of "$(sluice_version "$key" "${sources[@]}")")
+    out=$kept/$package-$key
+    if [ ! -e "$out/.complete" ]; then
+        build_root=$(root_of "$root")
+        changed=$(changed_at "${sources[@]}")
+        need_root "$root"
+        [ -d "$out" ] || step "$package" with_lock "packages-$package" \
+            build_one "$out" "$kept/$package-$key.build/$package" "$version" "$changed"
+        need_root base
+        step "$package-lintian" lint "$out"
+    fi
+    touch "$out/.complete"
+    put_in_place "$out"
+)
+
+# Only the newest of each package stays in build/deb.
+put_in_place() {
+    local file earlier=$deb/.$package.list
+    mkdir -p "$deb"
+    [ ! -e "$earlier" ] || (cd "$deb" && xargs -r rm -f <"$earlier")
+    for file in "$1"/*.deb; do
+        cp --reflink=auto "$file" "$deb/"
+        basename "$file"
+    done >"$earlier"
+}
+
+index() {
+    (cd "$deb" && dpkg-scanpackages --multiversion . >Packages.new && mv Packages.new Packages)
+}
+remove_unused() {
+    local mark
+    find "$kept" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
+        while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
+    find "$kept/roots" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} + 2>/dev/null || true
+}
+
+wanted=()
+for argument in "$@"; do
+    case $argument in
+    --list)
+        for one in $(folders); do name_of "$one"; done
+        exit 0
+        ;;
+    --new-roots) rm -rf "$kept/roots" ;;
+    -*) die "unknown option $argument; see the head of $0" ;;
+    *) wanted+=("$argument") ;;
+    esac
+done
+
+# chosen_folders: of the packages wanted, or of all of them.
+chosen_folders() {
+    local each name one
+    for each in $(folders); do
+        name=$(name_of "$each")
+        [ ${#wanted[@]} -gt 0 ] || echo "$each"
+        for one in "${wanted[@]}"; do
+            case $name in "$one" | "sluice-$one") echo "$each" ;; esac
+        done
+    done
+}
+mapfile -t chosen < <(chosen_folders)
+if [ ${#chosen[@]} -eq 0 ] || [ ${#chosen[@]} -lt ${#wanted[@]} ]; then
+    die "no such package among ${wanted[*]}; there are: $(for one in $(folders); do name_of "$one"; done | xargs)"
+fi
+mkdir -p "$kept/roots"
+for one in "${chosen[@]}"; do build "$one"; done
+step packages-index index
+remove_unused
+printf '%d packages in build/deb\n' "$(find "$deb" -name '*.deb' | wc -l)"
