@@ -129,8 +129,10 @@ make_tree() {
 
 build_one() {
     local out=$1 tree=$2 version=$3 changed=$4 work
+    # Another checkout may have built it while this one waited for the lock.
+    [ ! -d "$out" ] || return 0
     work=$(dirname "$tree")
-    rm -rf "$work" "$out"
+    rm -rf "$work"
     mkdir -p "$work" "$kept/ccache"
     make_tree "$tree" "$version" "$changed"
     in_root "$build_root" "$work:/build" "$kept/ccache:/ccache" -- \
