@@ -236,6 +236,22 @@ void sluice_blk_pause(VirtIOBlock *s)
     }
 }
 
+/* Loading turns the list round; held requests must go on in their order. */
+void sluice_blk_loaded(VirtIOBlock *s)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+    VirtIOBlockReq *rest = s->rq;
+
+    s->rq = NULL;
+    while (rest) {
+        VirtIOBlockReq *req = rest;
+
+        rest = req->next;
+        req->next = s->rq;
+        s->rq = req;
+    }
+}
+
 void sluice_blk_resume(VirtIOBlock *s)
 {
     trace_sluice_blk_pause(s, false);

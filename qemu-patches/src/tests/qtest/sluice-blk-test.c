@@ -296,10 +296,14 @@ static void test_rewritten_header(void)
     disk_free(disk);
 }
 
-static void test_migrate(void)
+/*
+ * Migrates with seven requests held. With `limited` the target knows the class:
+ * it lets the first pass, and holds six until their time.
+ */
+static void check_migrate(bool limited)
 {
     Disk *source = disk_new("", "");
-    Disk target = { .image = source->image,
+    Disk target = { .image = source->image, .format = source->format,
                     .page = g_strconcat(source->image, ".page2", NULL) };
     g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
     g_autofree char *uri = g_strconcat("unix:", socket, NULL);
@@ -308,13 +312,20 @@ static void test_migrate(void)
 
     hold_seven(source, requests);
     disk_boot(&target, "", incoming);
-    migrate(source->qs, target.qs, uri);
-    /* The target's shaper knows no class bulk: nothing is held there. */
-    for (unsigned i = 0; i < 8; i++) {
-        wait_for(qtest_readb(target.qts, requests[i].status)
-                 == VIRTIO_BLK_S_OK);
+    if (limited) {
+        limit_class(&target, "bulk", 2, "blk-read");
     }
-    g_assert_cmpint(used_count(target.qts, source->vq), ==, 8);
+    migrate(source->qs, target.qs, uri);
+    target.vq = source->vq;
+    for (unsigned i = 1; i < 8; i++) {
+        wait_for(status_of(&target, requests[i]) == VIRTIO_BLK_S_OK);
+        if (limited) {
+            /* In the order in which they came. */
+            check_first_done(&target, requests, i + 1, 8);
+            qtest_clock_step(target.qts, i == 1 ? 1 : REQUEST_NS);
+        }
+    }
+    g_assert_cmpint(used_count(target.qts, target.vq), ==, 8);
     /* The guest's memory, and what is allocated of it, has moved along. */
     qvirtqueue_cleanup(source->dev->bus, source->vq, &target.qs->alloc);
     source->vq = NULL;
@@ -323,6 +334,16 @@ static void test_migrate(void)
     unlink(socket);
     g_free(target.page);
     disk_free(source);
+}
+
+static void test_migrate(void)
+{
+    check_migrate(false);
+}
+
+static void test_migrate_limited(void)
+{
+    check_migrate(true);
 }
 
 /* The monitor shows the same histogram as the page. */
@@ -497,6 +518,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/blk/raise-limit", test_raise_limit);
     qtest_add_func("/sluice/blk/rewritten-header", test_rewritten_header);
     qtest_add_func("/sluice/blk/migrate", test_migrate);
+    qtest_add_func("/sluice/blk/migrate/limited", test_migrate_limited);
     qtest_add_func("/sluice/page/content", test_page);
     qtest_add_func("/sluice/page/heartbeat", test_heartbeat);
     qtest_add_func("/sluice/qmp/refused-input", test_refused_input);

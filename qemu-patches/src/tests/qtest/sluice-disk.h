@@ -6,6 +6,7 @@
 #ifndef TESTS_SLUICE_DISK_H
 #define TESTS_SLUICE_DISK_H
 
+#include "qemu/units.h"
 #include "standard-headers/linux/virtio_blk.h"
 #include "sluice-test.h"
 
@@ -23,6 +24,7 @@ typedef struct Disk {
     QVirtioPCIDevice *pci;
     QVirtioDevice *dev;
     QVirtQueue *vq;
+    const char *format;
     char *image;
     char *page;
 } Disk;
@@ -49,11 +51,13 @@ G_GNUC_UNUSED
 static void disk_boot(Disk *disk, const char *options, const char *more)
 {
     disk->qs = qtest_pc_boot("-object shaper,id=sluice0,page=%s "
-                             "-drive if=none,id=d0,file=%s,format=raw,"
+                             "-blockdev driver=%s,node-name=d0,"
+                             "file.driver=file,file.filename=%s,"
                              "file.locking=off "
                              "%s -device virtio-blk-pci,id=disk0,drive=d0,"
                              "addr=%d,shaper=sluice0%s",
-                             disk->page, disk->image, more, SLOT, options);
+                             disk->page, disk->format, disk->image, more, SLOT,
+                             options);
     disk->qts = disk->qs->qts;
 }
 
@@ -65,17 +69,43 @@ static void disk_start(Disk *disk)
     setup_queue(disk);
 }
 
+/* Forgets the device, which may be gone. */
 G_GNUC_UNUSED
-static Disk *disk_new(const char *options, const char *more)
+static void disk_stop(Disk *disk)
+{
+    if (disk->vq) {
+        qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
+        disk->vq = NULL;
+    }
+    if (disk->pci) {
+        qvirtio_pci_device_disable(disk->pci);
+        qos_object_destroy((QOSGraphObject *)disk->pci);
+        disk->pci = NULL;
+    }
+}
+
+/* A disk with an image of `format`, whose device is not yet started. */
+G_GNUC_UNUSED
+static Disk *disk_new_format(const char *format, const char *options,
+                             const char *more)
 {
     Disk *disk = g_new0(Disk, 1);
     int fd = g_file_open_tmp("sluice.XXXXXX", &disk->image, NULL);
 
     g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(ftruncate(fd, IMAGE_BYTES), ==, 0);
     close(fd);
+    g_assert(mkimg(disk->image, format, IMAGE_BYTES / MiB));
+    disk->format = format;
     disk->page = g_strconcat(disk->image, ".page", NULL);
     disk_boot(disk, options, more);
+    return disk;
+}
+
+G_GNUC_UNUSED
+static Disk *disk_new(const char *options, const char *more)
+{
+    Disk *disk = disk_new_format("raw", options, more);
+
     disk_start(disk);
     return disk;
 }
@@ -83,11 +113,7 @@ static Disk *disk_new(const char *options, const char *more)
 G_GNUC_UNUSED
 static void disk_free(Disk *disk)
 {
-    if (disk->vq) {
-        qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
-    }
-    qvirtio_pci_device_disable(disk->pci);
-    qos_object_destroy((QOSGraphObject *)disk->pci);
+    disk_stop(disk);
     qtest_shutdown(disk->qs);
     unlink(disk->image);
     unlink(disk->page);

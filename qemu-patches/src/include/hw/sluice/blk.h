@@ -25,6 +25,8 @@ void sluice_blk_unrealize(struct VirtIOBlock *s);
 void sluice_blk_drop(struct VirtIOBlock *s, struct VirtQueue *vq);
 /* Moves held requests to s->rq, where migration and restart find them. */
 void sluice_blk_pause(struct VirtIOBlock *s);
+/* After migration has filled s->rq. */
+void sluice_blk_loaded(struct VirtIOBlock *s);
 /* Before s->rq is taken for a restart. */
 void sluice_blk_resume(struct VirtIOBlock *s);
 /* Begin and end of a drained section: nothing is submitted within. */

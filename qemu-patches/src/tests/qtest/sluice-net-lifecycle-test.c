@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QTest of what becomes of held frames when the machine or the device goes
+ * through its life, many times over in one QEMU: a frame to be sent is sent
+ * exactly once and in order, or it went with its queue; nothing stays behind.
+ *
+ * SLUICE_CYCLES says how often (2). Under the address sanitizer what is lost
+ * shows when QEMU exits, because it fails then.
+ *
+ * As in sluice-net-test.c a frame of class bulk costs a millisecond of the
+ * virtual clock, and the first of a batch passes.
+ */
+#include "qemu/osdep.h"
+#include "sluice-nic.h"
+
+#define BATCH           5
+#define LONG_NS         (100 * FRAME_NS)
+#define BULK            DSCP_OF_TAG(2)
+#define PIIX4_PM        QPCI_DEVFN(1, 3)
+#define PM_BASE         0x600
+
+static unsigned cycles(void)
+{
+    const char *text = getenv("SLUICE_CYCLES");
+
+    return text ? atoi(text) : 2;
+}
+
+static void net_stop(Net *net)
+{
+    cleanup_queues(net, &net->qs->alloc);
+    qvirtio_pci_device_disable(net->pci);
+    qos_object_destroy((QOSGraphObject *)net->pci);
+}
+
+static void net_start(Net *net)
+{
+    net->pci = start_device(net->qs, SLOT);
+    net->dev = &net->pci->vdev;
+    setup_queues(net);
+}
+
+static void limit_both(Net *net)
+{
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': ["
+           "{'resource': 'net-tx', " LIMIT_1MBPS "}, "
+           "{'resource': 'net-rx', " LIMIT_1MBPS "}]}}");
+    qtest_clock_step(net->qts, LONG_NS);
+}
+
+/* Of a batch in each direction the first frame passes; the others are held. */
+static void hold_batch(Net *net, uint64_t buffers[BATCH])
+{
+    uint16_t before = received(net);
+
+    limit_both(net);
+    guest_send_many(net, BULK, 0, BATCH);
+    wait_for(backlog(net, "bulk", "net-tx") == BATCH - 1);
+    check_sent(net, 0);
+    post_buffers(net, buffers, BATCH);
+    network_send_many(net, BULK, 100, BATCH);
+    wait_for(backlog(net, "bulk", "net-rx") == BATCH - 1);
+    wait_for((uint16_t)(received(net) - before) == 1);
+}
+
+/* The rest of the batch is sent, each frame once and in order. */
+static void finish_tx(Net *net, uint16_t before)
+{
+    wait_for((qtest_clock_step(net->qts, FRAME_NS),
+              (uint16_t)(used_count(net->qts, net->queues[TX_QUEUE]) - before)
+              == BATCH));
+    for (unsigned n = 1; n < BATCH; n++) {
+        check_sent(net, n);
+    }
+    qtest_clock_step(net->qts, LONG_NS);
+    check_nothing_sent(net);
+}
+
+static void finish_rx(Net *net, const uint64_t buffers[BATCH], uint16_t before)
+{
+    wait_for((qtest_clock_step(net->qts, FRAME_NS),
+              (uint16_t)(received(net) - before) == BATCH));
+    for (unsigned n = 0; n < BATCH; n++) {
+        g_assert_cmpint(number_in(net, buffers[n]), ==, 100 + n);
+    }
+}
+
+static void check_forgotten(Net *net)
+{
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(backlog(net, "bulk", "net-rx"), ==, 0);
+    qtest_clock_step(net->qts, LONG_NS);
+    check_nothing_sent(net);
+}
+
+static void test_device_reset(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        hold_batch(net, buffers);
+        cleanup_queues(net, &net->qs->alloc);
+        qvirtio_start_device(net->dev);
+        check_forgotten(net);
+        setup_queues(net);
+    }
+    net_free(net);
+}
+
+static void test_system_reset(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        hold_batch(net, buffers);
+        qmp_ok(net->qts, "{'execute': 'system_reset'}");
+        qtest_qmp_eventwait(net->qts, "RESET");
+        check_forgotten(net);
+        net_stop(net);
+        net_start(net);
+    }
+    net_free(net);
+}
+
+static void test_stop_cont(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        uint16_t rx_before = received(net);
+        uint16_t tx_before = used_count(net->qts, net->queues[TX_QUEUE]);
+
+        hold_batch(net, buffers);
+        qmp_ok(net->qts, "{'execute': 'stop'}");
+        g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+        check_nothing_sent(net);
+        if (i % 2) {
+            qmp_ok(net->qts, "{'execute': 'cont'}");
+            qmp_ok(net->qts, "{'execute': 'stop'}");
+        }
+        qmp_ok(net->qts, "{'execute': 'cont'}");
+        finish_tx(net, tx_before);
+        finish_rx(net, buffers, rx_before);
+    }
+    net_free(net);
+}
+
+static void test_stop_reset(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        hold_batch(net, buffers);
+        qmp_ok(net->qts, "{'execute': 'stop'}");
+        qmp_ok(net->qts, "{'execute': 'system_reset'}");
+        qtest_qmp_eventwait(net->qts, "RESET");
+        qmp_ok(net->qts, "{'execute': 'cont'}");
+        check_forgotten(net);
+        net_stop(net);
+        net_start(net);
+    }
+    net_free(net);
+}
+
+static bool add_device(Net *net)
+{
+    QDict *response = qtest_qmp(net->qts, "{'execute': 'device_add', "
+                                "'arguments': {'driver': 'virtio-net-pci', "
+                                "'id': 'net0', 'netdev': 'hs0', 'addr': %s, "
+                                "'shaper': 'sluice0'}}", stringify(SLOT));
+    bool added = qdict_haskey(response, "return");
+
+    qobject_unref(response);
+    return added;
+}
+
+static void test_unplug(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        hold_batch(net, buffers);
+        qpci_unplug_acpi_device_test(net->qts, "net0", SLOT);
+        check_forgotten(net);
+        net_stop(net);
+        /* The old device keeps its netdev until its last user is gone. */
+        wait_for(add_device(net));
+        net_start(net);
+    }
+    net_free(net);
+}
+
+static void test_suspend(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        QPCIDevice *pm = qpci_device_find(net->qs->pcibus, PIIX4_PM);
+
+        g_assert(pm);
+        qpci_config_writel(pm, 0x40, PM_BASE | 1);
+        qpci_config_writeb(pm, 0x80, 1);
+        g_free(pm);
+        hold_batch(net, buffers);
+        /* Sleep type 1 is S3; bit 13 enters it. */
+        qtest_outw(net->qts, PM_BASE + 4, 1 << 13 | 1 << 10);
+        qtest_qmp_eventwait(net->qts, "SUSPEND");
+        qmp_ok(net->qts, "{'execute': 'system_wakeup'}");
+        qtest_qmp_eventwait(net->qts, "WAKEUP");
+        check_forgotten(net);
+        net_stop(net);
+        net_start(net);
+    }
+    net_free(net);
+}
+
+/* A link that goes takes what is held; the guest gets its descriptors back. */
+static void test_link(void)
+{
+    Net *net = net_new("");
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        uint16_t before = used_count(net->qts, net->queues[TX_QUEUE]);
+
+        limit_both(net);
+        guest_send_many(net, BULK, 0, BATCH);
+        wait_for(backlog(net, "bulk", "net-tx") == BATCH - 1);
+        check_sent(net, 0);
+        qmp_ok(net->qts, "{'execute': 'set_link', 'arguments': "
+               "{'name': 'net0', 'up': false}}");
+        qtest_clock_step(net->qts, FRAME_NS);
+        wait_for((uint16_t)(used_count(net->qts, net->queues[TX_QUEUE])
+                            - before) == BATCH);
+        qmp_ok(net->qts, "{'execute': 'set_link', 'arguments': "
+               "{'name': 'net0', 'up': true}}");
+        check_forgotten(net);
+    }
+    net_free(net);
+}
+
+static void test_clock_jump(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        uint16_t rx_before = received(net);
+        uint16_t tx_before = used_count(net->qts, net->queues[TX_QUEUE]);
+
+        hold_batch(net, buffers);
+        qtest_clock_step(net->qts, 3600 * 1000 * NS_PER_MS);
+        finish_tx(net, tx_before);
+        finish_rx(net, buffers, rx_before);
+    }
+    net_free(net);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/net/lifecycle/device-reset", test_device_reset);
+    qtest_add_func("/sluice/net/lifecycle/system-reset", test_system_reset);
+    qtest_add_func("/sluice/net/lifecycle/stop-cont", test_stop_cont);
+    qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
+    qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
+    qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);
+    qtest_add_func("/sluice/net/lifecycle/link", test_link);
+    qtest_add_func("/sluice/net/lifecycle/clock-jump", test_clock_jump);
+    return g_test_run();
+}
