@@ -117,12 +117,9 @@ def host2(fleet: Fleet) -> Machine:
 
 
 @pytest.fixture(scope="session")
-def pristine(request: pytest.FixtureRequest, fleet: Fleet) -> dict[str, manifest.Manifest]:
+def pristine(fleet: Fleet) -> dict[str, manifest.Manifest]:
     """The manifest of each machine from before anything was installed."""
-    return {
-        name: manifest.kept(fleet.folder / f"manifest-{name}.jsonl", machine)
-        for name, machine in fleet.machines.items()
-    }
+    return manifest.take_all(fleet.machines.values(), fleet.folder)
 
 
 @pytest.fixture(scope="session")

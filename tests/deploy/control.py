@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,21 @@ class Run:
 
     name: str
     exit_code: int
-    output: str
+    output: str = field(repr=False)
     seconds: float
     recap: Mapping[str, Mapping[str, int]]
 
     @property
     def tasks(self) -> list[str]:
         return TASK.findall(self.output)
+
+    def says(self, text: str) -> bool:
+        """Return whether Ansible printed the text, wherever it broke the line."""
+        return text in " ".join(self.output.split())
+
+    def tail(self) -> str:
+        """Return the end of what was printed, for an error."""
+        return f"{self.name} ended with {self.exit_code}:\n{self.output[-3000:]}"
 
     def changed(self) -> dict[str, int]:
         """Return how many tasks changed something, by host."""

@@ -83,8 +83,8 @@ class Fleet:
             self.sandbox.open()
             self._make_network()
             self._serve_repository()
-            for index, spec in enumerate(self.specs):
-                self._boot(spec, f"tap{index}")
+            for spec in self.specs:
+                self._boot(spec)
             self._record()
         except BaseException:
             self.close()
@@ -130,9 +130,6 @@ class Fleet:
             f"ip link set {BRIDGE} up",
         ):
             self.sandbox.run(line.split())
-        for index in range(len(self.specs)):
-            self.sandbox.run(["ip", "tuntap", "add", f"tap{index}", "mode", "tap"])
-            self.sandbox.run(["ip", "link", "set", f"tap{index}", "master", BRIDGE, "up"])
 
     def _serve_repository(self) -> None:
         """Serve build/machines/repository at /debian and build/deb at /sluice."""
@@ -146,8 +143,19 @@ class Fleet:
             command, name="repository", log=self.logs / "repository.log"
         )
 
-    def _boot(self, spec: MachineSpec, tap: str) -> None:
+    def add(self, spec: MachineSpec) -> Machine:
+        """Boot one more machine and wait for it; ``close`` or its ``stop`` ends it."""
+        self._boot(spec)
+        machine = self.machines.pop(spec.name)
+        machine.wait_ready()
+        self._prepare(machine)
+        return machine
+
+    def _boot(self, spec: MachineSpec) -> None:
         machine = Machine(spec, self.sandbox, self.key, self.logs)
+        tap = f"tap-{spec.name}"
+        self.sandbox.run(["ip", "tuntap", "add", tap, "mode", "tap"])
+        self.sandbox.run(["ip", "link", "set", tap, "master", BRIDGE, "up"])
         overlay = self.folder / "disks" / f"{spec.name}.qcow2"
         base = image()
         command = [str(paths.qemu_img()), "create", "-q", "-f", "qcow2", "-F", "raw"]
@@ -174,13 +182,17 @@ class Fleet:
         elapsed = {}
         for machine in self.machines.values():
             elapsed[machine.name] = machine.wait_ready()
-            machine.ssh(
-                "install -m 0600 -o ops -g ops /root/.ssh/authorized_keys "
-                "/home/ops/.ssh/authorized_keys"
-            )
-            machine.write("/etc/apt/sources.list.d/fleet.sources", APT_SOURCE)
-            machine.ssh("apt-get -q update")
+            self._prepare(machine)
         return elapsed
+
+    def _prepare(self, machine: Machine) -> None:
+        """Give the operator's account its key, and the machine its package source."""
+        machine.ssh(
+            "install -m 0600 -o ops -g ops /root/.ssh/authorized_keys "
+            "/home/ops/.ssh/authorized_keys"
+        )
+        machine.write("/etc/apt/sources.list.d/fleet.sources", APT_SOURCE)
+        machine.ssh("apt-get -q update")
 
     def run(
         self,

@@ -33,6 +33,7 @@ class MachineSpec:
     mac: str
     memory_mib: int = 4096
     processors: int = 2
+    cpu: str = "max"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def qemu_command(
     guests that the machine runs.
     """
     command = [str(emulator), "-name", spec.name, "-nodefaults", "-no-user-config"]
-    command += ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]
+    command += ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", spec.cpu]
     command += ["-smp", str(spec.processors), "-m", str(spec.memory_mib), "-display", "none"]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", append]
     command += ["-serial", f"file:{console}", "-qmp", f"unix:{qmp},server=on,wait=off"]

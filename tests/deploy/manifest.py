@@ -15,6 +15,7 @@ error of the list (``unused``).
 import fnmatch
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +51,33 @@ class Difference:
         return f"{self.kind} {self.path}" + (f" ({', '.join(self.fields)})" if self.fields else "")
 
 
-def take(machine: Machine) -> dict[str, dict[str, object]]:
-    """Return the machine's manifest of today."""
-    return parse(machine.python(COLLECT, *FOLDERS, timeout_seconds=COLLECT_SECONDS))
+def collect(machine: Machine) -> str:
+    """Return what ``collect.py`` prints on the machine."""
+    return machine.python(COLLECT, *FOLDERS, timeout_seconds=COLLECT_SECONDS)
+
+
+def take_all(
+    machines: Iterable[Machine], keep: Path | None = None
+) -> dict[str, dict[str, dict[str, object]]]:
+    """Return the manifests of machines by name, taken at the same time.
+
+    With ``keep``, a folder, those that are there are returned, and new ones stored.
+    """
+    wanted = list(machines)
+    stored = {machine.name: keep and keep / f"manifest-{machine.name}.jsonl" for machine in wanted}
+
+    def one(machine: Machine) -> str:
+        path = stored[machine.name]
+        if path and path.exists():
+            return path.read_text()
+        lines = collect(machine)
+        if path:
+            path.write_text(lines)
+        return lines
+
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        lines = list(pool.map(one, wanted))
+    return {machine.name: parse(text) for machine, text in zip(wanted, lines, strict=True)}
 
 
 def parse(lines: str) -> dict[str, dict[str, object]]:
@@ -93,10 +118,3 @@ def unused(found: Iterable[Difference], excepted: Sequence[Excepted]) -> list[Ex
     """Return the exceptions that cover none of the differences."""
     paths = [one.path for one in found]
     return [rule for rule in excepted if not any(rule.covers(path) for path in paths)]
-
-
-def kept(path: Path, machine: Machine) -> dict[str, dict[str, object]]:
-    """Return the manifest that was taken first, and take it now if there is none."""
-    if not path.exists():
-        path.write_text(machine.python(COLLECT, *FOLDERS, timeout_seconds=COLLECT_SECONDS))
-    return parse(path.read_text())
