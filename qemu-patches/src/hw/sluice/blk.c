@@ -206,7 +206,7 @@ bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, uint32_t type,
     do {
         verdict = shaper_submit(&queue->client, &req->sluice, resource,
                                 sluice_tag_of_ioprio(ioprio),
-                                MIN(bytes, UINT32_MAX), false);
+                                MIN(bytes, UINT32_MAX), 0);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
 }
@@ -299,6 +299,7 @@ void sluice_blk_realize(VirtIOBlock *s, QEMUBHFunc *restart)
         queue->s = s;
         queue->index = i;
         shaper_client_init(&queue->client, s->shaper, DEVICE(s), queue_ready);
+        shaper_client_set_queue(&queue->client, s->shaper_queues, i);
     }
 }
 

@@ -7,13 +7,8 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/lockable.h"
-#include "qemu/units.h"
 #include "shaper-internal.h"
 #include "trace.h"
-
-/* A class may queue inbound frames worth this time, and at least this much. */
-#define BACKLOG_TIME_DIVISOR        20      /* 1/20 s */
-#define BACKLOG_BYTES_MIN           (128 * KiB)
 
 /* Look-ups */
 
@@ -32,43 +27,43 @@ bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
     return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used;
 }
 
-unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
+int shaper_find_class(const Shaper *shaper, const char *name)
 {
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+    for (unsigned tag = 0; name && tag < SHAPER_CLASSES; tag++) {
         if (shaper->classes[tag].used
             && !strcmp(shaper->classes[tag].name, name)) {
             return tag;
         }
     }
-    return SLUICE_TAG_DEFAULT;
+    return -1;
 }
 
+unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
+{
+    int tag = shaper_find_class(shaper, name);
+
+    return tag < 0 ? SLUICE_TAG_DEFAULT : tag;
+}
+
+unsigned shaper_class_count(const Shaper *shaper)
+{
+    unsigned count = 0;
+
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        count += shaper->classes[tag].used;
+    }
+    return count;
+}
 
 /* Changes */
 
 static void shaper_changed(Shaper *shaper)
 {
+    shaper_clients_resolve(shaper);
     shaper->generation++;
     if (shaper->page) {
         shaper_page_set_generation(shaper->page, shaper->generation);
     }
-}
-
-static uint64_t lower_rate(uint64_t a, uint64_t b)
-{
-    return a == 0 ? b : b == 0 ? a : MIN(a, b);
-}
-
-/* Caller holds the lock. */
-static void set_backlog_max(ShaperEngine *e, unsigned tag)
-{
-    Shaper *shaper = e->shaper;
-    uint64_t rate = lower_rate(
-        shaper->classes[tag].limits[e->resource].bytes_per_second,
-        shaper->ceiling[e->resource].bytes_per_second);
-
-    e->backlog_bytes_max[tag] = MAX(rate / BACKLOG_TIME_DIVISOR,
-                                    BACKLOG_BYTES_MIN);
 }
 
 /* Caller holds the lock. */
@@ -105,7 +100,8 @@ static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     } else {
         e->granted_tags &= ~(1u << tag);
     }
-    set_backlog_max(e, tag);
+    shaper_queues_reserve(e);
+    shaper_queue_configure(e, tag, now_ns);
     publish_class(e, tag);
 }
 
@@ -164,9 +160,7 @@ void shaper_apply_ceiling(Shaper *shaper,
             bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
 
             assert(ok);
-            for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-                set_backlog_max(e, tag);
-            }
+            shaper_queues_reserve(e);
             if (shaper->page) {
                 shaper_page_set_config(shaper->page,
                                        SHAPER_PAGE_CEILING_SLOT + i, &config);

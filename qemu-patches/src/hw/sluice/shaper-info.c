@@ -40,6 +40,18 @@ static ShaperLimitList *limits_info(const SluiceLimit *limits)
     return list;
 }
 
+static ShaperDrops *drops_info(const ShaperPageCounters *counters)
+{
+    ShaperDrops *info = g_new0(ShaperDrops, 1);
+
+    info->backlog = counters->drops[SHAPER_DROP_BACKLOG];
+    info->codel = counters->drops[SHAPER_DROP_CODEL];
+    info->connection = counters->drops[SHAPER_DROP_CONNECTION];
+    info->window = counters->drops[SHAPER_DROP_WINDOW];
+    info->reset = counters->drops[SHAPER_DROP_RESET];
+    return info;
+}
+
 static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
 {
     ShaperClassStats *info = g_new0(ShaperClassStats, 1);
@@ -56,6 +68,12 @@ static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
     info->backlog_bytes = stats->backlog_bytes;
     info->dropped_requests = counters->dropped_requests;
     info->dropped_bytes = counters->dropped_bytes;
+    info->drops = drops_info(counters);
+    info->marked_requests = counters->marked_requests;
+    info->buffered_requests = e->queues[tag].buffered_frames;
+    info->buffered_bytes = e->queues[tag].buffered_bytes;
+    info->buffer_requests_max = e->queues[tag].room.frames;
+    info->buffer_bytes_max = e->queues[tag].room.bytes;
     info->in_flight = counters->in_flight;
     info->completed_requests = counters->completed_requests;
     info->service_ns = counters->service_ns;
@@ -75,6 +93,7 @@ static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
     info->tag = tag;
     info->priority = class->priority;
     info->limits = limits_info(class->limits);
+    info->queues = shaper_queues_info(class->queues);
     for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
         if (class->dscp & (1ULL << dscp)) {
             QAPI_LIST_PREPEND(info->dscp, dscp);

@@ -9,6 +9,8 @@
 #include "qemu/timer.h"
 #include "shaper-page.h"
 #include "sluice/classify.h"
+#include "sluice/codel.h"
+#include "sluice/reserve.h"
 
 #define SHAPER_CLASSES              SHAPER_PAGE_TAGS
 #define SHAPER_DEFAULT_CLASS        "default"
@@ -23,6 +25,29 @@ typedef struct ShaperWatch {
     bool told;                  /* what the last event said */
 } ShaperWatch;
 
+/* What a class may queue of one resource; frames only. Zero: the defaults. */
+typedef struct ShaperQueueConfig {
+    uint64_t limit_bytes;       /* 0: by its rate */
+    uint32_t limit_packets;     /* 0: by its bytes */
+    bool codel;
+    bool ecn;
+    uint64_t connections_per_second;    /* 0: unlimited */
+    uint64_t burst_connections;
+} ShaperQueueConfig;
+
+/* The queue of one class and resource; see shaper-queue.c. */
+typedef struct ShaperQueueState {
+    SluiceQueueRoom room;
+    uint64_t buffered_bytes;
+    uint32_t buffered_frames;
+    uint32_t largest_bytes;     /* of any frame seen */
+    bool codel_on;
+    bool ecn;
+    uint64_t bytes_per_second;  /* what it drains at; 0: not known */
+    SluiceCodel codel;
+    SluiceBucket connections;
+} ShaperQueueState;
+
 /* One resource: an engine and what is counted beside it. */
 typedef struct ShaperEngine {
     Shaper *shaper;
@@ -32,7 +57,8 @@ typedef struct ShaperEngine {
     QEMUTimer *timer;           /* NULL until something is held */
     uint64_t armed_ns;          /* what the timer is set to */
     uint16_t granted_tags;      /* bit t: tag t has a class */
-    uint64_t backlog_bytes_max[SHAPER_CLASSES];
+    ShaperQueueState queues[SHAPER_CLASSES];
+    SluicePool *pool;           /* the buffers of all queues; frames only */
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
     uint64_t total_requests;    /* of all classes: the ceiling's slot */
@@ -46,6 +72,7 @@ typedef struct ShaperClass {
     uint8_t priority;
     uint64_t dscp;              /* bit d: DSCP d selects the class */
     SluiceLimit limits[SHAPER_RESOURCE__MAX];
+    ShaperQueueConfig queues[SHAPER_RESOURCE__MAX];
 } ShaperClass;
 
 struct Shaper {
@@ -82,12 +109,55 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag);
  */
 void shaper_engine_announce(ShaperEngine *e);
 
+/* Queues of frames. The caller holds the lock. */
+static inline bool shaper_resource_has_queues(ShaperResource resource)
+{
+    return resource == SHAPER_RESOURCE_NET_TX
+           || resource == SHAPER_RESOURCE_NET_RX;
+}
+/* Divides the buffers anew among the classes as configured. */
+void shaper_queues_reserve(ShaperEngine *e);
+void shaper_queue_configure(ShaperEngine *e, unsigned tag, uint64_t now_ns);
+/* May it come in? If not, why. */
+bool shaper_queue_admits(ShaperEngine *e, const ShaperRequest *request,
+                         unsigned tag, uint32_t buffer_bytes, uint64_t now_ns,
+                         ShaperDropReason *reason);
+/* It has come in. */
+void shaper_queue_enter(ShaperEngine *e, ShaperRequest *request, unsigned tag,
+                        uint32_t bytes, uint64_t now_ns);
+/* It leaves after its time; says with ->signal what becomes of it, and drops
+ * others behind it. */
+void shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
+                        uint64_t waited_ns, uint64_t now_ns);
+void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
+                       ShaperDropReason reason);
+/* Takes a request out of the engine if it is held. */
+void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request);
+/* Takes a held request out of the engine, to be dropped by its client. */
+void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
+                           ShaperDropReason reason);
+
+/* The tag of a class, or -1 if there is none of that name, or no name. BQL. */
+int shaper_find_class(const Shaper *shaper, const char *name);
+/* The arguments of shaper-set-class about queues, and back. */
+bool shaper_parse_queues(ShaperQueueList *list,
+                         ShaperQueueConfig queues[SHAPER_RESOURCE__MAX],
+                         Error **errp);
+ShaperQueueList *shaper_queues_info(
+    const ShaperQueueConfig queues[SHAPER_RESOURCE__MAX]);
+
+/* Gives each client of its own class the tag that the class has now. BQL. */
+void shaper_clients_resolve(Shaper *shaper);
+
 /* Watching for classes that are limited. BQL. */
 void shaper_watch_start(Shaper *shaper);
 void shaper_watch_stop(Shaper *shaper);
 /* Before a class goes: it is limited no more. */
 void shaper_watch_forget(Shaper *shaper, unsigned tag);
 
+bool shaper_check_range(const char *field, int64_t value, int64_t min,
+                        int64_t max, Error **errp);
+bool shaper_check_class_name(const char *name, Error **errp);
 /* Configuration, already validated. BQL. */
 void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class);
 void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag);

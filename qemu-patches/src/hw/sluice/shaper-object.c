@@ -70,7 +70,10 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         e->armed_ns = SLUICE_NEVER;
         qemu_mutex_init(&e->lock);
         e->engine = sluice_engine_new(SHAPER_CLASSES);
-        if (!e->engine) {
+        if (shaper_resource_has_queues(i)) {
+            e->pool = sluice_pool_new();
+        }
+        if (!e->engine || (shaper_resource_has_queues(i) && !e->pool)) {
             error_setg(errp, "shaper '%s': not enough memory",
                        shaper_id(shaper));
             return;
@@ -94,6 +97,7 @@ static void shaper_finalize(Object *obj)
         ShaperEngine *e = &shaper->engines[i];
 
         timer_free(e->timer);
+        sluice_pool_free(e->pool);
         if (e->engine) {
             sluice_engine_free(e->engine);
         }

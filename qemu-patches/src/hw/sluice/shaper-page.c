@@ -31,9 +31,9 @@ typedef struct PageHeader {
     uint64_t generation;
     uint64_t heartbeat_ns;
     uint32_t pid;
-    uint32_t reserved0;
+    uint32_t more_bytes;
     char id[PAGE_ID_BYTES];
-    uint64_t reserved1;
+    uint64_t more_offset;
 } PageHeader;
 
 typedef struct PageSlot {
@@ -61,13 +61,26 @@ typedef struct PageSlot {
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
 } PageSlot;
 
+/* What version 1 had no room for; guarded by the seq of the slot. */
+typedef struct PageMore {
+    uint64_t drops[SHAPER_PAGE_DROPS];
+    uint64_t marked_requests;
+    uint64_t buffered_requests;
+    uint64_t buffered_bytes;
+    uint64_t buffer_requests_max;
+    uint64_t buffer_bytes_max;
+    uint64_t reserved[6];
+} PageMore;
+
 typedef struct PageFile {
     PageHeader header;
     PageSlot slots[SHAPER_PAGE_SLOTS];
+    PageMore more[SHAPER_PAGE_SLOTS];
 } PageFile;
 
 QEMU_BUILD_BUG_ON(sizeof(PageHeader) != 128);
 QEMU_BUILD_BUG_ON(sizeof(PageSlot) != 256);
+QEMU_BUILD_BUG_ON(sizeof(PageMore) != 128);
 QEMU_BUILD_BUG_ON(offsetof(PageSlot, held_histogram) != 160);
 
 struct ShaperPage {
@@ -94,6 +107,8 @@ static void page_fill(PageFile *file, const char *id)
     header->created_ns = cpu_to_le64(get_clock());
     header->heartbeat_ns = header->created_ns;
     header->pid = cpu_to_le32(getpid());
+    header->more_bytes = cpu_to_le32(sizeof(PageMore));
+    header->more_offset = cpu_to_le64(offsetof(PageFile, more));
     pstrcpy(header->id, sizeof(header->id), id);
     /* A reader that finds the magic finds the rest. */
     smp_wmb();
@@ -222,6 +237,18 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
     slot_end(s);
 }
 
+static void set_more(PageMore *more, const ShaperPageCounters *counters)
+{
+    for (unsigned i = 0; i < SHAPER_PAGE_DROPS; i++) {
+        more->drops[i] = cpu_to_le64(counters->drops[i]);
+    }
+    more->marked_requests = cpu_to_le64(counters->marked_requests);
+    more->buffered_requests = cpu_to_le64(counters->buffered_requests);
+    more->buffered_bytes = cpu_to_le64(counters->buffered_bytes);
+    more->buffer_requests_max = cpu_to_le64(counters->buffer_requests_max);
+    more->buffer_bytes_max = cpu_to_le64(counters->buffer_bytes_max);
+}
+
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters)
 {
@@ -241,6 +268,7 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
     for (unsigned i = 0; i < SHAPER_PAGE_HISTOGRAM; i++) {
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
+    set_more(&page->file->more[slot], counters);
     slot_end(s);
 }
 

@@ -16,6 +16,7 @@
                                      + SHAPER_PAGE_RESOURCES)
 #define SHAPER_PAGE_HISTOGRAM       12
 #define SHAPER_PAGE_NAME_BYTES      32
+#define SHAPER_PAGE_DROPS           5           /* reasons */
 
 typedef struct ShaperPage ShaperPage;
 
@@ -40,6 +41,12 @@ typedef struct ShaperPageCounters {
     uint64_t service_ns;
     uint64_t in_flight;
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
+    uint64_t drops[SHAPER_PAGE_DROPS];          /* dropped_requests by reason */
+    uint64_t marked_requests;
+    uint64_t buffered_requests;
+    uint64_t buffered_bytes;
+    uint64_t buffer_requests_max;
+    uint64_t buffer_bytes_max;
 } ShaperPageCounters;
 
 /* Creates the file, replacing one that is there. NULL and an error if not. */

@@ -14,7 +14,6 @@
 #define BURST_TIME_DIVISOR      20              /* default: 1/20 s */
 #define BURST_BYTES_MIN         (64 * KiB)      /* default: at least */
 #define BURST_OPERATIONS_MIN    1
-#define NO_TAG                  SHAPER_CLASSES
 
 /* Look-ups */
 
@@ -30,20 +29,9 @@ static Shaper *find_shaper(const char *id, Error **errp)
     return shaper;
 }
 
-static unsigned find_class(const Shaper *shaper, const char *name)
-{
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        if (shaper->classes[tag].used
-            && !strcmp(shaper->classes[tag].name, name)) {
-            return tag;
-        }
-    }
-    return NO_TAG;
-}
-
 /* Validation */
 
-static bool check_range(const char *field, int64_t value, int64_t min,
+bool shaper_check_range(const char *field, int64_t value, int64_t min,
                         int64_t max, Error **errp)
 {
     if (value < min || value > max) {
@@ -54,7 +42,7 @@ static bool check_range(const char *field, int64_t value, int64_t min,
     return true;
 }
 
-static bool check_class_name(const char *name, Error **errp)
+bool shaper_check_class_name(const char *name, Error **errp)
 {
     size_t length = strlen(name);
 
@@ -82,8 +70,8 @@ static bool parse_rate(const char *rate_field, bool has_rate, int64_t rate,
     if (!has_rate) {
         return true;
     }
-    if (!check_range(rate_field, rate, 1, SLUICE_RATE_MAX, errp)
-        || (has_burst && !check_range(burst_field, burst, 1, SLUICE_BURST_MAX,
+    if (!shaper_check_range(rate_field, rate, 1, SLUICE_RATE_MAX, errp)
+        || (has_burst && !shaper_check_range(burst_field, burst, 1, SLUICE_BURST_MAX,
                                       errp))) {
         return false;
     }
@@ -128,7 +116,7 @@ static bool parse_dscp(intList *list, uint64_t *dscp, Error **errp)
 {
     *dscp = 0;
     for (; list; list = list->next) {
-        if (!check_range("dscp", list->value, 0, SLUICE_DSCP_MAX, errp)) {
+        if (!shaper_check_range("dscp", list->value, 0, SLUICE_DSCP_MAX, errp)) {
             return false;
         }
         *dscp |= 1ULL << list->value;
@@ -190,29 +178,31 @@ static bool check_dscp(const Shaper *shaper, const char *name, unsigned tag,
 void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
                           bool has_priority, int64_t priority, bool has_dscp,
                           intList *dscp, bool has_limits,
-                          ShaperLimitList *limits, Error **errp)
+                          ShaperLimitList *limits, bool has_queues,
+                          ShaperQueueList *queues, Error **errp)
 {
     Shaper *shaper = find_shaper(id, errp);
     ShaperClass class = { .used = true };
-    unsigned old_tag;
+    int old_tag;
 
     if (!has_priority) {
         priority = SHAPER_DEFAULT_PRIORITY;
     }
-    if (!shaper || !check_class_name(name, errp)
-        || !check_range("tag", tag, 0, SLUICE_TAG_MAX, errp)
-        || !check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
+    if (!shaper || !shaper_check_class_name(name, errp)
+        || !shaper_check_range("tag", tag, 0, SLUICE_TAG_MAX, errp)
+        || !shaper_check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
         || !parse_dscp(has_dscp ? dscp : NULL, &class.dscp, errp)
         || !parse_limits(has_limits ? limits : NULL, class.limits, errp)
+        || !shaper_parse_queues(has_queues ? queues : NULL, class.queues, errp)
         || !check_tag(shaper, name, tag, errp)
         || !check_dscp(shaper, name, tag, class.dscp, errp)) {
         return;
     }
     pstrcpy(class.name, sizeof(class.name), name);
     class.priority = priority;
-    old_tag = find_class(shaper, name);
+    old_tag = shaper_find_class(shaper, name);
     shaper_apply_class(shaper, tag, &class);
-    if (old_tag != NO_TAG && old_tag != tag) {
+    if (old_tag >= 0 && old_tag != tag) {
         shaper_apply_removal(shaper, old_tag, tag);
     }
 }
@@ -220,13 +210,13 @@ void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
 void qmp_shaper_remove_class(const char *id, const char *name, Error **errp)
 {
     Shaper *shaper = find_shaper(id, errp);
-    unsigned tag;
+    int tag;
 
     if (!shaper) {
         return;
     }
-    tag = find_class(shaper, name);
-    if (tag == NO_TAG) {
+    tag = shaper_find_class(shaper, name);
+    if (tag < 0) {
         error_setg(errp, "class '%s' does not exist; query-shapers lists the "
                    "classes of '%s'", name, id);
     } else if (tag == SLUICE_TAG_DEFAULT) {

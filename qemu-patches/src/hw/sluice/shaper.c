@@ -14,7 +14,7 @@
  * timers' callbacks. A resource's lock guards its engine, counters, page slots
  * and its part of every client; it is held for the time of a decision and
  * never while calling a client. No two resource locks are held together,
- * except in shaper_client_set_paused(), which takes them in order.
+ * except by lock_all(), which takes them in order.
  *
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
@@ -66,6 +66,10 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag)
     counters->held_ns = stats->held_ns;
     counters->backlog_requests = stats->backlog_requests;
     counters->backlog_bytes = stats->backlog_bytes;
+    counters->buffered_requests = e->queues[tag].buffered_frames;
+    counters->buffered_bytes = e->queues[tag].buffered_bytes;
+    counters->buffer_requests_max = e->queues[tag].room.frames;
+    counters->buffer_bytes_max = e->queues[tag].room.bytes;
     shaper_page_set_counters(e->shaper->page,
                              tag * SHAPER_RESOURCE__MAX + e->resource,
                              counters);
@@ -133,6 +137,27 @@ static void make_ready(ShaperEngine *e, ShaperRequest *request)
     client->announced[e->resource] = true;
 }
 
+void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request)
+{
+    if (request->state == SHAPER_REQUEST_HELD) {
+        QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
+        sluice_engine_withdraw(e->engine, &request->node);
+        request->state = SHAPER_REQUEST_IDLE;
+        arm_timer(e);
+    }
+}
+
+void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
+                           ShaperDropReason reason)
+{
+    unsigned tag = request->node.class_index;
+
+    sluice_engine_withdraw(e->engine, &request->node);
+    request->signal = SHAPER_SIGNAL_DROP;
+    make_ready(e, request);
+    shaper_count_drop(e, tag, request->node.bytes, reason);
+}
+
 void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
 {
     SluiceNode *node;
@@ -146,6 +171,7 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         e->counters[tag].held_histogram[shaper_page_histogram_bucket(held_ns)]++;
         account_admission(e, request, node->bytes, now_ns);
         make_ready(e, request);
+        shaper_queue_leave(e, request, held_ns, now_ns);
         shaper_engine_publish(e, tag);
         trace_shaper_release(request, ShaperResource_str(e->resource), tag,
                              node->bytes, held_ns);
@@ -192,6 +218,7 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     client->shaper = shaper;
     client->device = device;
     client->ready_fn = ready_fn;
+    client->class_tag = -1;
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         QTAILQ_INIT(&client->held[i]);
         QTAILQ_INIT(&client->ready[i]);
@@ -215,37 +242,65 @@ void shaper_client_destroy(ShaperClient *client)
     if (QLIST_EMPTY(&client->shaper->clients)) {
         shaper_watch_stop(client->shaper);
     }
+    g_free(client->class_name);
     object_unref(OBJECT(client->shaper));
+}
+
+static void lock_all(Shaper *shaper)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        qemu_mutex_lock(&shaper->engines[i].lock);
+    }
+}
+
+static void unlock_all(Shaper *shaper)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        qemu_mutex_unlock(&shaper->engines[i].lock);
+    }
 }
 
 void shaper_client_set_paused(ShaperClient *client, bool paused)
 {
     Shaper *shaper = client->shaper;
 
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_lock(&shaper->engines[i].lock);
-    }
+    lock_all(shaper);
     client->paused = paused;
     trace_shaper_client(shaper_id(shaper), client,
                         paused ? "paused" : "resumed");
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_unlock(&shaper->engines[i].lock);
-    }
+    unlock_all(shaper);
 }
 
-/* Caller holds the lock. */
-static bool backlog_has_room(ShaperEngine *e, unsigned tag, uint32_t bytes)
+static void resolve_class(ShaperClient *client)
 {
-    uint64_t backlog = sluice_engine_stats(e->engine, tag)->backlog_bytes;
+    client->class_tag = shaper_find_class(client->shaper, client->class_name);
+}
 
-    /* A single frame always fits; a class without backlog is not full. */
-    return backlog == 0 || backlog + bytes <= e->backlog_bytes_max[tag];
+void shaper_clients_resolve(Shaper *shaper)
+{
+    ShaperClient *client;
+
+    lock_all(shaper);
+    QLIST_FOREACH(client, &shaper->clients, next) {
+        resolve_class(client);
+    }
+    unlock_all(shaper);
+}
+
+void shaper_client_set_class(ShaperClient *client, const char *name)
+{
+    lock_all(client->shaper);
+    g_free(client->class_name);
+    client->class_name = g_strdup(name);
+    resolve_class(client);
+    unlock_all(client->shaper);
 }
 
 /* Caller holds the lock. */
 static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
 {
+    shaper_queue_enter(e, request, tag, bytes, now_ns);
     if (sluice_engine_submit(e->engine, tag, &request->node, bytes, now_ns)
         == SLUICE_PASS) {
         request->node.class_index = tag;
@@ -284,10 +339,11 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
 
 ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
-                            uint32_t bytes, bool bounded)
+                            uint32_t bytes, uint32_t buffer_bytes)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
     uint64_t now_ns = shaper_now_ns();
+    ShaperDropReason reason;
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
@@ -297,15 +353,18 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
         if (client->paused) {
             return SHAPER_PAUSED;
         }
+        if (client->class_tag >= 0) {
+            tag = client->class_tag;
+        }
         if (tag >= SHAPER_CLASSES || !(e->granted_tags & (1u << tag))) {
             tag = SLUICE_TAG_DEFAULT;
         }
-        if (bounded && !backlog_has_room(e, tag, bytes)) {
-            e->counters[tag].dropped_requests++;
-            e->counters[tag].dropped_bytes += bytes;
-            verdict = SHAPER_DROP;
-        } else {
+        if (shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
+                                &reason)) {
             verdict = decide(e, request, tag, bytes, now_ns);
+        } else {
+            shaper_count_drop(e, tag, bytes, reason);
+            verdict = SHAPER_DROP;
         }
         shaper_engine_publish(e, tag);
     }

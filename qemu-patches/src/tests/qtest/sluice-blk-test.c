@@ -379,13 +379,15 @@ static void test_page(void)
     wait_for(used_count(disk->qts, disk->vq) == 8);
     wait_for(stat_of(disk->qts, "bulk", "blk-read", "in-flight") == 0);
     g_assert(g_file_get_contents(disk->page, &page, &length, NULL));
-    g_assert_cmpint(length, ==, 128 + 68 * 256);
+    g_assert_cmpint(length, ==, 128 + 68 * (256 + 128));
     g_assert_cmpmem(page, 8, "SLUICEPG", 8);
     g_assert_cmpint(ldl_le_p(page + 8), ==, 1);
     g_assert_cmpint(ldl_le_p(page + 12), ==, 128);
     g_assert_cmpint(ldl_le_p(page + 16), ==, 256);
     g_assert_cmpint(ldl_le_p(page + 20), ==, 68);
     g_assert_cmpint(ldl_le_p(page + 48), ==, qtest_pid(disk->qts));
+    g_assert_cmpint(ldl_le_p(page + 52), ==, 128);
+    g_assert_cmpint(ldq_le_p(page + 120), ==, 128 + 68 * 256);
     g_assert_cmpstr(page + 56, ==, "sluice0");
     slot = page + PAGE_SLOT(2, 0);
     g_assert_cmpint(ldl_le_p(slot) % 2, ==, 0);

@@ -25,6 +25,11 @@ void sluice_net_unrealize(struct VirtIONet *n);
  * or NULL when the ring is empty or all that is in it is held.
  */
 void *sluice_net_tx_pop(struct VirtIONet *n, struct VirtQueue *vq);
+/*
+ * An element that _tx_pop() returned has been sent, or dropped. True: it has
+ * no descriptors any more, and only its memory is to be freed.
+ */
+bool sluice_net_tx_sent(struct VirtIONet *n, void *elem);
 /* Link down: gives held elements back to the guest unsent. */
 void sluice_net_tx_drop(struct VirtIONet *n, struct VirtQueue *vq);
 /* Reset of a transmit queue: forgets held elements. */

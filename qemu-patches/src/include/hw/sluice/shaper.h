@@ -20,6 +20,7 @@
 #include "qemu/queue.h"
 #include "qom/object.h"
 #include "sluice/engine.h"
+#include "sluice/pool.h"
 
 #define TYPE_SHAPER "shaper"
 OBJECT_DECLARE_SIMPLE_TYPE(Shaper, SHAPER)
@@ -34,6 +35,23 @@ typedef enum ShaperRequestState {
     SHAPER_REQUEST_ADMITTED,    /* the device goes on with it */
 } ShaperRequestState;
 
+/* What shaper_client_take() says about a frame that waited. */
+typedef enum ShaperSignal {
+    SHAPER_SIGNAL_NONE,
+    SHAPER_SIGNAL_MARK,         /* it goes on, with the mark of congestion */
+    SHAPER_SIGNAL_DROP,         /* it goes nowhere; counted, and not charged */
+} ShaperSignal;
+
+/* Why a frame was dropped. */
+typedef enum ShaperDropReason {
+    SHAPER_DROP_BACKLOG,        /* its class's queue is full */
+    SHAPER_DROP_CODEL,          /* its class's queue stands too long */
+    SHAPER_DROP_CONNECTION,     /* one new connection too many */
+    SHAPER_DROP_WINDOW,         /* too late, and its class may lose some */
+    SHAPER_DROP_RESET,          /* the queue it waited in has gone */
+    SHAPER_DROP__MAX,
+} ShaperDropReason;
+
 typedef struct ShaperRequest {
     SluiceNode node;
     ShaperClient *client;
@@ -41,6 +59,12 @@ typedef struct ShaperRequest {
     uint64_t admitted_ns;
     uint8_t resource;           /* ShaperResource */
     uint8_t state;              /* ShaperRequestState */
+    uint8_t signal;             /* ShaperSignal */
+    uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
+    /* Frames: the caller's, between _init() and shaper_submit() */
+    bool ecn_capable;
+    bool opens_connection;
+    SluicePooled pooled;        /* see shaper_buffer_take() */
 } ShaperRequest;
 
 typedef QTAILQ_HEAD(, ShaperRequest) ShaperRequestList;
@@ -53,8 +77,10 @@ struct ShaperClient {
     ShaperRequestList held[SHAPER_RESOURCE__MAX];
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
+    char *class_name;           /* whose requests all are, or NULL; BQL */
     /* Written under the locks of all resources, read under any. */
     bool paused;
+    int class_tag;              /* of class_name; -1: there is no such class */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
 
@@ -73,18 +99,29 @@ void shaper_client_destroy(ShaperClient *client);
 /* While paused, nothing is held: shaper_submit() answers SHAPER_PAUSED. */
 void shaper_client_set_paused(ShaperClient *client, bool paused);
 
+/*
+ * From now on all requests of the client belong to the class of that name, as
+ * long as there is one, whatever tag they carry. NULL: to that of their tag.
+ */
+void shaper_client_set_class(ShaperClient *client, const char *name);
+
+/* What is in a buffer stays there. */
 static inline void shaper_request_init(ShaperRequest *request)
 {
     request->state = SHAPER_REQUEST_IDLE;
+    request->signal = SHAPER_SIGNAL_NONE;
+    request->ecn_capable = false;
+    request->opens_connection = false;
 }
 
 /*
- * Decides on a request. An unknown tag is the default class. With `bounded`
- * a request that would exceed its class's backlog limit is dropped.
+ * Decides on a request. An unknown tag is the default class. A frame that,
+ * if it is held, takes `buffer_bytes` (not 0) of its class's buffer is dropped
+ * when there is no room for it.
  */
 ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
-                            uint32_t bytes, bool bounded);
+                            uint32_t bytes, uint32_t buffer_bytes);
 /* The next request that was held and may go on, or NULL. */
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
@@ -95,7 +132,40 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 /* The device below has finished an admitted disk request. */
 void shaper_complete(ShaperRequest *request);
 
+/*
+ * Buffers: memory of the host for frames that wait, of a size that each class
+ * is granted. A request that was submitted once may be given room for its
+ * frame; false if no memory is left. BQL, as for all of them.
+ */
+bool shaper_buffer_take(ShaperRequest *request, size_t bytes);
+/* The same for a frame that arrives with a migration. Its client and resource
+ * are set; it was not submitted yet, and counts as of the default class. */
+bool shaper_buffer_load(ShaperRequest *request, size_t bytes);
+void shaper_buffer_give(ShaperRequest *request);
+/* The pieces that it lies in; returns how many. */
+unsigned shaper_buffer_pieces(const ShaperRequest *request,
+                              struct iovec pieces[SLUICE_POOL_PIECES_MAX]);
+/* The first piece, where a frame has its headers. */
+uint8_t *shaper_buffer_head(const ShaperRequest *request, size_t *bytes);
+/* Takes a request out of the shaper if it is held, counts it as dropped and
+ * gives its buffer back. */
+void shaper_drop(ShaperRequest *request, ShaperDropReason reason);
+/* Counts a frame as marked. */
+void shaper_count_mark(const ShaperRequest *request);
+
 /* BQL only. */
+/*
+ * The property shaper-queues, "CLASS:CLASS:…": for each queue the class that
+ * it belongs to, or nothing. May be NULL. False, with an error, if it is not
+ * that, names more than `count` queues, or there is no shaper.
+ */
+bool shaper_check_queues(const Shaper *shaper, const char *text, unsigned count,
+                         Error **errp);
+/* Gives a client the class of its queue, if the property names one. */
+void shaper_client_set_queue(ShaperClient *client, const char *text,
+                             unsigned index);
+/* How many classes there are. */
+unsigned shaper_class_count(const Shaper *shaper);
 /* The tag of the class that a DSCP selects; false if it selects none. */
 bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag);
 /* The tag of a class, or the default tag if there is none of that name. */

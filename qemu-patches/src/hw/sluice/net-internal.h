@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Shaping in virtio-net from inside: shared by the net*.c files. BQL. */
+#ifndef HW_SLUICE_NET_INTERNAL_H
+#define HW_SLUICE_NET_INTERNAL_H
+
+#include "hw/sluice/net.h"
+#include "hw/virtio/virtio-net.h"
+#include "qemu/notify.h"
+#include "sluice/classify.h"
+
+#define SLUICE_NET_TAGS     (SLUICE_TAG_MAX + 1)
+
+/*
+ * A frame that the guest sends. Until its frame is in a buffer (request.pooled)
+ * it has descriptors; from then on they are the guest's again.
+ */
+typedef struct SluiceNetTx {
+    VirtQueueElement elem;      /* first: the device frees it as an element */
+    ShaperRequest request;
+    unsigned held_slots;        /* of the ring, while it is held there */
+    uint8_t held_tag;
+    QSIMPLEQ_ENTRY(SluiceNetTx) next;
+} SluiceNetTx;
+
+/* A frame that the guest is to receive, in a buffer. */
+typedef struct SluiceNetRx {
+    ShaperRequest request;
+    QSIMPLEQ_ENTRY(SluiceNetRx) next;   /* while it is spare */
+} SluiceNetRx;
+
+typedef struct SluiceNetPair {
+    ShaperClient client;
+    SluiceNet *net;
+    unsigned index;
+    /* Transmit */
+    QSIMPLEQ_HEAD(, SluiceNetTx) stopped;   /* to be judged before the ring */
+    unsigned held_slots[SLUICE_NET_TAGS];   /* of the ring, by class */
+    bool notify;                /* descriptors went back */
+    QEMUBH *again;              /* reads on in the ring */
+    unsigned budget;            /* elements until then */
+    struct iovec tx_pieces[SLUICE_POOL_PIECES_MAX];     /* of elem.out_sg */
+    /* Receive */
+    SluiceNetRx *waiting;       /* admitted, but the guest has no buffers */
+    QSIMPLEQ_HEAD(, SluiceNetRx) spare;
+} SluiceNetPair;
+
+struct SluiceNet {
+    VirtIONet *n;
+    VMChangeStateEntry *change;
+    NotifierWithReturn migration;
+    unsigned default_tag;       /* of shaper-class, as of: */
+    uint64_t default_generation;
+    uint8_t *scratch;           /* for a received frame in one piece */
+    struct iovec rx_pieces[SLUICE_POOL_PIECES_MAX];     /* within one call */
+    unsigned count;
+    SluiceNetPair pairs[];
+};
+
+static inline SluiceNetPair *sluice_net_tx_pair(VirtIONet *n, VirtQueue *vq)
+{
+    return &n->sluice->pairs[virtio_get_queue_index(vq) / 2];
+}
+
+/* net.c */
+/* The class of a frame, and what the shaper wants to know of it. */
+unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
+                             size_t length, ShaperRequest *request);
+/* Marks the frame in the request's buffer, behind a header of that length. */
+void sluice_net_mark(ShaperRequest *request, size_t header_bytes);
+
+/* net-tx.c */
+void sluice_net_tx_init(SluiceNetPair *pair);
+void sluice_net_tx_destroy(SluiceNetPair *pair);
+void sluice_net_tx_kick(SluiceNetPair *pair);
+/* Takes every frame out of the shaper into pair->stopped, oldest first. */
+void sluice_net_tx_withdraw(SluiceNetPair *pair);
+/* A frame that arrived with a migration; false if there is no memory. */
+SluiceNetTx *sluice_net_tx_load(SluiceNetPair *pair, size_t bytes);
+
+/* net-rx.c */
+void sluice_net_rx_init(SluiceNetPair *pair);
+void sluice_net_rx_destroy(SluiceNetPair *pair);
+/* Forgets what waits; counted. */
+void sluice_net_rx_drop(SluiceNetPair *pair);
+
+#endif

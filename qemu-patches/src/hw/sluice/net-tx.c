@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Shaping of what a guest sends.
+ *
+ * Holding. A held frame keeps its descriptors, so nothing is lost, nothing is
+ * copied, and the guest's sender waits. The queue is read on to its end all the
+ * same, so that a class that may send is not stuck behind one that may not.
+ *
+ * Fairness. Descriptors are what the classes of a queue have in common. So a
+ * class keeps no more than its share of them: 1 / (classes + 1) of the ring,
+ * which leaves a share for frames that pass even when every class holds its
+ * own. A frame beyond the share is copied, once, to the buffer of its class in
+ * the host, and its descriptors go back to the guest. Beyond the buffer it is
+ * dropped and counted. A queue that belongs to one class, or whose VM has just
+ * one, is not shared: there the class may keep the whole ring and loses
+ * nothing. With VIRTIO_F_IN_ORDER a held descriptor would keep all behind it,
+ * so nothing is held in a shared ring at all.
+ *
+ * Work. A guest that sends without end what is dropped at once must not keep
+ * the main loop: after BUDGET elements that may not be sent the rest of the ring
+ * waits for a bottom half.
+ *
+ * Marks. The guest's own memory is never written to: a frame that is to carry
+ * the mark of congestion is moved to the buffer first.
+ *
+ * Stop. Held frames, wherever they are kept, move to a list of the queue.
+ * Migration saves it (net-state.c); on resume, on either host, its frames are
+ * judged anew, before what is in the ring. Link down and reset give or take
+ * what is in the ring, and drop and count what is in buffers.
+ */
+#include "qemu/osdep.h"
+#include "block/aio.h"
+#include "net-internal.h"
+#include "qemu/iov.h"
+#include "qemu/main-loop.h"
+#include "trace.h"
+
+#define BUDGET  256
+
+static SluiceNetTx *tx_of(ShaperRequest *request)
+{
+    return request ? container_of(request, SluiceNetTx, request) : NULL;
+}
+
+static bool in_buffer(const SluiceNetTx *tx)
+{
+    return tx->request.pooled.bytes > 0;
+}
+
+static VirtQueue *queue_of(SluiceNetPair *pair)
+{
+    return pair->net->n->vqs[pair->index].tx_vq;
+}
+
+/* Descriptors */
+
+/* How many of the ring's slots it takes; all of them, where that is not known */
+static unsigned slots_of(SluiceNetPair *pair, const SluiceNetTx *tx)
+{
+    if (virtio_vdev_has_feature(VIRTIO_DEVICE(pair->net->n),
+                                VIRTIO_RING_F_INDIRECT_DESC)) {
+        return tx->elem.ndescs;
+    }
+    return MAX(tx->elem.ndescs, tx->elem.out_num + tx->elem.in_num);
+}
+
+/* How many slots a class may keep. */
+static unsigned share_of_ring(SluiceNetPair *pair)
+{
+    VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
+    unsigned classes = shaper_class_count(pair->client.shaper);
+
+    if (pair->client.class_tag >= 0 || classes == 1) {
+        return UINT_MAX;
+    }
+    if (virtio_vdev_has_feature(vdev, VIRTIO_F_IN_ORDER)) {
+        return 0;
+    }
+    return virtio_queue_get_num(vdev, pair->index * 2 + 1) / (classes + 1);
+}
+
+static void hold_slots(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    tx->held_tag = tx->request.node.class_index;
+    tx->held_slots = slots_of(pair, tx);
+    pair->held_slots[tx->held_tag] += tx->held_slots;
+}
+
+static void release_slots(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    pair->held_slots[tx->held_tag] -= tx->held_slots;
+    tx->held_slots = 0;
+}
+
+static void return_descriptors(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    virtqueue_push(queue_of(pair), &tx->elem, 0);
+    pair->notify = true;
+}
+
+static void notify_guest(SluiceNetPair *pair)
+{
+    if (pair->notify) {
+        pair->notify = false;
+        virtio_notify(VIRTIO_DEVICE(pair->net->n), queue_of(pair));
+    }
+}
+
+/* Buffers */
+
+/* Both sides have the same bytes in all; each piece is walked once. */
+static void copy_to_pieces(const struct iovec *from, const struct iovec *to,
+                           unsigned to_count)
+{
+    size_t from_offset = 0;
+
+    for (unsigned i = 0; i < to_count; i++) {
+        for (size_t done = 0; done < to[i].iov_len; ) {
+            size_t bytes = MIN(to[i].iov_len - done,
+                               from->iov_len - from_offset);
+
+            memcpy((uint8_t *)to[i].iov_base + done,
+                   (const uint8_t *)from->iov_base + from_offset, bytes);
+            done += bytes;
+            from_offset += bytes;
+            if (from_offset == from->iov_len) {
+                from_offset = 0;
+                from++;
+            }
+        }
+    }
+}
+
+/* Points the element at the frame in the buffer. */
+static void show_pieces(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    tx->elem.out_sg = pair->tx_pieces;
+    tx->elem.out_num = shaper_buffer_pieces(&tx->request, pair->tx_pieces);
+    tx->elem.in_num = 0;
+}
+
+static bool move_to_buffer(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    unsigned count;
+
+    if (!shaper_buffer_take(&tx->request, iov_size(tx->elem.out_sg,
+                                                   tx->elem.out_num))) {
+        return false;
+    }
+    count = shaper_buffer_pieces(&tx->request, pair->tx_pieces);
+    copy_to_pieces(tx->elem.out_sg, pair->tx_pieces, count);
+    return_descriptors(pair, tx);
+    trace_sluice_net_tx_buffer(pair->net->n, pair->index,
+                               tx->request.node.class_index,
+                               tx->request.pooled.bytes);
+    return true;
+}
+
+/* Drops a frame that is counted as dropped. */
+static void dispose(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    if (in_buffer(tx)) {
+        shaper_buffer_give(&tx->request);
+    } else {
+        return_descriptors(pair, tx);
+    }
+    g_free(tx);
+}
+
+/* Drops a frame of which nobody knows yet. */
+static void drop(SluiceNetPair *pair, SluiceNetTx *tx, ShaperDropReason reason)
+{
+    bool buffered = in_buffer(tx);
+
+    shaper_drop(&tx->request, reason);
+    if (!buffered) {
+        return_descriptors(pair, tx);
+    }
+    g_free(tx);
+}
+
+/* Judging */
+
+/*
+ * A frame of nothing but a header is not shaped: what the device says to it is
+ * its own affair.
+ */
+static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
+{
+    VirtIONet *n = pair->net->n;
+    size_t size, head_bytes, buffer_bytes;
+    uint8_t head[SLUICE_FRAME_HEAD_BYTES];
+    unsigned tag;
+
+    if (in_buffer(tx)) {
+        show_pieces(pair, tx);
+    }
+    size = iov_size(tx->elem.out_sg, tx->elem.out_num);
+    if (size <= n->guest_hdr_len) {
+        return SHAPER_PASS;
+    }
+    head_bytes = iov_to_buf(tx->elem.out_sg, tx->elem.out_num,
+                            n->guest_hdr_len, head, sizeof(head));
+    shaper_request_init(&tx->request);
+    tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
+    tx->request.opens_connection = false;       /* counted where they come in */
+    *crowded = !in_buffer(tx)
+               && pair->held_slots[tag] + slots_of(pair, tx)
+                  > share_of_ring(pair);
+    buffer_bytes = *crowded ? MIN(size, UINT32_MAX) : 0;
+    return shaper_submit(&pair->client, &tx->request, SHAPER_RESOURCE_NET_TX,
+                         tag, MIN(size - n->guest_hdr_len, UINT32_MAX),
+                         buffer_bytes);
+}
+
+/* True: the frame may be sent. Else it is held, or gone. */
+static bool judge(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    bool crowded = false;
+
+    switch (submit(pair, tx, &crowded)) {
+    case SHAPER_PASS:
+        return true;
+    case SHAPER_HOLD:
+        if (in_buffer(tx)) {
+            return false;
+        }
+        if (!crowded) {
+            hold_slots(pair, tx);
+        } else if (!move_to_buffer(pair, tx)) {
+            drop(pair, tx, SHAPER_DROP_BACKLOG);
+        }
+        return false;
+    default:
+        dispose(pair, tx);
+        return false;
+    }
+}
+
+/* The next that was held and may be sent; those that may not go. */
+static SluiceNetTx *take_released(SluiceNetPair *pair)
+{
+    SluiceNetTx *tx;
+
+    while ((tx = tx_of(shaper_client_take(&pair->client,
+                                          SHAPER_RESOURCE_NET_TX)))) {
+        release_slots(pair, tx);
+        if (tx->request.signal != SHAPER_SIGNAL_DROP) {
+            break;
+        }
+        dispose(pair, tx);
+    }
+    if (tx && tx->request.signal == SHAPER_SIGNAL_MARK
+        && (in_buffer(tx) || move_to_buffer(pair, tx))) {
+        sluice_net_mark(&tx->request, pair->net->n->guest_hdr_len);
+    }
+    return tx;
+}
+
+static SluiceNetTx *take_stopped(SluiceNetPair *pair)
+{
+    SluiceNetTx *tx = QSIMPLEQ_FIRST(&pair->stopped);
+
+    if (tx) {
+        QSIMPLEQ_REMOVE_HEAD(&pair->stopped, next);
+    }
+    return tx;
+}
+
+static SluiceNetTx *take_new(SluiceNetPair *pair, VirtQueue *vq)
+{
+    SluiceNetTx *tx = take_stopped(pair);
+
+    if (!tx) {
+        tx = virtqueue_pop(vq, sizeof(SluiceNetTx));
+        if (tx) {
+            tx->request.pooled.bytes = 0;
+            tx->held_slots = 0;
+            tx->held_tag = SLUICE_TAG_DEFAULT;
+        }
+    }
+    return tx;
+}
+
+static SluiceNetTx *next_to_send(SluiceNetPair *pair, VirtQueue *vq)
+{
+    for (; pair->budget; pair->budget--) {
+        SluiceNetTx *tx = take_released(pair);
+
+        if (!tx) {
+            tx = take_new(pair, vq);
+            if (tx && !judge(pair, tx)) {
+                continue;
+            }
+        }
+        if (!tx) {
+            pair->budget = BUDGET;
+        }
+        return tx;
+    }
+    pair->budget = BUDGET;
+    qemu_bh_schedule(pair->again);
+    return NULL;
+}
+
+void *sluice_net_tx_pop(VirtIONet *n, VirtQueue *vq)
+{
+    SluiceNetPair *pair = sluice_net_tx_pair(n, vq);
+    SluiceNetTx *tx;
+
+    /* Else a late completion would hold frames that migration misses. */
+    if (!VIRTIO_DEVICE(n)->vm_running) {
+        return NULL;
+    }
+    tx = next_to_send(pair, vq);
+    if (tx && in_buffer(tx)) {
+        show_pieces(pair, tx);
+    }
+    notify_guest(pair);
+    return tx;
+}
+
+bool sluice_net_tx_sent(VirtIONet *n, void *elem)
+{
+    SluiceNetTx *tx = elem;
+
+    if (!in_buffer(tx)) {
+        return false;
+    }
+    shaper_buffer_give(&tx->request);
+    return true;
+}
+
+/* Stop, link down, reset */
+
+void sluice_net_tx_withdraw(SluiceNetPair *pair)
+{
+    QSIMPLEQ_HEAD(, SluiceNetTx) newer = QSIMPLEQ_HEAD_INITIALIZER(newer);
+    SluiceNetTx *tx;
+
+    QSIMPLEQ_CONCAT(&newer, &pair->stopped);
+    while ((tx = tx_of(shaper_client_withdraw(&pair->client,
+                                              SHAPER_RESOURCE_NET_TX)))) {
+        release_slots(pair, tx);
+        if (tx->request.signal == SHAPER_SIGNAL_DROP) {
+            dispose(pair, tx);
+        } else {
+            QSIMPLEQ_INSERT_TAIL(&pair->stopped, tx, next);
+        }
+    }
+    QSIMPLEQ_CONCAT(&pair->stopped, &newer);
+    notify_guest(pair);
+}
+
+void sluice_net_tx_drop(VirtIONet *n, VirtQueue *vq)
+{
+    SluiceNetPair *pair = sluice_net_tx_pair(n, vq);
+    unsigned frames = 0;
+    SluiceNetTx *tx;
+
+    sluice_net_tx_withdraw(pair);
+    while ((tx = take_stopped(pair))) {
+        if (in_buffer(tx)) {
+            shaper_drop(&tx->request, SHAPER_DROP_RESET);
+            g_free(tx);
+        } else {
+            dispose(pair, tx);
+        }
+        frames++;
+    }
+    if (frames) {
+        trace_sluice_net_tx_drop(n, pair->index, frames);
+    }
+    notify_guest(pair);
+}
+
+void sluice_net_tx_reset(VirtIONet *n, unsigned index)
+{
+    SluiceNetPair *pair = &n->sluice->pairs[index];
+    SluiceNetTx *tx;
+
+    qemu_bh_cancel(pair->again);
+    sluice_net_tx_withdraw(pair);
+    while ((tx = take_stopped(pair))) {
+        if (in_buffer(tx)) {
+            shaper_drop(&tx->request, SHAPER_DROP_RESET);
+        } else {
+            virtqueue_detach_element(queue_of(pair), &tx->elem, 0);
+        }
+        g_free(tx);
+    }
+}
+
+/* Life cycle */
+
+void sluice_net_tx_kick(SluiceNetPair *pair)
+{
+    virtio_queue_notify(VIRTIO_DEVICE(pair->net->n), pair->index * 2 + 1);
+}
+
+static void read_on_bh(void *opaque)
+{
+    sluice_net_tx_kick(opaque);
+}
+
+SluiceNetTx *sluice_net_tx_load(SluiceNetPair *pair, size_t bytes)
+{
+    SluiceNetTx *tx = g_new0(SluiceNetTx, 1);
+
+    tx->request.client = &pair->client;
+    tx->request.resource = SHAPER_RESOURCE_NET_TX;
+    if (!shaper_buffer_load(&tx->request, bytes)) {
+        g_free(tx);
+        return NULL;
+    }
+    show_pieces(pair, tx);
+    return tx;
+}
+
+void sluice_net_tx_init(SluiceNetPair *pair)
+{
+    QSIMPLEQ_INIT(&pair->stopped);
+    pair->budget = BUDGET;
+    pair->again = qemu_bh_new_guarded(read_on_bh, pair,
+                                      &DEVICE(pair->net->n)->mem_reentrancy_guard);
+}
+
+void sluice_net_tx_destroy(SluiceNetPair *pair)
+{
+    qemu_bh_delete(pair->again);
+}

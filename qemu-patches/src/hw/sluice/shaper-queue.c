@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The queues of frames that wait: how much of each class may, and what becomes
+ * of the rest.
+ *
+ * Room. All queues of a resource share one pool of memory, which is divided by
+ * reservation (sluice/reserve.c), so that no class takes room from another. It
+ * grows when the configuration asks for more, never while frames are handled.
+ * What counts is what is kept in the pool: frames that are held, and released
+ * ones that their device has not yet been able to hand on. A queue that is
+ * empty takes one frame of any size.
+ *
+ * Loss. A frame that finds no room is dropped before it costs anything. So is
+ * one that asks for a new connection when its class has had its share of them:
+ * its bucket lets one pass while a token is left, and only what comes in is
+ * charged. A queue with CoDel is looked at whenever one of its frames is
+ * released. That frame has been charged and goes on; what the signal drops is
+ * the frame behind it, so that nothing that is charged is lost, and where
+ * either of them can carry a mark instead, it does.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qemu/error-report.h"
+#include "qemu/lockable.h"
+#include "shaper-internal.h"
+#include "trace.h"
+
+/* One frame of any size for each class, beyond its room. */
+#define POOL_SLACK_CHUNKS   (SHAPER_CLASSES * SLUICE_POOL_PIECES_MAX)
+#define POOL_ROOM_CHUNKS    (SLUICE_POOL_CHUNKS_MAX - POOL_SLACK_CHUNKS)
+
+QEMU_BUILD_BUG_ON(SHAPER_DROP__MAX != SHAPER_PAGE_DROPS);
+
+/* Configuration */
+
+static uint64_t lower_rate(uint64_t a, uint64_t b)
+{
+    return a == 0 ? b : b == 0 ? a : MIN(a, b);
+}
+
+static void configure_codel(ShaperQueueState *q)
+{
+    sluice_codel_configure(&q->codel, q->bytes_per_second, q->largest_bytes);
+}
+
+void shaper_queues_reserve(ShaperEngine *e)
+{
+    Shaper *shaper = e->shaper;
+    SluiceQueueWish wishes[SHAPER_CLASSES];
+    SluiceQueueRoom rooms[SHAPER_CLASSES];
+    uint64_t chunks = POOL_SLACK_CHUNKS;
+
+    if (!e->pool) {
+        return;
+    }
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        const ShaperClass *class = &shaper->classes[tag];
+        const ShaperQueueConfig *config = &class->queues[e->resource];
+
+        wishes[tag] = (SluiceQueueWish){
+            .used = class->used,
+            .bytes_per_second = lower_rate(
+                class->limits[e->resource].bytes_per_second,
+                shaper->ceiling[e->resource].bytes_per_second),
+            .limit_bytes = config->limit_bytes,
+            .limit_frames = config->limit_packets,
+        };
+    }
+    sluice_reserve(wishes, rooms, SHAPER_CLASSES, POOL_ROOM_CHUNKS);
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        ShaperQueueState *q = &e->queues[tag];
+
+        chunks += sluice_room_chunks(&rooms[tag]);
+        q->room = rooms[tag];
+        q->bytes_per_second = wishes[tag].bytes_per_second;
+        configure_codel(q);
+    }
+    if (!sluice_pool_grow(e->pool, chunks)) {
+        warn_report("shaper '%s': no memory for %" PRIu64 " bytes of queues; "
+                    "frames may be dropped earlier than configured",
+                    shaper_id(shaper), chunks * SLUICE_CHUNK_BYTES);
+    }
+}
+
+void shaper_queue_configure(ShaperEngine *e, unsigned tag, uint64_t now_ns)
+{
+    const ShaperQueueConfig *config =
+        &e->shaper->classes[tag].queues[e->resource];
+    ShaperQueueState *q = &e->queues[tag];
+
+    q->ecn = config->ecn;
+    if (q->codel_on != config->codel) {
+        q->codel_on = config->codel;
+        q->codel = (SluiceCodel){ 0 };
+        configure_codel(q);
+    }
+    sluice_bucket_configure(&q->connections, config->connections_per_second,
+                            config->burst_connections, now_ns);
+}
+
+/* Accounting */
+
+void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
+                       ShaperDropReason reason)
+{
+    ShaperPageCounters *counters = &e->counters[tag];
+
+    counters->dropped_requests++;
+    counters->dropped_bytes += bytes;
+    counters->drops[reason]++;
+    trace_shaper_drop(ShaperResource_str(e->resource), tag, bytes, reason);
+}
+
+static ShaperEngine *engine_of(const ShaperRequest *request)
+{
+    return &request->client->shaper->engines[request->resource];
+}
+
+static void account_buffered(ShaperEngine *e, ShaperRequest *request,
+                             unsigned tag)
+{
+    ShaperQueueState *q = &e->queues[tag];
+
+    request->pooled_tag = tag;
+    q->buffered_frames++;
+    q->buffered_bytes += request->pooled.bytes;
+}
+
+static void unaccount_buffered(ShaperEngine *e, const ShaperRequest *request)
+{
+    ShaperQueueState *q = &e->queues[request->pooled_tag];
+
+    q->buffered_frames--;
+    q->buffered_bytes -= request->pooled.bytes;
+}
+
+/* Coming in and leaving */
+
+static void see_size(ShaperQueueState *q, uint32_t bytes)
+{
+    if (bytes > q->largest_bytes) {
+        q->largest_bytes = bytes;
+        configure_codel(q);
+    }
+}
+
+/* Would it have to wait, and find no room? */
+static bool finds_no_room(ShaperEngine *e, unsigned tag, uint32_t buffer_bytes)
+{
+    const ShaperQueueState *q = &e->queues[tag];
+
+    return sluice_engine_stats(e->engine, tag)->backlog_requests > 0
+           && q->buffered_frames > 0
+           && (q->buffered_frames >= q->room.frames
+               || q->buffered_bytes + buffer_bytes > q->room.bytes);
+}
+
+bool shaper_queue_admits(ShaperEngine *e, const ShaperRequest *request,
+                         unsigned tag, uint32_t buffer_bytes, uint64_t now_ns,
+                         ShaperDropReason *reason)
+{
+    if (request->opens_connection
+        && !sluice_bucket_conforms(&e->queues[tag].connections, now_ns)) {
+        *reason = SHAPER_DROP_CONNECTION;
+        return false;
+    }
+    if (buffer_bytes && finds_no_room(e, tag, buffer_bytes)) {
+        *reason = SHAPER_DROP_BACKLOG;
+        return false;
+    }
+    return true;
+}
+
+void shaper_queue_enter(ShaperEngine *e, ShaperRequest *request, unsigned tag,
+                        uint32_t bytes, uint64_t now_ns)
+{
+    see_size(&e->queues[tag], bytes);
+    if (request->opens_connection) {
+        sluice_bucket_charge(&e->queues[tag].connections, 1, now_ns);
+        request->opens_connection = false;      /* once, whoever inherits it */
+    }
+    if (request->pooled.bytes && request->pooled_tag != tag) {
+        unaccount_buffered(e, request);
+        account_buffered(e, request, tag);
+    }
+}
+
+void shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
+                        uint64_t waited_ns, uint64_t now_ns)
+{
+    unsigned tag = request->node.class_index;
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+    ShaperQueueState *q = &e->queues[tag];
+
+    while (q->codel_on
+           && sluice_codel_dequeue(&q->codel, waited_ns, stats->backlog_bytes,
+                                   q->largest_bytes, now_ns)) {
+        SluiceNode *node = sluice_engine_first_held(e->engine, tag);
+        ShaperRequest *behind;
+
+        if (!node) {
+            return;
+        }
+        behind = container_of(node, ShaperRequest, node);
+        if (q->ecn && (request->ecn_capable || behind->ecn_capable)) {
+            (request->ecn_capable ? request : behind)->signal =
+                SHAPER_SIGNAL_MARK;
+            return;
+        }
+        shaper_engine_condemn(e, behind, SHAPER_DROP_CODEL);
+        node = sluice_engine_first_held(e->engine, tag);
+        waited_ns = node && now_ns > node->held_since_ns
+                    ? now_ns - node->held_since_ns : 0;
+    }
+}
+
+/* Buffers */
+
+/* Caller holds the lock. */
+static bool take_buffer(ShaperEngine *e, ShaperRequest *request, size_t bytes)
+{
+    assert(!request->pooled.bytes);
+    if (!sluice_pool_take(e->pool, bytes, &request->pooled)) {
+        return false;
+    }
+    account_buffered(e, request, request->node.class_index);
+    shaper_engine_publish(e, request->pooled_tag);
+    return true;
+}
+
+bool shaper_buffer_take(ShaperRequest *request, size_t bytes)
+{
+    ShaperEngine *e = engine_of(request);
+    QEMU_LOCK_GUARD(&e->lock);
+
+    return take_buffer(e, request, bytes);
+}
+
+bool shaper_buffer_load(ShaperRequest *request, size_t bytes)
+{
+    ShaperEngine *e = engine_of(request);
+    QEMU_LOCK_GUARD(&e->lock);
+
+    /* The classes, and their room, may come after the frames. */
+    return bytes <= SLUICE_POOL_FRAME_BYTES_MAX
+           && sluice_pool_grow(e->pool, sluice_pool_chunks_used(e->pool)
+                                        + SLUICE_POOL_PIECES_MAX)
+           && take_buffer(e, request, bytes);
+}
+
+void shaper_buffer_give(ShaperRequest *request)
+{
+    ShaperEngine *e;
+
+    if (!request->pooled.bytes) {
+        return;
+    }
+    e = engine_of(request);
+    WITH_QEMU_LOCK_GUARD(&e->lock) {
+        unaccount_buffered(e, request);
+        sluice_pool_give(e->pool, &request->pooled);
+        shaper_engine_publish(e, request->pooled_tag);
+    }
+}
+
+unsigned shaper_buffer_pieces(const ShaperRequest *request,
+                              struct iovec pieces[SLUICE_POOL_PIECES_MAX])
+{
+    return sluice_pool_pieces(engine_of(request)->pool, request->pooled,
+                              pieces);
+}
+
+uint8_t *shaper_buffer_head(const ShaperRequest *request, size_t *bytes)
+{
+    return sluice_pool_head(engine_of(request)->pool, request->pooled, bytes);
+}
+
+void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
+{
+    ShaperEngine *e = engine_of(request);
+    unsigned tag = request->node.class_index;
+
+    WITH_QEMU_LOCK_GUARD(&e->lock) {
+        shaper_engine_cancel(e, request);
+        shaper_count_drop(e, tag, request->node.bytes, reason);
+        shaper_engine_publish(e, tag);
+    }
+    shaper_buffer_give(request);
+}
+
+void shaper_count_mark(const ShaperRequest *request)
+{
+    ShaperEngine *e = engine_of(request);
+    unsigned tag = request->node.class_index;
+    QEMU_LOCK_GUARD(&e->lock);
+
+    e->counters[tag].marked_requests++;
+    shaper_engine_publish(e, tag);
+    trace_shaper_mark(ShaperResource_str(e->resource), tag,
+                      request->node.bytes);
+}
+
+/* The property shaper-queues */
+
+bool shaper_check_queues(const Shaper *shaper, const char *text, unsigned count,
+                         Error **errp)
+{
+    g_auto(GStrv) names = NULL;
+
+    if (!text) {
+        return true;
+    }
+    if (!shaper) {
+        error_setg(errp, "shaper-queues '%s' needs a shaper; give the device "
+                   "shaper= too", text);
+        return false;
+    }
+    names = g_strsplit(text, ":", -1);
+    if (g_strv_length(names) > count) {
+        error_setg(errp, "shaper-queues '%s' names classes for %u queues, but "
+                   "the device has %u; name fewer, or give it more queues",
+                   text, g_strv_length(names), count);
+        return false;
+    }
+    for (char **name = names; *name; name++) {
+        if (**name && !shaper_check_class_name(*name, errp)) {
+            error_prepend(errp, "shaper-queues '%s': ", text);
+            return false;
+        }
+    }
+    return true;
+}
+
+void shaper_client_set_queue(ShaperClient *client, const char *text,
+                             unsigned index)
+{
+    g_auto(GStrv) names = g_strsplit(text ? text : "", ":", -1);
+
+    if (index < g_strv_length(names) && *names[index]) {
+        shaper_client_set_class(client, names[index]);
+    }
+}

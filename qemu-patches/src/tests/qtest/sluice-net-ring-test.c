@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QTest of ring fairness in virtio-net: a held class keeps its share of a
+ * virtqueue, a buffer takes what is beyond, and what becomes of buffered
+ * frames when something else happens.
+ *
+ * The ring has 1024 descriptors, a frame takes one. With the classes default and
+ * bulk a class may keep 1024 / 3 = 341. A frame in a buffer has 1012 bytes, and
+ * 129 of them fit into 128 KiB. Of N frames of bulk the first is sent at once,
+ * 341 stay in the ring, 129 in the buffer, and the rest is dropped.
+ */
+#include "qemu/osdep.h"
+#include "sluice-frames.h"
+
+#define SHARE       (RING / 3)
+#define FIT         (128 * 1024 / (int)BUFFER_BYTES)
+#define BULK        DSCP_OF_TAG(2)
+
+static Net *flood(Ring *ring, const char *options, unsigned frames)
+{
+    Net *net = net_new(options);
+
+    set_bulk(net, "net-tx", "");
+    ring_init(ring, net);
+    ring_send_many(ring, BULK, 0, frames);
+    check_sent(net, 0);
+    return net;
+}
+
+static void check_all_sent(Net *net, unsigned first, unsigned count)
+{
+    qtest_clock_step(net->qts, (count + 1) * FRAME_NS);
+    for (unsigned i = 0; i < count; i++) {
+        check_sent(net, (first + i) % 256);
+    }
+    check_nothing_sent(net);
+}
+
+static void test_share(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 20);
+
+    wait_for(backlog(net, "bulk", "net-tx") == SHARE + 20);
+    wait_for(ring_taken(&ring) == SHARE);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 20);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "buffered-bytes"), ==,
+                    20 * BUFFER_BYTES);
+    check_all_sent(net, 1, SHARE + 20);
+    wait_for(ring_taken(&ring) == 0);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "dropped-requests"),
+                    ==, 0);
+    net_free(net);
+}
+
+/* Counted in frames, with the clock standing still. */
+static void test_flood_delays_nobody(void)
+{
+    Net *net = net_new("");
+    Ring ring;
+
+    set_bulk(net, "net-tx", "");
+    ring_init(&ring, net);
+    for (unsigned i = 0; i < 8; i++) {
+        ring_send_many(&ring, BULK, i * 100, 100);
+        if (i == 0) {
+            check_sent(net, 0);
+        }
+        ring_send_number(&ring, DSCP_NONE, 200 + i);
+        check_sent(net, 200 + i);
+    }
+    wait_for(drops_of(net, "bulk", "net-tx", "backlog")
+             == 800 - 1 - SHARE - FIT);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, FIT);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
+    g_assert_cmpint(admitted(net, "default", "net-tx"), ==, 8);
+    wait_for(ring_taken(&ring) == SHARE);
+    check_all_sent(net, 1, SHARE + FIT);
+    net_free(net);
+}
+
+/* Every class at its share leaves one for who may send. */
+static void test_many_classes(void)
+{
+    Net *net = net_new("");
+    Ring ring;
+
+    for (unsigned tag = 1; tag < 16; tag++) {
+        g_autofree char *name = g_strdup_printf("c%u", tag);
+
+        limit_class(net, name, tag, "net-tx");
+    }
+    ring_init(&ring, net);
+    for (unsigned tag = 1; tag < 16; tag++) {
+        ring_send_many(&ring, DSCP_OF_TAG(tag), 0, 70);
+        check_sent(net, 0);
+    }
+    wait_for(ring_taken(&ring) == 15 * (RING / 17));
+    ring_send_number(&ring, DSCP_NONE, 77);
+    check_sent(net, 77);
+    net_free(net);
+}
+
+static void test_limits(void)
+{
+    Net *net = net_new("");
+    Ring ring;
+
+    set_bulk(net, "net-tx", ", 'limit-packets': 3");
+    ring_init(&ring, net);
+    ring_send_many(&ring, BULK, 0, 1 + SHARE + 10);
+    wait_for(drops_of(net, "bulk", "net-tx", "backlog") == 7);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 3);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "buffer-requests-max"),
+                    ==, 3);
+    /* Less room takes nothing away that is there; more is there at once. */
+    set_bulk(net, "net-tx", ", 'limit-bytes': 2023");
+    ring_send_many(&ring, BULK, 100, 1);
+    wait_for(drops_of(net, "bulk", "net-tx", "backlog") == 8);
+    set_bulk(net, "net-tx", ", 'limit-bytes': 5060");
+    ring_send_many(&ring, BULK, 200, 3);
+    wait_for(drops_of(net, "bulk", "net-tx", "backlog") == 9);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 5);
+    check_sent(net, 0);
+    qtest_clock_step(net->qts, 1000 * FRAME_NS);
+    for (unsigned n = 1; n < 1 + SHARE + 3; n++) {
+        check_sent(net, n % 256);
+    }
+    check_sent(net, 200);
+    check_sent(net, 201);
+    check_nothing_sent(net);
+    net_free(net);
+}
+
+/* A queue that belongs to a class, and the only class of a VM, lose nothing. */
+static void check_lossless(Net *net, Ring *ring)
+{
+    ring_init(ring, net);
+    ring_send_many(ring, DSCP_NONE, 0, RING);
+    check_sent(net, 0);
+    wait_for(ring_taken(ring) == RING - 1);
+    ring_send_many(ring, DSCP_NONE, RING, 1);
+    g_assert_cmpint(ring_taken(ring), ==, RING);
+    for (unsigned n = 1; n < RING; n++) {
+        qtest_clock_step(net->qts, n == 1 ? 1 : FRAME_NS);
+        check_sent(net, n % 256);
+        wait_for(ring_taken(ring) == RING - n);
+    }
+    g_assert_cmpint(admitted(net, "bulk", "net-tx")
+                    + admitted(net, "default", "net-tx"), ==, RING);
+    net_free(net);
+}
+
+static void test_own_queue(void)
+{
+    Net *net = net_new(",shaper-queues=bulk");
+    Ring ring;
+
+    set_bulk(net, "net-tx", "");
+    limit_class(net, "other", 3, "net-rx");
+    check_lossless(net, &ring);
+}
+
+static void test_only_class(void)
+{
+    Net *net = net_new("");
+    Ring ring;
+
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'default', 'tag': 0, 'limits': "
+           "[{'resource': 'net-tx', " LIMIT_1MBPS "}]}}");
+    ring_init(&ring, net);
+    ring_send_many(&ring, DSCP_NONE, 0, RING);
+    check_sent(net, 0);
+    wait_for(ring_taken(&ring) == RING - 1);
+    check_all_sent(net, 1, RING - 1);
+    g_assert_cmpint(stat_of(net->qts, "default", "net-tx", "dropped-requests"),
+                    ==, 0);
+    net_free(net);
+}
+
+/* The queue's class wins over the tag, comes and goes with the class. */
+static void test_queue_class(void)
+{
+    Net *net = net_new(",shaper-queues=bulk");
+
+    guest_send(net, DSCP_OF_TAG(3), 1);
+    check_sent(net, 1);
+    g_assert_cmpint(admitted(net, "default", "net-tx"), ==, 1);
+    limit_class(net, "other", 3, "net-rx");
+    guest_send(net, DSCP_OF_TAG(3), 2);
+    check_sent(net, 2);
+    g_assert_cmpint(admitted(net, "other", "net-tx"), ==, 1);
+    limit_class(net, "bulk", 2, "net-tx");
+    guest_send_many(net, DSCP_OF_TAG(3), 3, 2);
+    check_sent(net, 3);
+    wait_for(backlog(net, "bulk", "net-tx") == 1);
+    qmp_ok(net->qts, "{'execute': 'shaper-remove-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk'}}");
+    check_sent(net, 4);
+    net_free(net);
+}
+
+/* Order within a class, though some wait in the ring and some do not. */
+static void test_order(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    qtest_clock_step(net->qts, 40 * FRAME_NS);
+    for (unsigned n = 1; n <= 41 - 1; n++) {
+        check_sent(net, n % 256);
+    }
+    /* The ring has room again, while buffered ones go before. */
+    ring_send_many(&ring, BULK, 1 + SHARE + 30, 20);
+    wait_for(backlog(net, "bulk", "net-tx") == SHARE + 30 - 40 + 20);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 30);
+    check_all_sent(net, 41, SHARE + 30 - 40 + 20);
+    net_free(net);
+}
+
+static void test_stop_cont(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    qtest_clock_step(net->qts, 100 * FRAME_NS);
+    check_nothing_sent(net);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 30);
+    qmp_ok(net->qts, "{'execute': 'cont'}");
+    check_all_sent(net, 1, SHARE + 30);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "dropped-requests"),
+                    ==, 0);
+    net_free(net);
+}
+
+static void test_migrate(void)
+{
+    Ring ring;
+    Net *source = flood(&ring, "", 1 + SHARE + 30);
+    Net target = { 0 };
+    g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
+                                              g_get_tmp_dir(), getpid());
+    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
+    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+
+    wait_for(buffered(source, "bulk", "net-tx") == 30);
+    net_boot(&target, "", incoming);
+    migrate(source->qs, target.qs, uri);
+    /* The target has no classes yet: all may go, in order. */
+    for (unsigned n = 1; n < 1 + SHARE + 30; n++) {
+        check_sent(&target, n % 256);
+    }
+    wait_for(buffered(&target, "default", "net-tx") == 0);
+    wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == ring.sent);
+    check_nothing_sent(source);
+    cleanup_queues(source, &target.qs->alloc);
+    qtest_shutdown(target.qs);
+    close(target.socket);
+    unlink(socket);
+    net_free(source);
+}
+
+/* The target is configured as the source before the frames arrive. */
+static void test_migrate_configured(void)
+{
+    Ring ring;
+    Net *source = flood(&ring, "", 1 + SHARE + 30);
+    Net target = { 0 };
+    g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
+                                              g_get_tmp_dir(), getpid());
+    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
+    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+
+    wait_for(buffered(source, "bulk", "net-tx") == 30);
+    net_boot(&target, "", incoming);
+    set_bulk(&target, "net-tx", ", 'limit-packets': 1");
+    migrate(source->qs, target.qs, uri);
+    check_sent(&target, 1);
+    wait_for(backlog(&target, "bulk", "net-tx") == SHARE + 30 - 1);
+    /* More than its room here, but nothing that is there is lost. */
+    g_assert_cmpint(buffered(&target, "bulk", "net-tx"), ==, 30);
+    check_all_sent(&target, 2, SHARE + 30 - 1);
+    cleanup_queues(source, &target.qs->alloc);
+    qtest_shutdown(target.qs);
+    close(target.socket);
+    unlink(socket);
+    net_free(source);
+}
+
+static void test_reset(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    cleanup_queues(net, &net->qs->alloc);
+    qvirtio_start_device(net->dev);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(drops_of(net, "bulk", "net-tx", "reset"), ==, 30);
+    qtest_clock_step(net->qts, 1000 * FRAME_NS);
+    setup_queues(net);
+    guest_send(net, BULK, 20);
+    check_sent(net, 20);
+    check_nothing_sent(net);
+    net_free(net);
+}
+
+static void test_link_down(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    qmp_ok(net->qts, "{'execute': 'set_link', 'arguments': "
+           "{'name': 'net0', 'up': false}}");
+    qtest_clock_step(net->qts, FRAME_NS);
+    wait_for(ring_taken(&ring) == 0);
+    wait_for(drops_of(net, "bulk", "net-tx", "reset") == 30);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    qmp_ok(net->qts, "{'execute': 'set_link', 'arguments': "
+           "{'name': 'net0', 'up': true}}");
+    qtest_clock_step(net->qts, 1000 * FRAME_NS);
+    ring_send_many(&ring, BULK, 99, 1);
+    check_sent(net, 99);
+    net_free(net);
+}
+
+static void test_unplug(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    qpci_unplug_acpi_device_test(net->qts, "net0", SLOT);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(drops_of(net, "bulk", "net-tx", "reset"), ==, 30);
+    qtest_clock_step(net->qts, 1000 * FRAME_NS);
+    check_nothing_sent(net);
+    qmp_ok(net->qts, "{'execute': 'object-del', 'arguments': "
+           "{'id': 'sluice0'}}");
+    net_free(net);
+}
+
+static void test_remove_class(void)
+{
+    Ring ring;
+    Net *net = flood(&ring, "", 1 + SHARE + 30);
+
+    wait_for(buffered(net, "bulk", "net-tx") == 30);
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'default', 'tag': 0, 'limits': "
+           "[{'resource': 'net-tx', " LIMIT_1MBPS "}]}}");
+    qmp_ok(net->qts, "{'execute': 'shaper-remove-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk'}}");
+    /* The heir has them, in buffers too. */
+    check_sent(net, 1);
+    g_assert_cmpint(buffered(net, "default", "net-tx"), ==, 30);
+    check_all_sent(net, 2, SHARE + 30 - 1);
+    g_assert_cmpint(buffered(net, "default", "net-tx"), ==, 0);
+    net_free(net);
+}
+
+/* With in-order completion a held descriptor would keep all behind it. */
+static void test_in_order(void)
+{
+    Net *net = net_new(",in_order=on");
+    Ring ring;
+
+    set_bulk(net, "net-tx", "");
+    ring_init(&ring, net);
+    ring_send_many(&ring, BULK, 0, 10);
+    check_sent(net, 0);
+    wait_for(buffered(net, "bulk", "net-tx") == 9);
+    ring_send_number(&ring, DSCP_NONE, 50);
+    check_sent(net, 50);
+    wait_for(ring_taken(&ring) == 0);
+    check_all_sent(net, 1, 9);
+    net_free(net);
+}
+
+static void test_refused(void)
+{
+    Net *net = net_new("");
+
+    qmp_refused(net->qts, "{'execute': 'device_add', 'arguments': "
+                "{'driver': 'virtio-net-pci', 'shaper-queues': 'video'}}",
+                "shaper-queues 'video'", "shaper=");
+    qmp_refused(net->qts, "{'execute': 'device_add', 'arguments': "
+                "{'driver': 'virtio-net-pci', 'shaper': 'sluice0', "
+                "'shaper-queues': 'video:bulk'}}",
+                "shaper-queues 'video:bulk'", "2 queues", "the device has 1");
+    qmp_refused(net->qts, "{'execute': 'device_add', 'arguments': "
+                "{'driver': 'virtio-net-pci', 'shaper': 'sluice0', "
+                "'shaper-queues': 'Video'}}",
+                "shaper-queues 'Video'", "a-z, 0-9 and -");
+    net_free(net);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/net/ring/share", test_share);
+    qtest_add_func("/sluice/net/ring/flood-delays-nobody",
+                   test_flood_delays_nobody);
+    qtest_add_func("/sluice/net/ring/many-classes", test_many_classes);
+    qtest_add_func("/sluice/net/ring/limits", test_limits);
+    qtest_add_func("/sluice/net/ring/own-queue", test_own_queue);
+    qtest_add_func("/sluice/net/ring/only-class", test_only_class);
+    qtest_add_func("/sluice/net/ring/queue-class", test_queue_class);
+    qtest_add_func("/sluice/net/ring/order", test_order);
+    qtest_add_func("/sluice/net/ring/stop-cont", test_stop_cont);
+    qtest_add_func("/sluice/net/ring/migrate", test_migrate);
+    qtest_add_func("/sluice/net/ring/migrate-configured",
+                   test_migrate_configured);
+    qtest_add_func("/sluice/net/ring/reset", test_reset);
+    qtest_add_func("/sluice/net/ring/link-down", test_link_down);
+    qtest_add_func("/sluice/net/ring/unplug", test_unplug);
+    qtest_add_func("/sluice/net/ring/remove-class", test_remove_class);
+    qtest_add_func("/sluice/net/ring/in-order", test_in_order);
+    qtest_add_func("/sluice/net/ring/refused", test_refused);
+    return g_test_run();
+}
