@@ -28,7 +28,12 @@ CONTROL_ADDRESS = "10.78.0.1"
 REPOSITORY_PORT = 80
 HOSTS = (
     MachineSpec("host1", "10.78.0.11", "52:54:00:78:00:11"),
-    MachineSpec("host2", "10.78.0.12", "52:54:00:78:00:12"),
+    MachineSpec(
+        "host2",
+        "10.78.0.12",
+        "52:54:00:78:00:12",
+        data=("root.img", "media-data.img", "web-data.img", "movie.img"),
+    ),
 )
 RECORD = "fleet.json"
 
@@ -94,7 +99,11 @@ class Fleet:
     def attach(cls, folder: Path) -> "Fleet":
         """Use a fleet that another program holds (``python -m deploy up``)."""
         record = json.loads((folder / RECORD).read_text())
-        fleet = cls(specs=[MachineSpec(**spec) for spec in record["machines"]])
+        fleet = cls(
+            specs=[
+                MachineSpec(**{**spec, "data": tuple(spec["data"])}) for spec in record["machines"]
+            ]
+        )
         fleet.folder = folder
         fleet._owned = False
         fleet.sandbox = Sandbox(folder, {})
@@ -169,6 +178,7 @@ class Fleet:
                 emulator=paths.emulator(),
                 image=base,
                 overlay=overlay,
+                data=[paths.image(name) for name in spec.data],
                 tap=tap,
                 append=append,
                 console=machine.console,

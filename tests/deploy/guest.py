@@ -10,6 +10,7 @@ bridge, so the control node reaches it as it reaches the hosts.
 
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from deploy.fleet import CONTROL_ADDRESS, Fleet
 from deploy.machine import BRIDGE, Image, Machine, MachineSpec, kernel_command_line
@@ -125,6 +126,19 @@ class NestedGuest:
         """Define the domain through libvirt."""
         xml = domain_xml(self.plan, emulator, self._fleet.public_key)
         self.host.ssh("virsh define /dev/stdin", input=xml)
+        self._kept_definition.write_text(self.definition())
+
+    @property
+    def _kept_definition(self) -> Path:
+        return self._fleet.folder / f"{self.name}.xml"
+
+    def definition(self) -> str:
+        """The domain's persistent XML as libvirt has it today."""
+        return self.host.out(f"virsh dumpxml --inactive --security-info {self.name}")
+
+    def definition_of_operator(self) -> str:
+        """The same from when the operator had just defined it."""
+        return self._kept_definition.read_text()
 
     def start(self) -> None:
         self.host.ssh(f"virsh start {self.name}")

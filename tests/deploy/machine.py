@@ -26,7 +26,11 @@ class MachineError(Exception):
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """What makes one machine differ from the other."""
+    """What makes one machine differ from the other.
+
+    ``data`` names files of build/images that it has as read-only disks, from
+    /dev/vdc on.
+    """
 
     name: str
     address: str
@@ -34,6 +38,7 @@ class MachineSpec:
     memory_mib: int = 4096
     processors: int = 2
     cpu: str = "max"
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ def qemu_command(
     emulator: Path,
     image: Image,
     overlay: Path,
+    data: Sequence[Path],
     tap: str,
     append: str,
     console: Path,
@@ -103,6 +109,9 @@ def qemu_command(
     command += ["-device", "virtio-blk-pci,drive=root"]
     command += ["-drive", f"if=none,id=base,format=raw,readonly=on,file={image.root}"]
     command += ["-device", "virtio-blk-pci,drive=base"]
+    for index, path in enumerate(data):
+        command += ["-drive", f"if=none,id=data{index},format=raw,readonly=on,file={path}"]
+        command += ["-device", f"virtio-blk-pci,drive=data{index}"]
     command += ["-netdev", f"tap,id=lan,ifname={tap},script=no,downscript=no,vhost=off"]
     command += ["-device", f"virtio-net-pci,netdev=lan,mac={spec.mac}"]
     command += ["-device", "virtio-rng-pci"]

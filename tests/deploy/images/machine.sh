@@ -96,5 +96,5 @@ make_initrd "$kernel"
 cp "$tree/boot/vmlinuz-$kernel" "$out/vmlinuz"
 cp "$tree/var/lib/dpkg/status" "$out/dpkg-status"
 rm -f "$out/root.img"
-mke2fs -q -t ext4 -m 0 -L machine -d "$tree" "$out/root.img" 8G
+mke2fs -q -t ext4 -m 0 -L machine -d "$tree" "$out/root.img" 24G
 touch "$out/.complete"

@@ -52,6 +52,7 @@ def test_a_machine_is_emulated_with_svm_and_off_the_network() -> None:
         emulator=Path("/qemu"),
         image=Image(Path("/image")),
         overlay=Path("/overlay"),
+        data=[Path("/data")],
         tap="tap0",
         append="root=/dev/vda",
         console=Path("/console"),
