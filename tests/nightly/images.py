@@ -5,8 +5,8 @@ The guest is a Debian 13, bootstrapped from where the host itself has its
 packages; the disks are filled with data made on the spot. Both recipes are the
 testbed's (tests/testbed/images). Each part has a folder of its own, named by
 the hash of its recipe, and is there whole or not at all; ``images/`` links to
-the parts in use. A part whose files lie in STATE/ready, or in the folder of
-``--from``, is copied from there: for hosts that reach no archive.
+the parts in use. For hosts that reach no archive, a part whose files lie in
+STATE/ready is moved from there, and from the folder of ``--from`` it is copied.
 """
 
 import hashlib
@@ -49,6 +49,10 @@ class Part:
     files: tuple[str, ...]
     mib: int
 
+    def lies_in(self, folder: Path) -> bool:
+        """True if all of its files are there."""
+        return all((folder / name).exists() for name in self.files)
+
     def folder(self, images: Path) -> Path:
         """Return the folder of this recipe's product."""
         digest = hashlib.sha256()
@@ -63,9 +67,9 @@ PARTS = (
         "guest.sh",
         ("initrd-init",),
         ("vmlinuz", "initrd.img", "root.img", "id_ed25519"),
-        2400,
+        1600,
     ),
-    Part("data", "data.sh", (), ("media-data.img", "web-data.img", "movie.img"), 4600),
+    Part("data", "data.sh", (), ("media-data.img", "web-data.img", "movie.img"), 4300),
 )
 
 
@@ -77,7 +81,8 @@ def needed_mib(config: Config) -> int:
     """Return how much making what is missing takes; 0 in a checkout."""
     if not config.installed:
         return 0
-    return sum(part.mib for part in _missing(config.paths.state / "images"))
+    missing = _missing(config.paths.state / "images")
+    return sum(part.mib for part in missing if not part.lies_in(config.paths.state / READY))
 
 
 def ready(config: Config) -> bool:
@@ -90,10 +95,10 @@ def ready(config: Config) -> bool:
 
 
 def prepare(config: Config, say: Say, source: Path | None = None) -> None:
-    """Make, or copy from ``source``, what is missing; ImageError if that fails."""
+    """Make, move or copy what is missing; ImageError if that fails."""
     if not config.installed:
         return
-    source = source or config.paths.state / READY
+    given = config.paths.state / READY
     images = config.paths.state / "images"
     images.mkdir(parents=True, exist_ok=True)
     sweep(images)
@@ -103,8 +108,10 @@ def prepare(config: Config, say: Say, source: Path | None = None) -> None:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
         try:
-            if all((source / name).exists() for name in part.files):
+            if source and part.lies_in(source):
                 _copy(part, source, new, say)
+            elif part.lies_in(given):
+                _move(part, given, new, say)
             else:
                 _make(part, new, say)
         except BaseException:
@@ -123,8 +130,21 @@ def _copy(part: Part, source: Path, new: Path, say: Say) -> None:
         )
         if done.returncode:
             raise ImageError(f"copying {source / name}: {done.stderr.strip()}")
-        if name.startswith("id_"):
-            (new / name).chmod(0o600)
+    _close_key(new)
+
+
+def _move(part: Part, given: Path, new: Path, say: Say) -> None:
+    say(f"images: taking {part.name} from {given}")
+    for name in part.files:
+        shutil.move(given / name, new / name)
+    _close_key(new)
+
+
+def _close_key(folder: Path) -> None:
+    """ssh refuses a key that others may read."""
+    key = folder / "id_ed25519"
+    if key.exists():
+        key.chmod(0o600)
 
 
 def _make(part: Part, new: Path, say: Say) -> None:

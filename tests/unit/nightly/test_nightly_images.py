@@ -98,6 +98,19 @@ def running(argument: str) -> bool:
     return False
 
 
+def test_images_put_into_the_state_folder_are_moved_from_there(config):
+    ready = config.paths.state / images.READY
+    ready.mkdir(parents=True)
+    for name in PARTS[0].files:
+        (ready / name).write_text(f"ready {name}")
+    assert images.needed_mib(config) == PARTS[1].mib
+    (ready / "movie.img").write_text("ready movie")
+    assert images.needed_mib(config) == 0
+    images.prepare(config, lambda _: None)
+    assert made(config)["movie.img"] == "ready movie"
+    assert list(ready.iterdir()) == []
+
+
 @needs_root
 def test_what_the_recipe_started_ends_with_it(config):
     """A recipe that leaves a process behind leaves none: it has a PID namespace."""

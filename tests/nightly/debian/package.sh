@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# How tools/packaging/build.sh makes the package; its head explains the names.
+# shellcheck shell=bash disable=SC2034
+inputs=(
+    tests/nightly tests/demo tests/testbed
+    tests/pytest.ini tests/unit/nightly tests/unit/demo tests/unit/testbed
+    tools/setup/apt_sources.py docs/man
+)
+
+# Its guests carry the agent of the same sources; the host itself needs none.
+uses() { hash_of guest-agent tools/setup/agent.sh; }
+prepare() {
+    bash tools/setup/agent.sh
+    mkdir -p "$1/agent"
+    cp build/agent/sluice-agent build/agent/sluice-agent.service "$1/agent/"
+}
