@@ -21,13 +21,21 @@
  *   pass-unlimited       the same with no limit set at all
  *   hold-release         asking for the next event, releasing the request due
  *                        then and holding another of the same class, with 10
- *                        classes that all hold requests, three priorities,
- *                        every class and the ceiling limited in bytes and
- *                        operations
+ *                        classes that all hold requests. Every knob is in use:
+ *                        each class has limits in bytes and operations, a
+ *                        reservation, a weight and one of three priorities,
+ *                        and the ceiling is limited in bytes and operations;
+ *                        it is ample, so the classes wait for their own limits
  *   hold-release-10k     the same with 10,000 classes
+ *   contended            the same with 10 classes whose limits are ample, under
+ *                        a ceiling that is not: reservations, priorities and
+ *                        weights decide every time
+ *   contended-10k        the same with 10,000 classes
  *
  * The variants run in turn, many times in short batches, so that a change of
- * the processor's speed meets all of them; the figure is the median.
+ * the processor's speed meets all of them; the figure is the median. Before
+ * each timed batch the variant runs untimed (10,000 requests where there are as
+ * many classes), so that the caches hold its state and not the last one's.
  *
  * With --count NAME N it only runs N requests of one variant (for callgrind).
  */
@@ -42,12 +50,16 @@
 #define STEP_NS         1000
 #define REQUEST_BYTES   4096
 #define HELD_PER_CLASS  2
+#define MANY            10000
 #define AMPLE           100000000000ULL
+#define SCARCE          1000000000ULL
+#define SCARCE_BURST    1000000
 
 typedef struct Variant {
     const char *name;
     void (*prepare)(void);
     void (*run)(unsigned requests);
+    unsigned warm;              /* requests before each timed batch */
     double samples_ns[REPETITIONS];
 } Variant;
 
@@ -137,14 +149,16 @@ static void prepare_unlimited(void)
 
 static void run_submit(SluiceEngine *engine, unsigned requests)
 {
+    uint64_t now_ns = supplied_ns;
     unsigned passed = 0;
     SluiceNode node;
 
     for (unsigned i = 0; i < requests; i++) {
-        supplied_ns += STEP_NS;
+        now_ns += STEP_NS;
         passed += sluice_engine_submit(engine, 3, &node, request_bytes(i),
-                                       supplied_ns) == SLUICE_PASS;
+                                       now_ns) == SLUICE_PASS;
     }
+    supplied_ns = now_ns;
     if (passed != requests) {
         fail("a request was held that should pass");
     }
@@ -205,29 +219,45 @@ typedef struct Backlog {
     SluiceNode *nodes;
 } Backlog;
 
-static Backlog backlog_10, backlog_10k;
+static Backlog backlog_10, backlog_10k, contended_10, contended_10k;
 
-/* The classes differ in rate a little, so that they do not march in step. */
-static void configure_classes(SluiceEngine *engine, uint32_t classes)
+/*
+ * The classes differ in rate a little, so that they do not march in step. All
+ * reservations together are half of what a scarce ceiling lets through.
+ */
+static void configure_classes(SluiceEngine *engine, uint32_t classes,
+                              uint64_t ceiling)
 {
+    bool contended = ceiling < AMPLE;
+
     for (uint32_t i = 0; i < classes; i++) {
+        uint64_t rate = 10000000 + i * 7919 % 1000 * 1000;
         SluiceClassConfig config = {
             .limit = {
-                .bytes_per_second = 10000000 + i * 7919 % 1000 * 1000,
-                .burst_bytes = 65536,
-                .operations_per_second = 2000, .burst_operations = 100,
+                .bytes_per_second = contended ? AMPLE : rate,
+                .burst_bytes = contended ? AMPLE : 65536,
+                .operations_per_second = contended ? AMPLE : 2000,
+                .burst_operations = 100,
             },
             .priority = i % 3 * 4,
+            .weight = 1 + i % 100,
+            .reservation_bytes_per_second = contended ? ceiling / classes / 2
+                                                      : rate / 2,
         };
 
-        sluice_engine_set_class(engine, i, &config, supplied_ns);
+        if (!sluice_engine_set_class(engine, i, &config, supplied_ns)) {
+            fail("the engine refuses a class");
+        }
     }
 }
 
-static void prepare_backlog(Backlog *backlog, uint32_t classes)
+static void prepare_backlog(Backlog *backlog, uint32_t classes,
+                            uint64_t ceiling_rate)
 {
+    bool contended = ceiling_rate < AMPLE;
     SluiceLimit ceiling = {
-        .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
+        .bytes_per_second = ceiling_rate,
+        .burst_bytes = contended ? SCARCE_BURST : AMPLE,
         .operations_per_second = AMPLE, .burst_operations = AMPLE,
     };
     SluiceNode passed;
@@ -238,11 +268,16 @@ static void prepare_backlog(Backlog *backlog, uint32_t classes)
     if (!backlog->nodes) {
         fail("no memory");
     }
-    configure_classes(backlog->engine, classes);
+    configure_classes(backlog->engine, classes, ceiling_rate);
     sluice_engine_set_ceiling(backlog->engine, &ceiling, supplied_ns);
     for (uint32_t i = 0; i < classes; i++) {
-        sluice_engine_submit(backlog->engine, i, &passed, 65536 + i,
-                             supplied_ns);
+        /* The first passes, uses up the burst, and delays the others. */
+        if ((i == 0 || !contended)
+            && sluice_engine_submit(backlog->engine, i, &passed,
+                                    contended ? SCARCE_BURST : 65536 + i,
+                                    supplied_ns) != SLUICE_PASS) {
+            fail("a request was held that should pass");
+        }
         for (uint32_t n = 0; n < HELD_PER_CLASS; n++) {
             if (sluice_engine_submit(backlog->engine, i,
                                      &backlog->nodes[i * HELD_PER_CLASS + n],
@@ -256,12 +291,22 @@ static void prepare_backlog(Backlog *backlog, uint32_t classes)
 
 static void prepare_hold_release(void)
 {
-    prepare_backlog(&backlog_10, 10);
+    prepare_backlog(&backlog_10, 10, AMPLE);
 }
 
 static void prepare_hold_release_10k(void)
 {
-    prepare_backlog(&backlog_10k, 10000);
+    prepare_backlog(&backlog_10k, MANY, AMPLE);
+}
+
+static void prepare_contended(void)
+{
+    prepare_backlog(&contended_10, 10, SCARCE);
+}
+
+static void prepare_contended_10k(void)
+{
+    prepare_backlog(&contended_10k, MANY, SCARCE);
 }
 
 static void run_backlog(Backlog *backlog, unsigned requests)
@@ -289,14 +334,27 @@ static void run_hold_release_10k(unsigned requests)
     run_backlog(&backlog_10k, requests);
 }
 
+static void run_contended(unsigned requests)
+{
+    run_backlog(&contended_10, requests);
+}
+
+static void run_contended_10k(unsigned requests)
+{
+    run_backlog(&contended_10k, requests);
+}
+
 /* Measuring */
 
 static Variant variants[] = {
-    { "pass", prepare_pass, run_pass },
-    { "qemu-throttle-core", prepare_throttle, run_throttle },
-    { "pass-unlimited", prepare_unlimited, run_unlimited },
-    { "hold-release", prepare_hold_release, run_hold_release },
-    { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k },
+    { "pass", prepare_pass, run_pass, BATCH / 4 },
+    { "qemu-throttle-core", prepare_throttle, run_throttle, BATCH / 4 },
+    { "pass-unlimited", prepare_unlimited, run_unlimited, BATCH / 4 },
+    { "hold-release", prepare_hold_release, run_hold_release, BATCH / 4 },
+    { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k,
+      MANY },
+    { "contended", prepare_contended, run_contended, BATCH / 4 },
+    { "contended-10k", prepare_contended_10k, run_contended_10k, MANY },
 };
 
 static double clock_ns(void)
@@ -326,8 +384,10 @@ static void measure(void)
     for (unsigned r = 0; r < REPETITIONS; r++) {
         for (unsigned i = 0; i < count; i++) {
             Variant *variant = &variants[r & 1 ? count - 1 - i : i];
-            double start_ns = clock_ns();
+            double start_ns;
 
+            variant->run(variant->warm);
+            start_ns = clock_ns();
             variant->run(BATCH);
             variant->samples_ns[r] = (clock_ns() - start_ns) / BATCH;
         }

@@ -67,6 +67,19 @@ static inline void exact_charge(ExactBucket *bucket, uint64_t units)
     }
 }
 
+/* Negative units are put back, up to a full bucket; that rounds once. */
+static inline void exact_correct(ExactBucket *bucket, int64_t units)
+{
+    if (bucket->rate == 0) {
+        return;
+    }
+    bucket->level -= (Wide)units * NANO;
+    if (bucket->level > bucket->size) {
+        bucket->level = bucket->size;
+    }
+    bucket->slack += units < 0 ? 2 * (Wide)bucket->rate : 0;
+}
+
 /* A request that went on had a token, as far as rounding can tell. */
 static inline bool exact_may_pass(const ExactBucket *bucket)
 {

@@ -1,21 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A small seeded generator (xorshift with a multiplied output): the same seed
- * gives the same trace on every machine.
+ * gives the same trace on every machine. It can also deal out given bytes, by
+ * which a fuzzer makes the decisions.
  */
 #ifndef SLUICE_TESTS_RANDOM_H
 #define SLUICE_TESTS_RANDOM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct Random {
     uint64_t state;
+    const uint8_t *bytes;       /* not NULL: these instead, then zeros */
+    size_t left;
 } Random;
+
+static inline bool random_is_spent(const Random *random)
+{
+    return random->bytes && random->left == 0;
+}
+
+static inline uint64_t random_bytes(Random *random, unsigned count)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < count && random->left > 0; i++) {
+        value = value << 8 | *random->bytes++;
+        random->left--;
+    }
+    return value;
+}
 
 static inline uint64_t random_next(Random *random)
 {
     uint64_t x = random->state;
+
+    if (random->bytes) {
+        return random_bytes(random, sizeof(uint64_t));
+    }
 
     x ^= x >> 12;
     x ^= x << 25;
@@ -38,6 +62,9 @@ static inline Random random_seeded(uint64_t seed)
 /* From 0 to limit - 1. */
 static inline uint64_t random_below(Random *random, uint64_t limit)
 {
+    if (random->bytes && limit <= UINT16_MAX) {
+        return random_bytes(random, limit <= UINT8_MAX ? 1 : 2) % limit;
+    }
     return random_next(random) % limit;
 }
 
@@ -52,7 +79,7 @@ static inline uint64_t random_magnitude(Random *random, unsigned bits)
     unsigned length = 1 + random_below(random, bits);
     uint64_t top = 1ULL << (length - 1);
 
-    return top | (random_next(random) & (top - 1));
+    return top | (random_below(random, top) & (top - 1));
 }
 
 #endif

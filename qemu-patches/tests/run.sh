@@ -81,8 +81,12 @@ fuzz() {
     fi
     clang "${warnings[@]}" -O1 "${sanitizers[@]}" -fsanitize=fuzzer \
         "${includes[@]}" "$here/fuzz-$1.c" "$source_dir"/sluice/*.c -o "$program"
+    # Found inputs go to the first folder, the seeds are only read.
+    local folders=("$build/fuzz-$1-corpus")
+    mkdir -p "${folders[@]}"
+    [ ! -d "$here/fuzz-$1-seeds" ] || folders+=("$here/fuzz-$1-seeds")
     if "$program" -max_total_time="$seconds" -max_len="$2" \
-        -artifact_prefix="$build/" >"$program.log" 2>&1; then
+        -artifact_prefix="$build/" "${folders[@]}" >"$program.log" 2>&1; then
         result ok "$1/property: fuzzing ($(tail -n 1 "$program.log"))"
     else
         tail -n 30 "$program.log" | sed 's/^/# /'
@@ -90,7 +94,7 @@ fuzz() {
     fi
 }
 
-for name in test-bucket test-engine test-engine-properties test-classify \
+for name in test-bucket test-wheel test-engine test-share test-policy test-engine-properties test-classify \
     test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-properties test-group-threads test-group-processes; do
     compile "$name" "$build/$name"
@@ -101,5 +105,6 @@ done
 compile test-group-threads "$build/test-group-threads-raced" -g -fsanitize=thread
 run_sanitized "$build/test-group-threads-raced"
 fuzz frame 512
+fuzz engine 2048
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

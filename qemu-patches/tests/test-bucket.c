@@ -252,8 +252,8 @@ static void test_large_charge_equals_many_small_ones(void)
         sluice_bucket_charge(&one_by_one, UINT32_MAX, 5);
     }
     sluice_bucket_charge(&one_by_one, 3, 5);
-    check_equal(at_once.tat_ns, one_by_one.tat_ns);
-    check_equal(at_once.tat_fraction, one_by_one.tat_fraction);
+    check_equal(at_once.due_ns, one_by_one.due_ns);
+    check_equal(at_once.fraction, one_by_one.fraction);
 }
 
 static void test_debt_saturates_and_never_wraps(void)

@@ -273,10 +273,19 @@ static void test_equal_priorities_take_turns(void)
                                  10, 0);
         }
     }
-    for (uint32_t i = 0; i < 12; i++) {
-        uint64_t now_ns = sluice_engine_next_event_ns(engine);
+    for (uint32_t round = 0; round < 4; round++) {
+        unsigned seen = 0;
 
-        check(sluice_engine_release(engine, now_ns) == &nodes[i % 3][i / 3]);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t now_ns = sluice_engine_next_event_ns(engine);
+            SluiceNode *node = sluice_engine_release(engine, now_ns);
+
+            if (check(node)) {
+                check(node == &nodes[node->class_index][round]);
+                seen |= 1u << node->class_index;
+            }
+        }
+        check_equal(seen, 7);
     }
     sluice_engine_free(engine);
 }
@@ -453,10 +462,11 @@ static void test_withdraw_any_position_uncharged(void)
     sluice_engine_free(engine);
 }
 
-static void test_evict_oldest_first_uncharged(void)
+static void test_evict_in_order_uncharged(void)
 {
     SluiceEngine *engine = sluice_engine_new(3);
     SluiceNode nodes[9], passed;
+    unsigned taken[3] = { 0 };
     uint64_t admitted = 0;
 
     set_ceiling(engine, 1, 1, 0);
@@ -465,7 +475,14 @@ static void test_evict_oldest_first_uncharged(void)
         sluice_engine_submit(engine, i * 2 % 3, &nodes[i], 1, i);
     }
     for (uint32_t i = 0; i < 9; i++) {
-        check(sluice_engine_evict(engine) == &nodes[i]);
+        SluiceNode *node = sluice_engine_evict(engine);
+
+        if (check(node)) {
+            /* Nodes c, c + 3 and c + 6 are of one class. */
+            check(node - nodes >= 3 * (int)taken[node->class_index]);
+            check(node - nodes < 3 * (int)taken[node->class_index] + 3);
+            taken[node->class_index]++;
+        }
     }
     check(!sluice_engine_evict(engine));
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
@@ -516,8 +533,8 @@ static const TapTest tests[] = {
     { "engine/stats", test_stats },
     { "engine/withdraw at any position, uncharged",
       test_withdraw_any_position_uncharged },
-    { "engine/evict oldest first, uncharged",
-      test_evict_oldest_first_uncharged },
+    { "engine/evict all, in order within a class, uncharged",
+      test_evict_in_order_uncharged },
 };
 
 int main(void)

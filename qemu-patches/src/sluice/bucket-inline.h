@@ -11,39 +11,50 @@
 __extension__ typedef unsigned __int128 SluiceU128;
 __extension__ typedef __int128 SluiceI128;
 
-/* Debt ends here: the clock's last value and twice 146 years beyond it. */
-#define SLUICE_TAT_MAX_NS   (3 * SLUICE_CLOCK_MAX_NS)
+/* Debt ends here: the clock's last value and as much again beyond it. */
+#define SLUICE_DUE_MAX_NS   INT64_MAX
 
 static inline bool bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns)
 {
-    return bucket->tat_ns < now_ns + bucket->tolerance_ns;
+    return (int64_t)now_ns >= bucket->due_ns;
 }
 
-/* The first now_ns at which bucket_conforms() holds. */
-static inline uint64_t bucket_eligible_ns(const SluiceBucket *bucket)
+/* Where a charge begins: the due time, or what it is of a full bucket. */
+static inline int64_t bucket_start_ns(const SluiceBucket *bucket,
+                                      uint64_t now_ns)
 {
-    if (bucket->tat_ns < bucket->tolerance_ns) {
-        return 0;
-    }
-    return bucket->tat_ns - bucket->tolerance_ns + 1;
+    int64_t full_ns = (int64_t)now_ns - (int64_t)bucket->slack_ns;
+
+    return bucket->due_ns > full_ns ? bucket->due_ns : full_ns;
 }
 
 /*
- * For units up to 2^32 - 1: the whole part is then at most 2^32 s, in
- * nanoseconds below 2^62, and the sum below 2^64. Without a rate a unit takes
- * no time, so an unlimited bucket needs no branch.
+ * For a bucket that conforms, and units up to 2^32 - 1: these take less than
+ * 2^62 ns, so the sum stays below 2^63. Without a rate a unit takes no time:
+ * an unlimited bucket needs no branch. The fraction stays when the bucket was
+ * full: that delays by less than 1 ns, and not again by the next charge.
  */
 static inline void bucket_charge(SluiceBucket *bucket, uint32_t units,
                                  uint64_t now_ns)
 {
-    bool idle = bucket->tat_ns < now_ns;
-    uint64_t tat_ns = idle ? now_ns : bucket->tat_ns;
-    uint64_t fraction = idle ? 0 : bucket->tat_fraction;
-    SluiceU128 part = (SluiceU128)units * bucket->unit_fraction + fraction;
+    int64_t start_ns = bucket_start_ns(bucket, now_ns);
+    uint64_t whole_ns = (uint64_t)start_ns + units * bucket->unit_ns;
+    SluiceU128 due = (SluiceU128)whole_ns << 64 | bucket->fraction;
 
-    tat_ns += units * bucket->unit_ns + (uint64_t)(part >> 64);
-    bucket->tat_ns = tat_ns < SLUICE_TAT_MAX_NS ? tat_ns : SLUICE_TAT_MAX_NS;
-    bucket->tat_fraction = (uint64_t)part;
+    due += (SluiceU128)units * bucket->unit_fraction;
+    bucket->fraction = (uint64_t)due;
+    bucket->due_ns = (int64_t)(due >> 64);
+}
+
+/* The same for one unit. */
+static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
+{
+    int64_t start_ns = bucket_start_ns(bucket, now_ns);
+    uint64_t whole_ns = (uint64_t)start_ns + bucket->unit_ns;
+
+    whole_ns += __builtin_add_overflow(bucket->fraction, bucket->unit_fraction,
+                                       &bucket->fraction);
+    bucket->due_ns = (int64_t)whole_ns;
 }
 
 #endif

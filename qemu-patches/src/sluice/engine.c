@@ -1,38 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sluice engine: classes, priorities and a ceiling for one resource of a VM.
+ * Sluice engine: classes under a ceiling, for one resource of a VM.
  *
  * Model. Every request belongs to a class. It goes on when no earlier request
  * of its class is held, a token is left in both buckets of the class (bytes
  * and operations) and a token is left in both buckets of the VM's ceiling;
  * then it is charged to all four. Else it is held, first in first out within
- * its class. Which of several held requests goes first when the ceiling lets
- * one pass is decided by strict priority, 0 first, in constant time (TAP
- * section 5.1); between equal priorities the classes take turns in the order
- * in which they became eligible. The bucket is described in bucket.c.
+ * its class. The bucket is described in bucket.c.
+ *
+ * Who goes first when the ceiling lets one pass:
+ *  1. a class whose reservation is due, the longest due first (mClock's first
+ *     phase; a service in the other phases does not use up the reservation);
+ *  2. the best priority, 0 before 9, in constant time (TAP section 5.1);
+ *  3. between equal priorities the one whose weight says so (share.c).
  *
  * Eligibility of a class does not depend on the size of its next request
  * (debt pays for what is too large), and once eligible a class stays so until
- * it is charged or configured anew. So a class with held requests is in one of two places:
+ * it is charged or configured anew. So a class with held requests is in one of
+ * two places:
  *
- *   DUE    its own buckets are empty: in a heap, by the time they no longer are
+ *   DUE    its own buckets are empty: in a timing wheel, by the time they no
+ *          longer are (wheel.c)
  *   READY  its own buckets would let it go; it waits for the ceiling, or for
- *          the caller's next _release(): in the FIFO of its priority
+ *          the caller's next _release(): in the share of its priority
  *
- * and a bit per priority says which FIFO is not empty. Time moves classes from
- * DUE to READY, lazily, at the start of a call.
+ * and a bit per priority says where somebody is READY. Time moves classes from
+ * DUE to READY, lazily, at the start of a call. A class that becomes due when
+ * nobody else is goes straight from the wheel to the caller.
  *
  * Priority against newcomers. While the ceiling is limited, a request is held
- * if a class of better or equal priority is READY, even if the ceiling would
- * let it pass: else a newcomer would take the tokens that the better one waits
- * for. Without a ceiling classes do not compete, and nobody is held for them.
+ * if a class that goes first, or of equal priority, is READY, even if the
+ * ceiling would let it pass: else a newcomer would take the tokens that the
+ * other waits for. Without a ceiling classes do not compete, and nobody is
+ * held for them.
  *
  * Invariants.
- * - The heap and the FIFOs hold exactly the classes with held requests, each
- *   once. _next_event_ns() is SLUICE_NEVER exactly when nothing is held.
+ * - Wheel and share hold exactly the classes with held requests, each once.
+ *   _next_event_ns() is SLUICE_NEVER exactly when nothing is held.
  * - A _release() at _next_event_ns() succeeds; one before it returns NULL.
  * - Every request is charged once, when it goes on, and never when withdrawn.
- * - After _new() nothing allocates; guests cannot make the engine grow.
+ * - After _set_class() nothing allocates; guests cannot make the engine grow.
  *
  * Group. Above the ceiling there may be a group, shared with other engines
  * (group.c). It is asked last, and charged by the same question. Under a group
@@ -40,197 +47,143 @@
  * _release() at _next_event_ns() may then return NULL, and one asks again.
  *
  * Limits. Priorities are strict: a class of worse priority can starve under a
- * ceiling, by design. Turns between equal priorities count requests, not
- * bytes. Cost: _submit() is constant when it passes; holding and releasing a
- * request costs one step of a four-way heap, log4 of the waiting classes.
+ * ceiling but for its reservation, by design. Reservations that together
+ * exceed the ceiling share it in proportion. Cost: constant when a request
+ * passes, and for holding and releasing where classes do not compete for the
+ * ceiling; where they do, four steps of a four-way heap.
  */
-#include <assert.h>
-#include <stdlib.h>
+#include "engine-internal.h"
 
-#include "sluice/engine.h"
-#include "bucket-inline.h"
-#include "due-heap.h"
-#include "engine-group.h"
-
-#define CACHE_LINE_BYTES    64
-#define NO_CLASS            UINT32_MAX
-#define DEFAULT_PRIORITY    5
-
-typedef enum ClassPlace {
-    PLACE_IDLE,                 /* holds nothing */
-    PLACE_DUE,                  /* in the heap */
-    PLACE_READY,                /* in the FIFO of its priority */
-} ClassPlace;
-
-typedef struct SluiceClass {
-    SluiceBucket bytes;
-    SluiceBucket operations;
-    SluiceNode *oldest;
-    SluiceNode *newest;
-    uint32_t next_ready;
-    uint32_t prev_ready;
-    uint8_t place;
-    uint8_t priority;
-    SluiceClassStats stats;
-} __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
-
-typedef struct ReadyList {
-    uint32_t first;
-    uint32_t last;
-} ReadyList;
-
-struct SluiceEngine {
-    SluiceClass *classes;
-    uint64_t now_ns;            /* newest time seen */
-    DueHeap due;
-    uint32_t ready_priorities;  /* bit p: ready[p] is not empty */
-    uint32_t class_count;
-    bool ceiling_limited;
-    SluiceGroupMember *group;   /* NULL: none above the ceiling */
-    SluiceBucket ceiling_bytes;
-    SluiceBucket ceiling_operations;
-    ReadyList ready[SLUICE_PRIORITIES];
-};
-
-static uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
-static uint64_t advance_clock(SluiceEngine *engine, uint64_t now_ns)
-{
-    engine->now_ns = later_ns(engine->now_ns, now_ns);
-    return engine->now_ns;
-}
-
-static SluiceClass *class_at(const SluiceEngine *engine, uint32_t class_index)
-{
-    assert(class_index < engine->class_count);
-    return &engine->classes[class_index];
-}
+/* So much later than due may reserved service come and still all come. */
+#define RESERVATIONS_LATE_MAX_NS    1000000000ULL
 
 /* Eligibility and charge */
 
-static bool class_conforms(const SluiceClass *class, uint64_t now_ns)
+static inline bool class_limits_conform(const SluiceClass *class,
+                                        uint64_t now_ns)
 {
     return bucket_conforms(&class->bytes, now_ns)
            && bucket_conforms(&class->operations, now_ns);
 }
 
-static uint64_t class_eligible_ns(const SluiceClass *class)
+bool class_conforms(const SluiceClass *class, uint64_t now_ns)
 {
-    return later_ns(bucket_eligible_ns(&class->bytes),
-                    bucket_eligible_ns(&class->operations));
+    return class_limits_conform(class, now_ns)
+           && (LIKELY(!(class->special & SPECIAL_PEAK))
+               || special_conforms(class, now_ns));
+}
+
+static inline int64_t later_due_ns(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* From when on it conforms. */
+static inline int64_t class_due_ns(const SluiceClass *class)
+{
+    int64_t due_ns = later_due_ns(class->bytes.due_ns,
+                                  class->operations.due_ns);
+
+    if (UNLIKELY(class->special & SPECIAL_PEAK)) {
+        due_ns = later_due_ns(due_ns, special_due_ns(class));
+    }
+    return due_ns;
 }
 
 static bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
 {
-    return !engine->ceiling_limited
-           || (bucket_conforms(&engine->ceiling_bytes, now_ns)
-               && bucket_conforms(&engine->ceiling_operations, now_ns));
+    return bucket_conforms(&engine->ceiling_bytes, now_ns)
+           && bucket_conforms(&engine->ceiling_operations, now_ns);
 }
 
-static uint64_t ceiling_eligible_ns(const SluiceEngine *engine)
+static inline void charge(SluiceEngine *engine, SluiceClass *class,
+                          uint32_t charged, uint64_t now_ns)
 {
-    if (!engine->ceiling_limited) {
-        return 0;
-    }
-    return later_ns(bucket_eligible_ns(&engine->ceiling_bytes),
-                    bucket_eligible_ns(&engine->ceiling_operations));
+    bucket_charge(&class->bytes, charged, now_ns);
+    bucket_charge_one(&class->operations, now_ns);
+    bucket_charge(&engine->ceiling_bytes, charged, now_ns);
+    bucket_charge_one(&engine->ceiling_operations, now_ns);
 }
 
-static void charge(SluiceEngine *engine, SluiceClass *class, uint32_t bytes,
-                   uint64_t now_ns)
+static inline void count(SluiceClass *class, uint32_t bytes)
 {
-    bucket_charge(&class->bytes, bytes, now_ns);
-    bucket_charge(&class->operations, 1, now_ns);
-    if (engine->ceiling_limited) {
-        bucket_charge(&engine->ceiling_bytes, bytes, now_ns);
-        bucket_charge(&engine->ceiling_operations, 1, now_ns);
-    }
     class->stats.requests++;
     class->stats.bytes += bytes;
 }
 
 /* The two places of a class with held requests */
 
-static void ready_append(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void engine_place(SluiceEngine *engine, uint32_t class_index,
+                             uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
-    ReadyList *list = &engine->ready[class->priority];
+    int64_t due_ns = class_due_ns(class);
 
-    class->place = PLACE_READY;
-    class->next_ready = NO_CLASS;
-    class->prev_ready = list->last;
-    if (list->last == NO_CLASS) {
-        list->first = class_index;
-        engine->ready_priorities |= 1u << class->priority;
-    } else {
-        engine->classes[list->last].next_ready = class_index;
-    }
-    list->last = class_index;
-}
-
-static void ready_remove(SluiceEngine *engine, SluiceClass *class)
-{
-    ReadyList *list = &engine->ready[class->priority];
-
-    if (class->prev_ready == NO_CLASS) {
-        list->first = class->next_ready;
-    } else {
-        engine->classes[class->prev_ready].next_ready = class->next_ready;
-    }
-    if (class->next_ready == NO_CLASS) {
-        list->last = class->prev_ready;
-    } else {
-        engine->classes[class->next_ready].prev_ready = class->prev_ready;
-    }
-    if (list->first == NO_CLASS) {
-        engine->ready_priorities &= ~(1u << class->priority);
-    }
-    class->place = PLACE_IDLE;
-}
-
-/* Puts an idle class that holds requests where it belongs now. */
-static void place_class(SluiceEngine *engine, uint32_t class_index,
-                        uint64_t now_ns)
-{
-    SluiceClass *class = &engine->classes[class_index];
-
-    if (class_conforms(class, now_ns)) {
-        ready_append(engine, class_index);
-    } else {
+    if (due_ns > (int64_t)now_ns) {
         class->place = PLACE_DUE;
-        due_heap_insert(&engine->due, class_index, class_eligible_ns(class));
+        wheel_insert(&engine->due, class_index, due_ns);
+    } else {
+        share_join(engine, class_index);
     }
 }
 
-static void unplace_class(SluiceEngine *engine, uint32_t class_index)
+void engine_unplace(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
 
     if (class->place == PLACE_READY) {
-        ready_remove(engine, class);
+        share_leave(engine, class_index);
     } else if (class->place == PLACE_DUE) {
-        due_heap_remove(&engine->due, class_index);
+        wheel_remove(&engine->due, class_index);
         class->place = PLACE_IDLE;
     }
 }
 
 /* Moves all classes that have become eligible, in that order. */
-static void promote_due(SluiceEngine *engine, uint64_t now_ns)
+void engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
 {
-    while (due_heap_first_ns(&engine->due) <= now_ns) {
-        uint32_t class_index = due_heap_first_class(&engine->due);
-
-        due_heap_remove(&engine->due, class_index);
-        ready_append(engine, class_index);
+    while (engine->due.first_ns <= now_ns) {
+        share_join(engine, wheel_pop(&engine->due));
     }
 }
 
-/* The FIFO of a class */
+static inline bool reservation_is_due(const SluiceEngine *engine,
+                                      const SluiceClass *class,
+                                      uint64_t now_ns)
+{
+    return has_reservation(class)
+           && bucket_conforms(&class->reservation,
+                              reservations_now(engine, now_ns));
+}
 
-static void queue_append(SluiceClass *class, SluiceNode *node)
+/* Is a READY class's reservation due? Then it is the first in its heap. */
+static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint64_t clock_ns = reservations_now(engine, now_ns);
+    uint64_t first_ns = key_heap_first_key(&engine->reserved);
+
+    if (first_ns > clock_ns) {
+        return false;
+    }
+    if (clock_ns - first_ns > RESERVATIONS_LATE_MAX_NS) {
+        engine->reservations_lost_ns +=
+            clock_ns - first_ns - RESERVATIONS_LATE_MAX_NS;
+    }
+    return true;
+}
+
+/* Idleness saves up no reserved turns. */
+static void forget_turns(const SluiceEngine *engine, SluiceClass *class,
+                         uint64_t now_ns)
+{
+    if (reservation_is_due(engine, class, now_ns)) {
+        class->reservation.due_ns = reservations_now(engine, now_ns);
+    }
+}
+
+/* The queue of a class */
+
+static inline void queue_append(SluiceClass *class, SluiceNode *node)
 {
     node->next = NULL;
     node->prev = class->newest;
@@ -240,12 +193,13 @@ static void queue_append(SluiceClass *class, SluiceNode *node)
         class->oldest = node;
     }
     class->newest = node;
-    class->stats.backlog_requests++;
-    class->stats.backlog_bytes += node->bytes;
 }
 
-static void queue_remove(SluiceClass *class, SluiceNode *node)
+static inline void queue_remove(SluiceClass *class, SluiceNode *node)
 {
+    if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
+        special_flow_removed(class, node);
+    }
     if (node->prev) {
         node->prev->next = node->next;
     } else {
@@ -258,224 +212,399 @@ static void queue_remove(SluiceClass *class, SluiceNode *node)
     }
     node->next = NULL;
     node->prev = NULL;
+    if (!class->oldest) {
+        class->special &= ~SPECIAL_HOLDS;
+    }
     class->stats.backlog_requests--;
     class->stats.backlog_bytes -= node->bytes;
 }
 
-/* Lifecycle */
+/* Data path: submission */
 
-SluiceEngine *sluice_engine_new(uint32_t classes)
+static bool is_blocked_by_others(SluiceEngine *engine,
+                                 const SluiceClass *class, uint64_t now_ns)
 {
-    SluiceEngine *engine = calloc(1, sizeof(*engine));
+    uint32_t served_first = (2u << class->priority) - 1;
 
-    assert(classes > 0 && classes < NO_CLASS);
-    if (!engine) {
-        return NULL;
-    }
-    engine->class_count = classes;
-    engine->classes = aligned_alloc(CACHE_LINE_BYTES,
-                                    classes * sizeof(*engine->classes));
-    if (!engine->classes || !due_heap_init(&engine->due, classes)) {
-        free(engine->classes);
-        free(engine);
-        return NULL;
-    }
-    for (uint32_t i = 0; i < classes; i++) {
-        engine->classes[i] = (SluiceClass){ .priority = DEFAULT_PRIORITY };
-        sluice_bucket_configure(&engine->classes[i].bytes, 0, 0, 0);
-        sluice_bucket_configure(&engine->classes[i].operations, 0, 0, 0);
-    }
-    for (unsigned p = 0; p < SLUICE_PRIORITIES; p++) {
-        engine->ready[p] = (ReadyList){ .first = NO_CLASS, .last = NO_CLASS };
-    }
-    sluice_bucket_configure(&engine->ceiling_bytes, 0, 0, 0);
-    sluice_bucket_configure(&engine->ceiling_operations, 0, 0, 0);
-    return engine;
-}
-
-void sluice_engine_free(SluiceEngine *engine)
-{
-    if (!engine) {
-        return;
-    }
-    assert(engine->due.count == 0 && engine->ready_priorities == 0);
-    due_heap_destroy(&engine->due);
-    free(engine->classes);
-    free(engine);
-}
-
-/* Configuration */
-
-static bool limit_is_valid(const SluiceLimit *limit)
-{
-    return limit->bytes_per_second <= SLUICE_RATE_MAX
-           && limit->operations_per_second <= SLUICE_RATE_MAX
-           && limit->burst_bytes <= SLUICE_BURST_MAX
-           && limit->burst_operations <= SLUICE_BURST_MAX;
-}
-
-bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
-                             const SluiceClassConfig *config, uint64_t now_ns)
-{
-    const SluiceLimit *limit = &config->limit;
-    SluiceClass *class;
-
-    if (class_index >= engine->class_count || !limit_is_valid(limit)
-        || config->priority > SLUICE_PRIORITY_MAX) {
-        return false;
-    }
-    now_ns = advance_clock(engine, now_ns);
-    promote_due(engine, now_ns);
-    class = &engine->classes[class_index];
-    sluice_bucket_configure(&class->bytes, limit->bytes_per_second,
-                            limit->burst_bytes, now_ns);
-    sluice_bucket_configure(&class->operations, limit->operations_per_second,
-                            limit->burst_operations, now_ns);
-    /* A class that keeps its priority and stays eligible keeps its turn. */
-    if (class->place == PLACE_READY && class->priority == config->priority
-        && class_conforms(class, now_ns)) {
+    engine_promote_due(engine, now_ns);
+    if (some_reservation_is_due(engine, now_ns)) {
         return true;
     }
-    unplace_class(engine, class_index);
-    class->priority = config->priority;
-    if (class->oldest) {
-        place_class(engine, class_index, now_ns);
-    }
-    return true;
+    return (ready_mask(engine) & served_first)
+           && !reservation_is_due(engine, class, now_ns);
 }
 
-bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
-                               uint64_t now_ns)
+/* Everything that the short way leaves out. */
+static bool may_pass(SluiceEngine *engine, SluiceClass *class, uint32_t bytes,
+                     uint64_t now_ns)
 {
-    if (!limit_is_valid(limit)) {
+    if (class->oldest) {
         return false;
     }
-    now_ns = advance_clock(engine, now_ns);
-    sluice_bucket_configure(&engine->ceiling_bytes, limit->bytes_per_second,
-                            limit->burst_bytes, now_ns);
-    sluice_bucket_configure(&engine->ceiling_operations,
-                            limit->operations_per_second,
-                            limit->burst_operations, now_ns);
-    engine->ceiling_limited = limit->bytes_per_second > 0
-                              || limit->operations_per_second > 0;
-    return true;
-}
-
-void sluice_engine_set_group(SluiceEngine *engine, SluiceGroupMember *group)
-{
-    engine->group = group;
-}
-
-/* Data path */
-
-static bool may_pass(SluiceEngine *engine, const SluiceClass *class,
-                     uint32_t bytes, uint64_t now_ns)
-{
-    uint32_t first_served = (2u << class->priority) - 1;
-
-    if (class->oldest || !class_conforms(class, now_ns)) {
+    if (class->special & SPECIAL_UNMANAGED) {
+        return true;
+    }
+    if (!class_conforms(class, now_ns)) {
         return false;
     }
     if (!engine->ceiling_limited && !engine->group) {
         return true;
     }
-    promote_due(engine, now_ns);
-    return !(engine->ready_priorities & first_served)
+    return !is_blocked_by_others(engine, class, now_ns)
            && ceiling_conforms(engine, now_ns)
-           && engine_group_admits(engine->group, bytes, now_ns);
+           && engine_group_admits(engine->group, charged_bytes(class, bytes),
+                                  now_ns);
 }
 
-SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
-                                   SluiceNode *node, uint32_t bytes,
-                                   uint64_t now_ns)
+static inline void count_backlog(SluiceClass *class, SluiceNode *node,
+                                 uint32_t class_index, uint32_t bytes,
+                                 uint64_t now_ns)
 {
-    SluiceClass *class = class_at(engine, class_index);
-
-    now_ns = advance_clock(engine, now_ns);
-    if (may_pass(engine, class, bytes, now_ns)) {
-        charge(engine, class, bytes, now_ns);
-        return SLUICE_PASS;
-    }
     node->bytes = bytes;
     node->class_index = class_index;
     node->held_since_ns = now_ns;
-    queue_append(class, node);
-    if (class->place == PLACE_IDLE) {
-        place_class(engine, class_index, now_ns);
-    }
-    return SLUICE_HOLD;
+    node->late = false;
+    class->stats.backlog_requests++;
+    class->stats.backlog_bytes += bytes;
 }
 
-/*
- * The class to serve next, or NO_CLASS. When just one class is due and none is
- * READY there is nothing to choose, and it stays in the heap: cheaper than to
- * leave it and come back.
- */
-static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
+static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+                 uint32_t bytes, uint64_t now_ns)
 {
-    if (engine->ready_priorities || !due_heap_only_first(&engine->due, now_ns)) {
-        promote_due(engine, now_ns);
-        if (!engine->ready_priorities) {
-            return NO_CLASS;
-        }
-        return engine->ready[__builtin_ctz(engine->ready_priorities)].first;
+    SluiceClass *class = &engine->classes[class_index];
+    bool was_empty = !class->oldest;
+
+    count_backlog(class, node, class_index, bytes, now_ns);
+    if (class->special & SPECIAL_DYNAMIC) {
+        special_flow_insert(class, node, now_ns);
+    } else {
+        queue_append(class, node);
     }
-    return due_heap_first_class(&engine->due);
+    if (was_empty) {
+        class->special |= SPECIAL_HOLDS;
+        forget_turns(engine, class, now_ns);
+        engine_place(engine, class_index, now_ns);
+    }
 }
 
-/* Puts a class that has just been served where it belongs now. */
-static void replace_class(SluiceEngine *engine, uint32_t class_index,
-                          uint64_t now_ns)
+static __attribute__((noinline)) SluiceVerdict
+submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+                 uint32_t bytes, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
 
-    if (class->place == PLACE_DUE && class->oldest
-        && !class_conforms(class, now_ns)) {
-        due_heap_postpone_first(&engine->due, class_eligible_ns(class));
-        return;
+    if (!may_pass(engine, class, bytes, now_ns)) {
+        hold(engine, class_index, node, bytes, now_ns);
+        return SLUICE_HOLD;
     }
-    unplace_class(engine, class_index);
+    count(class, bytes);
+    if (class->special & SPECIAL_UNMANAGED) {
+        return SLUICE_PASS;
+    }
+    charge(engine, class, charged_bytes(class, bytes), now_ns);
+    special_charge(class, charged_bytes(class, bytes), now_ns);
+    /* It may have gone before a better priority by this right. */
+    if (ready_mask(engine)
+        && reservation_is_due(engine, class, now_ns)) {
+        forget_turns(engine, class, now_ns);
+        bucket_charge(&class->reservation, charged_bytes(class, bytes),
+                      now_ns);
+    }
+    if (class->special & SPECIAL_DYNAMIC) {
+        special_flow_passed(class, node->flow, bytes, now_ns);
+    }
+    if (class->special & SPECIAL_WINDOW) {
+        special_window_served(class);
+    }
+    return SLUICE_PASS;
+}
+
+/* Commonly, what follows a held request is held. */
+SLUICE_HOT static __attribute__((noinline)) SluiceVerdict
+submit_slowly(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+              uint32_t bytes, uint64_t now_ns)
+{
+    SluiceClass *class = class_at(engine, class_index);
+
+    if (LIKELY((class->special & (SPECIAL_HOLDS | SPECIAL_DYNAMIC))
+               == SPECIAL_HOLDS)) {
+        count_backlog(class, node, class_index, bytes, now_ns);
+        queue_append(class, node);
+        return SLUICE_HOLD;
+    }
+    return submit_specially(engine, class_index, node, bytes, now_ns);
+}
+SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
+                                              uint32_t class_index,
+                                              SluiceNode *node, uint32_t bytes,
+                                              uint64_t now_ns)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    now_ns = advance_clock(engine, now_ns);
+    if (LIKELY(class_index < engine->class_count && !class->special
+               && !engine->ready_priorities
+               && engine->due.first_ns > now_ns
+               && class_limits_conform(class, now_ns)
+               && ceiling_conforms(engine, now_ns))) {
+        charge(engine, class, charged_bytes(class, bytes), now_ns);
+        count(class, bytes);
+        return SLUICE_PASS;
+    }
+    return submit_slowly(engine, class_index, node, bytes, now_ns);
+}
+
+/* Data path: release */
+
+/*
+ * The class to serve next, taken in hand, or NO_CLASS. When just one class is
+ * due and none is READY there is nothing to choose: it does not even join.
+ */
+static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint32_t class_index;
+
+    if (!ready_mask(engine)) {
+        if (engine->due.first_ns > now_ns) {
+            return NO_CLASS;
+        }
+        class_index = wheel_pop(&engine->due);
+        if (engine->due.first_ns > now_ns) {
+            engine->classes[class_index].place = PLACE_IDLE;
+            return class_index;
+        }
+        share_join(engine, class_index);
+    }
+    engine_promote_due(engine, now_ns);
+    if (some_reservation_is_due(engine, now_ns)) {
+        class_index = key_heap_first_class(&engine->reserved);
+    } else {
+        class_index = share_choose(engine,
+                                   __builtin_ctz(ready_mask(engine)));
+    }
+    share_take(engine, class_index);
+    return class_index;
+}
+
+/* Puts a class in hand where it belongs now. */
+SLUICE_HOT static inline void put_back(SluiceEngine *engine,
+                                       uint32_t class_index, uint64_t now_ns)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    if (class->place == PLACE_READY) {
+        if (class->oldest && class_due_ns(class) <= (int64_t)now_ns) {
+            share_return(engine, class_index);
+            return;
+        }
+        share_leave(engine, class_index);
+    }
     if (class->oldest) {
-        place_class(engine, class_index, now_ns);
+        engine_place(engine, class_index, now_ns);
     }
 }
 
-SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns)
+static inline SluiceNode *take_oldest(SluiceClass *class, uint64_t now_ns)
 {
-    uint32_t class_index;
-    SluiceClass *class;
-    SluiceNode *node;
+    SluiceNode *node = class->oldest, *next = node->next;
 
-    now_ns = advance_clock(engine, now_ns);
-    class_index = choose_class(engine, now_ns);
-    if (class_index == NO_CLASS || !ceiling_conforms(engine, now_ns)) {
-        return NULL;
+    class->oldest = next;
+    if (next) {
+        next->prev = NULL;
+    } else {
+        class->newest = NULL;
+        class->special &= ~SPECIAL_HOLDS;
     }
-    class = &engine->classes[class_index];
-    node = class->oldest;
-    if (!engine_group_admits(engine->group, node->bytes, now_ns)) {
-        return NULL;
-    }
-    queue_remove(class, node);
-    charge(engine, class, node->bytes, now_ns);
+    class->stats.backlog_requests--;
+    class->stats.backlog_bytes -= node->bytes;
     class->stats.held_requests++;
     class->stats.held_ns += now_ns - node->held_since_ns;
-    replace_class(engine, class_index, now_ns);
     return node;
 }
 
-uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
+static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
+                         uint64_t now_ns)
 {
-    uint64_t class_ns = engine->now_ns;
-
-    if (!engine->ready_priorities) {
-        class_ns = later_ns(class_ns, due_heap_first_ns(&engine->due));
-    }
-    return engine_group_event_ns(engine->group,
-                                 later_ns(class_ns,
-                                          ceiling_eligible_ns(engine)),
-                                 engine->now_ns);
+    return engine_group_admits(engine->group,
+                               charged_bytes(class, class->oldest->bytes),
+                               now_ns);
 }
+
+/* With `special` a constant: most classes have nothing special, and most
+ * engines no group. */
+static inline __attribute__((always_inline)) SluiceNode *
+serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
+{
+    SluiceClass *class = &engine->classes[class_index];
+    SluiceNode *node;
+    uint32_t charged;
+
+    if (special && !group_admits(engine, class, now_ns)) {
+        put_back(engine, class_index, now_ns);
+        return NULL;
+    }
+    if (special && (class->special & SPECIAL_DYNAMIC)) {
+        special_flow_removed(class, class->oldest);
+    }
+    node = take_oldest(class, now_ns);
+    charged = charged_bytes(class, node->bytes);
+    charge(engine, class, charged, now_ns);
+    count(class, node->bytes);
+    if (special) {
+        special_charge(class, charged, now_ns);
+        if ((class->special & SPECIAL_WINDOW) && !node->late) {
+            special_window_served(class);
+        }
+    }
+    if (reservation_is_due(engine, class, now_ns)) {
+        bucket_charge(&class->reservation, charged, now_ns);
+    }
+    if (class->place == PLACE_READY) {
+        share_account(engine, class_index, charged);
+    }
+    put_back(engine, class_index, now_ns);
+    return node;
+}
+
+/* A late request that is dropped costs nothing but its reserved turn. */
+static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
+                             uint64_t now_ns)
+{
+    SluiceClass *class = &engine->classes[class_index];
+    SluiceNode *node = class->oldest;
+
+    queue_remove(class, node);
+    bucket_charge(&class->reservation, charged_bytes(class, node->bytes),
+                  now_ns);
+    put_back(engine, class_index, now_ns);
+    return node;
+}
+
+/* Classes that have become unmanaged while they held requests. */
+static uint32_t find_draining(SluiceEngine *engine)
+{
+    for (uint32_t i = 0; engine->draining && i < engine->class_count; i++) {
+        if ((engine->classes[i].special & SPECIAL_UNMANAGED)
+            && engine->classes[i].oldest) {
+            return i;
+        }
+    }
+    engine->draining = false;
+    return NO_CLASS;
+}
+
+/* Their requests go at once, and nothing is charged. */
+static SluiceNode *drain(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint32_t class_index = find_draining(engine);
+    SluiceClass *class;
+    SluiceNode *node;
+
+    if (class_index == NO_CLASS) {
+        return NULL;
+    }
+    class = &engine->classes[class_index];
+    if (class->special & SPECIAL_DYNAMIC) {
+        special_flow_removed(class, class->oldest);
+    }
+    node = take_oldest(class, now_ns);
+    count(class, node->bytes);
+    if (!class->oldest) {
+        engine_unplace(engine, class_index);
+    }
+    return node;
+}
+
+/* NULL if the group refuses, or if the class has lost its turn: `again`. */
+static __attribute__((noinline)) SluiceNode *
+serve_specially(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns,
+                bool *again)
+{
+    SluiceClass *class = &engine->classes[class_index];
+    SluiceNode *node = class->oldest;
+
+    if (class->special & SPECIAL_WINDOW) {
+        switch (special_window_judge(class, node,
+                                     reservations_now(engine, now_ns))) {
+        case WINDOW_DROP:
+            return drop_late(engine, class_index, now_ns);
+        case WINDOW_FORFEIT:
+            bucket_charge(&class->reservation,
+                          charged_bytes(class, node->bytes), now_ns);
+            put_back(engine, class_index, now_ns);
+            *again = true;
+            return NULL;
+        case WINDOW_SERVE:
+            break;
+        }
+    }
+    return serve(engine, class_index, now_ns, true);
+}
+
+SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
+                                             uint64_t now_ns)
+{
+    SluiceNode *node = NULL;
+    uint32_t class_index;
+    bool again = true;
+
+    now_ns = advance_clock(engine, now_ns);
+    if (UNLIKELY(engine->draining)) {
+        node = drain(engine, now_ns);
+    }
+    while (!node && again && ceiling_conforms(engine, now_ns)) {
+        class_index = choose_class(engine, now_ns);
+        if (class_index == NO_CLASS) {
+            return NULL;
+        }
+        if (LIKELY(engine->classes[class_index].special == SPECIAL_HOLDS
+                   && !engine->group)) {
+            return serve(engine, class_index, now_ns, false);
+        }
+        again = false;
+        node = serve_specially(engine, class_index, now_ns, &again);
+    }
+    return node;
+}
+
+static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)
+{
+    int64_t due_ns = later_due_ns(engine->ceiling_bytes.due_ns,
+                                  engine->ceiling_operations.due_ns);
+
+    return due_ns > 0 ? later_ns(event_ns, due_ns) : event_ns;
+}
+
+static __attribute__((noinline)) uint64_t
+next_event_specially(SluiceEngine *engine)
+{
+    uint64_t event_ns = engine->now_ns;
+
+    if (find_draining(engine) != NO_CLASS) {
+        return event_ns;
+    }
+    if (!ready_mask(engine)) {
+        event_ns = later_ns(event_ns, engine->due.first_ns);
+    }
+    event_ns = ceiling_event_ns(engine, event_ns);
+    return engine_group_event_ns(engine->group, event_ns, engine->now_ns);
+}
+
+SLUICE_HOT uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
+{
+    const SluiceClass *likely = &engine->classes[engine->due.likely];
+
+    if (UNLIKELY(engine->ready_priorities || engine->draining)) {
+        return next_event_specially(engine);
+    }
+    /* What the next release will touch is on its way by then. */
+    __builtin_prefetch(likely->oldest, 1);
+    __builtin_prefetch(likely->newest, 1);
+    return ceiling_event_ns(engine,
+                            later_ns(engine->now_ns, engine->due.first_ns));
+}
+
+/* Held requests, one by one */
 
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
                                      uint32_t class_index)
@@ -489,29 +618,52 @@ void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
 
     queue_remove(class, node);
     if (!class->oldest) {
-        unplace_class(engine, node->class_index);
+        engine_unplace(engine, node->class_index);
     }
 }
 
 SluiceNode *sluice_engine_evict(SluiceEngine *engine)
 {
-    SluiceNode *oldest = NULL;
+    uint32_t class_index = share_any(engine);
+    SluiceNode *node;
 
-    for (uint32_t i = 0; i < engine->class_count; i++) {
-        SluiceNode *node = engine->classes[i].oldest;
-
-        if (node && (!oldest || node->held_since_ns < oldest->held_since_ns)) {
-            oldest = node;
-        }
+    if (class_index == NO_CLASS) {
+        class_index = wheel_peek(&engine->due);
     }
-    if (oldest) {
-        sluice_engine_withdraw(engine, oldest);
+    if (class_index == NO_CLASS) {
+        return NULL;
     }
-    return oldest;
+    node = engine->classes[class_index].oldest;
+    sluice_engine_withdraw(engine, node);
+    return node;
 }
 
-const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
-                                            uint32_t class_index)
+/* Correction */
+
+static void correct_bucket(SluiceBucket *bucket, int64_t bytes, uint64_t now_ns)
 {
-    return &class_at(engine, class_index)->stats;
+    if (bytes >= 0) {
+        sluice_bucket_charge(bucket, bytes, now_ns);
+    } else {
+        sluice_bucket_credit(bucket, -(uint64_t)bytes, now_ns);
+    }
+}
+
+void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
+                           int64_t bytes, uint64_t now_ns)
+{
+    SluiceClass *class = class_at(engine, class_index);
+
+    now_ns = advance_clock(engine, now_ns);
+    if (class->special & SPECIAL_UNMANAGED) {
+        return;
+    }
+    correct_bucket(&engine->ceiling_bytes, bytes, now_ns);
+    correct_bucket(&class->bytes, bytes, now_ns);
+    /* Its due time is another, unless it holds nothing. */
+    if (class->place == PLACE_DUE
+        || (class->place == PLACE_READY && !class_conforms(class, now_ns))) {
+        engine_unplace(engine, class_index);
+        engine_place(engine, class_index, now_ns);
+    }
 }

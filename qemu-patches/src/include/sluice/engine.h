@@ -27,6 +27,10 @@
 
 #define SLUICE_PRIORITY_MAX     9                       /* 0 is served first */
 #define SLUICE_PRIORITIES       (SLUICE_PRIORITY_MAX + 1)
+#define SLUICE_WEIGHT_MAX       1000
+#define SLUICE_WEIGHT_DEFAULT   100
+#define SLUICE_FLOW_LEVELS      8
+#define SLUICE_WINDOW_PERIOD_MAX_NS     3600000000000ULL
 #define SLUICE_RATE_MAX         1000000000000ULL        /* per second */
 #define SLUICE_BURST_MAX        (1ULL << 40)            /* bytes or operations */
 #define SLUICE_CLOCK_MAX_NS     (1ULL << 62)            /* now_ns stays below */
@@ -49,6 +53,12 @@ struct SluiceNode {
     uint64_t held_since_ns;
     uint32_t bytes;
     uint32_t class_index;
+    /* The caller's, set before _submit() to a dynamic class: tells its flows
+     * apart (a hash of addresses and ports, say). */
+    uint32_t flow;
+    uint8_t level;              /* place of its flow, 0 goes first */
+    bool of_flow;               /* counted as held by its flow */
+    bool late;                  /* past its window: see SluiceWindow */
 };
 
 /* A limit as the operator states it; a rate of 0 means unlimited. */
@@ -59,23 +69,62 @@ typedef struct SluiceLimit {
     uint64_t burst_operations;
 } SluiceLimit;
 
+/* How a class uses its limit (TAP section 5.2). */
+typedef enum SluicePolicy {
+    SLUICE_POLICY_TOKEN_BUCKET, /* the burst may pass at once */
+    SLUICE_POLICY_LEAKY_BUCKET, /* constant rate: bursts count as 0 */
+    SLUICE_POLICY_TOKEN_LEAKY,  /* the burst passes at no more than the peak */
+} SluicePolicy;
+#define SLUICE_POLICIES         (SLUICE_POLICY_TOKEN_LEAKY + 1)
+
+/* In which order a class serves its flows (TAP section 5.2). */
+typedef enum SluiceDynamic {
+    SLUICE_DYNAMIC_NONE,        /* one FIFO */
+    SLUICE_DYNAMIC_LATENCY,     /* flows that have had little go first */
+    SLUICE_DYNAMIC_THROUGHPUT,  /* flows that have had much go first */
+} SluiceDynamic;
+#define SLUICE_DYNAMICS         (SLUICE_DYNAMIC_THROUGHPUT + 1)
+
+/*
+ * A window constraint (DWCS, in ECalls section 5): in each period `bytes` are
+ * to be served, and of any `of` requests at most `may_miss` may come later
+ * than one period after they were due. A period of 0 means none.
+ */
+typedef struct SluiceWindow {
+    uint64_t period_ns;         /* up to SLUICE_WINDOW_PERIOD_MAX_NS */
+    uint32_t bytes;             /* from 1 */
+    uint16_t may_miss;          /* fewer than `of` */
+    uint16_t of;                /* from 1 */
+    bool may_drop;              /* a late request comes back uncharged, with
+                                 * `late` set: the caller drops it */
+} SluiceWindow;
+
+/* Zeroed, it means: unlimited, served first, nothing else. */
 typedef struct SluiceClassConfig {
     SluiceLimit limit;
     uint8_t priority;           /* 0..SLUICE_PRIORITY_MAX */
+    uint8_t policy;             /* SluicePolicy */
+    uint8_t dynamic;            /* SluiceDynamic */
+    bool unmanaged;             /* never held, charged to nothing, counted */
+    uint16_t weight;            /* 1..SLUICE_WEIGHT_MAX; 0: the default */
+    uint32_t charge_min_bytes;  /* a request is charged at least this */
+    uint64_t peak_bytes_per_second;     /* of SLUICE_POLICY_TOKEN_LEAKY */
+    /* Guaranteed before any priority; not above the limit; 0: none. */
+    uint64_t reservation_bytes_per_second;
+    SluiceWindow window;        /* not together with a reservation */
 } SluiceClassConfig;
 
 /*
- * A token bucket in one word: the theoretical arrival time. A request may go
- * on while any token is left (TAT - now < tolerance, or the bucket is full);
- * what it takes beyond that is debt which delays the next. The second word
- * holds the fraction of a nanosecond, so that no rounding adds up.
+ * A token bucket in one word: the time from which on a token is left. What a
+ * request takes beyond the last token is debt which delays the next. A second
+ * word holds the fraction of a nanosecond, so that no rounding adds up.
  *
- * A zeroed bucket is valid input for _configure() only.
+ * A zeroed bucket is unlimited.
  */
 typedef struct SluiceBucket {
-    uint64_t tat_ns;            /* theoretical arrival time */
-    uint64_t tat_fraction;      /* and 2^-64 ns */
-    uint64_t tolerance_ns;      /* the burst, as time at the rate; never 0 */
+    int64_t due_ns;             /* a request may go from here on */
+    uint64_t fraction;          /* of due_ns, in 2^-64 ns */
+    uint64_t slack_ns;          /* the burst, as time at the rate, less 1 ns */
     uint64_t unit_ns;           /* time one unit takes at the rate */
     uint64_t unit_fraction;     /* and 2^-64 ns, rounded up */
     uint64_t rate;              /* units per second; 0: unlimited */
@@ -84,12 +133,18 @@ typedef struct SluiceBucket {
 /* Monotonic counters and gauges of a class, for the counters page. */
 typedef struct SluiceClassStats {
     uint64_t requests;          /* admitted: passed or released */
-    uint64_t bytes;
     uint64_t held_requests;     /* of these, how many had been held */
-    uint64_t held_ns;           /* and for how long, together */
+    uint64_t bytes;             /* admitted */
+    uint64_t held_ns;           /* waiting of the held ones, summed */
     uint64_t backlog_requests;  /* held now */
     uint64_t backlog_bytes;
 } SluiceClassStats;
+
+/* How a class with a window constraint fared. */
+typedef struct SluiceWindowStats {
+    uint64_t late_requests;     /* missed their window, as allowed */
+    uint64_t violations;        /* missed it, though the window was used up */
+} SluiceWindowStats;
 
 typedef struct SluiceEngine SluiceEngine;
 
@@ -99,8 +154,10 @@ SluiceEngine *sluice_engine_new(uint32_t classes);
 void sluice_engine_free(SluiceEngine *engine);          /* must hold nothing */
 
 /* Configuration. Each returns false and changes nothing when a value is out
- * of range. A change applies to held requests at once: the tokens or the debt
- * a class has are carried over in units (bytes, operations), not in time. */
+ * of range (or memory is short: a dynamic class needs some). A change applies
+ * to held requests at once: the tokens or the debt a class has are carried
+ * over in units (bytes, operations), not in time. A class whose `dynamic`
+ * changes keeps the old order until it holds nothing. */
 bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
                              const SluiceClassConfig *config, uint64_t now_ns);
 bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
@@ -116,25 +173,31 @@ void sluice_engine_set_group(SluiceEngine *engine,
 SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
                                    SluiceNode *node, uint32_t bytes,
                                    uint64_t now_ns);
-/* The next held request that may go on at now_ns, or NULL. Best priority
- * first; between equal priorities in the order of eligibility; FIFO within a
- * class. */
+/* The next held request that may go on at now_ns, or NULL. Reservations that
+ * are due first, then the best priority, between equal priorities by weight;
+ * FIFO within a class (in a dynamic one, within a flow). */
 SluiceNode *sluice_engine_release(SluiceEngine *engine, uint64_t now_ns);
 /* When the next release can succeed: an absolute time, not before the newest
  * seen, or SLUICE_NEVER when nothing is held. Ask again after each call that
- * holds, releases, withdraws or configures. */
+ * holds, releases, withdraws, corrects or configures. */
 uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
-/* The request of a class that has been held longest, still held, or NULL. */
+/* The request of a class that goes next, still held, or NULL. */
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
                                      uint32_t class_index);
 /* Takes a held request back without charging it (reset, unplug, stop). */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
-/* Any held request regardless of limits, uncharged, oldest first; NULL when
- * none is left (deletion of a shaper). Looks at every class. */
+/* Any held request regardless of limits, uncharged, in order within a class;
+ * NULL when none is left (deletion of a shaper). */
 SluiceNode *sluice_engine_evict(SluiceEngine *engine);
+/* What an admitted request really cost, once known (cost.h): bytes charged in
+ * addition, or given back if negative, to the class and the ceiling. */
+void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
+                           int64_t bytes, uint64_t now_ns);
 
 const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
                                             uint32_t class_index);
+SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
+                                             uint32_t class_index);
 
 /*
  * The bucket by itself, for tests, benchmarks and shared groups. _configure()
@@ -146,5 +209,7 @@ void sluice_bucket_configure(SluiceBucket *bucket, uint64_t rate,
 bool sluice_bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns);
 uint64_t sluice_bucket_eligible_ns(const SluiceBucket *bucket);
 void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns);
+/* Puts units back, up to a full bucket. */
+void sluice_bucket_credit(SluiceBucket *bucket, uint64_t units, uint64_t now_ns);
 
 #endif

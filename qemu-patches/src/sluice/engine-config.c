@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The engine's life cycle and configuration. The essay is in engine.c. */
+#include <stdlib.h>
+
+#include "engine-internal.h"
+
+/* Lifecycle */
+
+static void class_init(SluiceClass *class)
+{
+    *class = (SluiceClass){ .priority = DEFAULT_PRIORITY };
+    share_set_weight(class, SLUICE_WEIGHT_DEFAULT);
+}
+
+SluiceEngine *sluice_engine_new(uint32_t classes)
+{
+    SluiceEngine *engine = calloc(1, sizeof(*engine));
+
+    assert(classes > 0 && classes < NO_CLASS);
+    if (!engine) {
+        return NULL;
+    }
+    engine->class_count = classes;
+    engine->classes = aligned_alloc(CACHE_LINE_BYTES,
+                                    classes * sizeof(*engine->classes));
+    if (!engine->classes) {
+        free(engine);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < classes; i++) {
+        class_init(&engine->classes[i]);
+    }
+    if (!wheel_init(&engine->due, classes, engine->classes,
+                    sizeof(*engine->classes))
+        || !share_init(&engine->share, classes)
+        || !key_heap_init(&engine->reserved, classes)) {
+        sluice_engine_free(engine);
+        return NULL;
+    }
+    return engine;
+}
+
+void sluice_engine_free(SluiceEngine *engine)
+{
+    if (!engine) {
+        return;
+    }
+    assert(!engine->due.levels && !ready_mask(engine));
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        free(engine->classes[i].extra);
+    }
+    key_heap_destroy(&engine->reserved);
+    share_destroy(&engine->share);
+    wheel_destroy(&engine->due);
+    free(engine->classes);
+    free(engine);
+}
+
+/* Validation */
+
+static bool limit_is_valid(const SluiceLimit *limit)
+{
+    return limit->bytes_per_second <= SLUICE_RATE_MAX
+           && limit->operations_per_second <= SLUICE_RATE_MAX
+           && limit->burst_bytes <= SLUICE_BURST_MAX
+           && limit->burst_operations <= SLUICE_BURST_MAX;
+}
+
+static bool window_is_valid(const SluiceWindow *window)
+{
+    return window->period_ns == 0
+           || (window->period_ns <= SLUICE_WINDOW_PERIOD_MAX_NS
+               && window->bytes > 0 && window->may_miss < window->of);
+}
+
+/* A peak belongs to its policy, and is no slower than the rate it follows. */
+static bool peak_is_valid(const SluiceClassConfig *config)
+{
+    uint64_t peak = config->peak_bytes_per_second;
+
+    if (config->policy != SLUICE_POLICY_TOKEN_LEAKY) {
+        return peak == 0;
+    }
+    return peak > 0 && peak <= SLUICE_RATE_MAX
+           && config->limit.bytes_per_second > 0
+           && peak >= config->limit.bytes_per_second;
+}
+
+/* What is promised must be allowed: by the limit, if there is one. */
+static bool reservation_is_valid(const SluiceClassConfig *config)
+{
+    uint64_t reservation = config->reservation_bytes_per_second;
+    uint64_t limit = config->limit.bytes_per_second;
+
+    if (config->window.period_ns && reservation) {
+        return false;
+    }
+    reservation = special_reservation(config);
+    return reservation <= (limit ? limit : SLUICE_RATE_MAX);
+}
+
+static bool config_is_valid(const SluiceClassConfig *config)
+{
+    return limit_is_valid(&config->limit)
+           && config->priority <= SLUICE_PRIORITY_MAX
+           && config->policy < SLUICE_POLICIES
+           && config->dynamic < SLUICE_DYNAMICS
+           && config->weight <= SLUICE_WEIGHT_MAX
+           && window_is_valid(&config->window)
+           && peak_is_valid(config)
+           && reservation_is_valid(config);
+}
+
+/* Application */
+
+static bool needs_extra(const SluiceClassConfig *config)
+{
+    return config->policy == SLUICE_POLICY_TOKEN_LEAKY || config->dynamic
+           || config->window.period_ns;
+}
+
+/* A reservation that is as it was keeps its turns. None is ever forgotten by
+ * its own bucket: that is the business of the reservations' clock. */
+static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
+                                  uint64_t rate, uint64_t now_ns)
+{
+    if (rate == class->reservation.rate) {
+        return;
+    }
+    class->reservation = (SluiceBucket){ 0 };
+    sluice_bucket_configure(&class->reservation, rate, 0,
+                            reservations_now(engine, now_ns));
+    class->reservation.slack_ns = SLUICE_CLOCK_MAX_NS;
+}
+
+static void configure(SluiceEngine *engine, SluiceClass *class,
+                      const SluiceClassConfig *config, uint64_t now_ns)
+{
+    static const SluiceLimit unlimited;
+    const SluiceLimit *limit = config->unmanaged ? &unlimited : &config->limit;
+    bool leaky = config->policy == SLUICE_POLICY_LEAKY_BUCKET;
+
+    sluice_bucket_configure(&class->bytes, limit->bytes_per_second,
+                            leaky ? 0 : limit->burst_bytes, now_ns);
+    sluice_bucket_configure(&class->operations, limit->operations_per_second,
+                            leaky ? 0 : limit->burst_operations, now_ns);
+    configure_reservation(engine, class, special_reservation(config), now_ns);
+    special_configure(class, config, now_ns);
+    class->charge_min_bytes = config->charge_min_bytes;
+}
+
+static uint32_t weight_of(const SluiceClassConfig *config)
+{
+    return config->weight ? config->weight : SLUICE_WEIGHT_DEFAULT;
+}
+
+/* Is the class's place among the others the same after the change? */
+static bool keeps_turn(const SluiceClass *class,
+                       const SluiceClassConfig *config, uint64_t now_ns)
+{
+    return class->place == PLACE_READY && class->priority == config->priority
+           && class->weight == weight_of(config)
+           && class->reservation.rate == special_reservation(config)
+           && class_conforms(class, now_ns);
+}
+
+bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
+                             const SluiceClassConfig *config, uint64_t now_ns)
+{
+    SluiceClass *class;
+    bool turn_as_before;
+
+    if (class_index >= engine->class_count || !config_is_valid(config)) {
+        return false;
+    }
+    class = &engine->classes[class_index];
+    if (needs_extra(config) && !class->extra) {
+        class->extra = special_new();
+        if (!class->extra) {
+            return false;
+        }
+    }
+    now_ns = advance_clock(engine, now_ns);
+    engine_promote_due(engine, now_ns);
+    engine->draining |= config->unmanaged && class->oldest;
+    turn_as_before = keeps_turn(class, config, now_ns);
+    if (!turn_as_before) {
+        engine_unplace(engine, class_index);
+    }
+    configure(engine, class, config, now_ns);
+    if (turn_as_before && class_conforms(class, now_ns)) {
+        return true;
+    }
+    engine_unplace(engine, class_index);
+    if (class->priority != config->priority) {
+        class->virtual_time = 0;        /* that was another competition's */
+    }
+    class->priority = config->priority;
+    share_set_weight(class, weight_of(config));
+    if (class->oldest) {
+        engine_place(engine, class_index, now_ns);
+    }
+    return true;
+}
+
+bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
+                               uint64_t now_ns)
+{
+    if (!limit_is_valid(limit)) {
+        return false;
+    }
+    now_ns = advance_clock(engine, now_ns);
+    sluice_bucket_configure(&engine->ceiling_bytes, limit->bytes_per_second,
+                            limit->burst_bytes, now_ns);
+    sluice_bucket_configure(&engine->ceiling_operations,
+                            limit->operations_per_second,
+                            limit->burst_operations, now_ns);
+    engine->ceiling_limited = limit->bytes_per_second > 0
+                              || limit->operations_per_second > 0;
+    return true;
+}
+
+void sluice_engine_set_group(SluiceEngine *engine, SluiceGroupMember *group)
+{
+    engine->group = group;
+    engine->ready_priorities = ready_mask(engine) | (group ? GROUP_BIT : 0);
+}
+
+/* Queries */
+
+const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
+                                            uint32_t class_index)
+{
+    return &class_at(engine, class_index)->stats;
+}
+
+SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
+                                             uint32_t class_index)
+{
+    return special_window_stats(class_at(engine, class_index));
+}

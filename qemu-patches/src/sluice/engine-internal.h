@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The engine from inside, shared by engine.c (data path), engine-config.c
+ * (life cycle and configuration), share.c (weights) and special.c (what only
+ * some classes have).
+ */
+#ifndef SLUICE_ENGINE_INTERNAL_H
+#define SLUICE_ENGINE_INTERNAL_H
+
+#include <assert.h>
+
+#include "sluice/engine.h"
+#include "bucket-inline.h"
+#include "engine-group.h"
+#include "hot.h"
+#include "key-heap.h"
+#include "wheel.h"
+
+#define CACHE_LINE_BYTES    64
+#define NO_CLASS            UINT32_MAX
+#define DEFAULT_PRIORITY    5
+/* Beside the priorities' bits: there is a group, so no short way. */
+#define GROUP_BIT           (1u << 31)
+
+typedef enum ClassPlace {
+    PLACE_IDLE,                 /* holds nothing, or is in hand */
+    PLACE_DUE,                  /* in the wheel: waits for its own buckets */
+    PLACE_READY,                /* in the share: waits for the ceiling */
+} ClassPlace;
+
+/* What keeps a class from the short way; bits. */
+enum {
+    SPECIAL_HOLDS = 16,         /* holds requests */
+    SPECIAL_UNMANAGED = 1,
+    SPECIAL_PEAK = 2,
+    SPECIAL_DYNAMIC = 4,
+    SPECIAL_WINDOW = 8,
+};
+
+typedef struct SluiceSpecial SluiceSpecial;
+
+/* Four cache lines: both buckets with the queue, counters, shares. */
+typedef struct SluiceClass {
+    SluiceBucket bytes;
+    SluiceNode *oldest;         /* goes next */
+    uint8_t place;              /* ClassPlace */
+    uint8_t special;            /* SPECIAL_ bits */
+    uint8_t priority;
+    uint8_t reserved0;
+    uint32_t charge_min_bytes;
+
+    SluiceBucket operations;
+    SluiceNode *newest;
+    uint64_t weight;
+
+    SluiceClassStats stats;
+    uint64_t virtual_time;      /* share.c: what it has had, per weight */
+    uint64_t virtual_unit;      /* 2^-32 of it per byte */
+
+    SluiceBucket reservation;   /* due: the next reserved service */
+    SluiceSpecial *extra;       /* NULL unless it has been needed */
+    uint64_t reserved1;
+} __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
+
+/* The classes of one priority that compete (share.c). */
+typedef struct ShareLevel {
+    SluiceU128 sum;             /* of weight * virtual time */
+    uint64_t weight;            /* sum; 0: nobody competes */
+    uint64_t virtual_time;      /* as it was when the last one left */
+} ShareLevel;
+
+typedef struct Share {
+    KeyHeap eligible;           /* by priority and virtual deadline */
+    KeyHeap early;              /* by priority and virtual time: had enough */
+    uint32_t sequence;
+    ShareLevel levels[SLUICE_PRIORITIES];
+} Share;
+
+struct SluiceEngine {
+    SluiceClass *classes;
+    uint32_t class_count;
+    uint32_t ready_priorities;  /* bit p: somebody of priority p is READY;
+                                 * also GROUP_BIT */
+    uint64_t now_ns;            /* newest time seen */
+    bool ceiling_limited;
+    SluiceGroupMember *group;   /* NULL: none above the ceiling */
+    bool draining;              /* an unmanaged class may hold requests */
+    SluiceBucket ceiling_bytes;
+    SluiceBucket ceiling_operations;
+    Wheel due;
+    Share share;
+    KeyHeap reserved;           /* READY classes, by their reservation's due */
+    uint64_t reservations_lost_ns;
+};
+
+static inline uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static inline uint64_t advance_clock(SluiceEngine *engine, uint64_t now_ns)
+{
+    engine->now_ns = later_ns(engine->now_ns, now_ns);
+    return engine->now_ns;
+}
+
+static inline SluiceClass *class_at(const SluiceEngine *engine,
+                                    uint32_t class_index)
+{
+    assert(class_index < engine->class_count);
+    return &engine->classes[class_index];
+}
+
+static inline uint32_t charged_bytes(const SluiceClass *class, uint32_t bytes)
+{
+    return bytes > class->charge_min_bytes ? bytes : class->charge_min_bytes;
+}
+
+static inline uint32_t ready_mask(const SluiceEngine *engine)
+{
+    return engine->ready_priorities & ~GROUP_BIT;
+}
+
+/*
+ * Reservations have a clock of their own. It stands still while the longest
+ * due of them waits longer than it may: what all of them together could not
+ * get is then lost to all alike, and is not made up for later.
+ */
+static inline uint64_t reservations_now(const SluiceEngine *engine,
+                                        uint64_t now_ns)
+{
+    return now_ns - engine->reservations_lost_ns;
+}
+
+static inline bool has_reservation(const SluiceClass *class)
+{
+    return class->reservation.rate > 0;
+}
+
+/* engine.c */
+bool class_conforms(const SluiceClass *class, uint64_t now_ns);
+/* Puts a class that holds requests and is IDLE where it belongs now. */
+void engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns);
+void engine_unplace(SluiceEngine *engine, uint32_t class_index);
+void engine_promote_due(SluiceEngine *engine, uint64_t now_ns);
+
+/* special.c: peak rate, flows, windows. `extra` must exist. */
+struct SluiceSpecial *special_new(void);
+bool special_conforms(const SluiceClass *class, uint64_t now_ns);
+int64_t special_due_ns(const SluiceClass *class);
+void special_charge(SluiceClass *class, uint32_t bytes, uint64_t now_ns);
+void special_configure(SluiceClass *class, const SluiceClassConfig *config,
+                       uint64_t now_ns);
+/* The reservation that a configuration amounts to, in bytes per second. */
+uint64_t special_reservation(const SluiceClassConfig *config);
+void special_flow_passed(SluiceClass *class, uint32_t flow, uint32_t bytes,
+                         uint64_t now_ns);
+void special_flow_insert(SluiceClass *class, SluiceNode *node,
+                         uint64_t now_ns);
+void special_flow_removed(SluiceClass *class, const SluiceNode *node);
+SluiceWindowStats special_window_stats(const SluiceClass *class);
+
+/* What the window of a class says about the request it would serve now. */
+typedef enum WindowVerdict {
+    WINDOW_SERVE,
+    WINDOW_DROP,                /* late, and may be dropped */
+    WINDOW_FORFEIT,             /* late: it loses its turn, not its place */
+} WindowVerdict;
+/* now_ns is that of the reservations. */
+WindowVerdict special_window_judge(SluiceClass *class, SluiceNode *node,
+                                   uint64_t now_ns);
+/* A request has been served that was not late. */
+void special_window_served(SluiceClass *class);
+
+/* share.c: proportional shares of what the ceiling lets through. */
+bool share_init(Share *share, uint32_t classes);
+void share_destroy(Share *share);
+void share_set_weight(SluiceClass *class, uint32_t weight);
+/* The class has a held request and may send: it competes. */
+void share_join(SluiceEngine *engine, uint32_t class_index);
+/* It is about to be served: takes it in hand. Then _account(), and either
+ * _return() or _leave(), which may also be called on a class not in hand. */
+void share_take(SluiceEngine *engine, uint32_t class_index);
+void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes);
+void share_return(SluiceEngine *engine, uint32_t class_index);
+void share_leave(SluiceEngine *engine, uint32_t class_index);
+/* The class of a priority whose turn it is; somebody must compete there. */
+uint32_t share_choose(SluiceEngine *engine, unsigned priority);
+/* Any class that competes, or NO_CLASS. */
+uint32_t share_any(const SluiceEngine *engine);
+
+#endif

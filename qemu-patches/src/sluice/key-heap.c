@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Invariants: entries[i] has no greater key than its children entries[4i+1] to
+ * entries[4i+4]; positions[entries[i].class_index] == i; entries beyond the
+ * count have the greatest key, so that looking at the first is one load, and choosing
+ * among four siblings needs neither a count nor a branch that is hard to guess.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "key-heap.h"
+
+#define CACHE_LINE_BYTES    64
+/* Places entries[1], the first of four siblings, at the start of a line. */
+#define LEADING_ENTRIES     (KEY_HEAP_ARITY - 1)
+
+static void put(KeyHeap *heap, uint32_t position, KeyEntry entry)
+{
+    heap->entries[position] = entry;
+    heap->positions[entry.class_index] = position;
+}
+
+static void mark_absent(KeyHeap *heap, uint32_t position)
+{
+    heap->entries[position] = (KeyEntry){ .key = UINT64_MAX };
+}
+
+bool key_heap_init(KeyHeap *heap, uint32_t classes)
+{
+    /* The last group of siblings is read as a whole. */
+    size_t count = (size_t)classes + KEY_HEAP_ARITY;
+    size_t bytes = (count + LEADING_ENTRIES) * sizeof(KeyEntry);
+
+    bytes = (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
+    heap->memory = aligned_alloc(CACHE_LINE_BYTES, bytes);
+    heap->positions = calloc(classes, sizeof(*heap->positions));
+    heap->count = 0;
+    if (!heap->memory || !heap->positions) {
+        key_heap_destroy(heap);
+        return false;
+    }
+    heap->entries = (KeyEntry *)heap->memory + LEADING_ENTRIES;
+    for (size_t i = 0; i < count; i++) {
+        mark_absent(heap, i);
+    }
+    for (uint32_t i = 0; i < classes; i++) {
+        heap->positions[i] = KEY_HEAP_ABSENT;
+    }
+    return true;
+}
+
+void key_heap_destroy(KeyHeap *heap)
+{
+    free(heap->memory);
+    free(heap->positions);
+    heap->memory = NULL;
+    heap->positions = NULL;
+}
+
+static void sift_up(KeyHeap *heap, uint32_t position, KeyEntry entry)
+{
+    while (position > 0) {
+        uint32_t parent = (position - 1) / KEY_HEAP_ARITY;
+
+        if (heap->entries[parent].key <= entry.key) {
+            break;
+        }
+        put(heap, position, heap->entries[parent]);
+        position = parent;
+    }
+    put(heap, position, entry);
+}
+
+/* The least of the four siblings from `first` on. */
+static uint32_t least_child(const KeyHeap *heap, uint32_t first)
+{
+    const KeyEntry *child = &heap->entries[first];
+    uint64_t k0 = child[0].key, k1 = child[1].key;
+    uint64_t k2 = child[2].key, k3 = child[3].key;
+    uint32_t a = k1 < k0;
+    uint32_t b = 2 + (k3 < k2);
+    uint64_t first_key = k1 < k0 ? k1 : k0;
+    uint64_t second_key = k3 < k2 ? k3 : k2;
+    uint32_t second_pair = second_key < first_key;
+
+    return first + (a ^ ((a ^ b) & -second_pair));
+}
+
+static void sift_down(KeyHeap *heap, uint32_t position, KeyEntry entry)
+{
+    for (;;) {
+        uint64_t first = (uint64_t)position * KEY_HEAP_ARITY + 1;
+        uint32_t child;
+
+        if (first >= heap->count) {
+            break;
+        }
+        child = least_child(heap, first);
+        if (entry.key <= heap->entries[child].key) {
+            break;
+        }
+        put(heap, position, heap->entries[child]);
+        position = child;
+    }
+    put(heap, position, entry);
+}
+
+void key_heap_insert(KeyHeap *heap, uint32_t class_index, uint64_t key)
+{
+    KeyEntry entry = { .key = key, .class_index = class_index };
+
+    assert(heap->positions[class_index] == KEY_HEAP_ABSENT);
+    sift_up(heap, heap->count++, entry);
+}
+
+void key_heap_remove(KeyHeap *heap, uint32_t class_index)
+{
+    uint32_t position = heap->positions[class_index];
+    KeyEntry last;
+
+    assert(position < heap->count);
+    heap->positions[class_index] = KEY_HEAP_ABSENT;
+    last = heap->entries[--heap->count];
+    mark_absent(heap, heap->count);
+    if (position < heap->count) {
+        uint32_t parent = position ? (position - 1) / KEY_HEAP_ARITY : 0;
+
+        if (position > 0
+            && heap->entries[parent].key > last.key) {
+            sift_up(heap, position, last);
+        } else {
+            sift_down(heap, position, last);
+        }
+    }
+}
