@@ -16,7 +16,7 @@ top=$(cd "$here/../.." && pwd)
 build=$top/build/engine-tests
 source_dir=$here/../src
 seconds=${SLUICE_FUZZ_SECONDS:-10}
-includes=(-I"$source_dir/include" -I"$here")
+includes=(-I"$source_dir/include" -I"$source_dir" -I"$here")
 warnings=(-std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes
     -Wstrict-prototypes -Wvla)
 sanitizers=(-g "-fsanitize=address,undefined" -fno-sanitize-recover=all)
@@ -94,7 +94,7 @@ fuzz() {
     fi
 }
 
-for name in test-bucket test-wheel test-engine test-share test-policy test-engine-properties test-classify \
+for name in test-bucket test-wheel test-engine test-share test-policy test-cost test-engine-properties test-classify \
     test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-properties test-group-threads test-group-processes; do
     compile "$name" "$build/$name"

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a disk request really cost: a model that learns a device's latencies
+ * while it runs (TAP section 5.1, RESOURCE mode). The essay is in cost.c.
+ *
+ * Pure: no clock, no allocation. One SluiceCostModel per device and direction;
+ * the caller serialises its calls.
+ */
+#ifndef SLUICE_COST_H
+#define SLUICE_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Latencies are counted by eighths of an octave, from 256 ns to 17 s. */
+#define SLUICE_COST_BINS        208
+
+/* What a request turned out to be, by its latency. */
+typedef enum SluiceCostKind {
+    SLUICE_COST_HOST_CACHE,     /* never reached the device: free */
+    SLUICE_COST_DEVICE_CACHE,   /* a tenth */
+    SLUICE_COST_SEQUENTIAL,     /* what it asked for */
+    SLUICE_COST_SEEK,           /* five times */
+} SluiceCostKind;
+
+typedef struct SluiceCostModel {
+    uint32_t bins[SLUICE_COST_BINS];
+    uint32_t total;
+    uint32_t since_learnt;
+    /* Learnt: latencies below belong to the kind; 0: no such kind is known. */
+    uint64_t host_cache_below_ns;
+    uint64_t device_cache_below_ns;
+    uint64_t seek_from_ns;
+} SluiceCostModel;
+
+void sluice_cost_init(SluiceCostModel *model);
+/* Learns from a finished request, and says what it was. Latency is from its
+ * submission to the device below to its completion, without being held. */
+SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
+                                   uint64_t latency_ns);
+/* What to hand to sluice_engine_correct() for a request charged `charged`. */
+int64_t sluice_cost_correction(SluiceCostKind kind, uint32_t charged);
+
+#endif
