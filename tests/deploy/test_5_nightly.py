@@ -89,10 +89,11 @@ def test_an_aborted_run_leaves_nothing(host2: Machine) -> None:
         str(one)
         for one in found
         if not one.path.startswith(("/var/log/", "/var/lib/systemd/", "/var/lib/sluice/"))
-        # The note of a run that ended without a word: the next one reports it.
-        and one.path != "/var/lib/sluice-nightly/running.json"
+        # Its own folder: the killed run's logs, and the note that the next one reports.
+        and not one.path.startswith("/var/lib/sluice-nightly/")
     ]
     assert not left, left
+    assert not host2.out("find /var/lib/sluice-nightly/runs -name disks")
     assert len(_results(host2)) == known
 
 

@@ -267,17 +267,25 @@ static int open_images(void)
         struct export *e = &exports[i];
         uint64_t share = params.capacity_bytes / export_count;
         struct stat st;
+        off_t end;
 
         e->fd = open(e->path, O_RDONLY | O_CLOEXEC);
         if (e->fd < 0 || fstat(e->fd, &st) < 0) {
             nbdkit_error("image %s: %s: %m", e->name, e->path);
             return -1;
         }
-        if (!S_ISREG(st.st_mode)) {
-            nbdkit_error("image %s: %s is not a regular file", e->name, e->path);
+        if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)) {
+            nbdkit_error("image %s: %s is neither a regular file nor a block device", e->name,
+                         e->path);
             return -1;
         }
-        e->bytes = st.st_size;
+        /* A block device has no st_size. */
+        end = lseek(e->fd, 0, SEEK_END);
+        if (end < 0) {
+            nbdkit_error("image %s: %s: %m", e->name, e->path);
+            return -1;
+        }
+        e->bytes = end;
         e->base = share * i;
         if (e->bytes == 0 || e->bytes > share) {
             nbdkit_error("image %s: %s has %" PRIu64 " bytes; its share of the platter is %" PRIu64
