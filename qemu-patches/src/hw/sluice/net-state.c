@@ -75,7 +75,7 @@ static SluiceNetTx *get_element(QEMUFile *f, SluiceNetPair *pair)
     if (!virtio_host_has_feature(vdev, VIRTIO_F_RING_PACKED)) {
         tx->elem.ndescs = 1;            /* which does not travel */
     }
-    tx->request.pooled.bytes = 0;
+    shaper_request_init(&tx->request);
     tx->held_slots = 0;
     tx->held_tag = SLUICE_TAG_DEFAULT;
     return tx;

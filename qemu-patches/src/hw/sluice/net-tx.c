@@ -201,7 +201,7 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
     }
     head_bytes = iov_to_buf(tx->elem.out_sg, tx->elem.out_num,
                             n->guest_hdr_len, head, sizeof(head));
-    shaper_request_init(&tx->request);
+    shaper_request_again(&tx->request);
     tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
     tx->request.opens_connection = false;       /* counted where they come in */
     *crowded = !in_buffer(tx)
@@ -274,7 +274,7 @@ static SluiceNetTx *take_new(SluiceNetPair *pair, VirtQueue *vq)
     if (!tx) {
         tx = virtqueue_pop(vq, sizeof(SluiceNetTx));
         if (tx) {
-            tx->request.pooled.bytes = 0;
+            shaper_request_init(&tx->request);
             tx->held_slots = 0;
             tx->held_tag = SLUICE_TAG_DEFAULT;
         }

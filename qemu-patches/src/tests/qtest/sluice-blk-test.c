@@ -248,6 +248,31 @@ static void test_remove_class(void)
     disk_free(disk);
 }
 
+/* A queue that belongs to a class: all its requests do, whatever their tag. */
+static void test_queue_class(void)
+{
+    Disk *disk = disk_new(",shaper-queues=bulk", "");
+    Request requests[8];
+
+    send_many(disk, 1, VIRTIO_BLK_T_IN, 0, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 1);
+    g_assert_cmpint(admitted(disk, "default", "blk-read"), ==, 1);
+    limit_class(disk, "bulk", 2, "blk-read");
+    send_many(disk, 4, VIRTIO_BLK_T_IN, 0, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 3);
+    qmp_ok(disk->qts, "{'execute': 'blockdev-add', 'arguments': "
+           "{'driver': 'null-co', 'node-name': 'empty', 'size': 65536}}");
+    qmp_refused(disk->qts, "{'execute': 'device_add', 'arguments': "
+                "{'driver': 'virtio-blk-pci', 'drive': 'empty', "
+                "'shaper': 'sluice0', 'num-queues': 1, "
+                "'shaper-queues': ':video'}}",
+                "shaper-queues ':video'", "2 queues", "the device has 1");
+    qtest_clock_step(disk->qts, 10 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 5);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==, 4);
+    disk_free(disk);
+}
+
 static void test_change_tag(void)
 {
     Disk *disk = disk_new("", "");
@@ -521,6 +546,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/blk/rewritten-header", test_rewritten_header);
     qtest_add_func("/sluice/blk/migrate", test_migrate);
     qtest_add_func("/sluice/blk/migrate/limited", test_migrate_limited);
+    qtest_add_func("/sluice/blk/queue-class", test_queue_class);
     qtest_add_func("/sluice/page/content", test_page);
     qtest_add_func("/sluice/page/heartbeat", test_heartbeat);
     qtest_add_func("/sluice/qmp/refused-input", test_refused_input);

@@ -105,13 +105,20 @@ void shaper_client_set_paused(ShaperClient *client, bool paused);
  */
 void shaper_client_set_class(ShaperClient *client, const char *name);
 
-/* What is in a buffer stays there. */
-static inline void shaper_request_init(ShaperRequest *request)
+/* Before the first submission, and before another. */
+static inline void shaper_request_again(ShaperRequest *request)
 {
     request->state = SHAPER_REQUEST_IDLE;
     request->signal = SHAPER_SIGNAL_NONE;
     request->ecn_capable = false;
     request->opens_connection = false;
+}
+
+/* A request that has nothing in a buffer. */
+static inline void shaper_request_init(ShaperRequest *request)
+{
+    request->pooled = (SluicePooled){ 0 };
+    shaper_request_again(request);
 }
 
 /*
