@@ -210,6 +210,56 @@ static void test_many_changes_at_low_rates_lose_nothing(void)
                 - before, 150);
 }
 
+static void test_a_new_limit_calls_for_asking_again(void)
+{
+    SluiceGroupLimit fast = { .rate = 1000000000, .burst = 10000 };
+    SluiceGroupMember member;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, START_NS);
+    drain(&member, START_NS);
+    sluice_group_next_ns(&member, START_NS);
+    check(!sluice_group_keepalive(&member, START_NS));
+    check(sluice_group_configure(&page, &fast, START_NS));
+    check(sluice_group_keepalive(&member, START_NS));
+    check_equal(sluice_group_next_ns(&member, START_NS), START_NS + 2);
+    check(!sluice_group_keepalive(&member, START_NS));
+}
+
+static void test_what_a_page_says(void)
+{
+    char label[100] = { 0 };
+    SluiceGroupMemberInfo info;
+    SluiceGroupLimit limit;
+    SluiceGroupMember member;
+
+    memset(label, 'x', sizeof(label) - 1);
+    new_page(&one_megabyte);
+    check(sluice_group_limit(&page, &limit));
+    check_equal(limit.unit, SLUICE_GROUP_BYTES);
+    check_equal(limit.rate, 1000000);
+    check_equal(limit.burst, 10000);
+    check(!sluice_group_member_info(&page, 0, START_NS, &info));
+    check_equal(sluice_group_join(&member, &page, sizeof(page),
+                                  7ULL << 32 | 1234, label, 55, START_NS),
+                SLUICE_GROUP_OK);
+    drain(&member, START_NS);
+    check(sluice_group_member_info(&page, 0, START_NS, &info));
+    check_equal(info.pid, 1234);
+    check_equal(info.weight, 55);
+    check_equal(info.requests, 1);
+    check_equal(info.units, 10001);
+    check(!info.waiting);
+    check_equal(strlen(info.label), SLUICE_GROUP_LABEL_BYTES - 1);
+    sluice_group_next_ns(&member, START_NS);
+    check(sluice_group_member_info(&page, 0, START_NS, &info));
+    check(info.waiting);
+    check(!sluice_group_member_info(&page, 0, START_NS + SLUICE_GROUP_REAP_NS,
+                                    &info));
+    page.rate = 0;
+    check(!sluice_group_limit(&page, &limit));
+}
+
 /* Every state that a writer can leave when it is killed. */
 static void test_a_limit_half_written_is_not_used(void)
 {
@@ -558,6 +608,9 @@ static const TapTest tests[] = {
       test_change_of_rate_carries_units },
     { "group: many changes at low rates lose nothing",
       test_many_changes_at_low_rates_lose_nothing },
+    { "group: a new limit calls for asking again",
+      test_a_new_limit_calls_for_asking_again },
+    { "group: what a page says", test_what_a_page_says },
     { "group: a limit half written is not used",
       test_a_limit_half_written_is_not_used },
     { "group: slots are claimed and given back",

@@ -120,7 +120,7 @@ bool sluice_group_set_weight(SluiceGroupMember *member, uint32_t weight)
     return true;
 }
 
-void sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
+bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
 {
     group_refresh(member);
     if (member->slot) {
@@ -133,4 +133,30 @@ void sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
     if (&member->page->slots[member->reap_cursor] != member->slot) {
         reap(member->page, member->reap_cursor, now_ns);
     }
+    return member->demanding
+           && member->due_sequence != member->clock.sequence;
+}
+
+bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
+                              uint64_t now_ns, SluiceGroupMemberInfo *info)
+{
+    const SluiceGroupSlot *from = &page->slots[slot];
+    uint64_t owner = group_load(&from->owner);
+    uint64_t words[SLUICE_GROUP_LABEL_WORDS];
+
+    if (owner == 0 || !group_is_recent(group_load(&from->heartbeat_ns), now_ns,
+                                       SLUICE_GROUP_REAP_NS)) {
+        return false;
+    }
+    *info = (SluiceGroupMemberInfo){
+        .pid = (uint32_t)owner, .weight = group_load(&from->weight),
+        .requests = group_load(&from->requests),
+        .units = group_load(&from->units),
+        .waiting = group_load(&from->demand_until_ns) > now_ns,
+    };
+    for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
+        words[w] = group_load(&from->label[w]);
+    }
+    memcpy(info->label, words, SLUICE_GROUP_LABEL_BYTES);
+    return true;
 }

@@ -153,6 +153,18 @@ bool sluice_group_configure(SluiceGroupPage *page,
     return true;
 }
 
+bool sluice_group_limit(const SluiceGroupPage *page, SluiceGroupLimit *limit)
+{
+    SluiceGroupClock clock;
+
+    if (!group_clock_read(&clock, page)) {
+        return false;
+    }
+    *limit = (SluiceGroupLimit){ .unit = clock.unit, .rate = clock.rate,
+                                 .burst = clock.burst };
+    return true;
+}
+
 SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes)
 {
     const SluiceGroupPage *page = memory;

@@ -369,6 +369,7 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
                                 SLUICE_GROUP_RECHECK_MAX_NS);
     recheck_ns = later_ns(recheck_ns, when_shown_ns(member, missing, now_ns));
     member->due_ns = lesser(turn_ns, recheck_ns);
+    member->due_sequence = member->clock.sequence;
     member->demanding = true;
     demand(member, now_ns);
     return member->due_ns;

@@ -136,6 +136,7 @@ static int shaper_info(Object *obj, void *opaque)
     info->page = g_strdup(shaper->page_path);
     info->devices = devices_info(shaper);
     info->ceiling = limits_info(shaper->ceiling);
+    info->groups = shaper_groups_info(shaper);
     for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
         if (shaper->classes[tag].used) {
             QAPI_LIST_PREPEND(info->classes, class_info(shaper, tag));
@@ -227,6 +228,11 @@ static void print_shaper(GString *text, const ShaperInfo *info)
                                ShaperResource_str(l->value->resource));
         print_limit(text, l, l->value->resource);
         g_string_append(text, "\n");
+    }
+    for (ShaperMembershipList *g = info->groups; g; g = g->next) {
+        g_string_append_printf(text, "  group %s: %s, weight %" PRId64 "\n",
+                               ShaperResource_str(g->value->resource),
+                               g->value->group, g->value->weight);
     }
     for (ShaperClassInfoList *c = info->classes; c; c = c->next) {
         print_class(text, c->value);

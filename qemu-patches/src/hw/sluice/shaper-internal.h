@@ -10,6 +10,7 @@
 #include "shaper-page.h"
 #include "sluice/classify.h"
 #include "sluice/codel.h"
+#include "sluice/group.h"
 #include "sluice/reserve.h"
 
 #define SHAPER_CLASSES              SHAPER_PAGE_TAGS
@@ -54,6 +55,8 @@ typedef struct ShaperEngine {
     ShaperResource resource;
     QemuMutex lock;             /* guards everything below, and page slots */
     SluiceEngine *engine;
+    SluiceGroupMember member;   /* the engine's, if: */
+    struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     QEMUTimer *timer;           /* NULL until something is held */
     uint64_t armed_ns;          /* what the timer is set to */
     uint16_t granted_tags;      /* bit t: tag t has a class */
@@ -84,6 +87,7 @@ struct Shaper {
     QEMUTimer *heartbeat;
     QEMUTimer *watch_timer;     /* NULL without clients */
     unsigned watch_turn;
+    QEMUTimer *group_timer;     /* NULL while member of no group */
     uint64_t generation;
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
     ShaperClass classes[SHAPER_CLASSES];        /* by tag */
@@ -154,6 +158,10 @@ void shaper_watch_start(Shaper *shaper);
 void shaper_watch_stop(Shaper *shaper);
 /* Before a class goes: it is limited no more. */
 void shaper_watch_forget(Shaper *shaper, unsigned tag);
+
+/* Membership in groups. BQL. */
+void shaper_groups_leave(Shaper *shaper);
+ShaperMembershipList *shaper_groups_info(Shaper *shaper);
 
 bool shaper_check_range(const char *field, int64_t value, int64_t min,
                         int64_t max, Error **errp);

@@ -93,6 +93,7 @@ static void shaper_finalize(Object *obj)
     Shaper *shaper = SHAPER(obj);
 
     assert(QLIST_EMPTY(&shaper->clients));
+    shaper_groups_leave(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 

@@ -90,6 +90,7 @@ typedef struct SluiceGroupMember {
     uint64_t group_time;        /* the group's virtual time as last judged */
     uint64_t active_ns;         /* when it last asked */
     uint64_t due_ns;            /* when to ask again, while demanding */
+    uint64_t due_sequence;      /* of the limit that due_ns was reckoned with */
     uint64_t refused_units;
     uint64_t requests;
     uint64_t units;
@@ -112,6 +113,22 @@ bool sluice_group_configure(SluiceGroupPage *page,
                             const SluiceGroupLimit *limit, uint64_t now_ns);
 SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes);
 
+/* What a page says, for people. */
+typedef struct SluiceGroupMemberInfo {
+    uint32_t pid;
+    uint32_t weight;
+    uint64_t requests;
+    uint64_t units;
+    bool waiting;
+    char label[SLUICE_GROUP_LABEL_BYTES + 1];
+} SluiceGroupMemberInfo;
+
+/* False if the limit is damaged. */
+bool sluice_group_limit(const SluiceGroupPage *page, SluiceGroupLimit *limit);
+/* False if the slot is free, or its member has been dead for _REAP_NS. */
+bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
+                              uint64_t now_ns, SluiceGroupMemberInfo *info);
+
 /*
  * Members. `owner` is not 0 and differs between processes, with the process
  * id in its low half; `label` says who it is, for people, and is cut to fit.
@@ -123,8 +140,9 @@ SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
 void sluice_group_leave(SluiceGroupMember *member);
 /* False, and nothing changed, if the weight is not 1.._WEIGHT_MAX. */
 bool sluice_group_set_weight(SluiceGroupMember *member, uint32_t weight);
-/* Also frees the slots of the dead, one a call. */
-void sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns);
+/* Also frees the slots of the dead, one a call. True if the limit has changed
+ * since the member was told when to ask again: it should ask now. */
+bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns);
 
 /* Data path. True: charged, the request goes on. False: it has to wait. */
 bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
