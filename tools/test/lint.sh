@@ -23,8 +23,13 @@ every_file_has_a_licence() {
 }
 # ansible-lint finds its own configuration, and the collection's root, where it runs.
 the_collection_is_clean() {
-    (cd ansible && ../build/venv/bin/yamllint --strict . &&
-        PATH=$SLUICE_TOP/build/venv/bin:$PATH ../build/venv/bin/ansible-lint -q --nocolor --strict)
+    bash tools/setup/collection.sh
+    (
+        cd ansible
+        export PATH=$SLUICE_TOP/build/venv/bin:$PATH
+        export ANSIBLE_COLLECTIONS_PATH=$SLUICE_TOP/build/ansible
+        yamllint --strict . && ansible-lint -q --nocolor --strict
+    )
 }
 scripts=()
 while IFS= read -r script; do scripts+=("$script"); done < <(git ls-files '*.sh' .ci/run)

@@ -11,13 +11,15 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   socket:
-    description: UNIX socket of sluiced on the managed host. The environment variable C(SLUICE_SOCKET)
-      of the managed host is used where the option is not given.
+    description:
+      - UNIX socket of sluiced on the managed host.
+      - Where it is not given, the environment variable C(SLUICE_SOCKET) there is used.
     type: path
     default: /run/sluice/sluiced.sock
   token_file:
-    description: File with sluiced's API token on the managed host. The environment variable
-      C(SLUICE_TOKEN_FILE) is used where the option is not given.
+    description:
+      - File with sluiced's API token on the managed host.
+      - Where it is not given, the environment variable C(SLUICE_TOKEN_FILE) there is used.
     type: path
     default: /etc/sluice/api-token
 attributes:
