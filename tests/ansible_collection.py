@@ -2,6 +2,7 @@
 """Make the Ansible collection of this checkout importable and runnable for tests."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -30,7 +31,6 @@ def environment(**more: str) -> dict[str, str]:
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "PYTHONPATH": str(COLLECTIONS),
-        "ANSIBLE_CONFIG": "/dev/null",
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_LOCALHOST_WARNING": "False",
@@ -56,3 +56,23 @@ def run_module(
         return json.loads(done.stdout)
     except ValueError:
         raise AssertionError(f"{module} ended with {done.returncode}: {done.stderr}") from None
+
+
+def recap(output: str) -> dict[str, dict[str, int]]:
+    """Ansible's closing counts by host."""
+    lines = output.partition("PLAY RECAP")[2].splitlines()
+    found = {}
+    for line in lines:
+        host, colon, counts = line.partition(" : ")
+        if colon:
+            pairs = (part.split("=") for part in counts.split())
+            found[host.strip()] = {key: int(value) for key, value in pairs}
+    return found
+
+
+def failure_of(output: str, host: str) -> str:
+    """The messages with which a host failed, those of a loop's items included."""
+    pattern = rf"^(?:fatal: \[{host}\]: FAILED!|failed: \[{host}\] \(item=.*?\)) => (\{{.*)$"
+    lines = re.findall(pattern, output, re.MULTILINE)
+    assert lines, f"{host} did not fail:\n{output[-4000:]}"
+    return "\n".join(str(json.loads(line)["msg"]) for line in lines)

@@ -202,7 +202,7 @@ class Changer:
             foreseen = self.module.check_mode and not self.api.installed
             return {"changed": foreseen, "domain": None, "needs_restart": False}
         problem = device_problem(domain, self.params["devices"])
-        if problem and self.params["state"] == "attached":
+        if problem and self.params["state"] != "detached":
             raise ApiError(problem)
         ceiling, wanted_ceiling = self.ceiling(domain)
         emulator = emulator_report(self.module, self.api, domain)
