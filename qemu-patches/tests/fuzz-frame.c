@@ -49,5 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(frame.kind != SLUICE_FRAME_OTHER
             || (!frame.opens_connection && !frame.has_ports));
     check_mark(data, size, &frame);
+    require(frame.kind != SLUICE_FRAME_OTHER
+            || sluice_frame_flow(data, size, &frame) == 0);
+    sluice_frame_flow(data, size, &frame);
     return 0;
 }

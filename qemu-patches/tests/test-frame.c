@@ -359,7 +359,38 @@ static void test_mark_refused(void)
     check(!mark(arp, sizeof(arp)));
 }
 
+static void test_flow(void)
+{
+    static const uint8_t tcp[] = { ADDRESSES, IPV4, IPV4_HEADER(0, 0, 0, 6),
+                                   TCP(SYN) };
+    uint8_t other[sizeof(tcp)];
+    SluiceFrame frame = parse(tcp, sizeof(tcp));
+    uint32_t flow = sluice_frame_flow(tcp, sizeof(tcp), &frame);
+
+    /* What follows the ports does not matter, ports and addresses do. */
+    memcpy(other, tcp, sizeof(tcp));
+    other[sizeof(tcp) - 1] ^= 1;
+    check_equal(sluice_frame_flow(other, sizeof(other), &frame), flow);
+    for (unsigned i = 0; i < 12; i++) {
+        memcpy(other, tcp, sizeof(tcp));
+        other[ETHER_BYTES + 12 + i] ^= 1;
+        frame = parse(other, sizeof(other));
+        check(sluice_frame_flow(other, sizeof(other), &frame) != flow);
+    }
+    /* All parts of a packet are one flow, though one only has the ports. */
+    memcpy(other, tcp, sizeof(tcp));
+    other[ETHER_BYTES + 6] = 0x20;
+    frame = parse(other, sizeof(other));
+    flow = sluice_frame_flow(other, sizeof(other), &frame);
+    other[ETHER_BYTES + 6] = 0x01;
+    frame = parse(other, sizeof(other));
+    check_equal(sluice_frame_flow(other, sizeof(other), &frame), flow);
+    /* Cut off before its addresses, it has none. */
+    check_equal(sluice_frame_flow(tcp, ETHER_BYTES + 19, &frame), 0);
+}
+
 static const TapTest tests[] = {
+    { "frame/flow", test_flow },
     { "frame/IPv4", test_ipv4 },
     { "frame/IPv4 options", test_ipv4_options },
     { "frame/IPv6", test_ipv6 },

@@ -263,7 +263,7 @@ static inline void count_backlog(SluiceClass *class, SluiceNode *node,
     node->bytes = bytes;
     node->class_index = class_index;
     node->held_since_ns = now_ns;
-    node->late = false;
+    node->late = SLUICE_IN_TIME;
     class->stats.backlog_requests++;
     class->stats.backlog_bytes += bytes;
 }
@@ -639,6 +639,12 @@ SluiceNode *sluice_engine_evict(SluiceEngine *engine)
 }
 
 /* Correction */
+
+uint32_t sluice_engine_charged_bytes(const SluiceEngine *engine,
+                                     uint32_t class_index, uint32_t bytes)
+{
+    return charged_bytes(class_at(engine, class_index), bytes);
+}
 
 static void correct_bucket(SluiceBucket *bucket, int64_t bytes, uint64_t now_ns)
 {

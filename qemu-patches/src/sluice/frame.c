@@ -50,7 +50,12 @@
 #define IPV4_MORE_FRAGMENTS     0x2000
 #define IPV4_FRAGMENT_MASK      0x1fff
 
+#define IPV4_ADDRESSES_OFFSET   12
+#define IPV4_ADDRESSES_BYTES    8
+
 #define IPV6_HEADER_BYTES       40
+#define IPV6_ADDRESSES_OFFSET   8
+#define IPV6_ADDRESSES_BYTES    32
 #define IPV6_NEXT_OFFSET        6
 #define IPV6_ECN_SHIFT          4
 #define IPV6_FRAGMENT_BYTES     8
@@ -271,6 +276,37 @@ void sluice_frame_parse(const uint8_t *bytes, size_t length, SluiceFrame *frame)
         frame->transport = SLUICE_TRANSPORT_HIDDEN;
         frame->opens_connection = true;
     }
+}
+
+/* Flows */
+
+static uint32_t mixed(uint32_t hash, uint32_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b1;
+    return hash ^ hash >> 15;
+}
+
+uint32_t sluice_frame_flow(const uint8_t *bytes, size_t length,
+                           const SluiceFrame *frame)
+{
+    bool ipv4 = frame->kind == SLUICE_FRAME_IPV4;
+    size_t begin = frame->ip_offset + (ipv4 ? IPV4_ADDRESSES_OFFSET
+                                            : IPV6_ADDRESSES_OFFSET);
+    size_t end = begin + (ipv4 ? IPV4_ADDRESSES_BYTES : IPV6_ADDRESSES_BYTES);
+    uint32_t hash = 0;
+
+    if (frame->kind == SLUICE_FRAME_OTHER || length < end) {
+        return 0;
+    }
+    for (size_t i = begin; i < end; i += 2) {
+        hash = mixed(hash, word_at(bytes, i));
+    }
+    /* Of a packet in parts only the first has ports. */
+    if (frame->has_ports && !frame->fragment) {
+        hash = mixed(hash, (uint32_t)frame->source_port << 16
+                           | frame->destination_port);
+    }
+    return hash;
 }
 
 /* Marking */

@@ -216,8 +216,12 @@ WindowVerdict special_window_judge(SluiceClass *class, SluiceNode *node,
     }
     extra->window_stats.late_requests++;
     window_count(extra, true);
-    node->late = true;
-    return extra->window.may_drop ? WINDOW_DROP : WINDOW_FORFEIT;
+    if (extra->window.may_drop) {
+        node->late = SLUICE_LATE_DROP;
+        return WINDOW_DROP;
+    }
+    node->late = SLUICE_LATE;
+    return WINDOW_FORFEIT;
 }
 
 void special_window_served(SluiceClass *class)

@@ -40,6 +40,7 @@ unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
     sluice_frame_parse(frame, length, &parsed);
     request->ecn_capable = parsed.ecn != SLUICE_ECN_NOT_ECT;
     request->opens_connection = parsed.opens_connection;
+    request->node.flow = sluice_frame_flow(frame, length, &parsed);
     if (parsed.kind != SLUICE_FRAME_OTHER
         && shaper_tag_of_dscp(net->n->shaper, parsed.dscp, &tag)) {
         return tag;

@@ -6,6 +6,7 @@
  * resource's lock is held for the change of its engine.
  */
 #include "qemu/osdep.h"
+#include "qemu/bitops.h"
 #include "qemu/lockable.h"
 #include "shaper-internal.h"
 #include "trace.h"
@@ -88,13 +89,24 @@ static void publish_class(ShaperEngine *e, unsigned tag)
 static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
     const ShaperClass *class = &e->shaper->classes[tag];
+    const ShaperSched *sched = &class->scheds[e->resource];
     SluiceClassConfig config = {
         .limit = class->limits[e->resource],
         .priority = class->priority,
+        .weight = class->weight,
+        .unmanaged = class->unmanaged,
+        .policy = sched->policy,
+        .peak_bytes_per_second = sched->peak_bytes_per_second,
+        .reservation_bytes_per_second = sched->reservation_bytes_per_second,
+        .charge_min_bytes = sched->charge_min_bytes,
+        .dynamic = sched->dynamic,
+        .window = sched->window,
     };
     bool ok = sluice_engine_set_class(e->engine, tag, &config, now_ns);
 
     assert(ok);
+    e->device_charged = deposit32(e->device_charged, tag, 1,
+                                  sched->charge_device);
     if (class->used) {
         e->granted_tags |= 1u << tag;
     } else {

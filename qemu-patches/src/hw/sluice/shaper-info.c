@@ -93,6 +93,9 @@ static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
     info->tag = tag;
     info->priority = class->priority;
     info->limits = limits_info(class->limits);
+    info->weight = class->weight ? class->weight : SLUICE_WEIGHT_DEFAULT;
+    info->unmanaged = class->unmanaged;
+    info->scheduling = shaper_scheds_info(class->scheds);
     info->queues = shaper_queues_info(class->queues);
     for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
         if (class->dscp & (1ULL << dscp)) {

@@ -36,6 +36,28 @@ typedef struct ShaperQueueConfig {
     uint64_t burst_connections;
 } ShaperQueueConfig;
 
+/* How a class's requests of one resource are scheduled beside their limit. */
+typedef struct ShaperSched {
+    uint64_t reservation_bytes_per_second;      /* 0: none */
+    uint64_t peak_bytes_per_second;             /* of token-leaky */
+    uint32_t charge_min_bytes;
+    uint8_t policy;             /* ShaperPolicy, as SluicePolicy */
+    uint8_t dynamic;            /* ShaperDynamic, as SluiceDynamic */
+    bool charge_device;         /* only what reaches the device */
+    SluiceWindow window;
+} ShaperSched;
+
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_BUCKET
+                  != (int)SLUICE_POLICY_TOKEN_BUCKET);
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_LEAKY_BUCKET
+                  != (int)SLUICE_POLICY_LEAKY_BUCKET);
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_LEAKY
+                  != (int)SLUICE_POLICY_TOKEN_LEAKY);
+QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_LATENCY
+                  != (int)SLUICE_DYNAMIC_LATENCY);
+QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_THROUGHPUT
+                  != (int)SLUICE_DYNAMIC_THROUGHPUT);
+
 /* The queue of one class and resource; see shaper-queue.c. */
 typedef struct ShaperQueueState {
     SluiceQueueRoom room;
@@ -60,6 +82,7 @@ typedef struct ShaperEngine {
     QEMUTimer *timer;           /* NULL until something is held */
     uint64_t armed_ns;          /* what the timer is set to */
     uint16_t granted_tags;      /* bit t: tag t has a class */
+    uint16_t device_charged;    /* bit t: tag t is charged for the device */
     ShaperQueueState queues[SHAPER_CLASSES];
     SluicePool *pool;           /* the buffers of all queues; frames only */
     ShaperPageCounters counters[SHAPER_CLASSES];
@@ -73,9 +96,12 @@ typedef struct ShaperClass {
     bool used;
     char name[SHAPER_PAGE_NAME_BYTES];
     uint8_t priority;
+    uint16_t weight;            /* 0: the default */
+    bool unmanaged;
     uint64_t dscp;              /* bit d: DSCP d selects the class */
     SluiceLimit limits[SHAPER_RESOURCE__MAX];
     ShaperQueueConfig queues[SHAPER_RESOURCE__MAX];
+    ShaperSched scheds[SHAPER_RESOURCE__MAX];
 } ShaperClass;
 
 struct Shaper {
@@ -149,6 +175,15 @@ bool shaper_parse_queues(ShaperQueueList *list,
                          Error **errp);
 ShaperQueueList *shaper_queues_info(
     const ShaperQueueConfig queues[SHAPER_RESOURCE__MAX]);
+
+/* The same about scheduling; what a limit does not allow cannot be promised. */
+void shaper_default_scheds(ShaperSched scheds[SHAPER_RESOURCE__MAX]);
+bool shaper_parse_scheds(ShaperSchedulingList *list,
+                         const SluiceLimit limits[SHAPER_RESOURCE__MAX],
+                         ShaperSched scheds[SHAPER_RESOURCE__MAX],
+                         Error **errp);
+ShaperSchedulingList *shaper_scheds_info(
+    const ShaperSched scheds[SHAPER_RESOURCE__MAX]);
 
 /* Gives each client of its own class the tag that the class has now. BQL. */
 void shaper_clients_resolve(Shaper *shaper);

@@ -80,6 +80,7 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         }
     }
     shaper_apply_ceiling(shaper, unlimited);
+    shaper_default_scheds(class.scheds);
     shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
 }
 

@@ -176,9 +176,12 @@ static bool check_dscp(const Shaper *shaper, const char *name, unsigned tag,
 /* Commands */
 
 void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
-                          bool has_priority, int64_t priority, bool has_dscp,
+                          bool has_priority, int64_t priority,
+                          bool has_weight, int64_t weight,
+                          bool has_unmanaged, bool unmanaged, bool has_dscp,
                           intList *dscp, bool has_limits,
-                          ShaperLimitList *limits, bool has_queues,
+                          ShaperLimitList *limits, bool has_scheduling,
+                          ShaperSchedulingList *scheduling, bool has_queues,
                           ShaperQueueList *queues, Error **errp)
 {
     Shaper *shaper = find_shaper(id, errp);
@@ -188,11 +191,17 @@ void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
     if (!has_priority) {
         priority = SHAPER_DEFAULT_PRIORITY;
     }
+    if (!has_weight) {
+        weight = SLUICE_WEIGHT_DEFAULT;
+    }
     if (!shaper || !shaper_check_class_name(name, errp)
         || !shaper_check_range("tag", tag, 0, SLUICE_TAG_MAX, errp)
         || !shaper_check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
+        || !shaper_check_range("weight", weight, 1, SLUICE_WEIGHT_MAX, errp)
         || !parse_dscp(has_dscp ? dscp : NULL, &class.dscp, errp)
         || !parse_limits(has_limits ? limits : NULL, class.limits, errp)
+        || !shaper_parse_scheds(has_scheduling ? scheduling : NULL,
+                                class.limits, class.scheds, errp)
         || !shaper_parse_queues(has_queues ? queues : NULL, class.queues, errp)
         || !check_tag(shaper, name, tag, errp)
         || !check_dscp(shaper, name, tag, class.dscp, errp)) {
@@ -200,6 +209,8 @@ void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
     }
     pstrcpy(class.name, sizeof(class.name), name);
     class.priority = priority;
+    class.weight = weight;
+    class.unmanaged = has_unmanaged && unmanaged;
     old_tag = shaper_find_class(shaper, name);
     shaper_apply_class(shaper, tag, &class);
     if (old_tag >= 0 && old_tag != tag) {

@@ -168,6 +168,13 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         uint64_t held_ns = now_ns > node->held_since_ns
                            ? now_ns - node->held_since_ns : 0;
 
+        if (node->late == SLUICE_LATE_DROP) {
+            request->signal = SHAPER_SIGNAL_DROP;
+            make_ready(e, request);
+            shaper_count_drop(e, tag, node->bytes, SHAPER_DROP_WINDOW);
+            shaper_engine_publish(e, tag);
+            continue;
+        }
         e->counters[tag].held_histogram[shaper_page_histogram_bucket(held_ns)]++;
         account_admission(e, request, node->bytes, now_ns);
         make_ready(e, request);
@@ -231,6 +238,14 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     trace_shaper_client(shaper_id(shaper), client, "init");
 }
 
+void shaper_client_learn_costs(ShaperClient *client)
+{
+    client->costs = g_new0(SluiceCostModel, SHAPER_RESOURCE__MAX);
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        sluice_cost_init(&client->costs[i]);
+    }
+}
+
 void shaper_client_destroy(ShaperClient *client)
 {
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
@@ -242,6 +257,7 @@ void shaper_client_destroy(ShaperClient *client)
     if (QLIST_EMPTY(&client->shaper->clients)) {
         shaper_watch_stop(client->shaper);
     }
+    g_free(client->costs);
     g_free(client->class_name);
     object_unref(OBJECT(client->shaper));
 }
@@ -420,6 +436,36 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     return request;
 }
 
+/*
+ * Caller holds the lock. Charges what the device had to do instead of what the
+ * request asked for. The device's own time for it began when it had finished
+ * the one before, if that was later than its submission.
+ */
+static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
+                           uint64_t now_ns)
+{
+    ShaperClient *client = request->client;
+    unsigned tag = request->node.class_index;
+    uint64_t *completed_ns = &client->completed_ns[e->resource];
+    uint64_t begin_ns = MAX(request->admitted_ns, *completed_ns);
+    uint32_t charged = sluice_engine_charged_bytes(e->engine, tag,
+                                                   request->node.bytes);
+    SluiceCostKind kind;
+    int64_t correction;
+
+    *completed_ns = now_ns;
+    kind = sluice_cost_observe(&client->costs[e->resource],
+                               request->node.bytes,
+                               now_ns > begin_ns ? now_ns - begin_ns : 0);
+    correction = sluice_cost_correction(kind, charged);
+    if (correction && (e->device_charged & (1u << tag))) {
+        trace_shaper_correct(request, ShaperResource_str(e->resource), tag,
+                             correction);
+        sluice_engine_correct(e->engine, tag, correction, now_ns);
+        arm_timer(e);
+    }
+}
+
 void shaper_complete(ShaperRequest *request)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
@@ -435,6 +481,9 @@ void shaper_complete(ShaperRequest *request)
         counters->in_flight--;
         counters->completed_requests++;
         counters->service_ns += service_ns;
+        if (e->device_charged && request->client->costs) {
+            correct_charge(e, request, now_ns);
+        }
         shaper_engine_publish(e, tag);
     }
     trace_shaper_complete(request, ShaperResource_str(e->resource), tag,

@@ -42,6 +42,13 @@ typedef enum SluiceVerdict {
     SLUICE_HOLD,        /* queued in its class; comes back from _release() */
 } SluiceVerdict;
 
+/* How a request of a class with a window constraint fared. */
+typedef enum SluiceLate {
+    SLUICE_IN_TIME,
+    SLUICE_LATE,        /* past its window; charged like any other */
+    SLUICE_LATE_DROP,   /* past its window and uncharged: the caller drops it */
+} SluiceLate;
+
 /*
  * One request, embedded in the caller's own request. The engine owns the
  * fields between a HOLD and the node's return from _release() or _withdraw().
@@ -58,7 +65,7 @@ struct SluiceNode {
     uint32_t flow;
     uint8_t level;              /* place of its flow, 0 goes first */
     bool of_flow;               /* counted as held by its flow */
-    bool late;                  /* past its window: see SluiceWindow */
+    uint8_t late;               /* SluiceLate */
 };
 
 /* A limit as the operator states it; a rate of 0 means unlimited. */
@@ -95,8 +102,7 @@ typedef struct SluiceWindow {
     uint32_t bytes;             /* from 1 */
     uint16_t may_miss;          /* fewer than `of` */
     uint16_t of;                /* from 1 */
-    bool may_drop;              /* a late request comes back uncharged, with
-                                 * `late` set: the caller drops it */
+    bool may_drop;              /* late requests may be SLUICE_LATE_DROP */
 } SluiceWindow;
 
 /* Zeroed, it means: unlimited, served first, nothing else. */
@@ -189,6 +195,9 @@ void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
 /* Any held request regardless of limits, uncharged, in order within a class;
  * NULL when none is left (deletion of a shaper). */
 SluiceNode *sluice_engine_evict(SluiceEngine *engine);
+/* What a request of a class is charged: its bytes, or the class's minimum. */
+uint32_t sluice_engine_charged_bytes(const SluiceEngine *engine,
+                                     uint32_t class_index, uint32_t bytes);
 /* What an admitted request really cost, once known (cost.h): bytes charged in
  * addition, or given back if negative, to the class and the ceiling. */
 void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,

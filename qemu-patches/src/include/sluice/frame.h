@@ -66,6 +66,13 @@ void sluice_frame_parse(const uint8_t *bytes, size_t length,
                         SluiceFrame *frame);
 
 /*
+ * A number that frames of one flow share: of the same addresses and ports, or
+ * of the same addresses where ports are not known or not of every part.
+ */
+uint32_t sluice_frame_flow(const uint8_t *bytes, size_t length,
+                           const SluiceFrame *frame);
+
+/*
  * Marks a frame, parsed from the same bytes, as having met congestion (CE).
  * Returns false and changes nothing if its sender does not understand the
  * mark or its header is cut off. A frame that is marked already stays so.

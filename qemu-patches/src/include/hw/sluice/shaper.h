@@ -19,6 +19,7 @@
 #include "qapi/qapi-types-sluice.h"
 #include "qemu/queue.h"
 #include "qom/object.h"
+#include "sluice/cost.h"
 #include "sluice/engine.h"
 #include "sluice/pool.h"
 
@@ -77,6 +78,8 @@ struct ShaperClient {
     ShaperRequestList held[SHAPER_RESOURCE__MAX];
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
+    SluiceCostModel *costs;     /* of the disk resources, or NULL */
+    uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
     char *class_name;           /* whose requests all are, or NULL; BQL */
     /* Written under the locks of all resources, read under any. */
     bool paused;
@@ -94,6 +97,8 @@ typedef enum ShaperVerdict {
 void shaper_client_init(ShaperClient *client, Shaper *shaper,
                         DeviceState *device,
                         void (*ready_fn)(ShaperClient *client));
+/* The client is a disk's: what its requests cost is learnt from their time. */
+void shaper_client_learn_costs(ShaperClient *client);
 /* The client must have no request held or ready. */
 void shaper_client_destroy(ShaperClient *client);
 /* While paused, nothing is held: shaper_submit() answers SHAPER_PAUSED. */

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QTest of how classes are scheduled beside their limit: policies, weights,
+ * reservations, minimum charge, unmanaged classes, and what is refused.
+ * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. The charge for what the
+ * device did is not tested here: with the virtual clock it does everything in
+ * no time (tests/test-cost.c).
+ */
+#include "qemu/osdep.h"
+#include "sluice-disk.h"
+
+#define SET(arguments) "{'execute': 'shaper-set-class', 'arguments': " \
+                       "{'id': 'sluice0', " arguments "}}"
+#define BULK    "'class': 'bulk', 'tag': 2"
+#define OTHER   "'class': 'other', 'tag': 3"
+#define READS   "'resource': 'blk-read'"
+
+static void set_ceiling_1mbps(Disk *disk)
+{
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-ceiling', 'arguments': "
+           "{'id': 'sluice0', 'limits': [{" READS ", 'bytes-per-second': "
+           "1000000, 'burst-bytes': 1}]}}");
+}
+
+static void check_admitted(Disk *disk, unsigned count)
+{
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==, count);
+}
+
+static void test_leaky_bucket(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[6];
+
+    qmp_ok(disk->qts, SET(BULK ", 'limits': [{" READS ", 'bytes-per-second': "
+                          "1000000, 'burst-bytes': 1000000}], 'scheduling': "
+                          "[{" READS ", 'policy': 'leaky-bucket'}]"));
+    send_many(disk, 6, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 5);
+    for (unsigned n = 1; n < 6; n++) {
+        qtest_clock_step(disk->qts, REQUEST_NS - 1);
+        check_admitted(disk, n);
+        qtest_clock_step(disk->qts, 1);
+        check_admitted(disk, n + 1);
+    }
+    wait_for(used_count(disk->qts, disk->vq) == 6);
+    disk_free(disk);
+}
+
+static void test_token_leaky(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    /* A burst of four requests at four times the rate. */
+    qmp_ok(disk->qts, SET(BULK ", 'limits': [{" READS ", 'bytes-per-second': "
+                          "1000000, 'burst-bytes': 16384}], 'scheduling': [{"
+                          READS ", 'policy': 'token-leaky', "
+                          "'peak-bytes-per-second': 4000000}]"));
+    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 7);
+    for (unsigned n = 1; n < 6; n++) {
+        qtest_clock_step(disk->qts, REQUEST_NS / 4 - 1);
+        check_admitted(disk, n);
+        qtest_clock_step(disk->qts, 1);
+        check_admitted(disk, n + 1);
+    }
+    /* The burst is gone, and what the rate gave meanwhile: now at the rate. */
+    qtest_clock_step(disk->qts, REQUEST_NS / 4);
+    check_admitted(disk, 6);
+    qtest_clock_step(disk->qts, REQUEST_NS / 2 + 1);
+    check_admitted(disk, 7);
+    qtest_clock_step(disk->qts, 4 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    disk_free(disk);
+}
+
+static void test_weights(void)
+{
+    Disk *disk = disk_new("", "");
+    Request bulk[24], other[24];
+
+    qmp_ok(disk->qts, SET(BULK ", 'weight': 300"));
+    qmp_ok(disk->qts, SET(OTHER));
+    set_ceiling_1mbps(disk);
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 2, bulk);
+    wait_for(backlog(disk, "bulk", "blk-read") == 23);
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 3, other);
+    wait_for(backlog(disk, "other", "blk-read") == 24);
+    /* Twenty more: three of four are of the class with three times the weight. */
+    qtest_clock_step(disk->qts, 20 * REQUEST_NS + 1);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read")
+                    + admitted(disk, "other", "blk-read"), ==, 21);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), >=, 15);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), <=, 17);
+    qtest_clock_step(disk->qts, 30 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 48);
+    disk_free(disk);
+}
+
+static void test_reservation(void)
+{
+    Disk *disk = disk_new("", "");
+    Request bulk[24], other[24];
+
+    /* The worst priority, but a quarter is its own. */
+    qmp_ok(disk->qts, SET(BULK ", 'priority': 9, 'scheduling': [{" READS
+                          ", 'reservation-bytes-per-second': 250000}]"));
+    qmp_ok(disk->qts, SET(OTHER ", 'priority': 0"));
+    set_ceiling_1mbps(disk);
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 3, other);
+    wait_for(backlog(disk, "other", "blk-read") == 23);
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 2, bulk);
+    wait_for(backlog(disk, "bulk", "blk-read") == 24);
+    qtest_clock_step(disk->qts, 20 * REQUEST_NS + 1);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), >=, 5);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), <=, 6);
+    qtest_clock_step(disk->qts, 30 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 48);
+    disk_free(disk);
+}
+
+static void test_minimum_charge(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[3];
+
+    qmp_ok(disk->qts, SET(BULK ", 'limits': [{" READS ", " LIMIT_1MBPS "}], "
+                          "'scheduling': [{" READS
+                          ", 'minimum-charge-bytes': 40960}]"));
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 2);
+    /* Ten times its size, less the burst of one. */
+    qtest_clock_step(disk->qts, 9 * REQUEST_NS);
+    check_admitted(disk, 1);
+    qtest_clock_step(disk->qts, 1);
+    check_admitted(disk, 2);
+    qtest_clock_step(disk->qts, 10 * REQUEST_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 3);
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "bytes"), ==,
+                    3 * REQUEST_BYTES);
+    disk_free(disk);
+}
+
+static void test_unmanaged(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    qmp_ok(disk->qts, SET(BULK));
+    set_ceiling_1mbps(disk);
+    send_many(disk, 6, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 5);
+    /* What it holds goes at once, and what comes passes. */
+    qmp_ok(disk->qts, SET(BULK ", 'unmanaged': true"));
+    wait_for(used_count(disk->qts, disk->vq) == 6);
+    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 14);
+    g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==, 14);
+    disk_free(disk);
+}
+
+static void test_query(void)
+{
+    Disk *disk = disk_new("", "");
+    QDict *shaper;
+    QList *classes;
+    g_autoptr(GString) text = NULL;
+
+    qmp_ok(disk->qts, SET(BULK ", 'weight': 7, 'scheduling': [{" READS
+                          ", 'charge': 'device', 'window': "
+                          "{'period-ns': 1000000, 'bytes': 4096, "
+                          "'may-miss': 1, 'of': 4}}]"));
+    shaper = query_shaper(disk->qts);
+    classes = qdict_get_qlist(shaper, "classes");
+    text = qobject_to_json(QOBJECT(classes));
+    g_assert(strstr(text->str, "\"weight\": 100"));
+    g_assert(strstr(text->str, "\"weight\": 7"));
+    g_assert(strstr(text->str, "\"charge\": \"device\""));
+    g_assert(strstr(text->str, "\"period-ns\": 1000000"));
+    g_assert(strstr(text->str, "\"may-miss\": 1"));
+    g_assert(strstr(text->str, "\"minimum-charge-bytes\": 4096"));
+    qobject_unref(shaper);
+    disk_free(disk);
+}
+
+/* Each refusal names the field, the value and the range or the remedy. */
+static void check_refusals(QTestState *qts)
+{
+#define SCHED(text) SET("'class': 'a', 'tag': 1, 'limits': [{" READS \
+                        ", 'bytes-per-second': 1000}], 'scheduling': " \
+                        "[{" READS ", " text "}]")
+#define WINDOW(text) SCHED("'window': {" text "}")
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'weight': 0"), "weight 0",
+                "1 to 1000");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'weight': 1001"),
+                "weight 1001", "1 to 1000");
+    qmp_refused(qts, SCHED("'reservation-bytes-per-second': 1001"),
+                "reservation-bytes-per-second 1001", "1 to 1000");
+    qmp_refused(qts, SCHED("'reservation-bytes-per-second': 0"),
+                "reservation-bytes-per-second 0", "1 to 1000");
+    qmp_refused(qts, SCHED("'peak-bytes-per-second': 2000"),
+                "peak-bytes-per-second 2000", "token-leaky");
+    qmp_refused(qts, SCHED("'policy': 'token-leaky'"),
+                "peak-bytes-per-second", "blk-read");
+    qmp_refused(qts, SCHED("'policy': 'token-leaky', "
+                           "'peak-bytes-per-second': 999"),
+                "peak-bytes-per-second 999", "1000 to 1000000000000");
+    qmp_refused(qts, SCHED("'minimum-charge-bytes': 1048577"),
+                "minimum-charge-bytes 1048577", "0 to 1048576");
+    qmp_refused(qts, SCHED("'minimum-charge-bytes': -1"),
+                "minimum-charge-bytes -1", "0 to 1048576");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'scheduling': [{'resource': "
+                         "'net-tx', 'charge': 'device'}]"),
+                "charge 'device'", "net-tx", "blk-read");
+    qmp_refused(qts, WINDOW("'period-ns': 999, 'bytes': 1"), "period-ns 999",
+                "1000 to 3600000000000");
+    qmp_refused(qts, WINDOW("'period-ns': 1000000000, 'bytes': 0"), "bytes 0",
+                "1 to 4294967295");
+    qmp_refused(qts, WINDOW("'period-ns': 1000000000, 'bytes': 1001"),
+                "1001", "1 to 1000");
+    qmp_refused(qts, WINDOW("'period-ns': 1000000000, 'bytes': 1, "
+                            "'may-miss': 2, 'of': 2"), "may-miss 2", "0 to 1");
+    qmp_refused(qts, WINDOW("'period-ns': 1000000000, 'bytes': 1, "
+                            "'of': 1001"), "of 1001", "1 to 1000");
+    qmp_refused(qts, SCHED("'reservation-bytes-per-second': 5, 'window': "
+                           "{'period-ns': 1000000000, 'bytes': 1}"),
+                "reservation-bytes-per-second 5", "window");
+    qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'scheduling': ["
+                         "{" READS "}, {" READS "}]"), "'blk-read'", "twice");
+    qmp_refused(qts, SCHED("'policy': 'random'"), "random");
+#undef WINDOW
+#undef SCHED
+}
+
+static void test_refused_input(void)
+{
+    Disk *disk = disk_new("", "");
+    QDict *before, *after;
+    g_autoptr(GString) before_text = NULL;
+    g_autoptr(GString) after_text = NULL;
+
+    before = query_shaper(disk->qts);
+    check_refusals(disk->qts);
+    after = query_shaper(disk->qts);
+    before_text = qobject_to_json(QOBJECT(before));
+    after_text = qobject_to_json(QOBJECT(after));
+    g_assert_cmpstr(before_text->str, ==, after_text->str);
+    qobject_unref(before);
+    qobject_unref(after);
+    disk_free(disk);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/sched/leaky-bucket", test_leaky_bucket);
+    qtest_add_func("/sluice/sched/token-leaky", test_token_leaky);
+    qtest_add_func("/sluice/sched/weights", test_weights);
+    qtest_add_func("/sluice/sched/reservation", test_reservation);
+    qtest_add_func("/sluice/sched/minimum-charge", test_minimum_charge);
+    qtest_add_func("/sluice/sched/unmanaged", test_unmanaged);
+    qtest_add_func("/sluice/sched/query", test_query);
+    qtest_add_func("/sluice/sched/refused-input", test_refused_input);
+    return g_test_run();
+}
