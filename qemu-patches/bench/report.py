@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds the engine's benchmark, runs it, shows the figures beside the baseline.
+"""Builds the benchmarks of engine and group, runs them, shows the figures beside the baseline.
 
-What is compared, and how, is said in engine-bench.c. Instructions are counted
+What is compared, and how, is said in engine-bench.c and group-bench.c. Instructions are counted
 by callgrind where it is installed: two runs of different length, the difference
 divided by the difference in requests, so that start and set-up cancel out.
 """
@@ -40,27 +40,33 @@ def throttle_flags(qemu_build: Path) -> list[str]:
     return flags
 
 
-def build(qemu_build: Path, throttle: Path, output: Path) -> Path:
-    program = output / "engine-bench"
+def build(qemu_build: Path, throttle: Path, output: Path) -> list[Path]:
+    """The programs, each of which prints its rows."""
     # Before the build tree's own copy of the engine, which may be older.
     flags = ["-iquote", str(SOURCES / "include"), *throttle_flags(qemu_build)]
-    objects = []
-    for source in [HERE / "engine-bench.c", *sorted((SOURCES / "sluice").glob("*.c"))]:
+
+    def compiled(source: Path) -> Path:
         target = output / f"{source.stem}.o"
         # The flags name folders relative to the build tree.
         subprocess.run(["cc", *flags, "-c", source, "-o", target], cwd=qemu_build, check=True)
-        objects.append(target)
+        return target
+
+    library = [compiled(source) for source in sorted((SOURCES / "sluice").glob("*.c"))]
     glib = subprocess.run(
         ["pkg-config", "--libs", "glib-2.0"], capture_output=True, text=True, check=True
     )
-    link = ["cc", "-pie", *objects, throttle, *glib.stdout.split(), "-o", program]
-    subprocess.run(link, check=True)
-    return program
+    programs = []
+    for name, more in (("engine-bench", [throttle]), ("group-bench", [])):
+        objects = [compiled(HERE / f"{name}.c"), *library, *more]
+        link = ["cc", "-pie", *objects, *glib.stdout.split(), "-o", output / name]
+        subprocess.run(link, check=True)
+        programs.append(output / name)
+    return programs
 
 
 def measure(program: Path) -> dict[str, tuple[float, float, float]]:
     """Name -> median, lower and upper quartile in nanoseconds."""
-    lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True).stdout
     rows = (line.split() for line in lines.splitlines())
     return {name: tuple(float(f) for f in figures) for name, *figures in rows}
 
@@ -89,6 +95,11 @@ def count_instructions(program: Path, names: list[str], output: Path) -> dict[st
     return counts
 
 
+def is_alone(name: str) -> bool:
+    """Whether one process makes the row: only then do its instructions repeat."""
+    return not name.endswith("-processes")
+
+
 def show(times: dict[str, tuple[float, float, float]], counts: dict[str, float]) -> None:
     base_ns = times[BASELINE][0]
     print(f"{'':24}{'median':>10}{'quartiles':>18}{'/ baseline':>12}{'instructions':>14}")
@@ -110,9 +121,13 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
-    program = build(arguments.qemu_build, arguments.throttle, arguments.output)
-    times = measure(program)
-    counts = count_instructions(program, list(times), arguments.output)
+    times: dict[str, tuple[float, float, float]] = {}
+    counts: dict[str, float] = {}
+    for program in build(arguments.qemu_build, arguments.throttle, arguments.output):
+        rows_of = measure(program)
+        times.update(rows_of)
+        alone = [name for name in rows_of if is_alone(name)]
+        counts.update(count_instructions(program, alone, arguments.output))
     rows = [{"name": n, "value": t[0], "unit": "ns"} for n, t in times.items()]
     rows += [
         {"name": f"{n}-instructions", "value": round(c, 1), "unit": "instructions"}
