@@ -84,7 +84,10 @@ fuzz() {
     # Found inputs go to the first folder, the seeds are only read.
     local folders=("$build/fuzz-$1-corpus")
     mkdir -p "${folders[@]}"
-    [ ! -d "$here/fuzz-$1-seeds" ] || folders+=("$here/fuzz-$1-seeds")
+    local seeds
+    for seeds in "$here/fuzz-$1-seeds" "$build/fuzz-$1-seeds"; do
+        [ ! -d "$seeds" ] || folders+=("$seeds")
+    done
     if "$program" -max_total_time="$seconds" -max_len="$2" \
         -artifact_prefix="$build/" "${folders[@]}" >"$program.log" 2>&1; then
         result ok "$1/property: fuzzing ($(tail -n 1 "$program.log"))"
@@ -104,6 +107,10 @@ for name in test-bucket test-wheel test-engine test-share test-policy test-cost 
 done
 compile test-group-threads "$build/test-group-threads-raced" -g -fsanitize=thread
 run_sanitized "$build/test-group-threads-raced"
+# The frames of the unit test are what the fuzzer begins with.
+rm -rf "$build/fuzz-frame-seeds"
+mkdir "$build/fuzz-frame-seeds"
+SLUICE_TEST_TRACES=1 SLUICE_TEST_SEEDS=$build/fuzz-frame-seeds "$build/test-frame" >/dev/null
 fuzz frame 512
 fuzz engine 2048
 printf '%d passed, %d failed\n' "$passed" "$failed"
