@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The files of group pages: created whole, changed in place, never shortened.
+
+QEMU processes keep them mapped, so a file lives on when the daemon ends, and is
+taken up again by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..domain.errors import BadValue, NotFound
+from ..domain.group_page import (
+    PAGE_BYTES,
+    GroupLimit,
+    GroupMember,
+    check_identity,
+    members,
+    new_page,
+    read_limit,
+    write_limit,
+)
+
+SUFFIX = ".group"
+FILE_MODE = 0o660
+DIRECTORY_MODE = 0o750
+
+
+class GroupPages:
+    """Pages by the names of their groups.
+
+    `qemu_group` is the Unix group that QEMU runs with, or None to leave files to
+    the daemon's own.
+    """
+
+    def __init__(self, folder: Path, qemu_group: str | None, now_ns: Callable[[], int]) -> None:
+        self.folder = folder
+        self.now_ns = now_ns
+        self.gid = grp.getgrnam(qemu_group).gr_gid if qemu_group else -1
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"
+
+    def names(self) -> list[str]:
+        """The groups that have a file."""
+        return sorted(path.stem for path in self.folder.glob(f"*{SUFFIX}"))
+
+    def ensure(self, name: str, limit: GroupLimit) -> None:
+        """The page exists with this limit; one in use is changed in place.
+
+        BadValue if a limit is out of range, counts another unit than the page's,
+        or if the file is no group page.
+        """
+        if not self.path(name).exists():
+            self._create(name, new_page(name, limit, self.now_ns()))
+            return
+        with self._mapped(name, write=True) as page:
+            before = page[:]
+            if read_limit(before) == limit:
+                return
+            # Stores of whole, aligned words: others see the old one or the new.
+            with memoryview(page) as raw, raw.cast("Q") as words:
+
+                def put_word(offset: int, value: int) -> None:
+                    words[offset // 8] = value
+
+                write_limit(before, limit, self.now_ns(), put_word)
+
+    def _create(self, name: str, page: bytes) -> None:
+        """Whoever finds the file finds it whole, and with its rights."""
+        self.folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        os.chown(self.folder, -1, self.gid)
+        temporary = self.folder / f".{name}.{os.getpid()}"
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchown(descriptor, -1, self.gid)
+                os.fchmod(descriptor, FILE_MODE)
+                file.write(page)
+            os.rename(temporary, self.path(name))
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+    @contextlib.contextmanager
+    def _mapped(self, name: str, write: bool = False) -> Iterator[mmap.mmap]:
+        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+        try:
+            with open(self.path(name), "r+b" if write else "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != PAGE_BYTES:
+                    raise BadValue(
+                        "group page",
+                        str(self.path(name)),
+                        f"has {size} bytes, not {PAGE_BYTES}",
+                        "stop its members and remove the file",
+                    )
+                page = mmap.mmap(file.fileno(), PAGE_BYTES, access=access)
+        except FileNotFoundError:
+            raise NotFound("group", name, "has no page", "create the group") from None
+        with contextlib.closing(page):
+            check_identity(page[:])
+            yield page
+
+    def limit(self, name: str) -> GroupLimit | None:
+        """None if a writer was interrupted; ensure() repairs that."""
+        with self._mapped(name) as page:
+            return read_limit(page[:])
+
+    def members(self, name: str) -> list[GroupMember]:
+        with self._mapped(name) as page:
+            return members(page[:], self.now_ns())
+
+    def remove(self, name: str) -> None:
+        """Takes the name away; members that still have the page keep it."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Group pages: the bytes, held against the C code that QEMU reads them with."""
+
+import os
+import stat
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice_controller.adapters.group_pages import GroupPages
+from sluice_controller.domain.errors import BadValue, NotFound
+from sluice_controller.domain.group_page import (
+    BURST_MAX,
+    PAGE_BYTES,
+    RATE_MAX,
+    REAP_NS,
+    UNITS,
+    GroupLimit,
+    check_identity,
+    members,
+    new_page,
+    read_limit,
+    write_limit,
+)
+
+TOP = Path(__file__).resolve().parents[3]
+SOURCES = TOP / "qemu-patches" / "src"
+HEADER_BYTES = 512
+LIMIT = GroupLimit("bytes", 1_000_000, 50_000)
+
+
+class Oracle:
+    """The C code, as a process that answers line by line."""
+
+    def __init__(self, program: Path) -> None:
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, *words: object) -> str:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def set(self, command: str, limit: GroupLimit, now_ns: int) -> str:
+        return self.ask(command, UNITS.index(limit.unit), limit.rate, limit.burst, now_ns)
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory):
+    program = tmp_path_factory.mktemp("oracle") / "oracle"
+    sources = [SOURCES / "sluice" / f"{n}.c" for n in ("group", "group-member", "group-page")]
+    here = Path(__file__).parent / "group_page_oracle.c"
+    command = ["cc", "-std=gnu11", "-O1", f"-I{SOURCES / 'include'}", here, *sources, "-o", program]
+    subprocess.run(command, check=True)
+    running = Oracle(program)
+    yield running
+    running.process.stdin.close()
+    running.process.wait()
+
+
+def changed(page: bytes, limit: GroupLimit, now_ns: int) -> bytes:
+    copy = bytearray(page)
+    write_limit(page, limit, now_ns, lambda at, word: struct.pack_into("=Q", copy, at, word))
+    return bytes(copy)
+
+
+limits = st.builds(
+    GroupLimit,
+    st.just("bytes"),
+    st.one_of(st.integers(1, 20), st.integers(1, RATE_MAX)),
+    st.integers(1, BURST_MAX),
+)
+waits_ns = st.one_of(st.integers(0, 10**9), st.integers(0, 10**17))
+
+
+@settings(max_examples=200, deadline=None)
+@given(start=st.integers(0, 2**60), first=limits, later=st.lists(st.tuples(waits_ns, limits)))
+def test_every_change_gives_the_bytes_that_qemu_would_write(oracle, start, first, later):
+    page = new_page("disks", first, start)
+    assert oracle.set("init", first, start) == page[:HEADER_BYTES].hex()
+    for wait_ns, limit in later[:8]:
+        start += wait_ns
+        page = changed(page, limit, start)
+        assert oracle.set("configure", limit, start) == page[:HEADER_BYTES].hex()
+        assert read_limit(page) == limit
+
+
+@pytest.mark.parametrize("stores", range(8))
+def test_a_writer_that_is_killed_leaves_a_page_that_the_next_repairs(stores):
+    page = bytearray(new_page("disks", LIMIT, 0))
+    fast = GroupLimit("bytes", 9_000_000, 7_000)
+
+    class Killed(Exception):
+        pass
+
+    def put(at, word, left=[stores]):  # noqa: B006 - counts across calls
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+        struct.pack_into("=Q", page, at, word)
+
+    with pytest.raises(Killed):
+        write_limit(bytes(page), fast, 10**9, put)
+    assert read_limit(bytes(page)) == (None if stores else LIMIT)
+    assert read_limit(changed(bytes(page), fast, 10**9)) == fast
+
+
+def test_what_is_out_of_range_is_refused_whole():
+    for bad in (
+        GroupLimit("frames", 1, 1),
+        GroupLimit("bytes", 0, 1),
+        GroupLimit("bytes", RATE_MAX + 1, 1),
+        GroupLimit("bytes", 1, 0),
+        GroupLimit("bytes", 1, BURST_MAX + 1),
+    ):
+        with pytest.raises(BadValue):
+            new_page("disks", bad, 0)
+        with pytest.raises(BadValue):
+            changed(new_page("disks", LIMIT, 0), bad, 0)
+    with pytest.raises(BadValue, match="counts bytes"):
+        changed(new_page("disks", LIMIT, 0), GroupLimit("operations", 1, 1), 0)
+    with pytest.raises(BadValue, match="too long"):
+        new_page("x" * 64, LIMIT, 0)
+
+
+def test_foreign_files_are_refused():
+    page = new_page("disks", LIMIT, 0)
+    assert check_identity(page) == "disks"
+    for bad in (page[:-1], b"X" + page[1:], page[:8] + b"\2" + page[9:]):
+        with pytest.raises(BadValue):
+            check_identity(bad)
+
+
+def test_members_are_those_with_a_sign_of_life():
+    page = bytearray(new_page("disks", LIMIT, 0))
+    now_ns = 10 * REAP_NS
+    for slot, (owner, beat) in enumerate(((0, now_ns), (7 << 32 | 42, now_ns), (9, REAP_NS))):
+        struct.pack_into(
+            "=8Q64s", page, 512 + 128 * slot, owner, beat, 300, 0, now_ns + 1, 0, 5, 6, b"vm1 x\xff"
+        )
+    (only,) = members(bytes(page), now_ns)
+    assert (only.pid, only.weight, only.waiting) == (42, 300, True)
+    assert (only.requests, only.units, only.label) == (5, 6, "vm1 x\ufffd")
+
+
+# Files
+
+
+def test_a_file_is_created_whole_changed_in_place_and_taken_up_again(tmp_path, oracle):
+    folder = tmp_path / "groups"
+    pages = GroupPages(folder, None, lambda: 5 * 10**9)
+    pages.ensure("disks", LIMIT)
+    path = pages.path("disks")
+    status = path.stat()
+    assert stat.S_IMODE(status.st_mode) == 0o660 and status.st_size == PAGE_BYTES
+    assert os.listdir(folder) == ["disks.group"] and pages.names() == ["disks"]
+    assert oracle.ask("load", path) == "0"
+    # A second at the first limit, then one at the second: another daemon's change.
+    later = GroupPages(folder, None, lambda: 6 * 10**9)
+    fast = GroupLimit("bytes", 3_000_000, 80_000)
+    later.ensure("disks", fast)
+    assert path.stat().st_ino == status.st_ino
+    assert later.limit("disks") == fast
+    assert oracle.ask("load", path) == "0"
+    assert oracle.ask("clock", 7 * 10**9) == "4000000"
+    before = path.read_bytes()
+    later.ensure("disks", fast)
+    assert path.read_bytes() == before
+    later.remove("disks")
+    later.remove("disks")
+    with pytest.raises(NotFound):
+        later.limit("disks")
+
+
+def test_a_file_that_is_no_page_is_left_alone(tmp_path):
+    pages = GroupPages(tmp_path, None, lambda: 0)
+    for content in (b"short", b"X" * PAGE_BYTES):
+        pages.path("disks").write_bytes(content)
+        with pytest.raises(BadValue):
+            pages.ensure("disks", LIMIT)
+        assert pages.path("disks").read_bytes() == content
