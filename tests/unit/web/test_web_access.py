@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Users, sessions, tokens, CSRF, throttling, and what the API refuses itself."""
 
+import io
+import re
 import stat
 
 import pytest
@@ -308,6 +310,36 @@ def test_a_journal_never_gets_the_password(tmp_path, capsys, monkeypatch):
 def test_reset_password_of_an_unknown_user_is_an_error(tmp_path, capsys):
     assert cli.main(["--state-dir", str(tmp_path), "reset-password", "nobody"]) == 2
     assert "no user nobody" in capsys.readouterr().err
+
+
+def test_the_first_admin_is_made_once_and_the_given_password_is_not_shown(
+    tmp_path, capsys, monkeypatch
+):
+    command = ["first-admin", "--user", "ada", "--password-stdin", "--state-dir", str(tmp_path)]
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\nmore\n"))
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == "made\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO("another-password\n"))
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == "unchanged\n"
+    assert Store(tmp_path).check_password("ada", PASSWORD).role == "admin"
+    assert cli.main(["users", "--state-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "ada\tadmin\n"
+
+
+def test_a_first_admin_without_a_given_password_gets_one_shown(tmp_path, capsys):
+    assert cli.main(["--state-dir", str(tmp_path), "first-admin"]) == 0
+    shown = re.search(r"User: admin\n  Password: (\S+)\n", capsys.readouterr().out)
+    assert Store(tmp_path).check_password("admin", shown[1]).role == "admin"
+
+
+def test_a_short_first_password_is_refused_and_not_repeated(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("geheim\n"))
+    options = ["first-admin", "--password-stdin", "--state-dir", str(tmp_path)]
+    assert cli.main(options) == 2
+    error = capsys.readouterr().err
+    assert "use 10 to 1024 characters" in error and "geheim" not in error
+    assert not Store(tmp_path).has_users()
 
 
 @pytest.mark.parametrize("bind", ["8480", "host:", ":80", "host:0", "host:65536", "host:x"])
