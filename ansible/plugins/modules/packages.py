@@ -31,10 +31,10 @@ options:
   record:
     description: File on the host with the record.
     type: path
-  leftovers:
+  watch:
     description:
-      - Folders that the packages are known to leave behind when they are purged. Those that do not
-        exist when the record is begun are noted in it, with the users and groups of that moment.
+      - Folders of the host. What appears right in them while packages are installed is recorded
+        too, and so are new users and groups, because purging leaves some of that behind.
     type: list
     elements: str
     default: []
@@ -96,6 +96,12 @@ repaired:
   returned: always
   type: list
   elements: str
+left:
+  description:
+    - With I(state=absent) and I(record), the users, groups and paths that came with recorded
+      packages, are still there and belong to no package any more.
+  returned: always
+  type: dict
 """
 
 import fnmatch
@@ -135,14 +141,34 @@ class Failed(Exception):
     """What went wrong, with the remedy."""
 
 
-class Record:
-    """The file with what was installed for Sluice, and what was there before."""
+def look(folders: list[str]) -> dict[str, list[str]]:
+    """Users, groups and what is right in the watched folders, as of now."""
+    paths = []
+    for folder in folders:
+        try:
+            paths += [os.path.join(folder, name) for name in os.listdir(folder)]
+        except OSError:
+            continue
+    return {
+        "users": sorted(user.pw_name for user in pwd.getpwall()),
+        "groups": sorted(group.gr_name for group in grp.getgrall()),
+        "paths": sorted(paths),
+    }
 
-    def __init__(self, path: str | None, leftovers: list[str]) -> None:
-        self.path, self.leftovers = path, leftovers
+
+class Record:
+    """The file with what came with the packages that were installed for Sluice.
+
+    Before a transaction it holds, in ``before``, how the host looked; afterwards
+    what is new. A run that finds ``before`` there takes up where an interrupted
+    one ended.
+    """
+
+    def __init__(self, path: str | None, folders: list[str]) -> None:
+        self.path, self.folders = path, folders
 
     def read(self) -> dict:
-        """The record, or a new one that knows the users and groups of now."""
+        """The record, or an empty one."""
         if self.path and os.path.exists(self.path):
             try:
                 with open(self.path, encoding="utf-8") as file:
@@ -152,20 +178,28 @@ class Record:
                     f"record {self.path!r} is not JSON ({error}): restore it from a backup, or"
                     " delete it; what it names is then never removed"
                 ) from error
-        return {
-            "format": 1,
-            "packages": [],
-            "users_before": sorted(user.pw_name for user in pwd.getpwall()),
-            "groups_before": sorted(group.gr_name for group in grp.getgrall()),
-            "absent_before": [path for path in self.leftovers if not os.path.lexists(path)],
-        }
+        return {"format": 1, "packages": [], "users": [], "groups": [], "paths": []}
 
-    def add(self, names: list[str]) -> None:
-        """Add packages, whole or not at all, and on the disk before returning."""
-        if not self.path:
-            return
+    def begin(self, names: list[str]) -> None:
+        """Add the packages that will be new, and how the host looks before them."""
+        if self.path:
+            record = self.read()
+            record["packages"] = sorted({*record["packages"], *names})
+            record.setdefault("before", look(self.folders))
+            self._write(record)
+
+    def end(self) -> None:
+        """Add what is new since the beginning."""
         record = self.read()
-        record["packages"] = sorted({*record["packages"], *names})
+        if self.path and "before" in record:
+            before, now = record.pop("before"), look(self.folders)
+            for kind, present in now.items():
+                new = set(present).difference(before[kind])
+                record[kind] = sorted(new.union(record[kind]))
+            self._write(record)
+
+    def _write(self, record: dict) -> None:
+        """Whole or not at all, and on the disk before returning."""
         os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
         new = f"{self.path}.new"
         with open(new, "w", encoding="utf-8") as file:
@@ -194,6 +228,14 @@ class Apt:
             ["dpkg-query", "-W", "-f", STATUS_FORMAT], environ_update=ENVIRONMENT
         )
         return read_status(out)
+
+    def owners(self, path: str) -> set[str]:
+        """Names of the packages that a path belongs to."""
+        code, text = self._run("dpkg-query", "--search", path)
+        if code:
+            return set()
+        lines = [line.partition(": ")[0] for line in text.splitlines() if ": " in line]
+        return {name.strip().partition(":")[0] for line in lines for name in line.split(",")}
 
     def simulate(self, verb: str, names: list[str]) -> tuple[Plan, str]:
         """What apt-get would do, and its complaint if it would not."""
@@ -235,7 +277,7 @@ class Work:
         self.module, self.params = module, module.params
         self.apt, self.record = (
             Apt(module),
-            Record(module.params["record"], module.params["leftovers"]),
+            Record(module.params["record"], module.params["watch"]),
         )
         self.repaired: list[str] = []
 
@@ -248,6 +290,8 @@ class Work:
             if not self.module.check_mode:
                 self.apt.finish_interrupted()
                 status = self.apt.status()
+        if not self.module.check_mode:
+            self.record.end()
         action = self.purge if self.params["state"] == "absent" else self.install
         plan = action(status)
         before = {name: status[name].version for name in plan.removed if name in status}
@@ -259,8 +303,23 @@ class Work:
             "upgraded": sorted(plan.upgraded),
             "removed": sorted(plan.removed),
             "repaired": self.repaired,
+            "left": self.left_behind(plan),
             "diff": {"before": _lines(before), "after": _lines(after)},
         }
+
+    def left_behind(self, plan: Plan) -> dict[str, list[str]]:
+        """What the record names, is still there and belongs to no package any more."""
+        if self.params["state"] != "absent" or not self.params["record"]:
+            return {"users": [], "groups": [], "paths": []}
+        record, now = self.record.read(), look(self.params["watch"])
+        there = {kind: sorted(set(record[kind]).intersection(now[kind])) for kind in now}
+        there["paths"] = [path for path in there["paths"] if self.is_nobodys(path, plan)]
+        return there
+
+    def is_nobodys(self, path: str, plan: Plan) -> bool:
+        """Whether no package but those that go has it, and it is not Sluice's own."""
+        owners = self.apt.owners(path) - set(plan.removed)
+        return not owners and not os.path.basename(path).startswith("sluice")
 
     # Installing
 
@@ -285,8 +344,9 @@ class Work:
                 " conflict on this host first"
             )
         if not plan.empty and not self.module.check_mode:
-            self.record.add([name for name in plan.new if not name.startswith(OWN_PREFIX)])
+            self.record.begin([name for name in plan.new if not name.startswith(OWN_PREFIX)])
             complaint = self.apt.change("install", names)
+            self.record.end()
             if complaint:
                 raise Failed(
                     f"installing {', '.join(names)} failed ({complaint}): correct what apt-get"
@@ -380,7 +440,7 @@ def main() -> None:
                 "default": "present",
             },
             "record": {"type": "path"},
-            "leftovers": {"type": "list", "elements": "str", "default": []},
+            "watch": {"type": "list", "elements": "str", "default": []},
             "expected": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "recommends": {"type": "bool", "default": False},

@@ -24,13 +24,16 @@ def test_check_mode_on_a_fresh_host_foresees_and_changes_nothing(debian):
 
 
 def test_prerequisites_are_installed_once_and_recorded_with_their_needs(debian):
-    answer = packages(debian, ["libvirt-daemon"], leftovers=[str(debian.root / "x"), "/usr"])
+    answer = packages(debian, ["libvirt-daemon"])
     assert answer["installed"] == ["libvirt-daemon", "libvirt0"]
     assert debian.version("libvirt0") == "11.3"
-    record = json.loads(debian.record.read_text())
-    assert record["packages"] == ["libvirt-daemon", "libvirt0"]
-    assert record["absent_before"] == [str(debian.root / "x")]
-    assert "root" in record["users_before"] and "root" in record["groups_before"]
+    assert json.loads(debian.record.read_text()) == {
+        "format": 1,
+        "packages": ["libvirt-daemon", "libvirt0"],
+        "users": [],
+        "groups": [],
+        "paths": [],
+    }
     assert packages(debian, ["libvirt-daemon"])["changed"] is False
 
 
@@ -41,6 +44,37 @@ def test_what_was_there_before_is_not_recorded(debian):
     answer = packages(debian, ["sluice-web", "libvirt-daemon"], state="absent")
     assert answer["removed"] == ["libvirt-daemon", "sluice-web"]
     assert debian.version("libvirt0") == "11.3"
+
+
+def test_what_packages_leave_behind_is_told_and_nothing_else(debian):
+    share = debian.root / "usr/share"
+    share.mkdir(parents=True)
+    (share / "operators").touch()
+    watch = {"watch": [str(share)]}
+    packages(debian, ["libvirt-daemon"], **watch)
+    record = json.loads(debian.record.read_text())
+    assert record["paths"] == [str(share / name) for name in ("libvirt-daemon", "libvirt0")]
+    # What a package makes while it runs keeps its folder from going.
+    (share / "libvirt0" / "state").touch()
+    (share / "since").touch()
+    gone = packages(debian, ["libvirt-daemon", "libvirt0"], state="absent", **watch)
+    assert gone["left"] == {"users": [], "groups": [], "paths": [str(share / "libvirt0")]}
+
+
+def test_an_interrupted_transaction_is_taken_into_the_record_later(debian):
+    share = debian.root / "usr/share"
+    share.mkdir(parents=True)
+    watch = {"watch": [str(share)]}
+    packages(debian, ["libvirt0"], **watch)
+    # As a power cut after the installation and before the record's end leaves it.
+    record = json.loads(debian.record.read_text())
+    before = {"users": ["root"], "groups": [], "paths": []}
+    debian.record.write_text(json.dumps({**record, "paths": [], "before": before}))
+    packages(debian, ["libvirt0"], **watch)
+    record = json.loads(debian.record.read_text())
+    assert record["paths"] == [str(share / "libvirt0")]
+    assert "daemon" in record["users"] and "root" not in record["users"]
+    assert "before" not in record
 
 
 def test_a_newer_version_is_found_although_the_lists_are_older(debian):
