@@ -158,8 +158,9 @@ build() (
     load "$1"
     local words key version changed out build_root sources
     words=$(uses)
+    # Not the root's whole list: what another package needs to be built changes nothing here.
     sources=("${inputs[@]}" "$folder/debian" VERSION)
-    key=$(hash_of "${sources[@]}" -- "$recipe" "$(root_packages "$root")" "$words" "$(git tag --points-at HEAD --list 'v*')")
+    key=$(hash_of "${sources[@]}" -- "$recipe" "$(cat tools/packaging/root.sh)" "${tools[*]}" "$words" "$(git tag --points-at HEAD --list 'v*')")
     version=$(version_of "$(sluice_version "$key" "${sources[@]}")")
     out=$kept/$package-$key
     if [ ! -e "$out/.complete" ]; then
