@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # How tools/packaging/build.sh makes the package; its head explains the names.
 # shellcheck shell=bash disable=SC2034
-inputs=(guest-agent docs/man)
+inputs=(guest-agent docs/man/sluice-agent.8.scd)
 
 # The crates of Cargo.lock: there is no network in the build root.
 prepare() {

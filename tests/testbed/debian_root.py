@@ -39,8 +39,11 @@ def stanzas(text: str) -> list[dict[str, str]]:
     found = []
     for block in text.split("\n\n"):
         fields: dict[str, str] = {}
+        name = ""
         for line in block.splitlines():
-            if line and not line[0].isspace():
+            if line[:1].isspace():
+                fields[name] += "\n" + line
+            else:
                 name, _, value = line.partition(":")
                 fields[name] = value.strip()
         if fields:

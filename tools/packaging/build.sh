@@ -19,6 +19,9 @@
 #   prepare TREE         last changes, TREE/debian is there (default: none)
 #   version_of VERSION   the Debian version (default: VERSION itself)
 #
+# A build finds ccache's folder in CCACHE_DIR, and in /keep what earlier builds of
+# the package left there to save time.
+#
 # Build-Depends is read from debian/control or control.in. Roots and finished
 # packages are kept in the cache under the hash of what they were made of. The
 # build in a root has no network: what it needs is fetched by uses or prepare.
@@ -133,9 +136,9 @@ build_one() {
     [ ! -d "$out" ] || return 0
     work=$(dirname "$tree")
     rm -rf "$work"
-    mkdir -p "$work" "$kept/ccache"
+    mkdir -p "$work" "$kept/ccache" "$kept/keep/$package"
     make_tree "$tree" "$version" "$changed"
-    in_root "$build_root" "$work:/build" "$kept/ccache:/ccache" -- \
+    in_root "$build_root" "$work:/build" "$kept/ccache:/ccache" "$kept/keep/$package:/keep" -- \
         env CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content \
         DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" \
         nice -n 5 bash -c "cd /build/${tree##*/} && dpkg-buildpackage -nc -b -us -uc"

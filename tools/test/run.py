@@ -156,9 +156,17 @@ def suites() -> list[Suite]:
         Suite(
             "integration",
             ("integration",),
-            [*PYTEST, "tests/integration"],
+            [*PYTEST, "--ignore=tests/integration/packaging", "tests/integration"],
             count_pytest("integration"),
             1200,
+        ),
+        # It builds the packages first; with an empty cache that takes longest.
+        Suite(
+            "packaging",
+            ("integration",),
+            [*PYTEST, "tests/integration/packaging"],
+            count_pytest("integration"),
+            2400,
         ),
         Suite("e2e", ("e2e",), [*PYTEST, "tests/e2e"], count_pytest("e2e"), 1500),
     ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # How tools/packaging/build.sh makes the package; its head explains the names.
 # shellcheck shell=bash disable=SC2034
-inputs=(web/src web/package-lock.json docs/man tests/pytest.ini tests/unit/web)
+inputs=(web/src web/package-lock.json docs/man/sluice-web.8.scd tests/pytest.ini tests/unit/web)
 
 # The page's libraries, which git does not keep.
 prepare() {
