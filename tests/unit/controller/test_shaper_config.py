@@ -19,6 +19,8 @@ class Shaper:
     def __init__(self):
         self.classes = {}
         self.ceiling = []
+        self.groups = {}
+        self.objects = {}
         self.count = 0
         default = {"class": "default", "tag": 0, "priority": 5, "dscp": [], "limits": []}
         self.classes["default"] = default
@@ -27,7 +29,8 @@ class Shaper:
         for command, arguments in steps:
             self.count += 1
             arguments = copy.deepcopy(arguments)
-            assert arguments.pop("id") == "sluice0"
+            if not command.startswith("object-"):
+                assert arguments.pop("id") == "sluice0"
             getattr(self, command.replace("-", "_"))(**arguments)
 
     def shaper_set_class(self, tag, priority, dscp, limits, **rest):
@@ -53,6 +56,22 @@ class Shaper:
     def shaper_set_ceiling(self, limits):
         self.ceiling = limits
 
+    def shaper_set_group(self, resource, group=None, weight=None):
+        assert (group is None) == (weight is None)
+        assert group is None or group in self.objects
+        self.groups.pop(resource, None)
+        if group is not None:
+            self.groups[resource] = {"resource": resource, "group": group, "weight": weight}
+
+    def object_add(self, id, path, **rest):
+        assert rest == {"qom-type": "shaper-group"}
+        assert id not in self.objects
+        self.objects[id] = path
+
+    def object_del(self, id):
+        assert all(row["group"] != id for row in self.groups.values())
+        del self.objects[id]
+
     def query(self):
         """As query-shapers answers: with the bursts that the shaper chose."""
         classes = copy.deepcopy(list(self.classes.values()))
@@ -60,7 +79,16 @@ class Shaper:
             for limit in config["limits"]:
                 if "bytes-per-second" in limit:
                     limit.setdefault("burst-bytes", max(65536, limit["bytes-per-second"] // 20))
-        return {"id": "sluice0", "classes": classes, "ceiling": copy.deepcopy(self.ceiling)}
+        return {
+            "id": "sluice0",
+            "classes": classes,
+            "ceiling": copy.deepcopy(self.ceiling),
+            "groups": list(self.groups.values()),
+            "group-objects": dict(self.objects),
+        }
+
+
+weights = st.integers(1, 10_000)
 
 
 def limits():
@@ -83,7 +111,13 @@ def configs(draw):
     for i, name in enumerate(names):
         dscp, values = tuple(values[: i % 3]), values[i % 3 :]
         grants.append(Grant("vm", name, tags[i], dscp, draw(limits())))
-    return wanted("vm", grants, CLASSES, draw(limits()), {})
+    groups = {
+        resource: {"group": f"group-{n}", "path": f"/run/{n}.group", "weight": draw(weights)}
+        for resource, n in draw(
+            st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 3))
+        ).items()
+    }
+    return wanted("vm", grants, CLASSES, draw(limits()), {}, groups)
 
 
 @given(st.lists(configs(), min_size=1, max_size=4))

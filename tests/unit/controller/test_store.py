@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import NotFound
+from sluice_controller.domain.group_page import GroupLimit
+from sluice_controller.domain.groups import Group, Membership
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import (
     Assignment,
@@ -36,6 +38,23 @@ def test_migrations_lead_to_the_tables_of_the_code(store):
     with store.engine.connect() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_groups_come_back_with_their_members(store):
+    disks = Group("disks", "blk-read", GroupLimit("bytes", 10**12, 2**40))
+    frames = Group("frames", "net-tx", GroupLimit("operations", 5, 1))
+    with store.transaction() as unit:
+        unit.put_group(disks)
+        unit.put_group(frames)
+        unit.put_membership(Membership("disks", "media", 300))
+        unit.put_membership(Membership("disks", "media", 400))
+    with store.transaction() as unit:
+        assert unit.groups() == [disks, frames]
+        assert unit.memberships() == [Membership("disks", "media", 400)]
+        unit.delete_membership("disks", "media")
+        unit.delete_group("disks")
+    with store.transaction() as unit:
+        assert unit.groups() == [frames] and unit.memberships() == []
 
 
 def test_everything_comes_back_as_it_was_put(store):

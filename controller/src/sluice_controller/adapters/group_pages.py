@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from ..domain.group_page import (
     GroupLimit,
     GroupMember,
     check_identity,
+    created_ns,
     members,
     new_page,
     read_limit,
@@ -29,6 +31,20 @@ from ..domain.group_page import (
 SUFFIX = ".group"
 FILE_MODE = 0o660
 DIRECTORY_MODE = 0o750
+
+
+log = logging.getLogger(__name__)
+
+
+def _gid(group: str | None) -> int:
+    """For chown; -1 leaves files as they are."""
+    if group is None or os.geteuid() != 0:
+        return -1
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        log.warning("there is no group %s: group pages are left to root", group)
+        return -1
 
 
 class GroupPages:
@@ -41,10 +57,15 @@ class GroupPages:
     def __init__(self, folder: Path, qemu_group: str | None, now_ns: Callable[[], int]) -> None:
         self.folder = folder
         self.now_ns = now_ns
-        self.gid = grp.getgrnam(qemu_group).gr_gid if qemu_group else -1
+        self.gid = _gid(qemu_group)
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
+
+    def created_ns(self, name: str) -> int:
+        """When the page was made: another page has another."""
+        with self._mapped(name) as page:
+            return created_ns(page[:])
 
     def names(self) -> list[str]:
         """The groups that have a file."""

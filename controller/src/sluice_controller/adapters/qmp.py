@@ -44,7 +44,10 @@ class QmpShapers:
     def query(self, domain: str, shaper_id: str) -> Mapping[str, Any]:
         for shaper in self.execute(domain, "query-shapers", {}):
             if shaper.get("id") == shaper_id:
-                return shaper
+                if "groups" not in shaper:
+                    return shaper  # a QEMU of an earlier release, still running
+                groups = self.execute(domain, "query-shaper-groups", {})
+                return {**shaper, "group-objects": {g["id"]: g["path"] for g in groups}}
         raise Unavailable(
             "shaper of domain",
             domain,

@@ -116,6 +116,11 @@ def check_identity(page: bytes) -> str:
     return name.rstrip(b"\0").decode("utf-8", "replace")
 
 
+def created_ns(page: bytes) -> int:
+    """CLOCK_MONOTONIC when the page was made."""
+    return int(_IDENTITY.unpack_from(page)[5])
+
+
 def _read_limit(page: bytes) -> _Limit | None:
     *words, check = _LIMIT.unpack_from(page, _LIMIT_OFFSET)
     sequence, unit, rate, burst, base_ns, base_units = words

@@ -44,8 +44,13 @@ def wanted(
     classes: Iterable[ShapingClass],
     ceiling: Mapping[str, Limit],
     caps: Caps,
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
-    """{"classes": {name: arguments of shaper-set-class}, "ceiling": [limit]}"""
+    """{"classes": {name: arguments of shaper-set-class}, "ceiling": [limit],
+    "groups": {resource: {"group", "weight"}}, "objects": {group's object id: path}}
+
+    `groups` is {resource: {"group": object id, "path", "weight"}}.
+    """
     by_name = {c.name: c for c in classes}
     result = {}
     for grant in with_default(domain, grants):
@@ -57,7 +62,15 @@ def wanted(
             "dscp": sorted(grant.dscp),
             "limits": qmp_limits(effective_limits(grant, caps)),
         }
-    return {"classes": result, "ceiling": qmp_limits(ceiling)}
+    groups = groups or {}
+    return {
+        "classes": result,
+        "ceiling": qmp_limits(ceiling),
+        "groups": {
+            resource: {"group": g["group"], "weight": g["weight"]} for resource, g in groups.items()
+        },
+        "objects": {g["group"]: g["path"] for g in groups.values()},
+    }
 
 
 def _known_limits(rows: Iterable[Mapping[str, Any]], like: list[dict[str, Any]]) -> list[Any]:
@@ -95,7 +108,12 @@ def actual(shaper: Mapping[str, Any], config: Config) -> Config:
             "limits": _known_limits(row.get("limits", []), like["limits"]),
         }
     ceiling = _known_limits(shaper.get("ceiling") or [], config["ceiling"])
-    return {"classes": classes, "ceiling": ceiling}
+    groups = {
+        row["resource"]: {"group": row["group"], "weight": row["weight"]}
+        for row in shaper.get("groups", [])
+    }
+    objects = dict(shaper.get("group-objects", {}))
+    return {"classes": classes, "ceiling": ceiling, "groups": groups, "objects": objects}
 
 
 def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
@@ -132,4 +150,21 @@ def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
         steps.append(("shaper-set-class", {"id": shaper_id, **config}))
     if have["ceiling"] != want["ceiling"]:
         steps.append(("shaper-set-ceiling", {"id": shaper_id, "limits": want["ceiling"]}))
+    return steps + _group_commands(shaper_id, have, want)
+
+
+def _group_commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
+    """A group is opened before it is joined, and closed when nobody is in it."""
+    steps: list[Command] = []
+    for object_id, path in sorted(want["objects"].items()):
+        if object_id not in have["objects"]:
+            arguments = {"qom-type": "shaper-group", "id": object_id, "path": path}
+            steps.append(("object-add", arguments))
+    for resource in RESOURCES:
+        target = want["groups"].get(resource)
+        if have["groups"].get(resource) != target:
+            arguments = {"id": shaper_id, "resource": resource, **(target or {})}
+            steps.append(("shaper-set-group", arguments))
+    for object_id in sorted(set(have["objects"]) - set(want["objects"])):
+        steps.append(("object-del", {"id": object_id}))
     return steps

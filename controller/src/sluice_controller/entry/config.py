@@ -47,6 +47,10 @@ class Config:
         return self.run_dir / "pages"
 
     @property
+    def groups_dir(self) -> Path:
+        return self.run_dir / "groups"
+
+    @property
     def lock_path(self) -> Path:
         return self.run_dir / "sluiced.lock"
 

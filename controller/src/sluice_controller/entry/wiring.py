@@ -16,6 +16,7 @@ from .. import __version__
 from ..adapters.agent_hub import AgentHub
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import SqlStore
+from ..adapters.group_pages import GroupPages
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.qmp import QmpShapers
@@ -25,6 +26,7 @@ from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.domains import Domains
+from ..services.groups import Groups
 from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
 from ..services.sampler import SAMPLE_HZ, Sampler
@@ -67,6 +69,14 @@ class Services:
             self.clock,
             self._changed,
         )
+        self.groups = Groups(
+            self.store,
+            GroupPages(config.groups_dir, config.qemu_group, time.monotonic_ns),
+            self.catalogue.known,
+            self.clock,
+            self._changed,
+        )
+        self.groups.restore()
         self.sampler = Sampler(
             self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
         )
@@ -89,6 +99,7 @@ class Services:
             self.sampler.generation,
             self.clock,
             time.monotonic,
+            self.groups.wanted,
         )
         self._threads: list[threading.Thread] = []
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from ..domain.model import Assignment
 from ..domain.rules import agent_rules
 from ..domain.shaper_config import Config, actual, commands, wanted
 from .auto_limits import AutoLimits
-from .ports import Clock, Host, Shapers, Store
+from .ports import Clock, Host, Shapers, Store, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Reconciler:
         generation: Callable[[str], int | None],
         clock: Clock,
         monotonic: Callable[[], float],
+        groups: Callable[[Transaction, str], Mapping[str, Mapping[str, Any]]],
     ) -> None:
         self.store = store
         self.host = host
@@ -73,6 +74,7 @@ class Reconciler:
         self.generation = generation
         self.clock = clock
         self.monotonic = monotonic
+        self.groups = groups
         self._wake = threading.Event()
         self._known: dict[str, _Shaper] = {}
         self._running: dict[str, Future[None]] = {}
@@ -129,6 +131,7 @@ class Reconciler:
                 unit.classes(),
                 unit.ceiling(name),
                 self.auto_limits.snapshot(),
+                self.groups(unit, name),
             )
 
     def _differs(self, name: str, shaper: _Shaper, want: Config) -> bool:

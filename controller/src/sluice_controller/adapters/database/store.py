@@ -14,6 +14,8 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.orm import Session
 
 from ...domain.errors import NotFound
+from ...domain.group_page import GroupLimit
+from ...domain.groups import Group, Membership
 from ...domain.limits import Limit
 from ...domain.model import (
     Assignment,
@@ -32,6 +34,8 @@ from .tables import (
     DecisionRow,
     DomainRow,
     GrantRow,
+    GroupMemberRow,
+    GroupRow,
     HistoryRow,
     NightlyRow,
     ReportRow,
@@ -175,6 +179,46 @@ class SqlTransaction:
 
     def delete_grant(self, domain: str, class_name: str) -> None:
         row = self.session.get(GrantRow, (self._domain(domain).id, class_name))
+        if row is not None:
+            self.session.delete(row)
+            self.session.flush()
+
+    # Groups
+
+    def groups(self) -> list[Group]:
+        rows = self.session.scalars(select(GroupRow).order_by(GroupRow.name))
+        return [
+            Group(row.name, row.resource, GroupLimit(row.unit, row.rate, row.burst)) for row in rows
+        ]
+
+    def put_group(self, group: Group) -> None:
+        self.session.merge(
+            GroupRow(name=group.name, resource=group.resource, **asdict(group.limit))
+        )
+        self.session.flush()
+
+    def delete_group(self, name: str) -> None:
+        self.session.execute(delete(GroupRow).where(GroupRow.name == name))
+
+    def memberships(self) -> list[Membership]:
+        query = select(GroupMemberRow).order_by(GroupMemberRow.group_name, GroupMemberRow.domain_id)
+        return [
+            Membership(row.group_name, row.domain.name, row.weight)
+            for row in self.session.scalars(query)
+        ]
+
+    def put_membership(self, membership: Membership) -> None:
+        self.session.merge(
+            GroupMemberRow(
+                group_name=membership.group,
+                domain_id=self._domain(membership.domain).id,
+                weight=membership.weight,
+            )
+        )
+        self.session.flush()
+
+    def delete_membership(self, group: str, domain: str) -> None:
+        row = self.session.get(GroupMemberRow, (group, self._domain(domain).id))
         if row is not None:
             self.session.delete(row)
             self.session.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 
@@ -72,6 +72,23 @@ class StreamRow(Base):
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"))
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     nominal_bytes_per_second: Mapped[float]
+    domain: Mapped[DomainRow] = relationship(lazy="joined")
+
+
+class GroupRow(Base):
+    __tablename__ = "groups"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    resource: Mapped[str]
+    unit: Mapped[str]
+    rate: Mapped[int] = mapped_column(BigInteger)
+    burst: Mapped[int] = mapped_column(BigInteger)
+
+
+class GroupMemberRow(Base):
+    __tablename__ = "group_members"
+    group_name: Mapped[str] = mapped_column(ForeignKey("groups.name"), primary_key=True)
+    domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"), primary_key=True)
+    weight: Mapped[int]
     domain: Mapped[DomainRow] = relationship(lazy="joined")
 
 

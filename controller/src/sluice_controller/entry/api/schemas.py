@@ -52,6 +52,14 @@ class LimitBody(Body):
     burst_operations = Number(allow_none=True)
 
 
+class GroupBody(LimitBody):
+    resource = Text()
+
+
+class MemberBody(Body):
+    weight = Whole()
+
+
 class Limits(_Untouched, fields.Dict):
     """{resource: limit}"""
 
@@ -203,6 +211,30 @@ class LimitSchema(Schema):
 
 def limits_by_resource() -> fields.Dict:
     return fields.Dict(keys=fields.String(), values=fields.Nested(LimitSchema))
+
+
+class GroupDomainSchema(Schema):
+    domain = fields.String()
+    weight = fields.Integer()
+
+
+class GroupMemberSchema(Schema):
+    pid = fields.Integer()
+    label = fields.String()
+    weight = fields.Integer()
+    waiting = fields.Boolean()
+    requests = fields.Integer()
+    units = fields.Integer()
+
+
+class GroupSchema(Schema):
+    name = fields.String()
+    resource = fields.String()
+    unit = fields.String()
+    rate_per_second = fields.Integer()
+    burst = fields.Integer()
+    domains = fields.List(fields.Nested(GroupDomainSchema))
+    members = fields.List(fields.Nested(GroupMemberSchema))
 
 
 class GrantSchema(Schema):

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Groups: one limit of the host for a resource of several domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import BadValue
+from .group_page import GroupLimit
+from .limits import Limit, parse_limit, parse_resource
+from .model import parse_class_name, parse_integer
+
+WEIGHT_DEFAULT = 100
+WEIGHT_MAX = 10_000
+# Absent bursts are what shapers choose for classes, too: 1/20 s of the rate.
+BURST_TIME_DIVISOR = 20
+BURST_BYTES_MIN = 65536
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    resource: str
+    limit: GroupLimit
+
+
+@dataclass(frozen=True)
+class Membership:
+    group: str
+    domain: str
+    weight: int = WEIGHT_DEFAULT
+
+
+def parse_group_name(raw: Any) -> str:
+    return parse_class_name(raw, "group")
+
+
+def parse_weight(raw: Any) -> int:
+    return parse_integer(raw, "weight", 1, WEIGHT_MAX)
+
+
+def _limit(limit: Limit) -> GroupLimit:
+    both = (limit.bytes_per_second, limit.operations_per_second)
+    if (both[0] is None) == (both[1] is None):
+        raise BadValue(
+            "limit",
+            list(both),
+            "is not one rate",
+            "give either bytes_per_second or operations_per_second",
+        )
+    if both[0] is not None:
+        unit, rate, burst, least = "bytes", both[0], limit.burst_bytes, BURST_BYTES_MIN
+    else:
+        unit, rate, burst, least = "operations", both[1], limit.burst_operations, 1
+    rate = round(rate or 0)
+    chosen = max(rate // BURST_TIME_DIVISOR, least) if burst is None else round(burst)
+    return GroupLimit(unit, rate, max(1, chosen))
+
+
+def parse_group(name: Any, body: Mapping[str, Any]) -> Group:
+    """From {"resource", and the fields of a limit}."""
+    resource = parse_resource(body.get("resource"))
+    fields = {key: value for key, value in body.items() if key != "resource"}
+    return Group(parse_group_name(name), resource, _limit(parse_limit(fields, "limit")))
+
+
+def group_json(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "resource": group.resource,
+        "unit": group.limit.unit,
+        "rate_per_second": group.limit.rate,
+        "burst": group.limit.burst,
+    }

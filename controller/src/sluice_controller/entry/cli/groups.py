@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sluice group: limits of the host that several domains share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ...domain.limits import RESOURCES
+from ...domain.rates import parse_rate, parse_size
+from .common import AsJson, Domain
+from .output import print_json, rate, say, show, yes
+
+Name = Annotated[str, typer.Argument(help="name of a group", metavar="GROUP")]
+
+group = typer.Typer(
+    no_args_is_help=True, help="Groups: one limit of the host for several domains, by weight."
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(group, name="group")
+
+
+def _rate_text(entry: dict[str, Any]) -> str:
+    if entry["unit"] == "bytes":
+        return rate(entry["rate_per_second"])
+    return f"{entry['rate_per_second']} ops/s"
+
+
+@group.command("list")
+def list_groups(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the groups with their domains."""
+    answer = context.obj.call("GET", "groups")
+    if as_json:
+        return print_json(answer)
+    rows = [
+        (
+            g["name"],
+            g["resource"],
+            _rate_text(g),
+            ", ".join(f"{d['domain']} ({d['weight']})" for d in g["domains"]),
+        )
+        for g in answer
+    ]
+    show(("group", "resource", "rate", "domains (weight)"), rows, empty="no groups")
+
+
+@group.command("members")
+def show_members(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Show who uses a group right now, in all QEMU processes.
+
+    Example: sluice group members disks
+    """
+    found = [g for g in context.obj.call("GET", "groups") if g["name"] == name]
+    members = found[0]["members"] if found else []
+    if as_json:
+        return print_json(members)
+    rows = [
+        (m["label"], m["pid"], m["weight"], yes(m["waiting"]), m["requests"], m["units"])
+        for m in members
+    ]
+    columns = ("member", "pid", "weight", "waiting", "requests", "units")
+    show(columns, rows, right=columns[1:], empty="nobody")
+
+
+@group.command("add")
+def add_group(
+    context: typer.Context,
+    name: Name,
+    resource: Annotated[str, typer.Option(help=f"one of {', '.join(RESOURCES)}")],
+    rate_text: Annotated[str | None, typer.Option("--rate", help="for example 200MB/s")] = None,
+    operations: Annotated[float | None, typer.Option("--ops", help="operations per second")] = None,
+    burst: Annotated[
+        str | None, typer.Option(help="for example 10MB; 1/20 second unless given")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a group, or change its rate; its members go on under it at once.
+
+    Example: sluice group add disks --resource blk-read --rate 200MB/s
+    """
+    body: dict[str, Any] = {"resource": resource}
+    if rate_text is not None:
+        body["bytes_per_second"] = parse_rate(rate_text)
+    if operations is not None:
+        body["operations_per_second"] = operations
+    if burst is not None:
+        field = "burst_bytes" if operations is None else "burst_operations"
+        body[field] = parse_size(burst)
+    answer = context.obj.call("PUT", "groups", name, body=body)
+    if as_json:
+        return print_json(answer)
+    say(f"group {name}: {_rate_text(answer)} of {resource}")
+
+
+@group.command("remove")
+def remove_group(context: typer.Context, name: Name) -> None:
+    """Remove a group that has no members."""
+    context.obj.call("DELETE", "groups", name)
+    say(f"group {name}: removed")
+
+
+@group.command("member")
+def put_member(
+    context: typer.Context,
+    name: Name,
+    domain: Domain,
+    weight: Annotated[int, typer.Option(help="1 to 10000, in proportion to the others")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Put a domain into a group, or change its weight.
+
+    Example: sluice group member disks media --weight 300
+    """
+    answer = context.obj.call("PUT", "groups", name, "members", domain, body={"weight": weight})
+    if as_json:
+        return print_json(answer)
+    say(f"{domain}: in the group {name} with weight {weight}")
+
+
+@group.command("leave")
+def delete_member(context: typer.Context, name: Name, domain: Domain) -> None:
+    """Take a domain out of a group."""
+    context.obj.call("DELETE", "groups", name, "members", domain)
+    say(f"{domain}: no longer in the group {name}")

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Groups of domains under one limit of the host.
+
+The catalogue says what groups there are; their pages carry the limits to the
+QEMU processes, and live on when the daemon ends. The reconciler makes domains
+members.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..domain.errors import Conflict, NotFound, SluiceError
+from ..domain.group_page import GroupMember
+from ..domain.groups import (
+    WEIGHT_DEFAULT,
+    Group,
+    Membership,
+    group_json,
+    parse_group,
+    parse_group_name,
+    parse_weight,
+)
+from .catalogue import audited
+from .ports import Clock, GroupPages, Store, Transaction
+
+log = logging.getLogger(__name__)
+
+
+def find_group(unit: Transaction, name: Any) -> Group:
+    parse_group_name(name)
+    for group in unit.groups():
+        if group.name == name:
+            return group
+    raise NotFound("group", name, "does not exist", "see 'sluice group list'")
+
+
+class Groups:
+    def __init__(
+        self,
+        store: Store,
+        pages: GroupPages,
+        known: Callable[[Transaction, str], None],
+        clock: Clock,
+        changed: Callable[[str | None], None],
+    ) -> None:
+        self.store = store
+        self.pages = pages
+        self.known = known
+        self.clock = clock
+        self.changed = changed
+
+    def restore(self) -> None:
+        """At start: every group has its page, with its limit; others have none."""
+        with self.store.transaction() as unit:
+            groups = unit.groups()
+        for group in groups:
+            self._ensure(group)
+        for name in set(self.pages.names()) - {group.name for group in groups}:
+            self.pages.remove(name)
+
+    def _ensure(self, group: Group) -> bool:
+        """Whether the group has its page; if not, the log says why."""
+        try:
+            self.pages.ensure(group.name, group.limit)
+        except (SluiceError, OSError) as error:
+            log.error("group %s has no page: %s", group.name, error)
+            return False
+        return True
+
+    def all(self) -> list[dict[str, Any]]:
+        with self.store.transaction() as unit:
+            memberships = unit.memberships()
+            groups = unit.groups()
+        return [self._json(group, memberships) for group in groups]
+
+    def _json(self, group: Group, memberships: list[Membership]) -> dict[str, Any]:
+        return {
+            **group_json(group),
+            "domains": [
+                {"domain": m.domain, "weight": m.weight}
+                for m in memberships
+                if m.group == group.name
+            ],
+            "members": [asdict(member) for member in self._members(group)],
+        }
+
+    def _members(self, group: Group) -> list[GroupMember]:
+        try:
+            return self.pages.members(group.name)
+        except SluiceError as error:
+            log.error("%s", error)
+            return []
+
+    def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        after = parse_group(name, body)
+        with self.store.transaction() as unit:
+            before = next((g for g in unit.groups() if g.name == name), None)
+            if before and (before.resource, before.limit.unit) != (
+                after.resource,
+                after.limit.unit,
+            ):
+                raise Conflict(
+                    "group",
+                    name,
+                    f"limits {before.limit.unit} of {before.resource}",
+                    "keep that, or make another group",
+                )
+            unit.put_group(after)
+            self.pages.ensure(name, after.limit)
+            shown = group_json(after)
+            old = group_json(before) if before else None
+            audited(unit, self.clock, "set group", name, old, shown)
+            answer = self._json(after, unit.memberships())
+        self.changed(None)
+        return answer
+
+    def delete(self, name: str) -> None:
+        with self.store.transaction() as unit:
+            before = find_group(unit, name)
+            domains = [m.domain for m in unit.memberships() if m.group == name]
+            if domains:
+                raise Conflict(
+                    "group",
+                    name,
+                    f"has the members {', '.join(domains)}",
+                    f"take them out first: sluice group leave {name} {domains[0]}",
+                )
+            unit.delete_group(name)
+            audited(unit, self.clock, "delete group", name, group_json(before), None)
+        self.pages.remove(name)
+
+    def put_member(self, name: str, domain: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        weight = parse_weight(body.get("weight", WEIGHT_DEFAULT))
+        with self.store.transaction() as unit:
+            group = find_group(unit, name)
+            self.known(unit, domain)
+            self._refuse_second(unit, group, domain)
+            before = next(
+                (m for m in unit.memberships() if (m.group, m.domain) == (name, domain)), None
+            )
+            after = Membership(name, domain, weight)
+            unit.put_membership(after)
+            old = asdict(before) if before else None
+            audited(unit, self.clock, "join group", f"{name}/{domain}", old, asdict(after))
+            answer = self._json(group, unit.memberships())
+        self.changed(domain)
+        return answer
+
+    def _refuse_second(self, unit: Transaction, group: Group, domain: str) -> None:
+        same = {g.name for g in unit.groups() if g.resource == group.resource}
+        for other in unit.memberships():
+            if other.domain == domain and other.group in same - {group.name}:
+                raise Conflict(
+                    "domain",
+                    domain,
+                    f"has its {group.resource} in the group {other.group}",
+                    f"take it out first: sluice group leave {other.group} {domain}",
+                )
+
+    def delete_member(self, name: str, domain: str) -> None:
+        with self.store.transaction() as unit:
+            find_group(unit, name)
+            before = next(
+                (m for m in unit.memberships() if (m.group, m.domain) == (name, domain)), None
+            )
+            if before is None:
+                raise NotFound("domain", domain, f"is not in the group {name}", "nothing to do")
+            unit.delete_membership(name, domain)
+            audited(unit, self.clock, "leave group", f"{name}/{domain}", asdict(before), None)
+        self.changed(domain)
+
+    def wanted(self, unit: Transaction, domain: str) -> dict[str, dict[str, Any]]:
+        """{resource: {"group": object id, "path", "weight"}} for a shaper.
+
+        The id changes with the page, so that a group that was made anew is
+        joined anew.
+        """
+        groups = {group.name: group for group in unit.groups()}
+        return {
+            groups[m.group].resource: {
+                "group": f"group-{m.group}-{self.pages.created_ns(m.group)}",
+                "path": str(self.pages.path(m.group)),
+                "weight": m.weight,
+            }
+            for m in unit.memberships()
+            if m.domain == domain and self._ensure(groups[m.group])
+        }
