@@ -178,6 +178,15 @@ def test_a_file_is_created_whole_changed_in_place_and_taken_up_again(tmp_path, o
         later.limit("disks")
 
 
+def test_a_page_of_an_earlier_boot_is_made_anew(tmp_path):
+    GroupPages(tmp_path, None, lambda: 10**15).ensure("disks", LIMIT)
+    pages = GroupPages(tmp_path, None, lambda: 10**9)
+    before = pages.path("disks").stat().st_ino
+    pages.ensure("disks", LIMIT)
+    assert pages.path("disks").stat().st_ino != before
+    assert pages.created_ns("disks") == 10**9
+
+
 def test_a_file_that_is_no_page_is_left_alone(tmp_path):
     pages = GroupPages(tmp_path, None, lambda: 0)
     for content in (b"short", b"X" * PAGE_BYTES):

@@ -77,7 +77,8 @@ class GroupPages:
         BadValue if a limit is out of range, counts another unit than the page's,
         or if the file is no group page.
         """
-        if not self.path(name).exists():
+        if not self.path(name).exists() or self.created_ns(name) > self.now_ns():
+            # Or one from before the host was started anew, by another clock.
             self._create(name, new_page(name, limit, self.now_ns()))
             return
         with self._mapped(name, write=True) as page:
