@@ -7,6 +7,7 @@ What a real host refuses to start beside is lifted: emulated, it is always busy.
 READY = "/var/lib/sluice-nightly/ready"
 SETTINGS = {
     "run.accelerator": "kvm",
+    "run.probe_s": 300,
     "run.link_mbit": 50,
     "run.readers": 1,
     "run.wgets": 1,

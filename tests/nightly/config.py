@@ -33,6 +33,7 @@ class Run:
     """What is run. ``limit_s`` ends a run that takes too long."""
 
     accelerator: str = "auto"
+    probe_s: float = ranged(20, 5, 600)
     link_mbit: int = ranged(200, 50, 10_000)
     readers: int = ranged(12, 1, 12)
     wgets: int = ranged(3, 1, 16)

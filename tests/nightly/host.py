@@ -37,8 +37,8 @@ class Controller:
             token = self._token_file.read_text().strip()
         except OSError as problem:
             raise HostError(
-                f"the token in {self._token_file} cannot be read ({problem.strerror}); "
-                "is sluiced installed, and are you root?"
+                f"the token in {self._token_file} cannot be read ({problem.strerror}): "
+                "start sluiced, which makes it, and be root"
             ) from None
         try:
             with httpx.Client(

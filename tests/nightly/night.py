@@ -125,7 +125,10 @@ def choose_accelerator(config: Config) -> accelerator.Accelerator:
     if wanted == "tcg":
         found = accelerator.Accelerator("tcg", "run.accelerator asks for it")
     else:
-        found = accelerator.choose()
+        found = accelerator.choose(config.run.probe_s)
+        if found.name != "kvm":
+            # A host that was slow once is asked again the next night.
+            accelerator.note().unlink(missing_ok=True)
         if wanted == "kvm" and found.name != "kvm":
             raise NoKvm(found.reason)
     # The testbed takes the same, and does not ask a second time.

@@ -29,7 +29,12 @@ class Accelerator:
     reason: str
 
 
-def choose() -> Accelerator:
+def note() -> Path:
+    """The file that keeps the probe's answer until the next boot."""
+    return paths.layout().notes / "accelerator.json"
+
+
+def choose(probe_seconds: float = PROBE_SECONDS) -> Accelerator:
     """Return the accelerator to use; the probe's answer holds until the next boot."""
     forced = os.environ.get("SLUICE_TESTBED_ACCELERATOR")
     if forced:
@@ -39,34 +44,34 @@ def choose() -> Accelerator:
     if not os.path.exists("/dev/kvm"):
         return Accelerator("tcg", "there is no /dev/kvm")
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    note = paths.layout().notes / "accelerator.json"
+    kept = note()
     try:
-        known = json.loads(note.read_text())
+        known = json.loads(kept.read_text())
         if known.pop("boot_id") == boot_id:
             return Accelerator(**known)
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    found = probe()
-    note.parent.mkdir(parents=True, exist_ok=True)
-    fresh = note.with_suffix(f".{os.getpid()}")
+    found = probe(probe_seconds)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps({"boot_id": boot_id, **asdict(found)}))
-    fresh.replace(note)
+    fresh.replace(kept)
     return found
 
 
-def probe() -> Accelerator:
+def probe(limit_seconds: float = PROBE_SECONDS) -> Accelerator:
     """Boot a guest under KVM; fall back to TCG if it shows no life in time."""
     started = time.monotonic()
-    alive, said = boots("kvm", PROBE_SECONDS)
+    alive, said = boots("kvm", limit_seconds)
     elapsed = time.monotonic() - started
     if alive:
         return Accelerator("kvm", f"a guest under KVM reached its first program in {elapsed:.1f} s")
-    cause = f"ended after {elapsed:.1f} s" if elapsed < PROBE_SECONDS else "did not get there"
+    cause = f"ended after {elapsed:.1f} s" if elapsed < limit_seconds else "did not get there"
     hint = f" (QEMU: {said})" if said else ""
     return Accelerator(
         "tcg",
         f"/dev/kvm exists, but a guest under KVM {cause} without reaching its first program "
-        f"within {PROBE_SECONDS:g} s{hint}",
+        f"within {limit_seconds:g} s{hint}",
     )
 
 
