@@ -25,12 +25,24 @@ failed=0
 
 mkdir -p "$build"
 
-# compile NAME OUTPUT FLAG…: tests/NAME.c with the engine.
+# engine FLAVOUR FLAG…: the engine's objects, once for all tests.
+engine() {
+    local flavour=$1 source
+    shift
+    rm -rf "${build:?}/$flavour"
+    mkdir -p "$build/$flavour"
+    for source in "$source_dir"/sluice/*.c; do
+        "${CC:-cc}" "${warnings[@]}" -O2 -pthread "$@" "${includes[@]}" \
+            -c "$source" -o "$build/$flavour/$(basename "$source" .c).o"
+    done
+}
+
+# compile NAME FLAVOUR OUTPUT FLAG…: tests/NAME.c with the engine's objects.
 compile() {
-    local name=$1 output=$2
-    shift 2
+    local name=$1 flavour=$2 output=$3
+    shift 3
     "${CC:-cc}" "${warnings[@]}" -O2 -pthread "$@" "${includes[@]}" \
-        "$here/$name.c" "$source_dir"/sluice/*.c -o "$output"
+        "$here/$name.c" "$build/$flavour"/*.o -o "$output"
 }
 
 # run_test PROGRAM: its output, and its sums added to ours.
@@ -97,15 +109,18 @@ fuzz() {
     fi
 }
 
-for name in test-bucket test-wheel test-engine test-share test-policy test-cost test-engine-properties test-classify \
-    test-frame test-codel test-reserve test-pool \
+engine plain
+engine sanitized "${sanitizers[@]}"
+engine raced -g -fsanitize=thread
+for name in test-bucket test-wheel test-engine test-share test-policy test-cost \
+    test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-properties test-group-threads test-group-processes; do
-    compile "$name" "$build/$name"
-    compile "$name" "$build/$name-sanitized" "${sanitizers[@]}"
+    compile "$name" plain "$build/$name"
+    compile "$name" sanitized "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"
     run_sanitized "$build/$name-sanitized"
 done
-compile test-group-threads "$build/test-group-threads-raced" -g -fsanitize=thread
+compile test-group-threads raced "$build/test-group-threads-raced" -g -fsanitize=thread
 run_sanitized "$build/test-group-threads-raced"
 # The frames of the unit test are what the fuzzer begins with.
 rm -rf "$build/fuzz-frame-seeds"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The engine from inside, shared by engine.c (data path), engine-config.c
- * (life cycle and configuration), share.c (weights) and special.c (what only
- * some classes have).
+ * The engine from inside, shared by engine.c (data path), engine-held.c (held
+ * requests), engine-config.c (life cycle and configuration), share.c (weights)
+ * and special.c (what only some classes have).
  */
 #ifndef SLUICE_ENGINE_INTERNAL_H
 #define SLUICE_ENGINE_INTERNAL_H
@@ -143,6 +143,13 @@ bool class_conforms(const SluiceClass *class, uint64_t now_ns);
 void engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns);
 void engine_unplace(SluiceEngine *engine, uint32_t class_index);
 void engine_promote_due(SluiceEngine *engine, uint64_t now_ns);
+
+/* engine-held.c */
+void engine_queue_remove(SluiceClass *class, SluiceNode *node);
+/* A class that became unmanaged while it held requests, or NO_CLASS. */
+uint32_t engine_find_draining(SluiceEngine *engine);
+/* The next of its requests, or NULL. */
+SluiceNode *engine_drain(SluiceEngine *engine, uint64_t now_ns);
 
 /* special.c: peak rate, flows, windows. `extra` must exist. */
 struct SluiceSpecial *special_new(void);

@@ -52,63 +52,18 @@
  * passes, and for holding and releasing where classes do not compete for the
  * ceiling; where they do, four steps of a four-way heap.
  */
-#include "engine-internal.h"
+#include "engine-inline.h"
 
 /* So much later than due may reserved service come and still all come. */
 #define RESERVATIONS_LATE_MAX_NS    1000000000ULL
 
-/* Eligibility and charge */
-
-static inline bool class_limits_conform(const SluiceClass *class,
-                                        uint64_t now_ns)
-{
-    return bucket_conforms(&class->bytes, now_ns)
-           && bucket_conforms(&class->operations, now_ns);
-}
+/* Eligibility */
 
 bool class_conforms(const SluiceClass *class, uint64_t now_ns)
 {
     return class_limits_conform(class, now_ns)
            && (LIKELY(!(class->special & SPECIAL_PEAK))
                || special_conforms(class, now_ns));
-}
-
-static inline int64_t later_due_ns(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
-/* From when on it conforms. */
-static inline int64_t class_due_ns(const SluiceClass *class)
-{
-    int64_t due_ns = later_due_ns(class->bytes.due_ns,
-                                  class->operations.due_ns);
-
-    if (UNLIKELY(class->special & SPECIAL_PEAK)) {
-        due_ns = later_due_ns(due_ns, special_due_ns(class));
-    }
-    return due_ns;
-}
-
-static bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
-{
-    return bucket_conforms(&engine->ceiling_bytes, now_ns)
-           && bucket_conforms(&engine->ceiling_operations, now_ns);
-}
-
-static inline void charge(SluiceEngine *engine, SluiceClass *class,
-                          uint32_t charged, uint64_t now_ns)
-{
-    bucket_charge(&class->bytes, charged, now_ns);
-    bucket_charge_one(&class->operations, now_ns);
-    bucket_charge(&engine->ceiling_bytes, charged, now_ns);
-    bucket_charge_one(&engine->ceiling_operations, now_ns);
-}
-
-static inline void count(SluiceClass *class, uint32_t bytes)
-{
-    class->stats.requests++;
-    class->stats.bytes += bytes;
 }
 
 /* The two places of a class with held requests */
@@ -147,15 +102,6 @@ void engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
     }
 }
 
-static inline bool reservation_is_due(const SluiceEngine *engine,
-                                      const SluiceClass *class,
-                                      uint64_t now_ns)
-{
-    return has_reservation(class)
-           && bucket_conforms(&class->reservation,
-                              reservations_now(engine, now_ns));
-}
-
 /* Is a READY class's reservation due? Then it is the first in its heap. */
 static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
 {
@@ -179,44 +125,6 @@ static void forget_turns(const SluiceEngine *engine, SluiceClass *class,
     if (reservation_is_due(engine, class, now_ns)) {
         class->reservation.due_ns = reservations_now(engine, now_ns);
     }
-}
-
-/* The queue of a class */
-
-static inline void queue_append(SluiceClass *class, SluiceNode *node)
-{
-    node->next = NULL;
-    node->prev = class->newest;
-    if (class->newest) {
-        class->newest->next = node;
-    } else {
-        class->oldest = node;
-    }
-    class->newest = node;
-}
-
-static inline void queue_remove(SluiceClass *class, SluiceNode *node)
-{
-    if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
-        special_flow_removed(class, node);
-    }
-    if (node->prev) {
-        node->prev->next = node->next;
-    } else {
-        class->oldest = node->next;
-    }
-    if (node->next) {
-        node->next->prev = node->prev;
-    } else {
-        class->newest = node->prev;
-    }
-    node->next = NULL;
-    node->prev = NULL;
-    if (!class->oldest) {
-        class->special &= ~SPECIAL_HOLDS;
-    }
-    class->stats.backlog_requests--;
-    class->stats.backlog_bytes -= node->bytes;
 }
 
 /* Data path: submission */
@@ -404,24 +312,6 @@ SLUICE_HOT static inline void put_back(SluiceEngine *engine,
     }
 }
 
-static inline SluiceNode *take_oldest(SluiceClass *class, uint64_t now_ns)
-{
-    SluiceNode *node = class->oldest, *next = node->next;
-
-    class->oldest = next;
-    if (next) {
-        next->prev = NULL;
-    } else {
-        class->newest = NULL;
-        class->special &= ~SPECIAL_HOLDS;
-    }
-    class->stats.backlog_requests--;
-    class->stats.backlog_bytes -= node->bytes;
-    class->stats.held_requests++;
-    class->stats.held_ns += now_ns - node->held_since_ns;
-    return node;
-}
-
 static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
                          uint64_t now_ns)
 {
@@ -473,45 +363,10 @@ static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
     SluiceClass *class = &engine->classes[class_index];
     SluiceNode *node = class->oldest;
 
-    queue_remove(class, node);
+    engine_queue_remove(class, node);
     bucket_charge(&class->reservation, charged_bytes(class, node->bytes),
                   now_ns);
     put_back(engine, class_index, now_ns);
-    return node;
-}
-
-/* Classes that have become unmanaged while they held requests. */
-static uint32_t find_draining(SluiceEngine *engine)
-{
-    for (uint32_t i = 0; engine->draining && i < engine->class_count; i++) {
-        if ((engine->classes[i].special & SPECIAL_UNMANAGED)
-            && engine->classes[i].oldest) {
-            return i;
-        }
-    }
-    engine->draining = false;
-    return NO_CLASS;
-}
-
-/* Their requests go at once, and nothing is charged. */
-static SluiceNode *drain(SluiceEngine *engine, uint64_t now_ns)
-{
-    uint32_t class_index = find_draining(engine);
-    SluiceClass *class;
-    SluiceNode *node;
-
-    if (class_index == NO_CLASS) {
-        return NULL;
-    }
-    class = &engine->classes[class_index];
-    if (class->special & SPECIAL_DYNAMIC) {
-        special_flow_removed(class, class->oldest);
-    }
-    node = take_oldest(class, now_ns);
-    count(class, node->bytes);
-    if (!class->oldest) {
-        engine_unplace(engine, class_index);
-    }
     return node;
 }
 
@@ -550,7 +405,7 @@ SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
 
     now_ns = advance_clock(engine, now_ns);
     if (UNLIKELY(engine->draining)) {
-        node = drain(engine, now_ns);
+        node = engine_drain(engine, now_ns);
     }
     while (!node && again && ceiling_conforms(engine, now_ns)) {
         class_index = choose_class(engine, now_ns);
@@ -580,7 +435,7 @@ next_event_specially(SluiceEngine *engine)
 {
     uint64_t event_ns = engine->now_ns;
 
-    if (find_draining(engine) != NO_CLASS) {
+    if (engine_find_draining(engine) != NO_CLASS) {
         return event_ns;
     }
     if (!ready_mask(engine)) {
@@ -599,77 +454,6 @@ SLUICE_HOT uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
     }
     /* What the next release will touch is on its way by then. */
     __builtin_prefetch(likely->oldest, 1);
-    __builtin_prefetch(likely->newest, 1);
     return ceiling_event_ns(engine,
                             later_ns(engine->now_ns, engine->due.first_ns));
-}
-
-/* Held requests, one by one */
-
-SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
-                                     uint32_t class_index)
-{
-    return class_at(engine, class_index)->oldest;
-}
-
-void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
-{
-    SluiceClass *class = class_at(engine, node->class_index);
-
-    queue_remove(class, node);
-    if (!class->oldest) {
-        engine_unplace(engine, node->class_index);
-    }
-}
-
-SluiceNode *sluice_engine_evict(SluiceEngine *engine)
-{
-    uint32_t class_index = share_any(engine);
-    SluiceNode *node;
-
-    if (class_index == NO_CLASS) {
-        class_index = wheel_peek(&engine->due);
-    }
-    if (class_index == NO_CLASS) {
-        return NULL;
-    }
-    node = engine->classes[class_index].oldest;
-    sluice_engine_withdraw(engine, node);
-    return node;
-}
-
-/* Correction */
-
-uint32_t sluice_engine_charged_bytes(const SluiceEngine *engine,
-                                     uint32_t class_index, uint32_t bytes)
-{
-    return charged_bytes(class_at(engine, class_index), bytes);
-}
-
-static void correct_bucket(SluiceBucket *bucket, int64_t bytes, uint64_t now_ns)
-{
-    if (bytes >= 0) {
-        sluice_bucket_charge(bucket, bytes, now_ns);
-    } else {
-        sluice_bucket_credit(bucket, -(uint64_t)bytes, now_ns);
-    }
-}
-
-void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
-                           int64_t bytes, uint64_t now_ns)
-{
-    SluiceClass *class = class_at(engine, class_index);
-
-    now_ns = advance_clock(engine, now_ns);
-    if (class->special & SPECIAL_UNMANAGED) {
-        return;
-    }
-    correct_bucket(&engine->ceiling_bytes, bytes, now_ns);
-    correct_bucket(&class->bytes, bytes, now_ns);
-    /* Its due time is another, unless it holds nothing. */
-    if (class->place == PLACE_DUE
-        || (class->place == PLACE_READY && !class_conforms(class, now_ns))) {
-        engine_unplace(engine, class_index);
-        engine_place(engine, class_index, now_ns);
-    }
 }

@@ -212,6 +212,8 @@ WindowVerdict special_window_judge(SluiceClass *class, SluiceNode *node,
     }
     if (extra->window_missed >= extra->window.may_miss) {
         extra->window_stats.violations++;
+        window_count(extra, false);
+        node->late = SLUICE_LATE;
         return WINDOW_SERVE;
     }
     extra->window_stats.late_requests++;
