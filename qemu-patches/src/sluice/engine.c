@@ -430,7 +430,7 @@ static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)
     return due_ns > 0 ? later_ns(event_ns, due_ns) : event_ns;
 }
 
-static __attribute__((noinline)) uint64_t
+SLUICE_HOT static __attribute__((noinline)) uint64_t
 next_event_specially(SluiceEngine *engine)
 {
     uint64_t event_ns = engine->now_ns;

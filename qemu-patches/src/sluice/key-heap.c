@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "hot.h"
 #include "key-heap.h"
 
 #define CACHE_LINE_BYTES    64
@@ -57,7 +58,7 @@ void key_heap_destroy(KeyHeap *heap)
     heap->positions = NULL;
 }
 
-static void sift_up(KeyHeap *heap, uint32_t position, KeyEntry entry)
+SLUICE_HOT static void sift_up(KeyHeap *heap, uint32_t position, KeyEntry entry)
 {
     while (position > 0) {
         uint32_t parent = (position - 1) / KEY_HEAP_ARITY;
@@ -86,7 +87,7 @@ static uint32_t least_child(const KeyHeap *heap, uint32_t first)
     return first + (a ^ ((a ^ b) & -second_pair));
 }
 
-static void sift_down(KeyHeap *heap, uint32_t position, KeyEntry entry)
+SLUICE_HOT static void sift_down(KeyHeap *heap, uint32_t position, KeyEntry entry)
 {
     for (;;) {
         uint64_t first = (uint64_t)position * KEY_HEAP_ARITY + 1;
@@ -105,7 +106,8 @@ static void sift_down(KeyHeap *heap, uint32_t position, KeyEntry entry)
     put(heap, position, entry);
 }
 
-void key_heap_insert(KeyHeap *heap, uint32_t class_index, uint64_t key)
+SLUICE_HOT void key_heap_insert(KeyHeap *heap, uint32_t class_index,
+                                uint64_t key)
 {
     KeyEntry entry = { .key = key, .class_index = class_index };
 
@@ -113,7 +115,7 @@ void key_heap_insert(KeyHeap *heap, uint32_t class_index, uint64_t key)
     sift_up(heap, heap->count++, entry);
 }
 
-void key_heap_remove(KeyHeap *heap, uint32_t class_index)
+SLUICE_HOT void key_heap_remove(KeyHeap *heap, uint32_t class_index)
 {
     uint32_t position = heap->positions[class_index];
     KeyEntry last;

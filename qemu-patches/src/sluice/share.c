@@ -93,7 +93,7 @@ static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
 }
 
 /* Puts a competing class into one of the heaps. */
-static void place(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT static void place(SluiceEngine *engine, uint32_t class_index)
 {
     Share *share = &engine->share;
     SluiceClass *class = &engine->classes[class_index];
@@ -113,7 +113,7 @@ static void place(SluiceEngine *engine, uint32_t class_index)
 }
 
 /* Takes a class out of the heaps, if it is in one. */
-static void unplace(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT static void unplace(SluiceEngine *engine, uint32_t class_index)
 {
     Share *share = &engine->share;
 
@@ -159,7 +159,7 @@ static void renew(SluiceEngine *engine, unsigned priority)
 }
 
 /* A class that competes waits for its turn again. */
-void share_return(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
 
@@ -175,7 +175,7 @@ void share_return(SluiceEngine *engine, uint32_t class_index)
     }
 }
 
-void share_join(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
@@ -194,7 +194,7 @@ void share_join(SluiceEngine *engine, uint32_t class_index)
     share_return(engine, class_index);
 }
 
-void share_take(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_take(SluiceEngine *engine, uint32_t class_index)
 {
     unplace(engine, class_index);
     if (engine->reserved.positions[class_index] != KEY_HEAP_ABSENT) {
@@ -202,7 +202,7 @@ void share_take(SluiceEngine *engine, uint32_t class_index)
     }
 }
 
-void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
+SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
 {
     SluiceClass *class = &engine->classes[class_index];
     uint64_t cost = virtual_cost(class, bytes);
@@ -212,7 +212,7 @@ void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
         (SluiceU128)class->weight * cost;
 }
 
-void share_leave(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
@@ -227,7 +227,7 @@ void share_leave(SluiceEngine *engine, uint32_t class_index)
     class->place = PLACE_IDLE;
 }
 
-uint32_t share_choose(SluiceEngine *engine, unsigned priority)
+SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
 {
     Share *share = &engine->share;
     const ShareLevel *level = &share->levels[priority];
