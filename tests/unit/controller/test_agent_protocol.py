@@ -246,6 +246,34 @@ def test_control_characters_and_lone_surrogates_are_kept_from_harm():
     assert rows[0]["cmdline"].encode("utf-8")
 
 
+def test_an_agent_that_starts_late_may_answer_every_greeting():
+    """They wait in the guest's port from its boot on; each is answered."""
+    session = Session(0.0, Breaches(), 1)
+    greetings = []
+    for step in range(200):
+        greetings += sent(session, step * SILENCE_S)
+    assert len(greetings) == 200
+    now = 200 * SILENCE_S
+    for greeting in greetings:
+        assert session.on_line(line(id=greeting["id"], result=HELLO), now)
+    assert session.hello is not None
+    assert session.breach is None
+
+
+def test_a_late_answer_is_taken_once_for_each_request_given_up():
+    session = Session(0.0, Breaches(), 1)
+    first = sent(session, 0.0)[0]["id"]
+    for step in range(1, 34):
+        sent(session, step * SILENCE_S)
+    now = 34 * SILENCE_S
+    # Two were given up on; whoever answers more has made them up.
+    assert session.on_line(line(id=first, result=HELLO), now)
+    assert session.on_line(line(id=first, result=HELLO), now)
+    assert session.breach is None
+    assert session.on_line(line(id=first, result=HELLO), now)
+    assert "nothing that was asked" in session.breach
+
+
 def test_unanswered_calls_do_not_pile_up():
     session = Session(0.0, Breaches(), 1)
     for i in range(200):

@@ -215,14 +215,18 @@ class Session:
         self._lines = 0
         self._next_id = 1
         self._pending: dict[int, tuple[str, int]] = {}
+        # Asked and given up on; each may still be answered, once.
+        self._given_up = 0
 
     # Out
 
     def _request(self, method: str, params: Mapping[str, Any]) -> bytes:
         request_id, self._next_id = self._next_id, self._next_id + 1
-        # An agent that never answers must not make this grow.
+        # An agent that never answers must not make this grow. One that starts
+        # long after its guest finds every greeting since then in its port.
         while len(self._pending) >= 32:
             del self._pending[min(self._pending)]
+            self._given_up += 1
         self._pending[request_id] = (method, params.get("revision", 0))
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         return json.dumps(message).encode() + b"\n"
@@ -323,17 +327,24 @@ class Session:
         text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
         self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
 
-    def _answered(self, message: dict[str, Any]) -> tuple[str, int]:
+    def _answered(self, message: dict[str, Any]) -> tuple[str, int] | None:
+        """Return the request that is answered; None for one that was given up on."""
         request_id = message.get("id")
         if isinstance(request_id, bool) or not isinstance(request_id, int):
             raise Breach("an answer without an id")
         pending = self._pending.pop(request_id, None)
+        if pending is None and self._given_up and 0 < request_id < self._next_id:
+            self._given_up -= 1
+            return None
         if pending is None:
             raise Breach("an answer to nothing that was asked")
         return pending
 
     def _take_result(self, message: dict[str, Any]) -> None:
-        method, revision = self._answered(message)
+        answered = self._answered(message)
+        if answered is None:
+            return
+        method, revision = answered
         result = message["result"]
         if method == "hello":
             self.hello = parse_hello(result)
@@ -355,7 +366,10 @@ class Session:
             # It could not parse a line: a cut one, after a reconnect.
             self.logs.append(("warning", f"the agent could not read a line: {text}"))
             return
-        method, _revision = self._answered(message)
+        answered = self._answered(message)
+        if answered is None:
+            return
+        method, _revision = answered
         detail = error.get("data")
         if isinstance(detail, dict):
             text = f"{text} ({json.dumps(detail)[:500]})"
