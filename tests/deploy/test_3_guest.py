@@ -99,7 +99,11 @@ def outward(guest: NestedGuest, fleet: Fleet) -> Iterator[None]:
     sink = fleet.sandbox.popen([*PYTHON, str(TRAFFIC), "sink", str(UPLOAD_PORT)], name="sink")
     upload = f"python3 -I /opt/traffic.py source {CONTROL_ADDRESS} {UPLOAD_PORT}"
     _spawn(inside, plan.UPLOAD_UNIT, upload)
-    read = "while :; do dd if=/dev/vdb of=/dev/null bs=16k iflag=direct status=none; done"
+    # Several at once, so that a late reader never leaves the class without a request.
+    read = (
+        "for part in 0 1 2 3; do while :; do dd if=/dev/vdb of=/dev/null bs=16k iflag=direct "
+        "skip=$((part * 1000)) count=1000 status=none; done & done; wait"
+    )
     _spawn(inside, plan.READ_UNIT, read)
     yield
     inside.ssh(f"systemctl stop {plan.READ_UNIT} {plan.UPLOAD_UNIT}", check=False)
