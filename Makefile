@@ -17,7 +17,7 @@ help: ## list the targets
 	@echo "  make deb ONLY=controller             one package (tools/packaging/build.sh --list)"
 	@echo "  make perf EXPERIMENT=E2              one of the papers' experiments"
 
-.PHONY: packages venv qemu qemu-stock agent web-assets images rotdisk setup
+.PHONY: packages venv qemu qemu-stock qemu-asan qemu-tsan agent web-assets images rotdisk setup
 packages:
 	@bash $(SETUP)/packages.sh
 venv: packages
@@ -26,6 +26,10 @@ qemu: packages ## build the patched QEMU into build/qemu
 	@bash $(SETUP)/qemu.sh
 qemu-stock: qemu ## build the same QEMU without patches: the baseline of experiment E1
 	@bash $(SETUP)/qemu.sh --stock
+qemu-asan: packages ## build it with address sanitizer and fuzzer into build/qemu-asan
+	@bash $(SETUP)/qemu.sh --asan
+qemu-tsan: packages ## build it with the thread sanitizer into build/qemu-tsan
+	@bash $(SETUP)/qemu.sh --tsan
 agent: packages ## build the guest agent into build/agent
 	@bash $(SETUP)/agent.sh
 web-assets: packages
@@ -63,6 +67,22 @@ bench: qemu ## the engine's cost per decision beside QEMU's own throttle core
 perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2
 	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
 	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
+
+.PHONY: stress fuzz check-series newest-qemu
+stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes
+	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, "migration --count 50" or changes'; exit 2; }
+	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t=setup ;; esac; $(MAKE) $$t
+	@case "$(ARGS)" in \
+	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan $(wordlist 2,2,$(ARGS)) ;; \
+	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan $(wordlist 2,2,$(ARGS)) ;; \
+	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
+fuzz: qemu-asan ## fuzz the devices: make fuzz MINUTES=10 (each)
+	@bash qemu-patches/scripts/fuzz.sh build/qemu-asan $$(( $(or $(MINUTES),10) * 60 ))
+check-series: qemu ## each patch applies and builds alone; the series is small
+	@bash qemu-patches/scripts/check-series.sh
+newest-qemu: qemu ## try the series on the newest QEMU that Debian packages
+	@. $(SETUP)/common.sh && export CCACHE_DIR=$$SLUICE_CACHE/qemu/ccache && \
+	    bash qemu-patches/scripts/newest.sh "$$SLUICE_CACHE/qemu-newest"
 
 .PHONY: lint
 lint: venv agent ## linters and formatters, changing nothing

@@ -12,7 +12,7 @@ build=$(cd "${1:-$top/build/qemu}" && pwd -P) || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0
-limit_seconds=600
+limit_seconds=900
 
 # wrapper NAME OPTION…: prints the path of a QEMU that adds the options.
 wrapper() {

@@ -7,10 +7,13 @@
 
 root=$SLUICE_CACHE/qemu
 source_folder=$root/source
+variant=plain
 case ${1:-} in
 '') link=qemu apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
 --stock) link=qemu-stock apply_options=(--stock) sources=() ;;
-*) die "$1: not an option; there is --stock" ;;
+--asan) link=qemu-asan variant=asan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
+--tsan) link=qemu-tsan variant=tsan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
+*) die "$1: not an option; there are --stock, --asan and --tsan" ;;
 esac
 export CCACHE_DIR=$root/ccache
 
@@ -26,7 +29,7 @@ build_tree() {
         bash qemu-patches/scripts/apply.sh "${apply_options[@]}" "$source_folder" "$tree"
         touch "$tree/.patched"
     fi
-    bash qemu-patches/scripts/build.sh "$tree" "$root/venv"
+    bash qemu-patches/scripts/build.sh "$tree" "$root/venv" "$variant"
     touch "$tree/.built"
 }
 remove_old_trees() {

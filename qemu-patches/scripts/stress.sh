@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# stress.sh PART BUILD [CYCLES]: the qtests of the life cycle, many times over,
+# on a build with sanitizers. The last line is: N passed, N failed.
+#
+#   lifecycle  BUILD of variant asan: every event with requests held, CYCLES
+#              times per way of handling them (334: a thousand in three ways);
+#              fails on any error, and on memory that is lost
+#   threads    BUILD of variant tsan: one shaper in several I/O threads, CYCLES
+#              times ten rounds (10); fails on a race in Sluice's code
+#
+# Tests run one by one, so that the log says how long each took.
+set -uo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+part=${1:?PART is lifecycle or threads}
+build=$(cd "${2:?BUILD is missing}" && pwd -P) || exit 2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+test_seconds=3600
+
+printf '#!/bin/sh\nexec %q "$@" -L /usr/share/seabios -L /usr/share/qemu -L /usr/lib/ipxe/qemu\n' \
+    "$build/qemu-system-x86_64" >"$work/qemu-system-x86_64"
+chmod +x "$work/qemu-system-x86_64"
+
+# tests_of PROGRAM: the paths of its tests.
+tests_of() {
+    TSAN_OPTIONS=die_after_fork=0 QTEST_QEMU_BINARY=$work/qemu-system-x86_64 \
+        "$build/tests/qtest/$1" -l 2>/dev/null | grep ^/
+}
+
+# run_test PROGRAM PATH CYCLES [VARIABLE=VALUE…]
+run_test() {
+    local program=$1 path=$2 cycles=$3 start=$SECONDS status=0
+    shift 3
+    (cd "$build" && env "$@" QTEST_QEMU_BINARY="$work/qemu-system-x86_64" \
+        QTEST_QEMU_IMG="$build/qemu-img" TMPDIR="$work" SLUICE_CYCLES="$cycles" \
+        timeout "$test_seconds" "tests/qtest/$program" --tap -k -p "$path") \
+        >"$work/log" 2>&1 </dev/null || status=$?
+    if [ "$status" -eq 0 ] && grep -q '^ok ' "$work/log"; then
+        passed=$((passed + 1))
+        printf 'ok   %5d cycles %4d s  %s\n' "$cycles" $((SECONDS - start)) "$path"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %5d cycles %4d s  %s; exit status %d; the end of its output:\n' \
+            "$cycles" $((SECONDS - start)) "$path" "$status"
+        tail -n 40 "$work/log"
+    fi
+}
+
+lifecycle() {
+    local cycles=$1 program path
+    export LSAN_OPTIONS=suppressions=$top/tests/lsan.supp:print_suppressions=0
+    for program in sluice-blk-lifecycle-test sluice-net-lifecycle-test; do
+        for path in $(tests_of "$program"); do
+            case $path in
+            # QEMU loses a little with each snapshot, which only complete stacks
+            # tell from what is ours, and these make everything slow.
+            */snapshot/*) run_test "$program" "$path" $(((cycles + 99) / 100)) \
+                ASAN_OPTIONS=fast_unwind_on_malloc=0 ;;
+            # Each cycle has twenty changes.
+            */change-classes/*) run_test "$program" "$path" $(((cycles + 9) / 10)) ;;
+            *) run_test "$program" "$path" "$cycles" ;;
+            esac
+        done
+    done
+}
+
+threads() {
+    local path
+    for path in $(tests_of sluice-iothread-test); do
+        run_test sluice-iothread-test "$path" "$1" \
+            "TSAN_OPTIONS=halt_on_error=0 die_after_fork=0 exitcode=0 log_path=$work/tsan"
+    done
+    if python3 "$top/tests/tsan_reports.py" "$work"/tsan.*; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+
+case $part in
+lifecycle) lifecycle "${3:-334}" ;;
+threads) threads "${3:-10}" ;;
+*)
+    echo "error: part '$part' is not known; use lifecycle or threads" >&2
+    exit 2
+    ;;
+esac
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""``python -m stress PART``: the long runs with a real guest."""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+
+from stress import changes, migration
+from testbed import paths
+
+EXAMPLES = """
+  make stress ARGS="migration --count 50"      50 live migrations under fio and iperf3
+  make stress ARGS="changes"                   100,000 changes of classes in 10 minutes
+  make stress ARGS="changes --count 2000 --seconds 60"
+  make stress ARGS="lifecycle"                 qtests with the address sanitizer, 334 cycles
+  make stress ARGS="threads 50"                several I/O threads with the thread sanitizer
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="stress",
+        description=__doc__,
+        epilog="examples:" + EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parts = parser.add_subparsers(dest="part", required=True)
+    moving = parts.add_parser("migration", help="live migration between two QEMUs")
+    moving.add_argument("--count", type=int, default=50, help="how many (%(default)s)")
+    changing = parts.add_parser("changes", help="changes of classes under load")
+    changing.add_argument("--count", type=int, default=100_000, help="how many (%(default)s)")
+    changing.add_argument(
+        "--seconds", type=float, default=600.0, help="in at least this time (%(default)s)"
+    )
+    arguments = parser.parse_args()
+    if arguments.count < 1:
+        parser.error(f"--count {arguments.count}: use at least 1")
+    if arguments.part == "migration":
+        outcome = migration.run(arguments.count, say)
+    else:
+        outcome = changes.run(arguments.count, arguments.seconds, say)
+    return report(arguments.part, outcome)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def report(part: str, outcome: migration.Outcome | changes.Outcome) -> int:
+    """Print and keep what came of it; 1 if anything is wrong."""
+    folder = paths.BUILD / "stress"
+    folder.mkdir(parents=True, exist_ok=True)
+    problems = outcome.problems()
+    result = {**asdict(outcome), "problems": problems}
+    (folder / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n")
+    for name, value in asdict(outcome).items():
+        shown = f"{min(value)} to {max(value)}" if isinstance(value, list) and value else value
+        say(f"{name}: {shown}")
+    for problem in problems:
+        say(f"WRONG: {problem}")
+    say("all well" if not problems else f"{len(problems)} things are wrong")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
