@@ -113,7 +113,8 @@ class Sandbox:
         word, _, rest = self._first_line().partition(" ")
         if word != "ready":
             self.close()
-            raise SandboxError(f"cannot make the namespaces: {rest.strip() or 'no answer'}")
+            reason = rest.strip() or "no answer"
+            raise SandboxError(f"cannot make the namespaces: {reason}{_end_of(log.name)}")
         self.holder_pid = int(rest)
 
     def _first_line(self) -> str:
@@ -226,6 +227,12 @@ class Sandbox:
             text = (err.strip() or out.strip())[-2000:]
             raise CommandFailed(f"`{shown}` ended with {process.returncode}: {text}")
         return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end_of(log: str) -> str:
+    """Return the last lines of a log for an error's text; empty if it has none."""
+    lines = Path(log).read_text(errors="replace").strip().splitlines()[-8:]
+    return "\n".join([f"\n--- end of {log}:", *lines]) if lines else ""
 
 
 def clean_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
