@@ -57,8 +57,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def report() -> Report:
-    return Report(paths.BUILD / "deploy")
+def report(request: pytest.FixtureRequest) -> Report:
+    return Report(paths.BUILD / "deploy", go_on=bool(request.config.getoption("--fleet")))
 
 
 @pytest.fixture(scope="session")

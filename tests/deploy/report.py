@@ -8,13 +8,19 @@ from typing import Any
 
 
 class Report:
-    """Collects figures by name and writes them after each one."""
+    """Collects figures by name and writes them after each one.
 
-    def __init__(self, folder: Path):
+    With ``go_on`` the figures of the run before stay, for tests on held machines.
+    """
+
+    def __init__(self, folder: Path, *, go_on: bool = False):
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._figures: dict[str, dict[str, Any]] = {}
         self._started = time.time()
+        if go_on and (folder / "report.json").exists():
+            earlier = json.loads((folder / "report.json").read_text())
+            self._figures, self._started = earlier["figures"], earlier["started_at"]
 
     def add(self, name: str, value: Any, unit: str = "", wanted: str = "") -> None:
         """Keep one figure. ``wanted`` says what it is held against, in words."""

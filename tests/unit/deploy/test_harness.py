@@ -86,3 +86,11 @@ def test_a_report_has_a_line_for_each_figure(tmp_path: Path) -> None:
     lines = (tmp_path / "report.txt").read_text().splitlines()
     assert lines[0].split() == ["boot", "of", "host1", "20.2", "s"]
     assert "1,501,235 B/s   (100.08 % of the limit)" in lines[1]
+
+
+def test_a_report_on_held_machines_goes_on(tmp_path: Path) -> None:
+    report.Report(tmp_path).add("first", 1.0, "s")
+    report.Report(tmp_path, go_on=True).add("second", 2.0, "s")
+    assert len((tmp_path / "report.txt").read_text().splitlines()) == 2
+    report.Report(tmp_path).add("third", 3.0, "s")
+    assert len((tmp_path / "report.txt").read_text().splitlines()) == 1
