@@ -79,6 +79,8 @@ class Domains:
         disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
         with self._editing:
             guest = self.host.guest(name)
+            if restart and guest.attached and guest.needs_restart:
+                return self._only_restart(guest, "attach")
             with self.store.transaction() as unit:
                 unit.remember_domain(guest.name, guest.uuid)
                 emulator = unit.settings().emulator
@@ -105,18 +107,31 @@ class Domains:
         try:
             self.editor.define(new_xml)
             if restart and guest.live is not None:
-                stopped = self.editor.shut_down(guest.name, SHUTDOWN_SECONDS)
-                if not stopped:
-                    raise Conflict(
-                        "domain",
-                        guest.name,
-                        f"did not shut down within {SHUTDOWN_SECONDS} s",
-                        "shut it down from inside, or repeat without restart and restart it later",
-                    )
+                self._shut_down(guest.name)
+                stopped = True
                 self.editor.start(guest.name)
         except SluiceError:
             self._restore(guest.name, original, stopped)
             raise
+
+    def _shut_down(self, name: str) -> None:
+        if not self.editor.shut_down(name, SHUTDOWN_SECONDS):
+            raise Conflict(
+                "domain",
+                name,
+                f"did not shut down within {SHUTDOWN_SECONDS} s",
+                "shut it down from inside, or repeat without restart and restart it later",
+            )
+
+    def _only_restart(self, guest: Guest, action: str) -> dict[str, Any]:
+        """The definition is what was asked for, and the domain waits for a restart."""
+        self._shut_down(guest.name)
+        self.editor.start(guest.name)
+        with self.store.transaction() as unit:
+            audited(unit, self.clock, action, guest.name, None, "restarted")
+        self.changed(guest.name)
+        answer = self.get(guest.name)
+        return {**answer, "changes": ["restarted"]} if action == "attach" else answer
 
     def _restore(self, name: str, original: str, start: bool) -> None:
         try:
@@ -132,6 +147,8 @@ class Domains:
         restart = parse_bool(body.get("restart", False), "restart")
         with self._editing:
             guest = self.host.guest(name)
+            if restart and not guest.attached and guest.needs_restart:
+                return self._only_restart(guest, "detach")
             with self.store.transaction() as unit:
                 record = unit.stored_xml(name)
             if not guest.attached or record is None:
