@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stress.machine import Machine
-from stress.scene import BULK, BULK_TAG, Scene, StressError, scene, verify_command
+from stress.scene import BOOT_SECONDS, BULK, BULK_TAG, Scene, StressError, scene, verify_command
 
 DEPTH = 16
 BLOCK_BYTES = 4096
@@ -87,7 +87,9 @@ def run(count: int, seconds: float, say: Callable[[str], None]) -> Outcome:
     chance = random.Random(1)
     with scene("changes") as stage:
         machine = stage.machine("m0", disk_options=",num-queues=2,packed=on,iothread=io0")
-        say(f"guest up under {stage.accelerator} after {stage.guest.wait_ready():.0f} s")
+        say(
+            f"guest up under {stage.accelerator} after {stage.guest.wait_ready(BOOT_SECONDS):.0f} s"
+        )
         machine.set_class(BULK, BULK_TAG, blk_read=RATE_MIN_BPS, blk_write=RATE_MIN_BPS)
         stage.guest.spawn(f"{verify_command(86400, DEPTH)} >{VERIFY} 2>&1", unit="verify")
         stage.guest.spawn(f"{control_command()} >{CONTROL} 2>&1", unit="control")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stress.machine import ADDRESS, Machine
-from stress.scene import BULK, BULK_TAG, Scene, StressError, scene, verify_command
+from stress.scene import BOOT_SECONDS, BULK, BULK_TAG, Scene, StressError, scene, verify_command
 from testbed import network
 from testbed.sandbox import Task
 
@@ -68,7 +68,7 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
     outcome = Outcome()
     with scene("migration") as stage:
         machine = stage.machine("m0", trace=TRACE)
-        boot_seconds = stage.guest.wait_ready()
+        boot_seconds = stage.guest.wait_ready(BOOT_SECONDS)
         say(f"guest up under {stage.accelerator} after {boot_seconds:.0f} s")
         limit(machine)
         net = start_loads(stage)

@@ -13,6 +13,7 @@ from testbed.sandbox import Sandbox
 
 DATA_MIB = 128
 LINK_BPS = 200_000_000
+BOOT_SECONDS = 600.0
 # Tag 2, as the agent would set it: the real-time class, which root may use.
 BULK = "bulk"
 BULK_TAG = 2
