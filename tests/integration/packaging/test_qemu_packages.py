@@ -123,6 +123,7 @@ def test_libvirts_profiles_compile_with_the_additions(root):
     assert "/usr/lib/sluice/qemu-*/bin/qemu-system-x86_64 PUx," in compiled
     assert "/usr/lib/sluice/qemu-*/lib/qemu/*.so mr," in compiled
     assert "/run/sluice/pages/* rwk," in compiled
+    assert "/run/sluice/groups/*.group rw," in compiled
 
 
 def test_the_line_returns_when_libvirt_is_installed_anew(root):
