@@ -16,4 +16,18 @@ ALWAYS = (
     Excepted("/var/cache/apt*", "APT's caches"),
     Excepted("/var/lib/dpkg/*", "dpkg's log of what was there, with times"),
 )
-REMOVED = (*ALWAYS,)
+REMOVED = (
+    *ALWAYS,
+    Excepted("/etc/passwd-", "the version before the last change, which each change writes"),
+    Excepted("/etc/group-", "the version before the last change, which each change writes"),
+    Excepted("/etc/shadow-", "the version before the last change, which each change writes"),
+    Excepted("/etc/gshadow-", "the version before the last change, which each change writes"),
+    Excepted("/etc/apparmor.d/disable", "an empty folder that dpkg removes with libvirt"),
+    Excepted("/var/cache/debconf/*", "debconf's copies of the version before"),
+    Excepted("/var/cache/ldconfig/*", "ldconfig's notes on when libraries changed"),
+    Excepted(
+        "state:unit/systemd-machined.service",
+        "systemd-container, which libvirt needs, is purged without stopping it; it ends at "
+        "the next boot",
+    ),
+)
