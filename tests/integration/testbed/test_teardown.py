@@ -87,6 +87,8 @@ def ended_by(request, small_machine):
     """Run PROGRAM, end it as asked, and return what it said about itself."""
     before = machine_state(small_machine)
     enter = ["nsenter", f"--target={small_machine}", "--mount", "--net", f"--wd={os.getcwd()}"]
+    # What a shell starts in the background ignores SIGINT, and so do its children.
+    enter += ["env", "--default-signal=INT"]
     process = subprocess.Popen(
         [*enter, sys.executable, "-c", PROGRAM, request.param],
         env={**os.environ, "PYTHONPATH": str(paths.TOP / "tests")},
