@@ -47,6 +47,8 @@ def test_one_night_is_shown_whole_with_its_page(daemon, nights):
         ("POST", "/v1/nightly", {"result": {**result(1), "ended_at": 2e9}}, 409, "run_id"),
         ("POST", "/v1/nightly", {"result": result(9), "page": "x" * 1_100_000}, 413, "request"),
         ("GET", "/v1/nightly/99", None, 404, "nightly result"),
+        ("GET", f"/v1/nightly/{2**31}", None, 404, "nightly result"),
+        ("GET", f"/v1/nightly/{10**30}/page", None, 404, "nightly result"),
         ("GET", "/v1/nightly/2/page", None, 404, "page of nightly result"),
         ("GET", "/v1/nightly?limit=0", None, 422, "limit"),
         ("DELETE", "/v1/nightly/1", None, 405, "request"),

@@ -87,6 +87,10 @@ def _limits_in(raw: Mapping[str, Any]) -> dict[str, Limit]:
     return {resource: Limit(**limit) for resource, limit in raw.items()}
 
 
+# What an integer column holds in every database.
+MOST_ROW_ID = 2**31 - 1
+
+
 def _nightly_out(row: NightlyRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
@@ -403,6 +407,9 @@ class SqlTransaction:
         return [{"id": row_id, **summary} for row_id, summary in self.session.execute(query)]
 
     def nightly(self, row_id: int) -> dict[str, Any] | None:
+        if row_id > MOST_ROW_ID:
+            # The database would not even look for it.
+            return None
         return _nightly_out(self.session.get(NightlyRow, row_id))
 
     def nightly_of_run(self, run_id: str) -> dict[str, Any] | None:
