@@ -10,6 +10,7 @@ STATE/ready is moved from there, and from the folder of ``--from`` it is copied.
 """
 
 import hashlib
+import re
 import shutil
 import subprocess
 import time
@@ -198,16 +199,23 @@ def _link(images: Path) -> None:
             link.symlink_to(Path(folder.name) / name)
             link.replace(images / name)
     for entry in images.iterdir():
-        if entry.is_dir() and not entry.is_symlink() and entry.name not in kept:
+        if _is_part(entry.name) and not entry.is_symlink() and entry.name not in kept:
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_part(name: str) -> bool:
+    """True for a folder of some recipe's product; paths.state may hold what is not ours."""
+    return any(re.fullmatch(rf"{part.name}-[0-9a-f]{{16}}", name) for part in PARTS)
 
 
 def sweep(images: Path) -> list[Path]:
     """Remove what an interrupted making left; return what was removed."""
     if not images.is_dir():
         return []
+    links = {f".{name}" for part in PARTS for name in part.files}
     names = [entry.name for entry in images.iterdir()]
-    left = [images / name for name in names if name.endswith(".new") or name.startswith(".")]
+    unfinished = [name for name in names if name.endswith(".new") and _is_part(name[:-4])]
+    left = [images / name for name in (*unfinished, *links.intersection(names))]
     for entry in left:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -87,6 +87,26 @@ def test_ready_made_images_are_copied_with_a_private_key(config, tmp_path):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
+def test_what_somebody_else_keeps_beside_the_images_stays(config, tmp_path):
+    """paths.state may be a folder that has an images/ already."""
+    folder = config.paths.state / "images"
+    others = ("isos", "site.new", ".git")
+    for name in (*others, "data-0123456789abcdef", "guest-0123456789abcdef.new"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").touch()
+    (folder / ".movie.img").symlink_to("gone")
+    source = tmp_path / "source"
+    source.mkdir()
+    for part in PARTS:
+        for name in part.files:
+            (source / name).write_text("ready")
+    images.prepare(config, lambda _: None, source)
+    assert all((folder / name / "file").exists() for name in others)
+    left = {entry.name for entry in folder.iterdir() if entry.is_dir()}
+    assert left == {*others, *(part.folder(folder).name for part in PARTS)}
+    assert not (folder / ".movie.img").is_symlink()
+
+
 def running(argument: str) -> bool:
     """True if a process of the machine has this argument."""
     for entry in Path("/proc").iterdir():

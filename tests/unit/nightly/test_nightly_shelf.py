@@ -113,7 +113,7 @@ def test_what_dead_runs_left_goes_and_their_logs_stay(config):
     owner = {"pid": os.getpid(), "start_ticks": runs.start_ticks(os.getpid())}
     (alive / runs.OWNER).write_text(json.dumps(owner))
     images = config.paths.state / "images"
-    (images / "guest-1.new").mkdir(parents=True)
+    (images / "guest-0123456789abcdef.new").mkdir(parents=True)
     (images / "guest-0").mkdir()
     done = shelf.clean(config)
     assert sorted(path.name for path in dead.iterdir()) == ["logs", runs.OWNER]
