@@ -112,6 +112,20 @@ def port_problems(found: dict) -> list[str]:
     ]
 
 
+def setting_problems(found: dict) -> list[str]:
+    """Settings that only the host can judge."""
+    problems = [
+        f"user {name!r} of sluice_operators does not exist: create it on the host, or take it out"
+        for name in found["missing_users"]
+    ]
+    if found["calendar_error"]:
+        problems.append(
+            f"sluice_nightly_on_calendar {found['calendar_error']} is no time: write for example"
+            " '*-*-* 03:30', see systemd.time(7)"
+        )
+    return problems
+
+
 def judge(found: dict, wanted: dict) -> tuple[list[str], list[str]]:
     """All problems of a host, and what will be repaired."""
     problems = release_problems(found, wanted)
@@ -119,4 +133,5 @@ def judge(found: dict, wanted: dict) -> tuple[list[str], list[str]]:
         problems += virtualisation_problems(found, wanted)
     problems += space_problems(found, wanted)
     more, repairs = package_problems(found)
-    return problems + more + port_problems(found), repairs
+    problems += more + port_problems(found) + setting_problems(found)
+    return problems, repairs

@@ -56,6 +56,15 @@ options:
     description: The source's public key, armoured. Without one it is taken unsigned.
     type: str
     default: ""
+  users:
+    description: Users that the host must have.
+    type: list
+    elements: str
+    default: []
+  calendar:
+    description: A time as systemd.time writes it, to be understood; not looked at if empty.
+    type: str
+    default: ""
 attributes:
   check_mode:
     description: Changes nothing anyway.
@@ -90,6 +99,7 @@ found:
 
 import fcntl
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -190,6 +200,17 @@ def port_error(bind: str) -> str | None:
     return None
 
 
+def missing_users(names: list[str]) -> list[str]:
+    """Those that the host does not know."""
+    missing = []
+    for name in names:
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            missing.append(name)
+    return missing
+
+
 class Host:
     """Gathers what is to be judged."""
 
@@ -259,6 +280,14 @@ class Host:
         error = port_error(bind)
         return {bind: error} if error else {}
 
+    def calendar_error(self) -> str | None:
+        """What systemd has against the time of a timer."""
+        analyze, value = self.module.get_bin_path("systemd-analyze"), self.params["calendar"]
+        if not value or not analyze:
+            return None
+        code, text = self._output(analyze, "calendar", "--", value)
+        return f"{value!r} ({text.strip()})" if code else None
+
     def gather(self) -> dict:
         """Everything."""
         release = os_release()
@@ -276,6 +305,8 @@ class Host:
             "filesystems": {path: filesystem(path) for path in self.params["free_mib"]},
             "source_error": self.source_error(),
             "port_errors": self.ports(),
+            "missing_users": missing_users(self.params["users"]),
+            "calendar_error": self.calendar_error(),
             **self.packages(),
         }
 
@@ -294,6 +325,8 @@ def main() -> None:
             "bind_owner": {"type": "str", "default": "sluice-web.service"},
             "source": {"type": "str", "default": ""},
             "source_key": {"type": "str", "default": "", "no_log": False},
+            "users": {"type": "list", "elements": "str", "default": []},
+            "calendar": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )

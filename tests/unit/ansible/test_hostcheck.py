@@ -22,6 +22,8 @@ FIT = {
     "dpkg_journal": False,
     "source_error": None,
     "port_errors": {},
+    "missing_users": [],
+    "calendar_error": None,
 }
 WANTED = {
     "releases": ["debian 13"],
@@ -80,6 +82,16 @@ def test_a_fit_host_has_no_problem():
             {"port_errors": {"0.0.0.0:8480": "Address already in use"}},
             {},
             "address '0.0.0.0:8480' for the web page cannot be used (Address already in use): stop",
+        ),
+        (
+            {"missing_users": ["alcie"]},
+            {},
+            "user 'alcie' of sluice_operators does not exist: create it on the host",
+        ),
+        (
+            {"calendar_error": "'*-*-* 25:00' (Invalid argument)"},
+            {},
+            "sluice_nightly_on_calendar '*-*-* 25:00' (Invalid argument) is no time: write",
         ),
     ],
 )
