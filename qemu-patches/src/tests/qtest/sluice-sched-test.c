@@ -142,6 +142,28 @@ static void test_minimum_charge(void)
     disk_free(disk);
 }
 
+/* All requests of a disk are one flow, and none overtakes within a flow. */
+static void test_dynamic_keeps_the_order_of_a_disk(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[24];
+
+    /* So that the memory of requests has been used before. */
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 24);
+    qmp_ok(disk->qts, SET(BULK ", 'limits': [{" READS ", " LIMIT_1MBPS "}], "
+                          "'scheduling': [{" READS
+                          ", 'dynamic': 'latency'}]"));
+    send_many(disk, 24, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 23);
+    for (unsigned n = 1; n <= 24; n++) {
+        wait_for(used_count(disk->qts, disk->vq) == 24 + n);
+        check_first_done(disk, requests, n, 24);
+        qtest_clock_step(disk->qts, REQUEST_NS);
+    }
+    disk_free(disk);
+}
+
 static void test_unmanaged(void)
 {
     Disk *disk = disk_new("", "");
@@ -259,6 +281,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/sched/weights", test_weights);
     qtest_add_func("/sluice/sched/reservation", test_reservation);
     qtest_add_func("/sluice/sched/minimum-charge", test_minimum_charge);
+    qtest_add_func("/sluice/sched/dynamic",
+                   test_dynamic_keeps_the_order_of_a_disk);
     qtest_add_func("/sluice/sched/unmanaged", test_unmanaged);
     qtest_add_func("/sluice/sched/query", test_query);
     qtest_add_func("/sluice/sched/refused-input", test_refused_input);

@@ -119,10 +119,11 @@ static inline void shaper_request_again(ShaperRequest *request)
     request->opens_connection = false;
 }
 
-/* A request that has nothing in a buffer. */
+/* A request that has nothing in a buffer, of the only flow unless told. */
 static inline void shaper_request_init(ShaperRequest *request)
 {
     request->pooled = (SluicePooled){ 0 };
+    request->node.flow = 0;
     shaper_request_again(request);
 }
 
