@@ -2,7 +2,7 @@
 /* What only some classes have: policies, flows, windows, corrections. */
 #include <stdlib.h>
 
-#include "sluice/engine.h"
+#include "sluice/engine-internal.h"
 #include "tap.h"
 
 #define MS  1000000ULL
@@ -394,6 +394,46 @@ static void test_window_is_kept_while_others_flood(void)
     drain(engine);
 }
 
+/*
+ * Periods longer than the second for which reservations are made up. Two
+ * classes are due 100 bytes in 3 s each, the ceiling has 50 for both, and none
+ * may miss its window: each is 1.5 s later with each of its requests.
+ */
+static void test_window_of_seconds_is_found_late(void)
+{
+    enum { REQUESTS = 20, SECOND = 1000 * MS };
+    SluiceEngine *engine = sluice_engine_new(3);
+    SluiceNode nodes[REQUESTS], passed;
+    SluiceClassConfig config = {
+        .priority = 5,
+        .window = { .period_ns = 3ULL * SECOND, .bytes = 100, .of = 1 },
+    };
+
+    set_ceiling(engine, 33, 1);
+    set_class(engine, 0, config, 0);
+    set_class(engine, 1, config, 0);
+    sluice_engine_submit(engine, 2, &passed, 1, 0);
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        sluice_engine_submit(engine, i % 2, &nodes[i], 100, 0);
+    }
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        check(sluice_engine_release(engine,
+                                    sluice_engine_next_event_ns(engine)));
+    }
+    for (unsigned c = 0; c < 2; c++) {
+        uint64_t violations = sluice_engine_window_stats(engine, c).violations;
+
+        check(violations >= REQUESTS / 2 - 4 && violations <= REQUESTS / 2);
+    }
+    check_equal(engine->longest_window_ns, 3ULL * SECOND);
+    config.window.period_ns = SECOND;
+    set_class(engine, 0, config, 0);
+    check_equal(engine->longest_window_ns, 3ULL * SECOND);
+    set_class(engine, 1, (SluiceClassConfig){ .priority = 5 }, 0);
+    check_equal(engine->longest_window_ns, SECOND);
+    sluice_engine_free(engine);
+}
+
 /* Corrections */
 
 static void test_correction_gives_back_and_takes(void)
@@ -459,6 +499,8 @@ static const TapTest tests[] = {
       test_window_without_drops_loses_nothing },
     { "policy/window is kept while others flood",
       test_window_is_kept_while_others_flood },
+    { "policy/window of seconds is found late too",
+      test_window_of_seconds_is_found_late },
     { "policy/correction gives back and takes",
       test_correction_gives_back_and_takes },
     { "policy/correction takes a ready class back",

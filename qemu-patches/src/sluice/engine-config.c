@@ -133,12 +133,32 @@ static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
     class->reservation.slack_ns = SLUICE_CLOCK_MAX_NS;
 }
 
+/* Looks at all classes only if the one with the longest period had its
+ * shortened. */
+static void note_window(SluiceEngine *engine, const SluiceClass *class,
+                        uint64_t old_period_ns)
+{
+    uint64_t period_ns = special_window_period_ns(class);
+
+    if (period_ns < old_period_ns
+        && old_period_ns == engine->longest_window_ns) {
+        engine->longest_window_ns = 0;
+        for (uint32_t i = 0; i < engine->class_count; i++) {
+            engine->longest_window_ns =
+                later_ns(engine->longest_window_ns,
+                         special_window_period_ns(&engine->classes[i]));
+        }
+    }
+    engine->longest_window_ns = later_ns(engine->longest_window_ns, period_ns);
+}
+
 static void configure(SluiceEngine *engine, SluiceClass *class,
                       const SluiceClassConfig *config, uint64_t now_ns)
 {
     static const SluiceLimit unlimited;
     const SluiceLimit *limit = config->unmanaged ? &unlimited : &config->limit;
     bool leaky = config->policy == SLUICE_POLICY_LEAKY_BUCKET;
+    uint64_t old_period_ns = special_window_period_ns(class);
 
     sluice_bucket_configure(&class->bytes, limit->bytes_per_second,
                             leaky ? 0 : limit->burst_bytes, now_ns);
@@ -146,6 +166,7 @@ static void configure(SluiceEngine *engine, SluiceClass *class,
                             leaky ? 0 : limit->burst_operations, now_ns);
     configure_reservation(engine, class, special_reservation(config), now_ns);
     special_configure(class, config, now_ns);
+    note_window(engine, class, old_period_ns);
     class->charge_min_bytes = config->charge_min_bytes;
 }
 

@@ -91,6 +91,7 @@ struct SluiceEngine {
     Share share;
     KeyHeap reserved;           /* READY classes, by their reservation's due */
     uint64_t reservations_lost_ns;
+    uint64_t longest_window_ns; /* period of any class */
 };
 
 static inline uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
@@ -166,6 +167,8 @@ void special_flow_insert(SluiceClass *class, SluiceNode *node,
                          uint64_t now_ns);
 void special_flow_removed(SluiceClass *class, const SluiceNode *node);
 SluiceWindowStats special_window_stats(const SluiceClass *class);
+/* The period of its window; 0: none. */
+uint64_t special_window_period_ns(const SluiceClass *class);
 
 /* What the window of a class says about the request it would serve now. */
 typedef enum WindowVerdict {

@@ -54,7 +54,8 @@
  */
 #include "engine-inline.h"
 
-/* So much later than due may reserved service come and still all come. */
+/* So much later than due may reserved service come and still all come; longer
+ * than any window's period, or nobody would ever be found late for it. */
 #define RESERVATIONS_LATE_MAX_NS    1000000000ULL
 
 /* Eligibility */
@@ -107,13 +108,13 @@ static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
 {
     uint64_t clock_ns = reservations_now(engine, now_ns);
     uint64_t first_ns = key_heap_first_key(&engine->reserved);
+    uint64_t late_max_ns = RESERVATIONS_LATE_MAX_NS + engine->longest_window_ns;
 
     if (first_ns > clock_ns) {
         return false;
     }
-    if (clock_ns - first_ns > RESERVATIONS_LATE_MAX_NS) {
-        engine->reservations_lost_ns +=
-            clock_ns - first_ns - RESERVATIONS_LATE_MAX_NS;
+    if (clock_ns - first_ns > late_max_ns) {
+        engine->reservations_lost_ns += clock_ns - first_ns - late_max_ns;
     }
     return true;
 }

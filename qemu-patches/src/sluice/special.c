@@ -236,6 +236,11 @@ SluiceWindowStats special_window_stats(const SluiceClass *class)
     return class->extra ? class->extra->window_stats : (SluiceWindowStats){ 0 };
 }
 
+uint64_t special_window_period_ns(const SluiceClass *class)
+{
+    return class->special & SPECIAL_WINDOW ? class->extra->window.period_ns : 0;
+}
+
 /* Configuration */
 
 static bool same_window(const SluiceWindow *a, const SluiceWindow *b)
