@@ -48,18 +48,17 @@ unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
 
 unsigned shaper_class_count(const Shaper *shaper)
 {
-    unsigned count = 0;
-
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        count += shaper->classes[tag].used;
-    }
-    return count;
+    return shaper->class_count;
 }
 
 /* Changes */
 
 static void shaper_changed(Shaper *shaper)
 {
+    shaper->class_count = 0;
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        shaper->class_count += shaper->classes[tag].used;
+    }
     shaper_clients_resolve(shaper);
     shaper->generation++;
     if (shaper->page) {

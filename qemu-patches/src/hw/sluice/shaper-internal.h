@@ -117,6 +117,7 @@ struct Shaper {
     uint64_t generation;
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
     ShaperClass classes[SHAPER_CLASSES];        /* by tag */
+    unsigned class_count;       /* of them, used */
     SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
     QLIST_HEAD(, ShaperClient) clients;
 };
