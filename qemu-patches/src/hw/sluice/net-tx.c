@@ -183,7 +183,9 @@ static void drop(SluiceNetPair *pair, SluiceNetTx *tx, ShaperDropReason reason)
 
 /*
  * A frame of nothing but a header is not shaped: what the device says to it is
- * its own affair.
+ * its own affair. None such is ever put in a buffer, so one that is there came
+ * with a migration; the device, which finds fault with it, must not give back
+ * descriptors that it does not have.
  */
 static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
 {
@@ -197,7 +199,7 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
     }
     size = iov_size(tx->elem.out_sg, tx->elem.out_num);
     if (size <= n->guest_hdr_len) {
-        return SHAPER_PASS;
+        return in_buffer(tx) ? SHAPER_DROP : SHAPER_PASS;
     }
     head_bytes = iov_to_buf(tx->elem.out_sg, tx->elem.out_num,
                             n->guest_hdr_len, head, sizeof(head));
