@@ -28,7 +28,9 @@ def environment(**more: str) -> dict[str, str]:
     """Variables for Ansible, with nothing of the caller's own configuration."""
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": "/root",
+        "HOME": str(Path.home()),
+        # Caches and temporary files of a run are not left in the caller's ~/.ansible.
+        "ANSIBLE_HOME": str(COLLECTIONS / "home"),
         "LC_ALL": "C.UTF-8",
         "PYTHONPATH": str(COLLECTIONS),
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),

@@ -6,6 +6,7 @@ end of the run. Tests that change it restore it, or make a ``Testbed`` of their
 own.
 """
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
 
 TESTS = Path(__file__).parent
+NULL = Path("/dev/null")
 KINDS = ("unit", "integration", "e2e", "deploy")
 
 
@@ -23,6 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
+
+
+@pytest.fixture(autouse=True)
+def machine_keeps_its_null_device() -> Iterator[None]:
+    """Tests run as root, and every mount of devtmpfs shows the machine's own /dev.
+
+    A program that replaces the file it writes to takes /dev/null from all others;
+    the test during which that happens fails, whoever did it.
+    """
+    assert stat.S_ISCHR(NULL.lstat().st_mode), f"{NULL} was no device before this test began"
+    yield
+    assert stat.S_ISCHR(NULL.lstat().st_mode), f"{NULL} is no device any more: {NULL.lstat()}"
 
 
 @pytest.fixture(scope="session")
