@@ -34,6 +34,7 @@ class Operation:
 def _operations() -> list[Operation]:
     op = Operation
     domain, grant = "/domains/{domain}", "/domains/{domain}/classes/{class}"
+    member = "/groups/{group}/members/{domain}"
     return [
         op("GET", "/status", "Version, libvirt, database and uplinks of the host"),
         op("GET", "/settings", "Settings of the controller"),
@@ -44,6 +45,11 @@ def _operations() -> list[Operation]:
         op("POST", f"{domain}/attach", "Put the VM's devices behind a shaper", s.Attach),
         op("POST", f"{domain}/detach", "Give the VM its former definition back", s.Detach),
         op("PUT", f"{domain}/ceiling", "Replace the VM's ceiling", takes_ceiling=True),
+        op("GET", "/groups", "Limits that VMs of this host share"),
+        op("PUT", "/groups/{group}", "Create a group, or change its rate", s.GroupBody),
+        op("DELETE", "/groups/{group}", "Remove a group that no VM is in"),
+        op("PUT", member, "Put a VM into a group", s.MemberBody),
+        op("DELETE", member, "Take a VM out of a group"),
         op("GET", "/classes", "All classes"),
         op("PUT", "/classes/{class}", "Create or replace a class", s.ClassBody),
         op("DELETE", "/classes/{class}", "Remove a class that no VM has"),

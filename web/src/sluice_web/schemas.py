@@ -64,6 +64,21 @@ class Limit(Body):
     burst_operations = _rate(1, "operations")
 
 
+class GroupBody(Limit):
+    """One resource and one rate, in bytes or in operations."""
+
+    resource = fields.String(
+        required=True,
+        validate=validate.OneOf(RESOURCES, error=f"use one of {', '.join(RESOURCES)}"),
+    )
+
+
+class MemberBody(Body):
+    """A VM's share of a group, beside those of the others."""
+
+    weight = Whole(validate=validate.Range(1, 10_000, error="give a weight from 1 to 10000"))
+
+
 def _limits(**kwargs: Any) -> fields.Dict:
     return fields.Dict(
         keys=fields.String(
