@@ -51,7 +51,8 @@ test: setup ## all tests; prints how many of each kind
 .PHONY: machines test-deploy
 machines: packages
 	@bash $(SETUP)/machines.sh
-test-deploy: venv qemu images deb ## deploy to two emulated Debian 13 machines and take it away again
+test-deploy: venv qemu images ## deploy to two emulated Debian 13 machines and take it away again
+	@$(MAKE) deb ONLY= ARGS=
 	@bash $(SETUP)/machines.sh
 	@build/venv/bin/python -m pytest -v -rs -p no:cacheprovider tests/deploy $(ARGS)
 
