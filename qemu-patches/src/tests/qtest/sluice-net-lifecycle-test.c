@@ -11,6 +11,7 @@
  * virtual clock, and the first of a batch passes.
  */
 #include "qemu/osdep.h"
+#include "standard-headers/linux/virtio_pci.h"
 #include "sluice-nic.h"
 
 #define BATCH           5
@@ -224,6 +225,45 @@ static void test_suspend(void)
     net_free(net);
 }
 
+/* Sends frames of no limit until the network takes no more of them. */
+static void fill_network(Net *net)
+{
+    for (unsigned sent = 1; ; sent++) {
+        g_assert_cmpint(sent, <, 200);
+        guest_send(net, DSCP_NONE, 0);
+        wait_for(admitted(net, "default", "net-tx") == sent);
+        if (used_count(net->qts, net->queues[TX_QUEUE]) == sent) {
+            return;                     /* one is of bulk */
+        }
+    }
+}
+
+/*
+ * The network is full, so the ring is not read. The reset ends the frame that
+ * waits for the network, upon which the device reads on: what it finds there
+ * must not stay behind in the shaper.
+ */
+static void test_queue_reset(void)
+{
+    Net *net = net_new("");
+    QVirtioPCIDevice *pci = net->pci;
+
+    limit_class(net, "bulk", 2, "net-tx");
+    guest_send(net, BULK, 0);
+    wait_for(used_count(net->qts, net->queues[TX_QUEUE]) == 1);
+    fill_network(net);
+    guest_send_many(net, BULK, 1, BATCH);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+    qpci_io_writew(pci->pdev, pci->bar,
+                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_SELECT,
+                   TX_QUEUE);
+    qpci_io_writew(pci->pdev, pci->bar,
+                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_RESET, 1);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
+    net_free(net);
+}
+
 /* A link that goes takes what is held; the guest gets its descriptors back. */
 static void test_link(void)
 {
@@ -274,6 +314,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
     qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
     qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);
+    qtest_add_func("/sluice/net/lifecycle/queue-reset", test_queue_reset);
     qtest_add_func("/sluice/net/lifecycle/link", test_link);
     qtest_add_func("/sluice/net/lifecycle/clock-jump", test_clock_jump);
     return g_test_run();
