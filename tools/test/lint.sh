@@ -25,7 +25,7 @@ every_file_has_a_licence() {
 the_collection_is_clean() {
     bash tools/setup/collection.sh
     (
-        cd ansible
+        cd ansible || exit
         export PATH=$SLUICE_TOP/build/venv/bin:$PATH
         export ANSIBLE_COLLECTIONS_PATH=$SLUICE_TOP/build/ansible
         yamllint --strict . && ansible-lint -q --nocolor --strict
