@@ -32,6 +32,7 @@ IGNORED = {
     "/var/cache/debconf/*": "of the questions that packages may ask",
     "/var/log/*": "logs of the installation",
     "/etc/*-": "what the tools for users keep of the file before",
+    "/run/systemd*": "marks of systemctl, gone at the next boot",
     "/proc/*": "no file of the tree",
     "/dev/*": "bound while a command runs",
     "/debs": "where the test shows the packages",

@@ -20,6 +20,7 @@ IGNORED = {
     "/var/cache/apt/*": "APT's cache",
     "/var/cache/apparmor/*": "the compiler's cache",
     "/var/log/*": "logs of the installation",
+    "/run/systemd*": "marks of systemctl, gone at the next boot",
     "/proc/*": "no file of the tree",
     "/dev/*": "bound while a command runs",
     "/debs": "where the test shows the packages",
