@@ -2,9 +2,10 @@
 """Runs on a machine: print what is on it, one JSON object per line.
 
 First the files under FOLDER…: ``{path, type, mode, uid, gid, sha256, target,
-xattrs}``. Then what a deployment also changes and no file shows: ``state:``
-paths for network interfaces, mounts, listening sockets, running services,
-users' processes and the packet filter.
+xattrs}``. Then what a deployment also changes and no file shows well:
+``state:`` paths for network interfaces, mounts, listening sockets, running
+services, the packet filter, and what dpkg and APT know of each package (their
+own files keep it in no fixed order).
 
     python3 - /etc /usr <collect.py
 
@@ -95,7 +96,18 @@ def state():
         # Sessions come and go with the one who looks.
         if not unit.startswith(("user@", "user-runtime-dir@")):
             yield f"unit/{unit}", active
+    yield from packages()
     yield "packet-filter", hashlib.sha256(run("nft", "list", "ruleset").encode()).hexdigest()
+
+
+def packages():
+    """Yield each package with its state and version, and those that APT may take away."""
+    form = "${binary:Package}\t${db:Status-Abbrev}\t${Version}\n"
+    for line in run("dpkg-query", "-W", "-f", form).splitlines():
+        name, status, version = line.split("\t")
+        yield f"package/{name}", f"{status.strip()} {version}"
+    for name in run("apt-mark", "showauto").split():
+        yield f"automatic/{name}", ""
 
 
 def main():

@@ -12,12 +12,16 @@ ALWAYS = (
     Excepted("/var/lib/systemd/*", "systemd's own notes: random seed, timers, credentials"),
     Excepted("/home/ops/.ansible*", "Ansible's folder of the user who signs in"),
     Excepted("/root/.ansible*", "Ansible's folder of root"),
-    Excepted("/var/lib/apt/*", "APT's lists and notes"),
+    Excepted("/var/lib/apt/lists*", "what the archives offer, as last fetched"),
     Excepted("/var/cache/apt*", "APT's caches"),
-    Excepted("/var/lib/dpkg/*", "dpkg's log of what was there, with times"),
 )
+# What these files say is compared package by package: see ``collect.packages``.
+NO_FIXED_ORDER = "it keeps packages in no fixed order"
 REMOVED = (
     *ALWAYS,
+    Excepted("/var/lib/dpkg/status", NO_FIXED_ORDER),
+    Excepted("/var/lib/apt/extended_states", NO_FIXED_ORDER),
+    Excepted("/var/lib/dpkg/*-old", "the version before the last change"),
     Excepted("/etc/passwd-", "the version before the last change, which each change writes"),
     Excepted("/etc/group-", "the version before the last change, which each change writes"),
     Excepted("/etc/shadow-", "the version before the last change, which each change writes"),
