@@ -13,7 +13,15 @@ PORT = 8480
 
 
 def browse(fleet: Fleet, control: ControlNode, host: Machine, path: str, picture: str) -> str:
-    """Sign in as the first admin, open a page, keep its picture; return its text.
+    """Sign in as the first admin of a host, open a page, keep its picture; return its text."""
+    password = (control.passwords / host.name).read_text()
+    return browse_as(fleet, host, f"https://{host.address}:{PORT}", password, path, picture)
+
+
+def browse_as(
+    fleet: Fleet, host: Machine, address: str, password: str, path: str, picture: str
+) -> str:
+    """The same at an address that leads to the host, with a password.
 
     The host's certificate is the only one that is trusted.
     """
@@ -22,6 +30,5 @@ def browse(fleet: Fleet, control: ControlNode, host: Machine, path: str, picture
     shown = paths.BUILD / "deploy" / picture
     shown.parent.mkdir(parents=True, exist_ok=True)
     command = [str(paths.VENV_BIN / "python"), "-I", str(SCRIPT)]
-    command += [f"https://{host.address}:{PORT}", path, str(certificate), str(shown)]
-    password = (control.passwords / host.name).read_text()
+    command += [address, path, str(certificate), str(shown)]
     return fleet.sandbox.run(command, input=password, timeout_seconds=240).stdout
