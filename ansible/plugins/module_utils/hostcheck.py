@@ -82,6 +82,32 @@ def space_problems(found: dict, wanted: dict) -> list[str]:
     return problems
 
 
+def nightly_space(found: dict, wanted: dict) -> dict[str, int]:
+    """Bytes that the nightly run needs, by folder: its images until they are there, and a run.
+
+    Nothing where the inventory itself says what that folder needs.
+    """
+    need = wanted["nightly"]
+    if not need or need["state"] in wanted["free_bytes"]:
+        return {}
+    absent = sum(
+        part["mib"] for part in need["parts"] if not found["nightly_files"] >= {*part["files"]}
+    )
+    return {need["state"]: (absent + need["run_mib"]) * MIB}
+
+
+def memory_problems(found: dict, wanted: dict) -> list[str]:
+    """A host with less memory in all than a nightly run takes and leaves free never has one."""
+    need = wanted["nightly"].get("memory_mib", 0)
+    if found["memory_mib"] >= need:
+        return []
+    return [
+        f"memory of {found['memory_mib']} MiB in all is too little for the nightly run, which needs"
+        f" {need} MiB free: take the host out of sluice_nightly, or lower run.media_mib,"
+        " run.web_mib or start.memory_spare_mib in sluice_nightly_config"
+    ]
+
+
 def package_problems(found: dict) -> tuple[list[str], list[str]]:
     """What dpkg's database says: problems, and what the change phase will finish."""
     problems = [
@@ -118,6 +144,11 @@ def setting_problems(found: dict) -> list[str]:
         f"user {name!r} of sluice_operators does not exist: create it on the host, or take it out"
         for name in found["missing_users"]
     ]
+    if found["missing_interface"]:
+        problems.append(
+            f"interface {found['missing_interface']!r} of sluice_uplink does not exist: give one"
+            " that 'ip link' shows on the host, or an empty string for none"
+        )
     if found["calendar_error"]:
         problems.append(
             f"sluice_nightly_on_calendar {found['calendar_error']} is no time: write for example"
@@ -131,7 +162,9 @@ def judge(found: dict, wanted: dict) -> tuple[list[str], list[str]]:
     problems = release_problems(found, wanted)
     if wanted["virtualisation"]:
         problems += virtualisation_problems(found, wanted)
-    problems += space_problems(found, wanted)
+    free_bytes = {**wanted["free_bytes"], **nightly_space(found, wanted)}
+    problems += space_problems(found, {**wanted, "free_bytes": free_bytes})
+    problems += memory_problems(found, wanted)
     more, repairs = package_problems(found)
     problems += more + port_problems(found) + setting_problems(found)
     return problems, repairs

@@ -11,8 +11,8 @@ short_description: See whether a host is fit for Sluice
 version_added: 0.1.0
 author: The Sluice developers
 description:
-  - Looks at the release, virtualisation, free space, dpkg's state, the package source and the
-    address of the web page, and reports everything that is wrong. Changes nothing.
+  - Looks at the release, virtualisation, memory, free space, dpkg's state, the package source and
+    the address of the web page, and reports everything that is wrong. Changes nothing.
 options:
   releases:
     description: Supported releases, as C(ID VERSION_ID) of os-release.
@@ -61,6 +61,17 @@ options:
     type: list
     elements: str
     default: []
+  interface:
+    description: A network interface that the host must have; not looked at if empty.
+    type: str
+    default: ""
+  nightly:
+    description:
+      - What a nightly run needs; not looked at if empty. C(state) is its folder, C(parts) are the
+        images it makes there (C(files), and C(mib) while they are missing), C(run_mib) is what must
+        be free on the disk besides, C(memory_mib) the memory.
+    type: dict
+    default: {}
   calendar:
     description: A time as systemd.time writes it, to be understood; not looked at if empty.
     type: str
@@ -200,6 +211,31 @@ def port_error(bind: str) -> str | None:
     return None
 
 
+def memory_mib(path: str = "/proc/meminfo") -> int:
+    """All memory that the kernel manages."""
+    with open(path, encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) // 1024
+    return 0
+
+
+def nightly_files(state: str) -> set[str]:
+    """Images of the nightly run that are made, or lie ready to be taken."""
+    found = set()
+    for folder in ("images", "ready"):
+        place = os.path.join(state, folder)
+        if os.path.isdir(place):
+            # A link to a part that is gone counts for nothing.
+            found |= {n for n in os.listdir(place) if os.path.exists(os.path.join(place, n))}
+    return found
+
+
+def missing_interface(name: str) -> str | None:
+    """The name, if the host has no such interface."""
+    return None if not name or os.path.exists(f"/sys/class/net/{name}") else name
+
+
 def missing_users(names: list[str]) -> list[str]:
     """Those that the host does not know."""
     missing = []
@@ -288,6 +324,16 @@ class Host:
         code, text = self._output(analyze, "calendar", "--", value)
         return f"{value!r} ({text.strip()})" if code else None
 
+    def folders(self) -> list[str]:
+        """Where free space counts."""
+        nightly = self.params["nightly"]
+        return [*self.params["free_mib"], *([nightly["state"]] if nightly else [])]
+
+    def nightly(self) -> dict:
+        """What is there of the nightly run."""
+        nightly = self.params["nightly"]
+        return {"nightly_files": nightly_files(nightly["state"]) if nightly else set()}
+
     def gather(self) -> dict:
         """Everything."""
         release = os_release()
@@ -302,12 +348,15 @@ class Host:
             "uid": os.geteuid(),
             "kvm_flag": processor_flag(),
             "kvm_error": kvm_error(),
-            "filesystems": {path: filesystem(path) for path in self.params["free_mib"]},
+            "filesystems": {path: filesystem(path) for path in self.folders()},
+            "memory_mib": memory_mib(),
+            "missing_interface": missing_interface(self.params["interface"]),
             "source_error": self.source_error(),
             "port_errors": self.ports(),
             "missing_users": missing_users(self.params["users"]),
             "calendar_error": self.calendar_error(),
             **self.packages(),
+            **self.nightly(),
         }
 
 
@@ -326,6 +375,8 @@ def main() -> None:
             "source": {"type": "str", "default": ""},
             "source_key": {"type": "str", "default": "", "no_log": False},
             "users": {"type": "list", "elements": "str", "default": []},
+            "interface": {"type": "str", "default": ""},
+            "nightly": {"type": "dict", "default": {}},
             "calendar": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -337,6 +388,7 @@ def main() -> None:
     except OSError as error:
         module.fail_json(msg=f"{error.filename}: {error.strerror}: correct it on this host")
     problems, repairs = judge(found, wanted)
+    found["nightly_files"] = sorted(found["nightly_files"])
     module.exit_json(changed=False, problems=problems, repairs=repairs, found=found)
 
 

@@ -143,7 +143,36 @@ BAD = {
     ),
     "shortword": (
         {"sluice_web_admin_password": "geheim"},
-        "sluice_web_admin_password has 6 characters: use at least 10",
+        "sluice_web_admin_password has 6 characters: use 10 to 1024",
+    ),
+    "numberword": (
+        {"sluice_web_admin_password": 12345678},
+        "numberword: sluice_web_admin_password is no text: write it in quotes",
+    ),
+    "badsetting": (
+        {"sluice_controller_config": {"log_levl": "debug"}},
+        "badsetting: sluice_controller_config: setting 'log_levl' is not known: did you mean 'log",
+    ),
+    "badnight": (
+        {"sluice_nightly_config": {"run.readers": 20}},
+        "badnight: sluice_nightly_config: run.readers 20 is out of range: give 1 to 12",
+    ),
+    "badname": (
+        {"sluice_web_names": ["kvm1 example"]},
+        "badname: sluice_web_names: 'kvm1 example' is no name for a certificate: give DNS names",
+    ),
+    "badaddress": (
+        {"ansible_host": "fe80::1%lo"},
+        "'fe80::1%lo' is no name for a certificate: give DNS names (xn-- for others) and IP"
+        " addresses; these are the inventory's name and address, because sluice_web_names is empty",
+    ),
+    "badhistory": (
+        {"sluice_history_seconds": 5},
+        "badhistory: sluice_history_seconds 5 is out of range: give 60 to 2592000",
+    ),
+    "notalist": (
+        {"sluice_operators": "alice"},
+        "notalist: sluice_operators 'alice' is no list: begin each entry with '- '",
     ),
     "nopackages": (
         {"sluice_packages_dir": "/nowhere/deb"},
@@ -184,7 +213,7 @@ def bad_run(folder):
     }
     hosts["corrupt"]["sluice_packages_dir"] = str(folder / "corrupt")
     (folder / "many.yml").write_text(MANY)
-    inventory = write_inventory(folder, hosts)
+    inventory = write_inventory(folder, hosts, sluice_nightly={"hosts": {"badnight": {}}})
     return ansible_playbook("-i", inventory, "many.yml", cwd=folder)
 
 
@@ -193,6 +222,19 @@ def test_a_bad_inventory_is_named(bad_run, host):
     message = failure_of(bad_run.stdout, host)
     assert BAD[host][1] in message
     assert recap(bad_run.stdout)[host]["changed"] == 0
+
+
+def test_a_password_is_shown_nowhere(folder):
+    words = {"short": "geheim", "number": 12345678, "good": "geheim-12345678", "many": ["geheim"]}
+    hosts = {
+        name: {**LOCAL, "sluice_web_admin_password": word, "sluice_packages_dir": "/nowhere"}
+        for name, word in words.items()
+    }
+    (folder / "many.yml").write_text(MANY)
+    done = ansible_playbook("-vvvv", "-i", write_inventory(folder, hosts), "many.yml", cwd=folder)
+    assert recap(done.stdout).keys() == words.keys()
+    for secret in ("geheim", "12345678"):
+        assert secret not in done.stdout + done.stderr
 
 
 def test_all_that_is_wrong_with_a_host_is_said_at_once(bad_run):

@@ -24,6 +24,9 @@ FIT = {
     "port_errors": {},
     "missing_users": [],
     "calendar_error": None,
+    "missing_interface": None,
+    "memory_mib": 4096,
+    "nightly_files": set(),
 }
 WANTED = {
     "releases": ["debian 13"],
@@ -32,6 +35,21 @@ WANTED = {
     "allow_tcg": False,
     "free_bytes": {"/usr": 1400 * MIB, "/var": 700 * MIB},
     "free_inodes": 5000,
+    "nightly": {},
+}
+# A nightly run whose folder is on the only file system, too.
+NIGHTLY = {
+    "state": "/var/lib/sluice-nightly",
+    "parts": [
+        {"files": ["root.img", "vmlinuz"], "mib": 300},
+        {"files": ["movie.img"], "mib": 400},
+    ],
+    "run_mib": 200,
+    "memory_mib": 2816,
+}
+NIGHTLY_HOST = {
+    **FIT,
+    "filesystems": {**FIT["filesystems"], NIGHTLY["state"]: FIT["filesystems"]["/var"]},
 }
 
 
@@ -84,6 +102,11 @@ def test_a_fit_host_has_no_problem():
             "address '0.0.0.0:8480' for the web page cannot be used (Address already in use): stop",
         ),
         (
+            {"missing_interface": "eth7"},
+            {},
+            "interface 'eth7' of sluice_uplink does not exist: give one that 'ip link' shows",
+        ),
+        (
             {"missing_users": ["alcie"]},
             {},
             "user 'alcie' of sluice_operators does not exist: create it on the host",
@@ -131,3 +154,48 @@ def test_an_interrupted_installation_is_repaired_and_no_problem():
 def test_file_systems_without_an_inode_count_pass():
     place = {"mount": "/", "free_bytes": 3000 * MIB, "free_inodes": None}
     assert judge({**FIT, "filesystems": {"/usr": place}}, WANTED) == ([], [])
+
+
+def test_the_nightly_runs_own_disk_and_memory_are_asked_for():
+    nightly = {**WANTED, "nightly": NIGHTLY}
+    assert judge(NIGHTLY_HOST, nightly) == ([], [])
+    # 1400 and 700 for the packages, 900 for images and a run: 3000 of 3000.
+    tight = {**nightly, "free_bytes": {"/usr": 1401 * MIB, "/var": 700 * MIB}}
+    problems, _ = judge(NIGHTLY_HOST, tight)
+    assert len(problems) == 1
+    assert (
+        "file system '/' has 3000 MiB free, and /usr, /var, /var/lib/sluice-nightly need 3001 MiB"
+    ) in problems[0]
+    problems, _ = judge({**NIGHTLY_HOST, "memory_mib": 2815}, nightly)
+    assert len(problems) == 1
+    assert (
+        "memory of 2815 MiB in all is too little for the nightly run, which needs 2816"
+        in (problems[0])
+    )
+    assert "take the host out of sluice_nightly, or lower run.media_mib" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "need_mib"),
+    [
+        (set(), 900),
+        ({"root.img"}, 900),
+        ({"root.img", "vmlinuz"}, 600),
+        ({"root.img", "vmlinuz", "movie.img", "other"}, 200),
+    ],
+)
+def test_images_that_are_there_need_no_room_again(files, need_mib):
+    found = {**NIGHTLY_HOST, "nightly_files": files}
+    for spare, problems in ((0, 0), (1, 1)):
+        free_bytes = {"/usr": (3000 - need_mib + spare) * MIB}
+        wanted = {**WANTED, "nightly": NIGHTLY, "free_bytes": free_bytes}
+        assert len(judge(found, wanted)[0]) == problems
+
+
+def test_the_inventory_outranks_what_the_nightly_run_asks_for():
+    wanted = {**WANTED, "nightly": NIGHTLY, "free_bytes": {NIGHTLY["state"]: 3000 * MIB}}
+    assert judge(NIGHTLY_HOST, wanted) == ([], [])
+
+
+def test_without_a_nightly_run_nothing_of_it_is_asked_for():
+    assert judge({**FIT, "memory_mib": 16}, WANTED) == ([], [])
