@@ -110,6 +110,8 @@ BAD = {
     ),
     "wrongkind": ({"sluice_web_tls": "letsencrypt"}, "value of sluice_web_tls must be one of: se"),
     "notabool": ({"sluice_allow_tcg": "perhaps"}, "sluice_allow_tcg"),
+    # Taken for false, it would leave out the page and, with it, its own judgement.
+    "nopage": ({"sluice_web_enabled": "perhaps"}, "sluice_web_enabled"),
     "badrate": (
         {
             "sluice_domains": [
