@@ -5,6 +5,7 @@ import os
 import stat
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,40 @@ def test_a_file_that_is_no_page_is_left_alone(tmp_path):
         with pytest.raises(BadValue):
             pages.ensure("disks", LIMIT)
         assert pages.path("disks").read_bytes() == content
+
+
+def shorten(case: str, folder: Path) -> subprocess.CompletedProcess:
+    program = Path(__file__).with_name("shortening.py")
+    return subprocess.run(
+        [sys.executable, str(program), case, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_file_that_is_shortened_while_it_is_changed_is_named(tmp_path):
+    done = shorten("write_while_it_is_shortened", tmp_path)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert f"group page '{tmp_path}/disks.group' is unusable" in done.stdout
+
+
+def test_a_file_that_is_shortened_while_it_is_read_ends_nobody(tmp_path):
+    done = shorten("read_while_it_is_shortened", tmp_path)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
+    whole = [line for line in lines if line == "True"]
+    others = [line for line in lines if line != "True"]
+    assert all("group page" in line for line in others), done.stdout
+    assert whole and others, done.stdout
+
+
+def test_a_file_of_another_length_is_unusable(tmp_path):
+    pages = GroupPages(tmp_path, None, lambda: 0)
+    pages.ensure("disks", LIMIT)
+    page = pages.path("disks").read_bytes()
+    for content in (b"", page[:-1], page + b"x"):
+        pages.path("disks").write_bytes(content)
+        for read in (pages.limit, pages.members, pages.created_ns):
+            with pytest.raises(BadValue, match=r"disks\.group' is unusable: .* bytes were read"):
+                read("disks")

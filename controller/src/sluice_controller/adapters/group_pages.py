@@ -3,6 +3,10 @@
 
 QEMU processes keep them mapped, so a file lives on when the daemon ends, and is
 taken up again by the next one.
+
+They may also write it, and so shorten it. Who then touches a mapping of it is
+ended (SIGBUS); the daemon, which all guests of the host need, maps nothing: it
+reads copies and writes words through the file.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import grp
 import logging
-import mmap
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +35,7 @@ from ..domain.group_page import (
 SUFFIX = ".group"
 FILE_MODE = 0o660
 DIRECTORY_MODE = 0o750
-
+_WORD = struct.Struct("=Q")
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +68,7 @@ class GroupPages:
 
     def created_ns(self, name: str) -> int:
         """When the page was made: another page has another."""
-        with self._mapped(name) as page:
-            return created_ns(page[:])
+        return created_ns(self._read(name))
 
     def names(self) -> list[str]:
         """The groups that have a file."""
@@ -81,17 +84,18 @@ class GroupPages:
             # Or one from before the host was started anew, by another clock.
             self._create(name, new_page(name, limit, self.now_ns()))
             return
-        with self._mapped(name, write=True) as page:
-            before = page[:]
+        with self._opened(name, os.O_RDWR) as descriptor:
+            before = self._copy(name, descriptor)
             if read_limit(before) == limit:
                 return
-            # Stores of whole, aligned words: others see the old one or the new.
-            with memoryview(page) as raw, raw.cast("Q") as words:
 
-                def put_word(offset: int, value: int) -> None:
-                    words[offset // 8] = value
+            # A reader that meets half a word finds that the check does not match.
+            def put_word(offset: int, value: int) -> None:
+                os.pwrite(descriptor, _WORD.pack(value), offset)
 
-                write_limit(before, limit, self.now_ns(), put_word)
+            write_limit(before, limit, self.now_ns(), put_word)
+            # Shortened meanwhile, it would now be an odd bit of a page.
+            self._copy(name, descriptor)
 
     def _create(self, name: str, page: bytes) -> None:
         """Whoever finds the file finds it whole, and with its rights."""
@@ -113,33 +117,40 @@ class GroupPages:
             raise
 
     @contextlib.contextmanager
-    def _mapped(self, name: str, write: bool = False) -> Iterator[mmap.mmap]:
-        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+    def _opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
         try:
-            with open(self.path(name), "r+b" if write else "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size != PAGE_BYTES:
-                    raise BadValue(
-                        "group page",
-                        str(self.path(name)),
-                        f"has {size} bytes, not {PAGE_BYTES}",
-                        "stop its members and remove the file",
-                    )
-                page = mmap.mmap(file.fileno(), PAGE_BYTES, access=access)
+            descriptor = os.open(self.path(name), flags | os.O_CLOEXEC)
         except FileNotFoundError:
             raise NotFound("group", name, "has no page", "create the group") from None
-        with contextlib.closing(page):
-            check_identity(page[:])
-            yield page
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _copy(self, name: str, descriptor: int) -> bytes:
+        """What the file holds now; BadValue unless that is a group page."""
+        # One byte more than there may be, so that a longer file is seen too.
+        page = os.pread(descriptor, PAGE_BYTES + 1, 0)
+        if len(page) != PAGE_BYTES:
+            raise BadValue(
+                "group page",
+                str(self.path(name)),
+                f"is unusable: {len(page)} bytes were read, not {PAGE_BYTES}",
+                "stop its members and remove the file",
+            )
+        check_identity(page)
+        return page
+
+    def _read(self, name: str) -> bytes:
+        with self._opened(name) as descriptor:
+            return self._copy(name, descriptor)
 
     def limit(self, name: str) -> GroupLimit | None:
         """None if a writer was interrupted; ensure() repairs that."""
-        with self._mapped(name) as page:
-            return read_limit(page[:])
+        return read_limit(self._read(name))
 
     def members(self, name: str) -> list[GroupMember]:
-        with self._mapped(name) as page:
-            return members(page[:], self.now_ns())
+        return members(self._read(name), self.now_ns())
 
     def remove(self, name: str) -> None:
         """Takes the name away; members that still have the page keep it."""
