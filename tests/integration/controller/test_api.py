@@ -2,11 +2,16 @@
 """The API and the command line over a real daemon and a real socket."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 BATCH = "/v1/domains/test/classes/batch"
 LIMIT = f"{BATCH}/limits/blk-read"
+SCHEDULING = f"{BATCH}/scheduling/blk-read"
+TOKEN_LEAKY = {"policy": "token-leaky", "peak_bytes_per_second": 6e6}
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +64,8 @@ def test_every_path_of_the_specification_is_in_the_openapi_document(daemon):
         "/v1/classes/name",
         "/v1/domains/domain/classes/name",
         "/v1/domains/domain/classes/name/limits/resource",
+        "/v1/domains/domain/classes/name/scheduling/resource",
+        "/v1/domains/domain/classes/name/queues/resource",
         "/v1/rules",
         "/v1/rules/preview",
         "/v1/rules/rule_id",
@@ -110,6 +117,60 @@ def test_the_default_class_can_be_limited_and_not_revoked(daemon):
     daemon.call("DELETE", f"{path}/limits/blk-read")
 
 
+def test_scheduling_and_queues_of_one_resource_and_of_all(daemon):
+    daemon.call("PUT", LIMIT, {"bytes_per_second": 9e6})
+    answer = daemon.call("PUT", SCHEDULING, {"reservation_bytes_per_second": 5e6})
+    one = answer["scheduling"]["blk-read"]
+    assert (one["reservation_bytes_per_second"], one["policy"]) == (5e6, "token-bucket")
+    daemon.call("PUT", f"{BATCH}/queues/net-rx", {"aqm": "codel", "ecn": True})
+    assert grant(daemon)["queues"]["net-rx"]["ecn"] is True
+    # What one call sets another leaves alone, and a default takes no room.
+    daemon.call("PUT", LIMIT, {"bytes_per_second": 8e6})
+    daemon.call("PUT", f"{BATCH}/queues/net-tx", {"aqm": "none"})
+    assert set(grant(daemon)["scheduling"]) == {"blk-read"}
+    assert set(grant(daemon)["queues"]) == {"net-rx"}
+    daemon.call("DELETE", SCHEDULING)
+    assert grant(daemon)["scheduling"] == {}
+    window = {"period_ns": 20_000_000, "bytes": 65536}
+    whole = {
+        "limits": {"net-tx": {"bytes_per_second": 5e6}},
+        "dscp": [],
+        "scheduling": {"net-tx": {"window": window}},
+        "queues": {},
+    }
+    answer = daemon.call("PUT", BATCH, whole)
+    assert answer["scheduling"]["net-tx"]["window"] == {**window, "may_miss": 0, "of": 1}
+    assert answer["queues"] == {}
+    # A body from before there was scheduling replaces all, as it always did.
+    daemon.call("PUT", BATCH, {"limits": {}, "dscp": []})
+    assert grant(daemon)["scheduling"] == {}
+
+
+def test_weight_and_unmanaged_belong_to_the_class(daemon):
+    body = {"title": "Batch", "priority": 5, "weight": 300, "unmanaged": True}
+    answer = daemon.call("PUT", "/v1/classes/batch", body)
+    assert (answer["weight"], answer["unmanaged"]) == (300, True)
+    assert (grant(daemon)["weight"], grant(daemon)["unmanaged"]) == (300, True)
+    answer = daemon.call("PUT", "/v1/classes/batch", {"title": "Batch"})
+    assert (answer["weight"], answer["unmanaged"]) == (100, False)
+
+
+def test_what_goes_beyond_the_limit_conflicts_from_either_side(daemon):
+    refused_first = refused(daemon, "PUT", SCHEDULING, TOKEN_LEAKY)
+    assert refused_first["status"] == 409 and "has no limit" in refused_first["detail"]
+    daemon.call("PUT", LIMIT, {"bytes_per_second": 5e6})
+    daemon.call("PUT", SCHEDULING, {**TOKEN_LEAKY, "reservation_bytes_per_second": 4e6})
+    before = grant(daemon)
+    for body, word in (
+        ({"bytes_per_second": 3e6}, "reserves"),
+        ({"bytes_per_second": 9e6}, "peak"),
+    ):
+        problem = refused(daemon, "PUT", LIMIT, body)
+        assert problem["status"] == 409 and word in problem["detail"]
+    assert refused(daemon, "DELETE", LIMIT)["thing"] == "scheduling.blk-read.policy"
+    assert grant(daemon) == before
+
+
 REFUSALS = [
     ("PUT", LIMIT, {"bytes_per_second": -1}, 422, "limits.blk-read.bytes_per_second"),
     ("PUT", LIMIT, {"bytes_per_second": "2MB/s"}, 422, "limits.blk-read.bytes_per_second"),
@@ -117,6 +178,25 @@ REFUSALS = [
     ("PUT", f"{BATCH}/limits/disk", {"bytes_per_second": 5000}, 422, "resource"),
     ("PUT", BATCH, {"limits": {"disk": {}}}, 422, "limits.disk"),
     ("PUT", BATCH, {"dscp": [99]}, 422, "dscp[0]"),
+    ("PUT", SCHEDULING, {"policy": "fast"}, 422, "scheduling.blk-read.policy"),
+    ("PUT", SCHEDULING, {"speed": 1}, 422, "speed"),
+    ("PUT", f"{BATCH}/scheduling/disk", {}, 422, "resource"),
+    ("PUT", f"{BATCH}/queues/blk-read", {}, 422, "queues.blk-read"),
+    ("PUT", f"{BATCH}/queues/net-rx", {"ecn": True}, 422, "queues.net-rx.ecn"),
+    (
+        "PUT",
+        BATCH,
+        {
+            "limits": {"net-tx": {"bytes_per_second": 5000}},
+            "scheduling": {"net-tx": {"reservation_bytes_per_second": 5001}},
+        },
+        422,
+        "scheduling.net-tx.reservation_bytes_per_second",
+    ),
+    ("PUT", BATCH, {"queues": {"net-rx": {"aqm": 5}}}, 422, "queues.net-rx.aqm"),
+    ("PUT", "/v1/classes/batch", {"weight": 0}, 422, "weight"),
+    ("PUT", "/v1/classes/batch", {"weight": 1001}, 422, "weight"),
+    ("PUT", "/v1/classes/batch", {"unmanaged": "yes"}, 422, "unmanaged"),
     ("PUT", "/v1/domains/nope/classes/batch", {}, 404, "domain"),
     ("PUT", "/v1/domains/test/classes/nope", {}, 404, "class"),
     ("PUT", "/v1/classes/Bad%20Name", {}, 422, "class"),
@@ -233,6 +313,86 @@ def test_the_command_refuses_in_the_apis_words(daemon, command, method, path, bo
     run = daemon.cli(*command)
     assert (run.returncode, run.stderr.strip()) == (1, f"sluice: {problem['detail']}")
     assert run.stdout == ""
+
+
+def test_the_command_sets_scheduling_and_queues(daemon):
+    def run(*command, code=0):
+        done = daemon.cli(*command)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout or done.stderr
+
+    def now(kind, resource):
+        return grant(daemon)[kind].get(resource, {})
+
+    on_disk = ("schedule", "test", "batch", "blk-read")
+    assert "by default" in run(*on_disk)
+    said = run(*on_disk, "--reserve", "5MB/s", "--charge", "device", "--min-charge", "0")
+    assert "at least 5.00 MB/s, charge device, minimum charge 0 B" in said
+    # What is not given stays; what no longer goes with it does not.
+    run(*on_disk, "--window", "64KiB/20ms", "--may-miss", "1/10")
+    one = now("scheduling", "blk-read")
+    assert one["window"] == {"period_ns": 20_000_000, "bytes": 65536, "may_miss": 1, "of": 10}
+    assert (one["reservation_bytes_per_second"], one["charge"]) == (None, "device")
+    run(*on_disk, "--may-miss", "2/5")
+    assert now("scheduling", "blk-read")["window"]["of"] == 5
+    run("limit", "test", "batch", "blk-read", "20MB/s")
+    run(*on_disk, "--policy", "token-leaky", "--peak", "30MB/s", "--window", "none")
+    assert "token-leaky, peak 30.0 MB/s" in run("show", "test")
+    run(*on_disk, "--policy", "leaky-bucket", "--min-charge", "default", "--charge", "all")
+    assert now("scheduling", "blk-read")["peak_bytes_per_second"] is None
+    run(*on_disk, "--default")
+    assert grant(daemon)["scheduling"] == {}
+    run("schedule", "test", "batch", "net-tx", "--dynamic", "latency")
+
+    queue = ("queue", "test", "batch", "net-rx")
+    run(*queue, "--bytes", "256KiB", "--packets", "500", "--aqm", "codel", "--ecn")
+    said = run(*queue, "--connections", "200", "--burst-connections", "10")
+    expected = "at most 256 KiB, at most 500 frames, codel with ECN, 200 new connections/s"
+    assert f"{expected}, 10 at once" in said
+    run(*queue, "--aqm", "none", "--connections", "unlimited", "--packets", "default")
+    assert now("queues", "net-rx") == {
+        "limit_bytes": 262144,
+        "limit_packets": None,
+        "aqm": "none",
+        "ecn": False,
+        "connections_per_second": None,
+        "burst_connections": None,
+    }
+    run("grant", "test", "batch", "--dscp", "46")
+    assert now("queues", "net-rx")["limit_bytes"] == 262144
+    assert now("scheduling", "net-tx")["dynamic"] == "latency"
+    run("class", "set", "batch", "--weight", "300", "--unmanaged")
+    run("class", "set", "batch", "--priority", "7")
+    assert (grant(daemon)["weight"], grant(daemon)["unmanaged"]) == (300, True)
+    run("class", "set", "batch", "--managed")
+    assert grant(daemon)["unmanaged"] is False
+    assert "300" in run("class", "list")
+    for wrong, word in (
+        ((*on_disk, "--window", "64KiB"), "64KiB/20ms"),
+        ((*on_disk, "--window", "64KiB/2"), "is not a time"),
+        ((*on_disk, "--may-miss", "1/10"), "has no window"),
+        ((*queue, "--packets", "many"), "is not a number"),
+        (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
+    ):
+        assert word in run(*wrong, code=1)
+
+
+def test_the_shell_completes_words(daemon):
+    def completions(*words):
+        environment = {
+            "_SLUICE_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("sluice", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        sluice = Path(sys.executable).parent / "sluice"
+        done = subprocess.run([sluice], capture_output=True, text=True, env=environment, timeout=60)
+        return done.stdout.split()
+
+    assert completions("limit", "vm", "batch", "net") == ["net-tx", "net-rx"]
+    schedule = ("schedule", "vm", "batch", "net-tx")
+    assert completions(*schedule, "--policy", "leaky") == ["leaky-bucket"]
+    assert "--reserve" in completions(*schedule, "--r")
+    assert completions("queue", "vm", "batch", "net-rx", "--aqm", "c") == ["codel"]
 
 
 def test_wrong_usage_is_exit_code_two(daemon):

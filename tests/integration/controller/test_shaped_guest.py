@@ -7,9 +7,12 @@ process read is the witness.
 
 import json
 import time
+from pathlib import Path
 
 import libvirt_qemu
 import pytest
+
+from sluice_controller.domain.counters import read_header
 
 NAME = "small"
 CLASS = "reading"
@@ -86,6 +89,115 @@ def test_what_someone_else_changes_is_put_back(controller, guest, reading):
     (shaper,) = qmp(guest, "query-shapers")
     qmp(guest, "shaper-remove-class", **{"id": shaper["id"], "class": CLASS})
     until(lambda: shaped(guest).get(CLASS) == {"blk-read": RATE_BPS})
+
+
+EVERYTHING = {
+    "limits": {"blk-read": {"bytes_per_second": 9e6}, "net-tx": {"bytes_per_second": 5e6}},
+    "dscp": [46],
+    "scheduling": {
+        "blk-read": {
+            "reservation_bytes_per_second": 4e6,
+            "policy": "token-leaky",
+            "peak_bytes_per_second": 2e7,
+            "minimum_charge_bytes": 65536,
+            "charge": "device",
+        },
+        "blk-write": {"policy": "leaky-bucket", "dynamic": "throughput"},
+        "net-tx": {
+            "window": {"period_ns": 20_000_000, "bytes": 65536, "may_miss": 1, "of": 10},
+            "dynamic": "latency",
+        },
+        "net-rx": {"minimum_charge_bytes": 256},
+    },
+    "queues": {
+        "net-tx": {"limit_packets": 500, "aqm": "codel"},
+        "net-rx": {
+            "limit_bytes": 262144,
+            "aqm": "codel",
+            "ecn": True,
+            "connections_per_second": 200,
+        },
+    },
+}
+
+
+def as_qemu_has_it(guest):
+    (shaper,) = qmp(guest, "query-shapers")
+    found = next((c for c in shaper["classes"] if c["class"] == CLASS), {})
+    rows = {
+        kind: {row.pop("resource"): row for row in found.get(kind, [])}
+        for kind in ("limits", "scheduling", "queues")
+    }
+    return {**found, **rows}
+
+
+def test_every_setting_of_a_class_reaches_qemu_and_leaves_it(controller, guest, reading):
+    body = {"title": "Reading", "priority": 6, "weight": 300, "unmanaged": True}
+    controller.call("PUT", f"/v1/classes/{CLASS}", body)
+    controller.call("PUT", GRANT, EVERYTHING)
+    until(lambda: as_qemu_has_it(guest).get("queues"))
+    there = as_qemu_has_it(guest)
+    assert (there["weight"], there["unmanaged"], there["dscp"]) == (300, True, [46])
+    usual = {"policy": "token-bucket", "dynamic": "none", "charge": "all"}
+    assert there["scheduling"] == {
+        "blk-read": {
+            **usual,
+            "reservation-bytes-per-second": 4_000_000,
+            "policy": "token-leaky",
+            "peak-bytes-per-second": 20_000_000,
+            "minimum-charge-bytes": 65536,
+            "charge": "device",
+        },
+        "blk-write": {
+            **usual,
+            "policy": "leaky-bucket",
+            "dynamic": "throughput",
+            "minimum-charge-bytes": 4096,
+        },
+        "net-tx": {
+            **usual,
+            "dynamic": "latency",
+            "minimum-charge-bytes": 0,
+            "window": {"period-ns": 20_000_000, "bytes": 65536, "may-miss": 1, "of": 10},
+        },
+        "net-rx": {**usual, "minimum-charge-bytes": 256},
+    }
+    assert there["queues"] == {
+        "net-tx": {"limit-packets": 500, "aqm": "codel", "ecn": False},
+        "net-rx": {
+            "limit-bytes": 262144,
+            "aqm": "codel",
+            "ecn": True,
+            "connections-per-second": 200,
+            "burst-connections": 10,
+        },
+    }
+    # A change of one setting leaves the others.
+    controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": 8e6})
+    until(lambda: as_qemu_has_it(guest)["limits"]["blk-read"]["bytes-per-second"] == 8_000_000)
+    assert as_qemu_has_it(guest)["scheduling"] == there["scheduling"]
+    controller.call("PUT", f"/v1/classes/{CLASS}", {"title": "Reading", "priority": 6})
+    controller.call("PUT", GRANT, {"limits": {}})
+    until(lambda: not as_qemu_has_it(guest)["queues"])
+    there = as_qemu_has_it(guest)
+    assert (there["weight"], there["unmanaged"], there["scheduling"]) == (100, False, {})
+
+
+def test_scheduling_that_someone_else_changes_is_put_back_once(controller, guest, reading):
+    controller.call("PUT", GRANT, EVERYTHING)
+    until(lambda: as_qemu_has_it(guest).get("queues"))
+    time.sleep(1.5)
+    (shaper,) = qmp(guest, "query-shapers")
+    there = as_qemu_has_it(guest)
+    arguments = {"id": shaper["id"], "class": CLASS, "tag": there["tag"]}
+    qmp(guest, "shaper-set-class", **arguments)
+    until(lambda: as_qemu_has_it(guest)["scheduling"] == there["scheduling"])
+    # What QEMU fills in by itself is no difference that would be pushed for ever.
+    time.sleep(1.5)
+    page = Path(f"/proc/{guest.qemu_pid()}/root{shaper['page']}")
+    before = read_header(page.read_bytes()).generation
+    time.sleep(3)
+    assert read_header(page.read_bytes()).generation == before
 
 
 def test_a_rule_shows_its_processes_and_moves_their_reads(controller, guest, rule):

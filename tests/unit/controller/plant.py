@@ -38,6 +38,7 @@ class Demand:
     own_limit: float | None = None
     rates: deque = field(default_factory=lambda: deque([0.0] * 10, maxlen=10))
     held: bool = False
+    reserved: float = 0.0
 
     @property
     def key(self):
@@ -51,6 +52,7 @@ class Demand:
             sum(recent) / len(recent),
             1 if self.held else 0,
             self.own_limit,
+            self.reserved,
         )
 
 

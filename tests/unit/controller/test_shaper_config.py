@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from sluice_controller.domain.limits import RESOURCES, Limit
 from sluice_controller.domain.model import Grant, ShapingClass
+from sluice_controller.domain.queues import Queue
+from sluice_controller.domain.scheduling import Scheduling
 from sluice_controller.domain.shaper_config import actual, commands, qmp_limits, wanted
+from unit.controller.scheduling_data import knobs, limits
 
-CLASSES = [ShapingClass(name, name) for name in ("default", "a", "b", "c", "d")]
+CLASSES = [ShapingClass(name, name) for name in ("default", "a", "b", "c")]
+CLASSES.append(ShapingClass("d", "d", weight=300, unmanaged=True))
 
 
 class Shaper:
@@ -22,8 +26,7 @@ class Shaper:
         self.groups = {}
         self.objects = {}
         self.count = 0
-        default = {"class": "default", "tag": 0, "priority": 5, "dscp": [], "limits": []}
-        self.classes["default"] = default
+        self.shaper_set_class(**{"class": "default"}, tag=0, priority=5, dscp=[], limits=[])
 
     def run(self, steps):
         for command, arguments in steps:
@@ -33,7 +36,18 @@ class Shaper:
                 assert arguments.pop("id") == "sluice0"
             getattr(self, command.replace("-", "_"))(**arguments)
 
-    def shaper_set_class(self, tag, priority, dscp, limits, **rest):
+    def shaper_set_class(
+        self,
+        tag,
+        priority,
+        dscp,
+        limits,
+        weight=100,
+        unmanaged=False,
+        scheduling=(),
+        queues=(),
+        **rest,
+    ):
         name = rest.pop("class")
         assert not rest
         assert (tag == 0) == (name == "default")
@@ -47,6 +61,10 @@ class Shaper:
             "priority": priority,
             "dscp": dscp,
             "limits": limits,
+            "weight": weight,
+            "unmanaged": unmanaged,
+            "scheduling": list(scheduling),
+            "queues": list(queues),
         }
 
     def shaper_remove_class(self, **arguments):
@@ -73,12 +91,20 @@ class Shaper:
         del self.objects[id]
 
     def query(self):
-        """As query-shapers answers: with the bursts that the shaper chose."""
+        """As query-shapers answers: with what the shaper chose, and with its defaults."""
         classes = copy.deepcopy(list(self.classes.values()))
         for config in classes:
             for limit in config["limits"]:
                 if "bytes-per-second" in limit:
                     limit.setdefault("burst-bytes", max(65536, limit["bytes-per-second"] // 20))
+            for row in config["scheduling"]:
+                disk = row["resource"].startswith("blk")
+                usual = {"policy": "token-bucket", "dynamic": "none", "charge": "all"}
+                row.update({**usual, "minimum-charge-bytes": 4096 if disk else 0, **row})
+            for row in config["queues"]:
+                row.update({"aqm": "none", "ecn": False, **row})
+                if "connections-per-second" in row:
+                    row.setdefault("burst-connections", row["connections-per-second"] // 20 or 1)
         return {
             "id": "sluice0",
             "classes": classes,
@@ -91,33 +117,25 @@ class Shaper:
 weights = st.integers(1, 10_000)
 
 
-def limits():
-    rate = st.integers(1024, 10**9)
-    limit = st.builds(
-        Limit,
-        bytes_per_second=rate,
-        burst_bytes=st.none() | rate,
-        operations_per_second=st.none() | rate,
-    )
-    return st.dictionaries(st.sampled_from(RESOURCES), limit, max_size=3)
+NO_CAPS = st.just({})
 
 
 @st.composite
-def configs(draw):
+def configs(draw, caps=NO_CAPS):
     names = draw(st.lists(st.sampled_from("abcd"), unique=True))
     tags = draw(st.permutations(range(1, 16)))
     values = draw(st.permutations([0, 2, 8, 10, 12, 46]))
-    grants = [Grant("vm", "default", 0, (), draw(limits()))]
+    grants = [Grant("vm", "default", 0, (), *draw(knobs()))]
     for i, name in enumerate(names):
         dscp, values = tuple(values[: i % 3]), values[i % 3 :]
-        grants.append(Grant("vm", name, tags[i], dscp, draw(limits())))
+        grants.append(Grant("vm", name, tags[i], dscp, *draw(knobs())))
     groups = {
         resource: {"group": f"group-{n}", "path": f"/run/{n}.group", "weight": draw(weights)}
         for resource, n in draw(
             st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 3))
         ).items()
     }
-    return wanted("vm", grants, CLASSES, draw(limits()), {}, groups)
+    return wanted("vm", grants, CLASSES, draw(limits()), draw(caps), groups)
 
 
 @given(st.lists(configs(), min_size=1, max_size=4))
@@ -159,3 +177,62 @@ def test_auto_shaping_caps_get_a_small_burst():
 def test_rates_become_whole_numbers_of_at_least_one():
     rows = qmp_limits({"net-tx": Limit(operations_per_second=1.4), "net-rx": Limit()})
     assert rows == [{"resource": "net-tx", "operations-per-second": 1}]
+
+
+def test_all_that_a_class_may_have_is_in_one_command():
+    shaping_class = ShapingClass("a", "A", 2, weight=300, unmanaged=True)
+    grant = Grant(
+        "vm",
+        "a",
+        1,
+        (),
+        {"net-rx": Limit(9e6)},
+        {"net-rx": Scheduling(2e6, "token-leaky", 2e7)},
+        {"net-rx": Queue(262144, aqm="codel", ecn=True)},
+    )
+    config = wanted("vm", [grant], [shaping_class], {}, {})["classes"]["a"]
+    assert config == {
+        "class": "a",
+        "tag": 1,
+        "priority": 2,
+        "weight": 300,
+        "unmanaged": True,
+        "dscp": [],
+        "limits": [{"resource": "net-rx", "bytes-per-second": 9000000}],
+        "scheduling": [
+            {
+                "resource": "net-rx",
+                "reservation-bytes-per-second": 2000000,
+                "policy": "token-leaky",
+                "peak-bytes-per-second": 20000000,
+            }
+        ],
+        "queues": [{"resource": "net-rx", "limit-bytes": 262144, "aqm": "codel", "ecn": True}],
+    }
+
+
+def test_what_is_as_by_default_is_not_said():
+    """A QEMU of an earlier release may still run, and knows limits and priority only."""
+    config = wanted("vm", [Grant("vm", "a", 1)], CLASSES, {}, {})["classes"]["a"]
+    assert set(config) == {"class", "tag", "priority", "dscp", "limits"}
+
+
+caps = st.dictionaries(
+    st.tuples(st.just("vm"), st.sampled_from("abcd"), st.sampled_from(RESOURCES)),
+    st.floats(1e3, 1e12),
+)
+
+
+@given(configs(caps))
+def test_no_cap_of_auto_shaping_undercuts_what_is_reserved(config):
+    """The shaper would refuse the whole class: a reservation goes up to the limit only."""
+    for row in config["classes"].values():
+        rates = {one["resource"]: one.get("bytes-per-second") for one in row["limits"]}
+        for one in row.get("scheduling", []):
+            rate = rates.get(one["resource"])
+            assert rate is None or one.get("reservation-bytes-per-second", 0) <= rate
+            if "window" in one and rate is not None:
+                window = one["window"]
+                assert window["bytes"] * 10**9 <= rate * window["period-ns"]
+            if "peak-bytes-per-second" in one:
+                assert rate is not None and rate <= one["peak-bytes-per-second"]

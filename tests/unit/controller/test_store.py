@@ -2,12 +2,15 @@
 """The database in memory: the same code as on disk, without a disk."""
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import create_engine, text
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.database.migrate import alembic_config
 from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import NotFound
 from sluice_controller.domain.group_page import GroupLimit
@@ -22,6 +25,9 @@ from sluice_controller.domain.model import (
     ShapingClass,
     Stream,
 )
+from sluice_controller.domain.queues import Queue
+from sluice_controller.domain.scheduling import Scheduling, Window
+from unit.controller.scheduling_data import knobs
 
 
 @pytest.fixture
@@ -38,6 +44,47 @@ def test_migrations_lead_to_the_tables_of_the_code(store):
     with store.engine.connect() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_what_was_stored_before_there_was_scheduling_is_as_by_default(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        for statement in (
+            "INSERT INTO domains VALUES (1, 'u-1', 'media', '{}', NULL)",
+            "INSERT INTO classes VALUES ('batch', 'Batch', 7, 0, 2)",
+            """INSERT INTO grants VALUES (1, 'batch', 1, '[8]', '{"net-tx": {}}')""",
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+    store = SqlStore(url)
+    with store.transaction() as unit:
+        assert unit.classes() == [ShapingClass("batch", "Batch", 7, False, 2)]
+        assert unit.grants() == [Grant("media", "batch", 1, (8,), {"net-tx": Limit()})]
+    with store.engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0003")
+        assert connection.execute(text("SELECT * FROM classes")).all() == [
+            ("batch", "Batch", 7, 0, 2)
+        ]
+    store.close()
+
+
+@given(knobs())
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_grant_survives(store, some):
+    grant = Grant("media", "batch", 3, (), *some)
+    with store.transaction() as unit:
+        unit.put_grant(grant)
+    with store.transaction() as unit:
+        assert unit.grants("media") == [grant]
 
 
 def test_groups_come_back_with_their_members(store):
@@ -58,10 +105,20 @@ def test_groups_come_back_with_their_members(store):
 
 
 def test_everything_comes_back_as_it_was_put(store):
-    grant = Grant("media", "batch", 3, (46,), {"blk-read": Limit(5e6, 262144.0)})
+    grant = Grant(
+        "media",
+        "batch",
+        3,
+        (46,),
+        {"blk-read": Limit(5e6, 262144.0)},
+        {"blk-read": Scheduling(1e6), "net-tx": Scheduling(window=Window(1000, 5, 1, 9))},
+        {"net-rx": Queue(aqm="codel", ecn=True)},
+    )
+    batch = ShapingClass("batch", "Batch", weight=300, unmanaged=True)
     assignment = Assignment("media", 812, 99, "batch", 1.0, "boot")
     stream = Stream("movie", "media", "batch", 875000.0)
     with store.transaction() as unit:
+        unit.put_class(batch)
         unit.put_grant(grant)
         rule = unit.add_rule(Rule(0, "media", "batch", {"exe": "/bin/cat"}, 2.0))
         anywhere = unit.add_rule(Rule(0, None, "batch", {"user": "root"}, 2.0))
@@ -70,6 +127,7 @@ def test_everything_comes_back_as_it_was_put(store):
         unit.put_settings(Settings(uplink="eno1"))
         unit.put_ceiling("media", {"net-tx": Limit(1e6)})
     with store.transaction() as unit:
+        assert unit.classes() == [batch]
         assert unit.grants("media") == [grant]
         assert unit.rules() == [rule, anywhere]
         assert unit.assignments("media") == [assignment]
@@ -126,10 +184,10 @@ def test_the_audit_is_newest_first(store):
 
 @given(st.text(min_size=1, max_size=30))
 @settings(max_examples=20, deadline=None)
-def test_any_text_survives(text):
+def test_any_text_survives(title):
     store = SqlStore("sqlite://")
-    text = text.encode("utf-8", "ignore").decode()
+    title = title.encode("utf-8", "ignore").decode()
     with store.transaction() as unit:
-        unit.put_class(ShapingClass("x", text))
-        assert unit.classes()[0].title == text
+        unit.put_class(ShapingClass("x", title))
+        assert unit.classes()[0].title == title
     store.close()

@@ -10,7 +10,8 @@ from typing import Any
 from .errors import BadValue
 from .group_page import GroupLimit
 from .limits import Limit, parse_limit, parse_resource
-from .model import parse_class_name, parse_integer
+from .model import parse_class_name
+from .values import parse_integer
 
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10_000

@@ -10,9 +10,14 @@ from typing import Any
 
 from .errors import BadValue, Conflict
 from .limits import Limit, finite_number
+from .queues import Queue
+from .scheduling import Scheduling
+from .values import parse_bool, parse_integer, parse_text
 
 DEFAULT_CLASS = "default"
 DEFAULT_PRIORITY = 5
+DEFAULT_WEIGHT = 100
+MAX_WEIGHT = 1000
 MAX_TAG = 15
 MAX_RULES = 256
 COLOURS = 8
@@ -29,17 +34,26 @@ class ShapingClass:
     priority: int = DEFAULT_PRIORITY
     is_stream: bool = False
     colour_index: int = 0
+    # Its share of what is scarce, among classes of its priority.
+    weight: int = DEFAULT_WEIGHT
+    # Never held, and charged to nothing.
+    unmanaged: bool = False
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A class as one domain has it. The tag travels with each request."""
+    """A class as one domain has it. The tag travels with each request.
+
+    Resources that are limited, scheduled or queued as by default are left out.
+    """
 
     domain: str
     class_name: str
     tag: int
     dscp: tuple[int, ...] = ()
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    scheduling: Mapping[str, Scheduling] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,31 +119,6 @@ def parse_stream_name(raw: Any) -> str:
     return raw
 
 
-def parse_bool(raw: Any, thing: str) -> bool:
-    if not isinstance(raw, bool):
-        raise BadValue(thing, raw, "is neither true nor false", "give true or false")
-    return raw
-
-
-def parse_integer(raw: Any, thing: str, low: int, high: int) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
-        raise BadValue(
-            thing,
-            raw,
-            f"is not an integer from {low} to {high}",
-            f"give an integer from {low} to {high}",
-        )
-    return raw
-
-
-def parse_text(raw: Any, thing: str, longest: int) -> str:
-    if not isinstance(raw, str) or not 1 <= len(raw) <= longest or not raw.isprintable():
-        raise BadValue(
-            thing, raw, "is not usable text", f"give 1 to {longest} printable characters"
-        )
-    return raw
-
-
 def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> ShapingClass:
     name = parse_class_name(name)
     shaping_class = ShapingClass(
@@ -138,6 +127,8 @@ def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> Shapin
         title=parse_text(body.get("title", name), "title", 80),
         is_stream=parse_bool(body.get("is_stream", False), "is_stream"),
         colour_index=colour_index,
+        weight=parse_integer(body.get("weight", DEFAULT_WEIGHT), "weight", 1, MAX_WEIGHT),
+        unmanaged=parse_bool(body.get("unmanaged", False), "unmanaged"),
     )
     if name == DEFAULT_CLASS and shaping_class.is_stream:
         raise BadValue(

@@ -50,6 +50,33 @@ def parse_size(text: str, thing: str = "burst") -> float:
     return _whole(float(match["number"]) * _PREFIXES[match["prefix"]])
 
 
+_TIME = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)\s*")
+_NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+
+
+def parse_time_ns(text: str, thing: str = "time") -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise BadValue(thing, text, "is not a time", "write for example 20ms, 500us or 1s")
+    return round(float(match["number"]) * _NANOSECONDS[match["unit"]])
+
+
+def format_time_ns(value: int) -> str:
+    for unit in ("s", "ms", "us"):
+        if value >= _NANOSECONDS[unit]:
+            return f"{value / _NANOSECONDS[unit]:.6g} {unit}"
+    return f"{value} ns"
+
+
+def format_size(value: float) -> str:
+    """Bytes, in binary units where these are exact: queues and bursts mostly are."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value >= factor and value % factor == 0:
+            return f"{value / factor:.0f} {unit}"
+    factor, unit = _scale(value)
+    return f"{value / factor:.6g} {unit.removesuffix('/s')}"
+
+
 def _digits(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"

@@ -18,6 +18,8 @@ from .model import (
     Settings,
     ShapingClass,
 )
+from .queues import Queue
+from .scheduling import DEFAULT_SCHEDULING, Scheduling
 
 # What auto-shaping may let through at once. Small, so that one class's burst
 # does not become another's wait.
@@ -31,17 +33,29 @@ def class_json(shaping_class: ShapingClass) -> dict[str, Any]:
     return asdict(shaping_class)
 
 
-def limits_json(limits: Mapping[str, Limit]) -> dict[str, Any]:
-    return {resource: limit.as_json() for resource, limit in limits.items()}
+def by_resource_json(
+    values: Mapping[str, Limit] | Mapping[str, Scheduling] | Mapping[str, Queue],
+) -> dict[str, Any]:
+    return {resource: value.as_json() for resource, value in values.items()}
+
+
+def reserved(grant: Grant, resource: str) -> float:
+    """Bytes per second that the operator promised the class, 0 without a promise."""
+    return grant.scheduling.get(resource, DEFAULT_SCHEDULING).reserved_bytes_per_second
 
 
 def effective_limits(grant: Grant, caps: Caps) -> dict[str, Limit]:
-    """The operator's limits under what auto-shaping has set."""
+    """The operator's limits under what auto-shaping has set.
+
+    A reservation or window is the operator's promise, and auto-shaping keeps it:
+    a cap below it, from before it was given, holds the class to the promise.
+    """
     effective = dict(grant.limits)
     for resource in RESOURCES:
         cap = caps.get((grant.domain, grant.class_name, resource))
         if cap is not None:
             own = grant.limits.get(resource, UNLIMITED)
+            cap = max(cap, reserved(grant, resource))
             effective[resource] = tighter(own, cap, AUTO_BURST_BYTES)
     return effective
 
@@ -53,9 +67,13 @@ def grant_json(grant: Grant, shaping_class: ShapingClass, caps: Caps) -> dict[st
         "priority": shaping_class.priority,
         "is_stream": shaping_class.is_stream,
         "colour_index": shaping_class.colour_index,
+        "weight": shaping_class.weight,
+        "unmanaged": shaping_class.unmanaged,
         "dscp": list(grant.dscp),
-        "limits": limits_json(grant.limits),
-        "effective_limits": limits_json(effective_limits(grant, caps)),
+        "limits": by_resource_json(grant.limits),
+        "effective_limits": by_resource_json(effective_limits(grant, caps)),
+        "scheduling": by_resource_json(grant.scheduling),
+        "queues": by_resource_json(grant.queues),
     }
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .limits import RESOURCES, Limit
-from .model import DEFAULT_CLASS, DEFAULT_PRIORITY, Grant, ShapingClass
+from .model import DEFAULT_CLASS, DEFAULT_PRIORITY, DEFAULT_WEIGHT, Grant, ShapingClass
 from .render import Caps, effective_limits, with_default
+from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, whole
 
 # QMP name → attribute of Limit
 _QMP_FIELDS = {
@@ -33,9 +34,22 @@ def qmp_limits(limits: Mapping[str, Limit]) -> list[dict[str, Any]]:
         for name, attribute in _QMP_FIELDS.items():
             value = getattr(limit, attribute)
             if value is not None:
-                row[name] = max(1, round(value))
+                row[name] = whole(value)
         rows.append(row)
     return rows
+
+
+def _beside_limits(
+    weight: int, unmanaged: bool, scheduling: list[dict[str, Any]], queues: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Only what is not as by default, which is all that older shapers take."""
+    arguments = {
+        "weight": None if weight == DEFAULT_WEIGHT else weight,
+        "unmanaged": unmanaged,
+        "scheduling": scheduling,
+        "queues": queues,
+    }
+    return {name: value for name, value in arguments.items() if value}
 
 
 def wanted(
@@ -54,13 +68,20 @@ def wanted(
     by_name = {c.name: c for c in classes}
     result = {}
     for grant in with_default(domain, grants):
-        shaping_class = by_name.get(grant.class_name)
+        unknown = ShapingClass(grant.class_name, grant.class_name, DEFAULT_PRIORITY)
+        shaping_class = by_name.get(grant.class_name, unknown)
         result[grant.class_name] = {
             "class": grant.class_name,
             "tag": grant.tag,
-            "priority": shaping_class.priority if shaping_class else DEFAULT_PRIORITY,
+            "priority": shaping_class.priority,
             "dscp": sorted(grant.dscp),
             "limits": qmp_limits(effective_limits(grant, caps)),
+            **_beside_limits(
+                shaping_class.weight,
+                shaping_class.unmanaged,
+                scheduling_rows(grant.scheduling),
+                queue_rows(grant.queues),
+            ),
         }
     groups = groups or {}
     return {
@@ -106,6 +127,12 @@ def actual(shaper: Mapping[str, Any], config: Config) -> Config:
             "priority": row.get("priority"),
             "dscp": sorted(row.get("dscp", [])),
             "limits": _known_limits(row.get("limits", []), like["limits"]),
+            **_beside_limits(
+                row.get("weight", DEFAULT_WEIGHT),
+                row.get("unmanaged", False),
+                scheduling_rows(scheduling_of(row.get("scheduling", []))),
+                queue_rows(queues_of(row.get("queues", []), like.get("queues", []))),
+            ),
         }
     ceiling = _known_limits(shaper.get("ceiling") or [], config["ceiling"])
     groups = {

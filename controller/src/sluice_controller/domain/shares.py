@@ -6,7 +6,8 @@ room to grow (a quarter of what it uses, or half of what nobody uses) and
 charged only for what it uses, so that idle classes cost nothing. The rest goes
 to the hungry ones: in proportion to what they moved before, drifting towards
 equal parts, so that a newcomer is never stuck at the floor. No cap goes below
-the floor or above the operator's own limit.
+the floor, which is the operator's reservation where that is higher, or above the
+operator's own limit.
 
 The caps' sum may exceed the level: by floors, and by the room that idle
 classes were left. The next split, half a second later, takes that back if it
@@ -37,10 +38,17 @@ class Load:
     recent_bytes_per_second: float = 0.0
     backlog_requests: int = 0
     own_limit: float | None = None
+    # What the operator reserved for it: auto-shaping holds it no lower.
+    reserved: float = 0.0
 
     @property
     def key(self) -> Key:
         return (self.domain, self.class_name, self.resource)
+
+
+def floor_of(load: Load, floors: Mapping[str, float]) -> float:
+    """The lowest that the class may be held to."""
+    return max(floors.get(load.resource, 0.0), load.reserved)
 
 
 def is_hungry(load: Load, cap: float | None) -> bool:
@@ -97,14 +105,17 @@ def scaled(
 
 
 def _bounded(load: Load, share: float, floors: Mapping[str, float]) -> float:
-    raised = max(share, floors.get(load.resource, 0.0))
+    raised = max(share, floor_of(load, floors))
     return raised if load.own_limit is None else min(raised, load.own_limit)
 
 
 def _fill(
     rest: float, hungry: list[Load], before: Mapping[Key, float]
 ) -> Iterable[tuple[Load, float]]:
-    """Water-filling by weight; what an own limit leaves over goes to the others."""
+    """Water-filling by weight; what an own limit leaves over goes to the others.
+
+    What a class is short of its reservation, the others give.
+    """
     open_loads = list(hungry)
     while open_loads:
         fair = rest / len(open_loads)
@@ -116,15 +127,16 @@ def _fill(
         }
         total = sum(weights.values()) or 1.0
         shares = {load.key: rest * weights[load.key] / total for load in open_loads}
-        bound = [
-            load
+        bound = [(load, load.reserved) for load in open_loads if shares[load.key] < load.reserved]
+        bound = bound or [
+            (load, load.own_limit)
             for load in open_loads
             if load.own_limit is not None and shares[load.key] > load.own_limit
         ]
         if not bound:
             yield from ((load, shares[load.key]) for load in open_loads)
             return
-        for load in bound:
-            yield load, load.own_limit
-            rest = max(0.0, rest - load.own_limit)
+        for load, share in bound:
+            yield load, share
+            rest = max(0.0, rest - share)
             open_loads.remove(load)

@@ -38,8 +38,9 @@ grows without bound (a queue near saturation).
   Else it is forgotten after a while, and longer each time a probe fails, so that
   the loop finds new room and yet does not oscillate.
 
-**Invariants** (tested): caps stay between floor and the operator's own limit;
-the stream's class is never capped; without streams nothing is.
+**Invariants** (tested): caps stay between floor and the operator's own limit,
+and a class's reservation is its floor; the stream's class is never capped, nor
+is an unmanaged one, which nothing holds; without streams nothing is.
 
 **Limits.** All attached domains are taken to share one disk and one uplink.
 Inbound traffic is left alone. A stream's fault whose cause is on neither
@@ -51,7 +52,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .shares import Key, Load, first_split, is_hungry, scaled, split
+from .shares import Key, Load, first_split, floor_of, is_hungry, scaled, split
 from .tuner_sense import is_active, left_of_link, pressures, recent, total, unexplained
 from .tuner_types import (
     ARM_RESOURCES,
@@ -88,7 +89,7 @@ class _Look:
     now_ns: int
 
     def floors_total(self) -> float:
-        return sum(self.policy.floors.get(load.resource, 0.0) for load in self.loads)
+        return sum(floor_of(load, self.policy.floors) for load in self.loads)
 
 
 def decide(
@@ -150,7 +151,7 @@ def _is_stale(arm: Arm, look: _Look) -> bool:
 
 def _first_reaction(arm: Arm, look: _Look) -> Step:
     busy = [load for load in look.loads if load.bytes_per_second > 0]
-    floors = sum(look.policy.floors.get(load.resource, 0.0) for load in busy)
+    floors = sum(floor_of(load, look.policy.floors) for load in busy)
     if max(total(look.loads), recent(look.loads)) <= floors:
         # Nothing worth limiting: the stream's trouble is not the background's.
         return arm, None

@@ -112,7 +112,7 @@ def recent(loads: list[Load]) -> float:
 
 
 def left_of_link(arm: str, loads: list[Load], observation: Observation) -> float | None:
-    """What the streams leave of a link of known rate, as the shaper counts bytes.
+    """What streams and unmanaged classes leave of a link of known rate, as the shaper counts bytes.
 
     Beyond it packets drop, the stream's among them: no probe may go there. The
     link carries headers for each segment that the shaper sees only once; while
@@ -122,11 +122,12 @@ def left_of_link(arm: str, loads: list[Load], observation: Observation) -> float
     if arm != NETWORK or uplink is None or not uplink.link_bytes_per_second:
         return None
     streams = sum(s.nominal_bytes_per_second for s in observation.streams)
-    seen = total(loads) + sum(s.net_bytes_per_second for s in observation.streams)
+    unmanaged = observation.unmanaged_net_bytes_per_second
+    seen = total(loads) + sum(s.net_bytes_per_second for s in observation.streams) + unmanaged
     overhead = SEGMENT_OVERHEAD
     if seen > 0 and not uplink.dropped:
         overhead = min(LARGEST_OVERHEAD, max(1.0, uplink.bytes_per_second / seen))
-    return max(1024.0, (uplink.link_bytes_per_second - 1.1 * streams) / overhead)
+    return max(1024.0, (uplink.link_bytes_per_second - 1.1 * streams) / overhead - unmanaged)
 
 
 def is_active(arm: str, observation: Observation, pressure: Pressure) -> bool:

@@ -95,6 +95,8 @@ class Observation:
     streams: tuple[StreamView, ...]
     background: tuple[Load, ...]
     uplink: UplinkView | None = None
+    # What classes send that no cap holds.
+    unmanaged_net_bytes_per_second: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from ..domain.limits import (
     RESOURCES,
     finite_number,
 )
-from ..domain.model import Stream, parse_bool
+from ..domain.model import Stream
+from ..domain.render import reserved
 from ..domain.shares import Load
 from ..domain.tuner import decide
 from ..domain.tuner_types import (
@@ -38,7 +39,8 @@ from ..domain.tuner_types import (
     UplinkView,
 )
 from ..domain.tuner_words import leading, sentence
-from .auto_limits import AutoLimits
+from ..domain.values import parse_bool
+from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .ports import Clock, Store
 from .sampler import PageState, Sampler
@@ -102,7 +104,9 @@ class Auto:
         self.clock = clock
         self.changed = changed
         self._lock = threading.RLock()
-        self._own_limits: dict[tuple[str, str, str], float | None] = {}
+        self._own_limits: dict[Key, float | None] = {}
+        self._reserved: dict[Key, float] = {}
+        self._unmanaged: set[str] = set()
         self._grants_at_ns = -GRANTS_AGE_NS
         self._reports_seen_at = clock()
         self._saved_ns = 0
@@ -186,30 +190,41 @@ class Auto:
 
     def _observe(self, now_ns: int) -> Observation:
         pages, uplink = self.sampler.observed()
-        self._refresh_own_limits(now_ns)
+        self._refresh_grants(now_ns)
         streams = self.streams.all()
         protected = {(s.domain, s.class_name) for s in streams}
-        background = []
+        background, unmanaged_net = [], 0.0
         for domain, page in pages.items():
             if page.error is not None:
                 continue
             for class_name, resources in page.samples.items():
-                if (domain, class_name) not in protected:
+                if (domain, class_name) in protected:
+                    continue
+                if class_name in self._unmanaged:
+                    unmanaged_net += resources.get(NET_TX, {}).get("bytes_per_second", 0.0)
+                else:
                     background += self._loads(domain, class_name, page, resources)
         seen_at, self._reports_seen_at = self._reports_seen_at, self.clock()
         views = tuple(self._view(s, pages.get(s.domain), seen_at, now_ns) for s in streams)
-        return Observation(views, tuple(background), _uplink_view(uplink))
+        return Observation(views, tuple(background), _uplink_view(uplink), unmanaged_net)
 
-    def _refresh_own_limits(self, now_ns: int) -> None:
+    def _refresh_grants(self, now_ns: int) -> None:
         if now_ns - self._grants_at_ns < GRANTS_AGE_NS:
             return
         self._grants_at_ns = now_ns
         with self.store.transaction() as unit:
-            self._own_limits = {
-                (grant.domain, grant.class_name, resource): limit.bytes_per_second
-                for grant in unit.grants()
-                for resource, limit in grant.limits.items()
-            }
+            grants = unit.grants()
+            self._unmanaged = {c.name for c in unit.classes() if c.unmanaged}
+        self._own_limits = {
+            (grant.domain, grant.class_name, resource): limit.bytes_per_second
+            for grant in grants
+            for resource, limit in grant.limits.items()
+        }
+        self._reserved = {
+            (grant.domain, grant.class_name, resource): reserved(grant, resource)
+            for grant in grants
+            for resource in grant.scheduling
+        }
 
     def _loads(
         self, domain: str, class_name: str, page: PageState, resources: Mapping[str, Any]
@@ -223,6 +238,7 @@ class Auto:
                 page.window.recent_bytes_per_second(class_name, resource),
                 sample["backlog_requests"],
                 self._own_limits.get((domain, class_name, resource)),
+                self._reserved.get((domain, class_name, resource), 0.0),
             )
             for resource, sample in resources.items()
         ]

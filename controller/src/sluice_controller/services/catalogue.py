@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from ..domain import render
@@ -23,10 +24,12 @@ from ..domain.model import (
     parse_class,
     parse_class_name,
     parse_dscp,
-    parse_integer,
     parse_settings,
 )
+from ..domain.queues import parse_queue, parse_queues
 from ..domain.rules import matches, parse_match
+from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
+from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
 from .ports import Agents, Clock, Host, Store, Transaction
 
@@ -172,10 +175,13 @@ class Catalogue:
 
     def ceiling(self, domain: str) -> dict[str, Any]:
         with self.store.transaction() as unit:
-            return render.limits_json(unit.ceiling(domain))
+            return render.by_resource_json(unit.ceiling(domain))
 
     def put_grant(self, domain: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         limits = parse_limits(body.get("limits", {}))
+        scheduling = parse_schedulings(body.get("scheduling", {}))
+        queues = parse_queues(body.get("queues", {}))
+        check_all_within(limits, scheduling)
         with self.store.transaction() as unit:
             self.known(unit, domain)
             find_class(unit, name)
@@ -188,7 +194,7 @@ class Catalogue:
                 if before
                 else choose_tag(name, (g.tag for g in others), self.agents.max_tag(domain))
             )
-            after = Grant(domain, name, tag, dscp, limits)
+            after = Grant(domain, name, tag, dscp, limits, scheduling, queues)
             unit.put_grant(after)
             shown = self._grant_json(unit, after)
             before_shown = self._grant_json(unit, before) if before else None
@@ -200,22 +206,48 @@ class Catalogue:
         """Changes one resource; `body` None lifts the limit."""
         parse_resource(resource)
         limit = None if body is None else parse_limit(body, f"limits.{resource}")
+        if limit is not None and limit.is_unlimited:
+            limit = None
+        return self._set_resource("limit", domain, name, "limits", resource, limit)
+
+    def set_scheduling(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
+        """Replaces the scheduling of one resource; `body` None is the default."""
+        parse_resource(resource)
+        one = None if body is None else parse_scheduling(body, resource, f"scheduling.{resource}")
+        if one is not None and one.is_default:
+            one = None
+        return self._set_resource("schedule", domain, name, "scheduling", resource, one)
+
+    def set_queue(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
+        """Replaces the queue of one resource; `body` None is the default."""
+        parse_resource(resource)
+        queue = None if body is None else parse_queue(body, resource, f"queues.{resource}")
+        if queue is not None and queue.is_default:
+            queue = None
+        return self._set_resource("queue", domain, name, "queues", resource, queue)
+
+    def _set_resource(
+        self, action: str, domain: str, name: str, kind: str, resource: str, value: Any
+    ) -> dict[str, Any]:
+        """Puts the value into one of a grant's mappings, or takes it out if it is None."""
         with self.store.transaction() as unit:
             self.known(unit, domain)
             before = find_grant(unit, domain, name)
-            limits = {r: own for r, own in before.limits.items() if r != resource}
-            if limit is not None and not limit.is_unlimited:
-                limits[resource] = limit
-            after = Grant(domain, name, before.tag, before.dscp, limits)
+            present = getattr(before, kind)
+            values = {r: own for r, own in present.items() if r != resource}
+            if value is not None:
+                values[resource] = value
+            after = replace(before, **{kind: values})
+            check_all_within(after.limits, after.scheduling, Conflict)
             unit.put_grant(after)
             shown = self._grant_json(unit, after)
             audited(
                 unit,
                 self.clock,
-                "limit",
+                action,
                 f"{domain}/{name}/{resource}",
-                before.limits[resource].as_json() if resource in before.limits else None,
-                limits[resource].as_json() if resource in limits else None,
+                present[resource].as_json() if resource in present else None,
+                value.as_json() if value is not None else None,
             )
         self.changed(domain)
         return shown
@@ -260,9 +292,9 @@ class Catalogue:
         limits = parse_limits(body, "ceiling")
         with self.store.transaction() as unit:
             self.known(unit, domain)
-            before = render.limits_json(unit.ceiling(domain))
+            before = render.by_resource_json(unit.ceiling(domain))
             unit.put_ceiling(domain, limits)
-            after = render.limits_json(limits)
+            after = render.by_resource_json(limits)
             audited(unit, self.clock, "ceiling", domain, before, after)
         self.changed(domain)
         return after

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..domain import render
 from ..domain.errors import Conflict, SluiceError
 from ..domain.guests import Guest
-from ..domain.model import parse_bool
+from ..domain.values import parse_bool
 from .catalogue import Catalogue, audited
 from .ports import Agents, Clock, Host, Store
 

@@ -26,6 +26,8 @@ from ...domain.model import (
     ShapingClass,
     Stream,
 )
+from ...domain.queues import Queue
+from ...domain.scheduling import Scheduling, Window
 from .migrate import upgrade
 from .tables import (
     AssignmentRow,
@@ -79,12 +81,25 @@ class SqlStore:
         self.engine.dispose()
 
 
-def _limits_out(limits: Mapping[str, Limit]) -> dict[str, Any]:
-    return {resource: limit.as_json() for resource, limit in limits.items()}
+def _out(by_resource: Mapping[str, Any]) -> dict[str, Any]:
+    """Limits, scheduling or queues as JSON."""
+    return {resource: value.as_json() for resource, value in by_resource.items()}
 
 
 def _limits_in(raw: Mapping[str, Any]) -> dict[str, Limit]:
     return {resource: Limit(**limit) for resource, limit in raw.items()}
+
+
+def _scheduling_in(raw: Mapping[str, Any]) -> dict[str, Scheduling]:
+    found = {}
+    for resource, one in raw.items():
+        window = one.get("window")
+        found[resource] = Scheduling(**{**one, "window": window and Window(**window)})
+    return found
+
+
+def _queues_in(raw: Mapping[str, Any]) -> dict[str, Queue]:
+    return {resource: Queue(**queue) for resource, queue in raw.items()}
 
 
 # What an integer column holds in every database.
@@ -106,7 +121,15 @@ class SqlTransaction:
     def classes(self) -> list[ShapingClass]:
         rows = self.session.scalars(select(ClassRow).order_by(ClassRow.name))
         return [
-            ShapingClass(row.name, row.title, row.priority, row.is_stream, row.colour_index)
+            ShapingClass(
+                row.name,
+                row.title,
+                row.priority,
+                row.is_stream,
+                row.colour_index,
+                row.weight,
+                row.unmanaged,
+            )
             for row in rows
         ]
 
@@ -150,7 +173,7 @@ class SqlTransaction:
         return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}
 
     def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
-        self._domain(domain).ceiling = _limits_out(limits)
+        self._domain(domain).ceiling = _out(limits)
 
     def stored_xml(self, domain: str) -> dict[str, Any] | None:
         return self._domain(domain).stored_xml if self.known_domain(domain) else None
@@ -165,7 +188,15 @@ class SqlTransaction:
         if domain is not None:
             query = query.join(DomainRow).where(DomainRow.name == domain)
         return [
-            Grant(row.domain.name, row.class_name, row.tag, tuple(row.dscp), _limits_in(row.limits))
+            Grant(
+                row.domain.name,
+                row.class_name,
+                row.tag,
+                tuple(row.dscp),
+                _limits_in(row.limits),
+                _scheduling_in(row.scheduling),
+                _queues_in(row.queues),
+            )
             for row in self.session.scalars(query)
         ]
 
@@ -176,7 +207,9 @@ class SqlTransaction:
                 class_name=grant.class_name,
                 tag=grant.tag,
                 dscp=list(grant.dscp),
-                limits=_limits_out(grant.limits),
+                limits=_out(grant.limits),
+                scheduling=_out(grant.scheduling),
+                queues=_out(grant.queues),
             )
         )
         self.session.flush()

@@ -32,6 +32,8 @@ class ClassRow(Base):
     priority: Mapped[int]
     is_stream: Mapped[bool]
     colour_index: Mapped[int]
+    weight: Mapped[int]
+    unmanaged: Mapped[bool]
 
 
 class GrantRow(Base):
@@ -42,6 +44,8 @@ class GrantRow(Base):
     tag: Mapped[int]
     dscp: Mapped[list[Any]]
     limits: Mapped[dict[str, Any]]
+    scheduling: Mapped[dict[str, Any]]
+    queues: Mapped[dict[str, Any]]
     domain: Mapped[DomainRow] = relationship(lazy="joined")
 
 

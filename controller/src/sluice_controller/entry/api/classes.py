@@ -3,6 +3,7 @@
 
 from flask_smorest import Blueprint
 
+from . import class_schemas as shapes
 from . import schemas
 from .common import services
 
@@ -10,14 +11,14 @@ blueprint = Blueprint("classes", __name__, url_prefix="/v1", description="Classe
 
 
 @blueprint.get("/classes")
-@blueprint.response(200, schemas.ClassSchema(many=True))
+@blueprint.response(200, shapes.ClassSchema(many=True))
 def list_classes():
     return services().catalogue.classes()
 
 
 @blueprint.put("/classes/<string:name>")
-@blueprint.arguments(schemas.ClassBody)
-@blueprint.response(200, schemas.ClassSchema)
+@blueprint.arguments(shapes.ClassBody)
+@blueprint.response(200, shapes.ClassSchema)
 @blueprint.alt_response(422, schema=schemas.ProblemSchema)
 def put_class(body, name):
     return services().catalogue.put_class(name, body)
@@ -31,8 +32,8 @@ def delete_class(name):
 
 
 @blueprint.put("/domains/<string:domain>/classes/<string:name>")
-@blueprint.arguments(schemas.GrantBody)
-@blueprint.response(200, schemas.GrantSchema)
+@blueprint.arguments(shapes.GrantBody)
+@blueprint.response(200, shapes.GrantSchema)
 @blueprint.alt_response(404, schema=schemas.ProblemSchema)
 @blueprint.alt_response(422, schema=schemas.ProblemSchema)
 def put_grant(body, domain, name):
@@ -46,17 +47,47 @@ def delete_grant(domain, name):
 
 
 @blueprint.put("/domains/<string:domain>/classes/<string:name>/limits/<string:resource>")
-@blueprint.arguments(schemas.LimitBody)
-@blueprint.response(200, schemas.GrantSchema)
+@blueprint.arguments(shapes.LimitBody)
+@blueprint.response(200, shapes.GrantSchema)
+@blueprint.alt_response(409, schema=schemas.ProblemSchema)
 @blueprint.alt_response(422, schema=schemas.ProblemSchema)
 def put_limit(body, domain, name, resource):
     return services().catalogue.set_limit(domain, name, resource, body)
 
 
 @blueprint.delete("/domains/<string:domain>/classes/<string:name>/limits/<string:resource>")
-@blueprint.response(200, schemas.GrantSchema)
+@blueprint.response(200, shapes.GrantSchema)
 def delete_limit(domain, name, resource):
     return services().catalogue.set_limit(domain, name, resource, None)
+
+
+@blueprint.put("/domains/<string:domain>/classes/<string:name>/scheduling/<string:resource>")
+@blueprint.arguments(shapes.SchedulingBody)
+@blueprint.response(200, shapes.GrantSchema)
+@blueprint.alt_response(409, schema=schemas.ProblemSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_scheduling(body, domain, name, resource):
+    return services().catalogue.set_scheduling(domain, name, resource, body)
+
+
+@blueprint.delete("/domains/<string:domain>/classes/<string:name>/scheduling/<string:resource>")
+@blueprint.response(200, shapes.GrantSchema)
+def delete_scheduling(domain, name, resource):
+    return services().catalogue.set_scheduling(domain, name, resource, None)
+
+
+@blueprint.put("/domains/<string:domain>/classes/<string:name>/queues/<string:resource>")
+@blueprint.arguments(shapes.QueueBody)
+@blueprint.response(200, shapes.GrantSchema)
+@blueprint.alt_response(422, schema=schemas.ProblemSchema)
+def put_queue(body, domain, name, resource):
+    return services().catalogue.set_queue(domain, name, resource, body)
+
+
+@blueprint.delete("/domains/<string:domain>/classes/<string:name>/queues/<string:resource>")
+@blueprint.response(200, shapes.GrantSchema)
+def delete_queue(domain, name, resource):
+    return services().catalogue.set_queue(domain, name, resource, None)
 
 
 @blueprint.put("/domains/<string:domain>/ceiling")

@@ -1,55 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Shapes of requests and answers, for the OpenAPI document.
 
-The domain validates values, so that API and CLI refuse in the same words; the
-request fields here only check the shape and hand the values on untouched.
+Those of classes and grants are in `class_schemas`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from marshmallow import Schema, fields
 
-from marshmallow import RAISE, Schema, fields
-
-
-class _Untouched:
-    """Documents a type; the domain checks the value."""
-
-    def _deserialize(self, value: Any, *_args: Any, **_kwargs: Any) -> Any:
-        return value
-
-
-class Text(_Untouched, fields.String):
-    pass
-
-
-class Number(_Untouched, fields.Float):
-    pass
-
-
-class Whole(_Untouched, fields.Integer):
-    pass
-
-
-class Flag(_Untouched, fields.Boolean):
-    pass
-
-
-class Integers(_Untouched, fields.List):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(fields.Integer(), **kwargs)
-
-
-class Body(Schema):
-    class Meta:
-        unknown = RAISE
-
-
-class LimitBody(Body):
-    bytes_per_second = Number(allow_none=True)
-    burst_bytes = Number(allow_none=True)
-    operations_per_second = Number(allow_none=True)
-    burst_operations = Number(allow_none=True)
+from .class_schemas import GrantSchema, LimitBody, LimitSchema, by_resource
+from .fields import Body, Flag, Match, Number, Numbers, Object, Text, Whole
 
 
 class GroupBody(LimitBody):
@@ -58,33 +18,6 @@ class GroupBody(LimitBody):
 
 class MemberBody(Body):
     weight = Whole()
-
-
-class Limits(_Untouched, fields.Dict):
-    """{resource: limit}"""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            keys=fields.String(), values=fields.Nested(LimitBody, allow_none=True), **kwargs
-        )
-
-
-class Match(_Untouched, fields.Dict):
-    """{exe, cmdline, user, unit, cgroup}: some of them"""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(keys=fields.String(), values=fields.String(), **kwargs)
-
-
-class Numbers(_Untouched, fields.Dict):
-    """{name: number}"""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(keys=fields.String(), values=fields.Float(), **kwargs)
-
-
-class Object(_Untouched, fields.Dict):
-    """{name: anything}; the domain knows what"""
 
 
 class ProblemSchema(Schema):
@@ -98,17 +31,6 @@ class ProblemSchema(Schema):
 
 
 # Requests
-
-
-class ClassBody(Body):
-    title = Text()
-    priority = Whole()
-    is_stream = Flag()
-
-
-class GrantBody(Body):
-    limits = Limits()
-    dscp = Integers()
 
 
 class SettingsBody(Body):
@@ -194,25 +116,6 @@ class LogQuery(Schema):
 # Answers
 
 
-class ClassSchema(Schema):
-    name = fields.String()
-    title = fields.String()
-    priority = fields.Integer()
-    is_stream = fields.Boolean()
-    colour_index = fields.Integer()
-
-
-class LimitSchema(Schema):
-    bytes_per_second = fields.Float(allow_none=True)
-    burst_bytes = fields.Float(allow_none=True)
-    operations_per_second = fields.Float(allow_none=True)
-    burst_operations = fields.Float(allow_none=True)
-
-
-def limits_by_resource() -> fields.Dict:
-    return fields.Dict(keys=fields.String(), values=fields.Nested(LimitSchema))
-
-
 class GroupDomainSchema(Schema):
     domain = fields.String()
     weight = fields.Integer()
@@ -235,17 +138,6 @@ class GroupSchema(Schema):
     burst = fields.Integer()
     domains = fields.List(fields.Nested(GroupDomainSchema))
     members = fields.List(fields.Nested(GroupMemberSchema))
-
-
-class GrantSchema(Schema):
-    class_ = fields.String(data_key="class", attribute="class")
-    tag = fields.Integer()
-    priority = fields.Integer()
-    is_stream = fields.Boolean()
-    colour_index = fields.Integer()
-    dscp = fields.List(fields.Integer())
-    limits = limits_by_resource()
-    effective_limits = limits_by_resource()
 
 
 class LibvirtSchema(Schema):
@@ -311,7 +203,7 @@ class DomainSchema(Schema):
     agent = fields.Nested(AgentSchema)
     devices = fields.List(fields.Nested(DeviceSchema))
     classes = fields.List(fields.Nested(GrantSchema))
-    ceiling = limits_by_resource()
+    ceiling = by_resource(LimitSchema)
     changes = fields.List(
         fields.String(), metadata={"description": "attach and detach: what was changed"}
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, ClassName, Domain, Rate, Resource
+from .common import AsJson, ClassName, Domain, Rate, Resource, grant_of
 from .output import limits_text, print_json, say, show, yes
 
 Burst = Annotated[str | None, typer.Option("--burst", help="for example 256KiB")]
@@ -32,8 +32,19 @@ def list_classes(context: typer.Context, as_json: AsJson = False) -> None:
     answer = context.obj.call("GET", "classes")
     if as_json:
         return print_json(answer)
-    rows = [(c["name"], c["title"], c["priority"], yes(c["is_stream"])) for c in answer]
-    show(("class", "title", "priority", "stream"), rows)
+    rows = [
+        (
+            c["name"],
+            c["title"],
+            c["priority"],
+            c["weight"],
+            yes(c["is_stream"]),
+            yes(c["unmanaged"]),
+        )
+        for c in answer
+    ]
+    columns = ("class", "title", "priority", "weight", "stream", "unmanaged")
+    show(columns, rows, right=("priority", "weight"))
 
 
 @group.command("set")
@@ -45,20 +56,41 @@ def set_class(
     stream: Annotated[
         bool | None, typer.Option("--stream/--no-stream", help="its quality is watched over")
     ] = None,
+    weight: Annotated[
+        int | None,
+        typer.Option(help="1 to 1000, its share among classes of its priority; 100 unless given"),
+    ] = None,
+    unmanaged: Annotated[
+        bool | None,
+        typer.Option(
+            "--unmanaged/--managed",
+            help="never held and charged to nothing; for guests that are trusted with it",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a class, or change what is given.
 
-    Example: sluice class set movie --title "The movie" --priority 1 --stream
+    Examples: sluice class set movie --title "The movie" --priority 1 --stream;
+    sluice class set batch --priority 7 --weight 300
     """
     present = next((c for c in context.obj.call("GET", "classes") if c["name"] == name), {})
-    body = {key: present[key] for key in ("title", "priority", "is_stream") if key in present}
-    given = {"title": title, "priority": priority, "is_stream": stream}
+    given = {
+        "title": title,
+        "priority": priority,
+        "is_stream": stream,
+        "weight": weight,
+        "unmanaged": unmanaged,
+    }
+    body = {key: present[key] for key in given if key in present}
     body.update({key: value for key, value in given.items() if value is not None})
     answer = context.obj.call("PUT", "classes", name, body=body)
     if as_json:
         return print_json(answer)
-    say(f"class {name}: priority {answer['priority']}, stream {yes(answer['is_stream'])}")
+    say(
+        f"class {name}: priority {answer['priority']}, weight {answer['weight']}, "
+        f"stream {yes(answer['is_stream'])}, unmanaged {yes(answer['unmanaged'])}"
+    )
 
 
 @group.command("remove")
@@ -68,11 +100,6 @@ def remove_class(context: typer.Context, name: ClassName, as_json: AsJson = Fals
     if as_json:
         return print_json({"removed": name})
     say(f"class {name}: removed")
-
-
-def _grant_of(context: typer.Context, domain: str, name: str) -> dict[str, Any]:
-    answer = context.obj.call("GET", "domains", domain)
-    return next((g for g in answer["classes"] if g["class"] == name), {})
 
 
 def _say_grant(domain: str, answer: dict[str, Any]) -> None:
@@ -88,13 +115,15 @@ def grant(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Allow a domain to use a class. Limits it has already are kept.
+    """Allow a domain to use a class. What it has of the class already is kept.
 
     Example: sluice grant media batch
     """
-    present = _grant_of(context, domain, name)
+    present = grant_of(context, domain, name)
     body = {
         "limits": present.get("limits", {}),
+        "scheduling": present.get("scheduling", {}),
+        "queues": present.get("queues", {}),
         "dscp": present.get("dscp", []) if dscp is None else dscp,
     }
     answer = context.obj.call("PUT", "domains", domain, "classes", name, body=body)

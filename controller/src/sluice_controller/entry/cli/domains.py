@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from .common import AsJson, Domain
-from .output import limits_text, print_json, rate, say, show, yes
+from .output import (
+    limits_text,
+    print_json,
+    queue_text,
+    rate,
+    say,
+    scheduling_text,
+    show,
+    yes,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +59,7 @@ def list_domains(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False) -> None:
-    """Show a domain's devices, classes and limits."""
+    """Show a domain's devices, classes, limits, scheduling and queues."""
     answer = context.obj.call("GET", "domains", domain)
     if as_json:
         return print_json(answer)
@@ -67,13 +76,24 @@ def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False)
             g["class"],
             g["tag"],
             g["priority"],
+            g["weight"],
             yes(g["is_stream"]),
+            yes(g["unmanaged"]),
             limits_text(g["limits"]),
             limits_text(g["effective_limits"]) if g["effective_limits"] != g["limits"] else "",
         )
         for g in answer["classes"]
     ]
-    show(("class", "tag", "priority", "stream", "limits", "auto-shaping holds it to"), rows)
+    columns = ("class", "tag", "priority", "weight", "stream", "unmanaged", "limits")
+    show((*columns, "auto-shaping holds it to"), rows, right=("tag", "priority", "weight"))
+    rows = [
+        (g["class"], resource, kind, text(one))
+        for g in answer["classes"]
+        for kind, text in (("scheduling", scheduling_text), ("queues", queue_text))
+        for resource, one in g[kind].items()
+    ]
+    if rows:
+        show(("class", "resource", "what", "set to"), rows)
 
 
 def attach(

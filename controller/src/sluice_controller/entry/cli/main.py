@@ -11,7 +11,7 @@ import typer
 
 from ... import __version__
 from ...domain.errors import SluiceError
-from . import auto, classes, domains, groups, live, nightly, rules
+from . import auto, classes, domains, groups, live, nightly, rules, scheduling
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import AsJson
 from .output import print_json, say, show, when
@@ -110,6 +110,7 @@ def audit(
 
 domains.register(app)
 classes.register(app)
+scheduling.register(app)
 groups.register(app)
 rules.register(app)
 live.register(app)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...domain.rates import format_rate
+from ...domain.rates import format_rate, format_size, format_time_ns
 
 # Into a file or a pipe nothing is cut to the width of a screen.
 PIPE_COLUMNS = 200
@@ -79,6 +79,49 @@ def limit_text(limit: dict[str, Any] | None) -> str:
 
 def limits_text(limits: dict[str, Any]) -> str:
     return "; ".join(f"{r} {limit_text(limit)}" for r, limit in limits.items()) or "unlimited"
+
+
+def _late(window: dict[str, Any]) -> str:
+    return f", {window['may_miss']} of {window['of']} may be late" if window["may_miss"] else ""
+
+
+def scheduling_text(one: dict[str, Any]) -> str:
+    """Only what is not as by default."""
+    parts = []
+    if one["reservation_bytes_per_second"] is not None:
+        parts.append(f"at least {format_rate(one['reservation_bytes_per_second'])}")
+    if one["window"] is not None:
+        window = one["window"]
+        period = format_time_ns(window["period_ns"])
+        parts.append(f"{format_size(window['bytes'])} in each {period}{_late(window)}")
+    if one["policy"] != "token-bucket":
+        peak = one["peak_bytes_per_second"]
+        parts.append(one["policy"] + ("" if peak is None else f", peak {format_rate(peak)}"))
+    if one["dynamic"] != "none":
+        parts.append(f"dynamic {one['dynamic']}")
+    if one["charge"] != "all":
+        parts.append(f"charge {one['charge']}")
+    if one["minimum_charge_bytes"] is not None:
+        parts.append(f"minimum charge {format_size(one['minimum_charge_bytes'])}")
+    return ", ".join(parts) or "by default"
+
+
+def queue_text(queue: dict[str, Any]) -> str:
+    """Only what is not as by default."""
+    parts = []
+    if queue["limit_bytes"] is not None:
+        parts.append(f"at most {format_size(queue['limit_bytes'])}")
+    if queue["limit_packets"] is not None:
+        parts.append(f"at most {queue['limit_packets']} frames")
+    if queue["aqm"] != "none":
+        parts.append(queue["aqm"] + (" with ECN" if queue["ecn"] else ""))
+    if queue["connections_per_second"] is not None:
+        burst = queue["burst_connections"]
+        parts.append(
+            f"{queue['connections_per_second']:g} new connections/s"
+            + ("" if burst is None else f", {burst:g} at once")
+        )
+    return ", ".join(parts) or "by default"
 
 
 def when(at: float | None) -> str:

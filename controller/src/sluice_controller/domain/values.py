@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Single values of untrusted JSON: the value, or a refusal that says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .errors import BadValue
+
+
+def parse_bool(raw: Any, thing: str) -> bool:
+    if not isinstance(raw, bool):
+        raise BadValue(thing, raw, "is neither true nor false", "give true or false")
+    return raw
+
+
+def parse_integer(raw: Any, thing: str, low: int, high: int) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
+        raise BadValue(
+            thing,
+            raw,
+            f"is not an integer from {low} to {high}",
+            f"give an integer from {low} to {high}",
+        )
+    return raw
+
+
+def parse_text(raw: Any, thing: str, longest: int) -> str:
+    if not isinstance(raw, str) or not 1 <= len(raw) <= longest or not raw.isprintable():
+        raise BadValue(
+            thing, raw, "is not usable text", f"give 1 to {longest} printable characters"
+        )
+    return raw
+
+
+def parse_word(raw: Any, thing: str, words: Iterable[str]) -> str:
+    if not isinstance(raw, str) or raw not in words:
+        raise BadValue(thing, raw, "is not known", f"use one of {', '.join(words)}")
+    return raw
+
+
+def parse_members(raw: Any, thing: str, known: Iterable[str]) -> dict[str, Any]:
+    """An object's members that are not null; one that is not known is refused."""
+    if not isinstance(raw, Mapping):
+        raise BadValue(thing, raw, "is not an object", f"give an object of {', '.join(known)}")
+    for key in raw:
+        if key not in known:
+            raise BadValue(f"{thing}.{key}", raw[key], "is not known", f"use {', '.join(known)}")
+    return {key: value for key, value in raw.items() if value is not None}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""sluice schedule, sluice queue: how a class uses a resource beside its limit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ...domain.errors import BadValue, NotFound
+from ...domain.queues import AQMS, DEFAULT_QUEUE, NO_AQM
+from ...domain.rates import parse_rate, parse_size, parse_time_ns
+from ...domain.scheduling import (
+    CHARGES,
+    DEFAULT_SCHEDULING,
+    DYNAMICS,
+    POLICIES,
+    TOKEN_LEAKY,
+)
+from .common import AsJson, ClassName, Domain, Resource, completed, grant_of
+from .output import print_json, queue_text, say, scheduling_text
+
+Default = Annotated[bool, typer.Option("--default", help="take back all that is set here")]
+# Words that take one setting back.
+NOTHING = ("none", "default", "unlimited")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(schedule)
+    app.command()(queue)
+
+
+def _window(text: str, may_miss: str | None) -> dict[str, Any] | None:
+    """From "64KiB/20ms" and "1/10"."""
+    if text in NOTHING:
+        return None
+    size, slash, period = text.partition("/")
+    if not slash:
+        raise BadValue("window", text, "is not a window", "write SIZE/TIME, for example 64KiB/20ms")
+    window = {"bytes": parse_size(size, "window"), "period_ns": parse_time_ns(period, "window")}
+    return {**window, **_late(may_miss)}
+
+
+def _late(may_miss: str | None) -> dict[str, int]:
+    if may_miss is None:
+        return {}
+    few, _, of = may_miss.partition("/")
+    if not (few.isdecimal() and of.isdecimal()):
+        raise BadValue("may-miss", may_miss, "is not a part", "write N/OF, for example 1/10")
+    return {"may_miss": int(few), "of": int(of)}
+
+
+def _size(text: str, thing: str) -> float | None:
+    return None if text in NOTHING else parse_size(text, thing)
+
+
+def _count(text: str, thing: str) -> float | None:
+    if text in NOTHING:
+        return None
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise BadValue(
+            thing, text, "is not a number", "give a number, or 'default' for the shaper's own"
+        ) from None
+
+
+def _put(
+    context: typer.Context,
+    path: tuple[str, ...],
+    body: dict[str, Any] | None,
+    present: dict[str, Any],
+) -> dict[str, Any]:
+    """Sends what changes; the grant as it is then."""
+    if body is None:
+        return context.obj.call("DELETE", *path)
+    if body:
+        return context.obj.call("PUT", *path, body=body)
+    if not present:
+        _, domain, _, name, *_ = path
+        raise NotFound(
+            "class", name, f"is not one of {domain}", f"grant it: sluice grant {domain} {name}"
+        )
+    return present
+
+
+def _changed_scheduling(
+    before: dict[str, Any], given: dict[str, Any], may_miss: str | None
+) -> dict[str, Any]:
+    """What is given over what there is; what no longer goes with it is left out."""
+    after = {**before, **given}
+    if after["policy"] != TOKEN_LEAKY and "peak_bytes_per_second" not in given:
+        after["peak_bytes_per_second"] = None
+    if given.get("window") and "reservation_bytes_per_second" not in given:
+        after["reservation_bytes_per_second"] = None
+    if given.get("reservation_bytes_per_second") and "window" not in given:
+        after["window"] = None
+    if may_miss is not None and "window" not in given:
+        if after["window"] is None:
+            raise BadValue("may-miss", may_miss, "has no window", "give --window with it")
+        after["window"] = {**after["window"], **_late(may_miss)}
+    return after
+
+
+def schedule(
+    context: typer.Context,
+    domain: Domain,
+    name: ClassName,
+    resource: Resource,
+    reserve: Annotated[
+        str | None, typer.Option(help="what it gets at least, for example 5MB/s; 'none'")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"how it uses its limit: {', '.join(POLICIES)}", autocompletion=completed(POLICIES)
+        ),
+    ] = None,
+    peak: Annotated[
+        str | None, typer.Option(help=f"with {TOKEN_LEAKY}: the burst passes no faster than this")
+    ] = None,
+    min_charge: Annotated[
+        str | None, typer.Option(help="a request is charged at least this, or 'default'")
+    ] = None,
+    dynamic: Annotated[
+        str | None,
+        typer.Option(
+            help="which flows of the class go first: none, latency (those that had little), "
+            "throughput (those that had much)",
+            autocompletion=completed(DYNAMICS),
+        ),
+    ] = None,
+    charge: Annotated[
+        str | None,
+        typer.Option(
+            help="disks: for all they ask for, or for what the device had to do",
+            autocompletion=completed(CHARGES),
+        ),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(help="SIZE/TIME to be served in each period; 'none'")
+    ] = None,
+    may_miss: Annotated[
+        str | None, typer.Option(help="with a window: N/OF requests that may come late")
+    ] = None,
+    default: Default = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change how a class of a domain uses one resource, beside its limit.
+
+    What is not given stays. Without options it is shown. A reservation has an
+    effect under a ceiling or in a group.
+
+    Examples: sluice schedule media movie blk-read --reserve 2MB/s;
+    sluice schedule media batch net-tx --policy leaky-bucket;
+    sluice schedule media call net-tx --window 16KiB/20ms --may-miss 1/10
+    """
+    present = grant_of(context, domain, name)
+    given = {
+        "reservation_bytes_per_second": reserve and [parse_rate(reserve, "reserve")],
+        "policy": policy and [policy],
+        "peak_bytes_per_second": peak and [parse_rate(peak, "peak")],
+        "minimum_charge_bytes": min_charge and [_size(min_charge, "min-charge")],
+        "dynamic": dynamic and [dynamic],
+        "charge": charge and [charge],
+        "window": window and [_window(window, may_miss)],
+    }
+    body: dict[str, Any] | None = {key: box[0] for key, box in given.items() if box}
+    if body or may_miss is not None:
+        before = present.get("scheduling", {}).get(resource, DEFAULT_SCHEDULING.as_json())
+        body = _changed_scheduling(before, body or {}, may_miss)
+    path = ("domains", domain, "classes", name, "scheduling", resource)
+    answer = _put(context, path, None if default else body, present)
+    if as_json:
+        return print_json(answer)
+    one = answer.get("scheduling", {}).get(resource, DEFAULT_SCHEDULING.as_json())
+    say(f"{domain}/{name} {resource}: {scheduling_text(one)}")
+
+
+def queue(
+    context: typer.Context,
+    domain: Domain,
+    name: ClassName,
+    resource: Resource,
+    limit_bytes: Annotated[
+        str | None, typer.Option("--bytes", help="what it holds, for example 256KiB; 'default'")
+    ] = None,
+    packets: Annotated[str | None, typer.Option(help="frames that it holds; 'default'")] = None,
+    aqm: Annotated[
+        str | None,
+        typer.Option(
+            help="before it is full: none, or codel (a queue that stands loses frames)",
+            autocompletion=completed(AQMS),
+        ),
+    ] = None,
+    ecn: Annotated[
+        bool | None, typer.Option("--ecn/--no-ecn", help="with codel: mark frames, where possible")
+    ] = None,
+    connections: Annotated[
+        str | None, typer.Option(help="new TCP connections per second, net-rx only; 'unlimited'")
+    ] = None,
+    burst_connections: Annotated[
+        str | None, typer.Option(help="new connections at once; 'default'")
+    ] = None,
+    default: Default = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change what a class of a domain may queue of its frames (net-tx, net-rx).
+
+    What is not given stays. Without options it is shown.
+
+    Examples: sluice queue media web net-rx --aqm codel --ecn;
+    sluice queue media web net-rx --connections 200
+    """
+    present = grant_of(context, domain, name)
+    given = {
+        "limit_bytes": limit_bytes and [_size(limit_bytes, "bytes")],
+        "limit_packets": packets and [_count(packets, "packets")],
+        "aqm": aqm and [aqm],
+        "ecn": None if ecn is None else [ecn],
+        "connections_per_second": connections and [_count(connections, "connections")],
+        "burst_connections": burst_connections and [_count(burst_connections, "burst-connections")],
+    }
+    body: dict[str, Any] | None = {key: box[0] for key, box in given.items() if box}
+    if body:
+        body = {**present.get("queues", {}).get(resource, DEFAULT_QUEUE.as_json()), **body}
+        if aqm == NO_AQM and ecn is None:
+            body["ecn"] = False
+        if connections in NOTHING and burst_connections is None:
+            body["burst_connections"] = None
+    path = ("domains", domain, "classes", name, "queues", resource)
+    answer = _put(context, path, None if default else body, present)
+    if as_json:
+        return print_json(answer)
+    one = answer.get("queues", {}).get(resource, DEFAULT_QUEUE.as_json())
+    say(f"{domain}/{name} {resource}: {queue_text(one)}")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Everything that the shaper takes for scheduling and queues, for properties."""
+
+from hypothesis import strategies as st
+
+from sluice_controller.domain.limits import DISK_RESOURCES, NET_RX, RESOURCES, Limit
+from sluice_controller.domain.queues import AQMS, QUEUE_RESOURCES, Queue
+from sluice_controller.domain.scheduling import CHARGES, DYNAMICS, POLICIES, Scheduling, Window
+
+MOST = 10**12
+windows = st.integers(1, 1000).flatmap(
+    lambda of: st.builds(
+        Window,
+        period_ns=st.integers(1000, 3600 * 10**9),
+        bytes=st.integers(1, 2**32 - 1),
+        may_miss=st.integers(0, of - 1),
+        of=st.just(of),
+    )
+)
+
+
+@st.composite
+def schedulings(draw, resource, limit):
+    """Sound for the resource and within its limit."""
+    most = limit.bytes_per_second or MOST
+    policy = draw(st.sampled_from(POLICIES if limit.bytes_per_second else POLICIES[:2]))
+    fitting = windows.filter(lambda window: window.bytes_per_second <= most)
+    reservation, window = draw(
+        st.just((None, None))
+        | st.tuples(st.integers(1, int(most)) | st.floats(1, most), st.none())
+        | st.tuples(st.none(), fitting)
+    )
+    return Scheduling(
+        reservation,
+        policy,
+        draw(st.integers(int(most) + 1, MOST)) if policy == "token-leaky" else None,
+        draw(st.none() | st.integers(0, 2**20)),
+        draw(st.sampled_from(DYNAMICS)),
+        draw(st.sampled_from(CHARGES if resource in DISK_RESOURCES else CHARGES[:1])),
+        window,
+    )
+
+
+@st.composite
+def queues(draw, resource):
+    aqm = draw(st.sampled_from(AQMS))
+    rate = draw(st.none() | st.integers(1, MOST)) if resource == NET_RX else None
+    return Queue(
+        draw(st.none() | st.integers(1, 2**26)),
+        draw(st.none() | st.integers(1, 2**18)),
+        aqm,
+        aqm != "none" and draw(st.booleans()),
+        rate,
+        None if rate is None else draw(st.none() | st.integers(1, 2**40)),
+    )
+
+
+def limits():
+    rate = st.integers(1024, 10**9)
+    return st.dictionaries(
+        st.sampled_from(RESOURCES),
+        st.builds(
+            Limit,
+            bytes_per_second=rate,
+            burst_bytes=st.none() | rate,
+            operations_per_second=st.none() | rate,
+        ),
+        max_size=3,
+    )
+
+
+@st.composite
+def knobs(draw):
+    """(limits, scheduling, queues) of a grant, without what is as by default."""
+    of = draw(limits())
+    chosen = draw(st.sets(st.sampled_from(RESOURCES)))
+    scheduling = {r: draw(schedulings(r, of.get(r, Limit()))) for r in chosen}
+    queued = {r: draw(queues(r)) for r in draw(st.sets(st.sampled_from(QUEUE_RESOURCES)))}
+    return (
+        of,
+        {r: one for r, one in scheduling.items() if not one.is_default},
+        {r: one for r, one in queued.items() if not one.is_default},
+    )
