@@ -62,6 +62,18 @@ def parse_size(value: object) -> float:
     return _tidy(_quantity(match))
 
 
+_TIME = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)\s*")
+_NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+
+
+def parse_time_ns(value: object) -> int:
+    """Nanoseconds. Raises ValueError with the remedy."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("is not a time: write for example 20ms, 500us or 1s")
+    return round(float(match["number"]) * _NANOSECONDS[match["unit"]])
+
+
 def parse_count(value: object) -> float:
     """Operations, or operations per second. Raises ValueError with the remedy."""
     if _is_number(value) and math.isfinite(value):

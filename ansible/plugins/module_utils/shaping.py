@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 
 from .rates import parse_count, parse_rate, parse_size
+from .scheduling import RESOURCES, WEIGHT_MAX, read_queues, read_schedulings
 
-RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
 # Conditions of a rule, and how long each may be.
 LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
 MATCH_KEYS = tuple(LONGEST)
@@ -41,8 +41,10 @@ _DOMAIN_KEYS = (
     "classes",
     "rules",
 )
-_CLASS_KEYS = ("name", "title", "priority", "stream")
-_GRANT_KEYS = (*_CLASS_KEYS, "dscp", "limits")
+# What a class is for the whole host; the same wherever it is said.
+_DEFINED = ("title", "priority", "weight", "unmanaged")
+_CLASS_KEYS = ("name", *_DEFINED, "stream")
+_GRANT_KEYS = (*_CLASS_KEYS, "dscp", "limits", "scheduling", "queues")
 
 # key of a limit → (member of the API, reader, lowest, highest)
 _LIMIT_KEYS = {
@@ -140,6 +142,22 @@ def _check_limits(problems: Problems, thing: str, value: object) -> None:
         problems.append(f"{thing} {error}")
 
 
+def _check_scheduling(problems: Problems, thing: str, entry: Mapping) -> None:
+    """Scheduling beside the limits, and queues; unsound limits are told already."""
+    try:
+        limits = read_limits(entry.get("limits"))
+    except ValueError:
+        limits = {}
+    try:
+        read_schedulings(entry.get("scheduling") or {}, limits)
+    except ValueError as error:
+        problems.append(f"{thing}.scheduling {error}")
+    try:
+        read_queues(entry.get("queues") or {})
+    except ValueError as error:
+        problems.append(f"{thing}.queues {error}")
+
+
 def _check_stream(problems: Problems, thing: str, stream: object) -> None:
     if stream is None or isinstance(stream, bool):
         return
@@ -172,6 +190,10 @@ def _check_class(problems: Problems, thing: str, entry: Mapping) -> str | None:
     priority = entry.get("priority", 5)
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         problems.say(f"{thing}.priority", priority, "is not a priority: give 0 (first) to 9")
+    weight = entry.get("weight", 1)
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= WEIGHT_MAX:
+        problems.say(f"{thing}.weight", weight, f"is not a weight: give 1 to {WEIGHT_MAX}")
+    _check_bool(problems, thing, entry, "unmanaged")
     title = entry.get("title", "x")
     if not isinstance(title, str) or not 1 <= len(title) <= 80 or not title.isprintable():
         problems.say(f"{thing}.title", title, "is not a title: give 1 to 80 printable characters")
@@ -254,7 +276,7 @@ class _Whole:
 
     def define(self, thing: str, entry: Mapping, name: str) -> None:
         """Classes belong to the host: two places must not say different things."""
-        said = {key: entry[key] for key in ("title", "priority") if key in entry}
+        said = {key: entry[key] for key in _DEFINED if key in entry}
         if "stream" in entry:
             said["stream"] = bool(entry["stream"])
         where, known = self.definitions.setdefault(name, (thing, {}))
@@ -305,6 +327,7 @@ def _check_grants(whole: _Whole, thing: str, entry: Mapping) -> set:
             continue
         name = _check_class(problems, where, item)
         _check_limits(problems, f"{where}.limits", item.get("limits"))
+        _check_scheduling(problems, where, item)
         _check_dscp(problems, f"{where}.dscp", item.get("dscp"), taken, str(name))
         if name is None:
             continue
@@ -409,7 +432,7 @@ def class_definitions(domains: list, classes: list) -> list[dict]:
     granted = [item for entry in domains or [] for item in entry.get("classes") or []]
     for item in [*(classes or []), *granted]:
         definition = merged.setdefault(item["name"], {"name": item["name"]})
-        definition.update({key: item[key] for key in ("title", "priority") if key in item})
+        definition.update({key: item[key] for key in _DEFINED if key in item})
         if "stream" in item:
             definition["stream"] = bool(item["stream"])
     return list(merged.values())

@@ -26,6 +26,16 @@ options:
   stream:
     description: Whether its quality is watched over.
     type: bool
+  weight:
+    description:
+      - Its share of what is scarce among classes of its priority, 1 to 1000; 100 for a new class
+        unless given.
+    type: int
+  unmanaged:
+    description:
+      - Whether its requests are never held and charged to nothing. Only for guests that are trusted
+        with it.
+    type: bool
   state:
     description: Whether the class exists.
     type: str
@@ -40,6 +50,7 @@ EXAMPLES = r"""
     name: batch
     title: Batch work
     priority: 7
+    weight: 300
 """
 
 RETURN = r"""
@@ -57,15 +68,17 @@ from ansible_collections.sluice.appliance.plugins.module_utils.api import (
     differs,
 )
 
-MEMBERS = ("title", "priority", "is_stream")
+MEMBERS = ("title", "priority", "is_stream", "weight", "unmanaged")
+GIVEN = ("title", "priority", "weight", "unmanaged")
 
 
 def wanted_class(params: dict, present: dict | None) -> dict:
     """All that a PUT needs: what was given over what there is."""
     name = params["name"]
     wanted = {key: present[key] for key in MEMBERS} if present else {"title": name}
-    wanted = {"priority": 5, "is_stream": False, **wanted}
-    given = {"is_stream": params["stream"], **{k: params[k] for k in ("title", "priority")}}
+    usual = {"priority": 5, "is_stream": False, "weight": 100, "unmanaged": False}
+    wanted = {**usual, **wanted}
+    given = {"is_stream": params["stream"], **{key: params[key] for key in GIVEN}}
     wanted.update({key: value for key, value in given.items() if value is not None})
     return wanted
 
@@ -95,6 +108,8 @@ def main() -> None:
             "title": {"type": "str"},
             "priority": {"type": "int"},
             "stream": {"type": "bool"},
+            "weight": {"type": "int"},
+            "unmanaged": {"type": "bool"},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             **ARGUMENTS,
         },

@@ -11,7 +11,7 @@ short_description: Grant a class to a domain and limit it there
 version_added: 0.1.0
 author: The Sluice developers
 description:
-  - Grants a class to a domain with these limits, or revokes it.
+  - Grants a class to a domain with these limits, scheduling and queues, or revokes it.
   - The class C(default) is part of every domain; it can be limited and not revoked.
 options:
   domain:
@@ -31,6 +31,21 @@ options:
       - A resource that is not named is unlimited.
     type: dict
     default: {}
+  scheduling:
+    description:
+      - Maps some of the resources to how the class uses them beside its limit, with some of
+        C(reserve) (a rate), C(policy) (C(token-bucket), C(leaky-bucket), C(token-leaky)), C(peak)
+        (a rate), C(min_charge) (a size), C(dynamic) (C(none), C(latency), C(throughput)), C(charge)
+        (C(all), C(device)), C(window) (SIZE/TIME, C(64KiB/20ms)) and C(may_miss) (C(1/10)).
+      - It replaces what there is, also of resources that are not named. Left alone unless given.
+    type: dict
+  queues:
+    description:
+      - Maps C(net-tx) or C(net-rx) to what may be queued, with some of C(bytes), C(packets), C(aqm)
+        (C(none), C(codel)), C(ecn), C(connections) (new ones per second, C(net-rx)) and
+        C(burst_connections).
+      - It replaces what there is, also of resources that are not named. Left alone unless given.
+    type: dict
   dscp:
     description: DSCP values of packets that select the class without an agent.
     type: list
@@ -52,6 +67,10 @@ EXAMPLES = r"""
     limits:
       blk-read: 20MB/s
       net-tx: {rate: 40Mbit/s, burst: 64KiB}
+    scheduling:
+      blk-read: {reserve: 2MB/s, policy: leaky-bucket}
+    queues:
+      net-rx: {aqm: codel, ecn: true}
 """
 
 RETURN = r"""
@@ -67,6 +86,10 @@ from ansible_collections.sluice.appliance.plugins.module_utils.api import (
     Api,
     ApiError,
     plain_limits,
+)
+from ansible_collections.sluice.appliance.plugins.module_utils.scheduling import (
+    read_queues,
+    read_schedulings,
 )
 from ansible_collections.sluice.appliance.plugins.module_utils.shaping import read_limits
 
@@ -85,19 +108,48 @@ def find(api: Api, module: AnsibleModule) -> dict | None:
     return next((g for g in grants if g["class"] == module.params["class_name"]), None)
 
 
+def described(grant: dict) -> dict:
+    """What a PUT of the grant as it is would say."""
+    return {
+        "limits": plain_limits(grant["limits"]),
+        "dscp": grant["dscp"],
+        "scheduling": grant["scheduling"],
+        "queues": grant["queues"],
+    }
+
+
+def wanted_grant(params: dict, before: dict) -> dict:
+    """All that a PUT needs; ValueError names the argument."""
+    limits = _read("limits", read_limits, params["limits"])
+    wanted = {"limits": limits, "dscp": params["dscp"]}
+    wanted["scheduling"], wanted["queues"] = before.get("scheduling", {}), before.get("queues", {})
+    if params["scheduling"] is not None:
+        wanted["scheduling"] = _read(
+            "scheduling", lambda value: read_schedulings(value, limits), params["scheduling"]
+        )
+    if params["queues"] is not None:
+        wanted["queues"] = _read("queues", read_queues, params["queues"])
+    return wanted
+
+
+def _read(argument: str, reader, value: object) -> dict:
+    try:
+        return reader(value)
+    except ValueError as error:
+        raise ValueError(f"{argument} {error}") from error
+
+
 def run(module: AnsibleModule) -> dict:
     """Bring the grant into the wanted state."""
     api = Api.of(module)
     path = ("domains", module.params["domain"], "classes", module.params["class_name"])
     present = find(api, module)
-    before = {}
-    if present:
-        before = {"limits": plain_limits(present["limits"]), "dscp": present["dscp"]}
+    before = described(present) if present else {}
     if module.params["state"] == "absent":
         if present and not module.check_mode:
             api.call("DELETE", *path)
         return {"changed": bool(present), "diff": {"before": before, "after": {}}}
-    after = {"limits": read_limits(module.params["limits"]), "dscp": module.params["dscp"]}
+    after = wanted_grant(module.params, before)
     changed = before != after
     if changed and not module.check_mode:
         present = api.call("PUT", *path, body=after)
@@ -111,6 +163,8 @@ def main() -> None:
             "domain": {"type": "str", "required": True},
             "class_name": {"type": "str", "required": True, "aliases": ["class"]},
             "limits": {"type": "dict", "default": {}},
+            "scheduling": {"type": "dict"},
+            "queues": {"type": "dict"},
             "dscp": {"type": "list", "elements": "int", "default": []},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             **ARGUMENTS,
@@ -120,8 +174,7 @@ def main() -> None:
     try:
         module.exit_json(**run(module))
     except (ApiError, ValueError) as error:
-        prefix = "" if isinstance(error, ApiError) else "limits "
-        module.fail_json(msg=f"{prefix}{error}")
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

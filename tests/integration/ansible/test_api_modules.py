@@ -77,12 +77,39 @@ def test_a_grant_holds_just_these_limits(module, daemon):
     module("sluice_class", **BATCH)
     grant = {"domain": "test", "class_name": "batch"}
     answer = twice(module, "sluice_grant", **grant, limits=LIMITS, dscp=[8])
-    assert answer["diff"]["after"] == {"limits": AS_STORED, "dscp": [8]}
+    after = answer["diff"]["after"]
+    assert (after["limits"], after["dscp"]) == (AS_STORED, [8])
     twice(module, "sluice_grant", **grant, limits={"blk-read": 5_000_000})
     granted = daemon.call("GET", "/v1/domains/test")["classes"][1]
     assert list(granted["limits"]) == ["blk-read"] and granted["dscp"] == []
     assert module("sluice_grant", **grant, state="absent")["changed"] is True
     assert module("sluice_grant", **grant, state="absent")["changed"] is False
+
+
+def test_scheduling_and_queues_are_set_left_alone_and_taken_back(module, daemon):
+    module("sluice_class", **BATCH)
+    twice(module, "sluice_class", name="batch", weight=300, unmanaged=True)
+    twice(module, "sluice_class", name="batch", unmanaged=False)
+    # What is not given stays.
+    assert (stored_class(daemon, "batch")["weight"], stored_class(daemon, "batch")["priority"]) == (
+        300,
+        7,
+    )
+    grant = {"domain": "test", "class_name": "batch", "limits": LIMITS}
+    scheduling = {
+        "blk-read": {"reserve": "2MB/s", "policy": "token-leaky", "peak": "30MB/s"},
+        "net-tx": {"window": "1KiB/20ms", "may_miss": "1/10"},
+    }
+    queues = {"net-rx": {"bytes": "256KiB", "aqm": "codel", "ecn": True, "connections": 200}}
+    twice(module, "sluice_grant", **grant, scheduling=scheduling, queues=queues)
+    stored = daemon.call("GET", "/v1/domains/test")["classes"][1]
+    assert stored["scheduling"]["net-tx"]["window"]["of"] == 10
+    assert stored["queues"]["net-rx"]["connections_per_second"] == 200
+    assert module("sluice_grant", **grant)["changed"] is False
+    twice(module, "sluice_grant", **grant, scheduling={"blk-read": {"reserve": "2MB/s"}})
+    twice(module, "sluice_grant", **grant, scheduling={}, queues={})
+    stored = daemon.call("GET", "/v1/domains/test")["classes"][1]
+    assert (stored["scheduling"], stored["queues"]) == ({}, {})
 
 
 def test_the_default_class_is_limited_without_a_grant(module):
@@ -163,6 +190,16 @@ def test_a_ceiling_is_set_and_left_alone(module, daemon):
             "sluice_grant",
             {"domain": "test", "class_name": "default", "limits": {"blk-read": "fast"}},
             "limits blk-read: 'fast' is not a rate: write for example 20MB/s",
+        ),
+        (
+            "sluice_grant",
+            {"domain": "test", "class_name": "default", "scheduling": {"disk": {}}},
+            "scheduling has the unknown resource 'disk': use blk-read",
+        ),
+        (
+            "sluice_grant",
+            {"domain": "test", "class_name": "default", "queues": {"net-tx": {"ecn": True}}},
+            "queues net-tx: {'ecn': True} has ecn, which marks nothing without aqm",
         ),
         (
             "sluice_stream",

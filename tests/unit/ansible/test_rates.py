@@ -47,6 +47,14 @@ def test_a_size_means_the_same_as_on_the_command_line(text):
     assert answer(rates.parse_size, text, ValueError) == answer(cli.parse_size, text, BadValue)
 
 
+@given(ANY | st.from_regex(r"[0-9]{1,4}(\.[0-9])? ?(ns|us|µs|ms|s|m)", fullmatch=True))
+@example("20ms")
+def test_a_time_means_the_same_as_on_the_command_line(text):
+    assert answer(rates.parse_time_ns, text, ValueError) == answer(
+        cli.parse_time_ns, text, BadValue
+    )
+
+
 def test_yaml_numbers_are_bytes_per_second():
     assert rates.parse_rate(2000000) == 2000000
     assert rates.parse_rate(1.5e6) == 1500000

@@ -2,6 +2,12 @@
 """sluice_domains and its companions, checked one by one and as a whole."""
 
 import pytest
+from ansible_collections.sluice.appliance.plugins.module_utils.scheduling import (
+    DEFAULT_QUEUE,
+    DEFAULT_SCHEDULING,
+    read_queues,
+    read_schedulings,
+)
 from ansible_collections.sluice.appliance.plugins.module_utils.shaping import (
     class_definitions,
     problems_of,
@@ -13,7 +19,16 @@ from hypothesis import strategies as st
 
 from sluice_controller.domain.limits import RESOURCES, parse_limits
 from sluice_controller.domain.model import parse_class, parse_dscp
+from sluice_controller.domain.queues import AQMS, parse_queues
+from sluice_controller.domain.render import by_resource_json
 from sluice_controller.domain.rules import MATCH_KEYS, parse_match
+from sluice_controller.domain.scheduling import (
+    CHARGES,
+    DYNAMICS,
+    POLICIES,
+    check_all_within,
+    parse_schedulings,
+)
 
 GOOD = {
     "name": "media",
@@ -79,6 +94,29 @@ def test_sound_data_has_no_problem():
         (
             with_(classes=[*GOOD["classes"], {"name": "bulk", "priority": 10}]),
             "classes[2].priority 10 is not a priority: give 0 (first) to 9",
+        ),
+        (
+            with_(classes=[*GOOD["classes"], {"name": "bulk", "weight": 0}]),
+            "classes[2].weight 0 is not a weight: give 1 to 1000",
+        ),
+        (
+            with_(classes=[*GOOD["classes"], {"name": "bulk", "unmanaged": "no"}]),
+            "classes[2].unmanaged 'no' is neither true nor false",
+        ),
+        (
+            with_(classes=[*GOOD["classes"], {"name": "bulk", "queues": {"net-tx": 5}}]),
+            "classes[2].queues net-tx: 5 is not a mapping: give some of bytes",
+        ),
+        (
+            with_(classes=[*GOOD["classes"], {"name": "bulk", "scheduling": {"net-tx": 5}}]),
+            "classes[2].scheduling net-tx: 5 is not a mapping: give some of reserve",
+        ),
+        (
+            [
+                {"name": "a", "classes": [{"name": "batch", "weight": 2}]},
+                {"name": "b", "classes": [{"name": "batch", "weight": 3}]},
+            ],
+            "sluice_domains[1].classes[0].weight 3 contradicts 2 at sluice_domains[0].classes[0]",
         ),
         (
             with_(classes=[*GOOD["classes"], {"name": "default", "stream": True}]),
@@ -160,6 +198,82 @@ def test_classes_of_the_host_and_of_domains_are_one_definition():
     ]
 
 
+def test_scheduling_is_read_in_the_words_of_the_command():
+    written = {
+        "blk-read": {"reserve": "2MB/s", "charge": "device", "min_charge": "64KiB"},
+        "blk-write": {"policy": "token-bucket"},
+        "net-tx": {"window": "64KiB/20ms", "may_miss": "1/10", "dynamic": "latency"},
+        "net-rx": None,
+    }
+    assert read_schedulings(written, {}) == {
+        "blk-read": {
+            **DEFAULT_SCHEDULING,
+            "reservation_bytes_per_second": 2_000_000,
+            "charge": "device",
+            "minimum_charge_bytes": 65536,
+        },
+        "net-tx": {
+            **DEFAULT_SCHEDULING,
+            "window": {"period_ns": 20_000_000, "bytes": 65536, "may_miss": 1, "of": 10},
+            "dynamic": "latency",
+        },
+    }
+    written = {"net-rx": {"bytes": "256KiB", "aqm": "codel", "ecn": True, "connections": "200"}}
+    assert read_queues(written) == {
+        "net-rx": {
+            **DEFAULT_QUEUE,
+            "limit_bytes": 262144,
+            "aqm": "codel",
+            "ecn": True,
+            "connections_per_second": 200,
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "words"),
+    [
+        ({"blk-read": 5}, "blk-read: 5 is not a mapping: give some of reserve, policy"),
+        ({"blk-read": {"rate": 5}}, "has the unknown member 'rate': use reserve"),
+        ({"blk-read": {"reserve": "fast"}}, "has reserve 'fast', which is not a rate: write"),
+        ({"blk-read": {"reserve": "6MB/s"}}, "reserves 6000000 bytes per second, more than the"),
+        ({"blk-read": {"window": "64KiB/1ms"}}, "reserves 65536000 bytes per second"),
+        ({"blk-read": {"policy": "token-leaky"}}, "has peak or policy token-leaky alone"),
+        ({"blk-read": {"peak": "9MB/s"}}, "has peak or policy token-leaky alone"),
+        (
+            {"net-tx": {"policy": "token-leaky", "peak": "9MB/s"}},
+            "has the peak 9000000 without a limit",
+        ),
+        ({"blk-read": {"may_miss": "1/10"}}, "has may_miss without a window"),
+        ({"net-tx": {"charge": "device"}}, "it is for blk-read and blk-write"),
+        ({"net-tx": {"reserve": "1kB/s", "window": "1/1s"}}, "has a window and reserve"),
+        ({"disk": {}}, "has the unknown resource 'disk': use blk-read"),
+        ("fast", "is not a mapping: map some of"),
+    ],
+)
+def test_each_problem_of_scheduling_is_named(scheduling, words):
+    with pytest.raises(ValueError) as refused:
+        read_schedulings(scheduling, {"blk-read": {"bytes_per_second": 5_000_000}})
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"),
+    [
+        ({"blk-read": {}}, "has the unknown resource 'blk-read': use net-tx, net-rx"),
+        ({"net-tx": {"ecn": True}}, "give aqm codel too"),
+        ({"net-tx": {"ecn": "yes"}}, "has ecn 'yes', which is neither true nor false"),
+        ({"net-tx": {"packets": 0}}, "has packets 0, which is out of range: give 1 to 262144"),
+        ({"net-tx": {"connections": 5}}, "use net-rx"),
+        ({"net-rx": {"burst_connections": 5}}, "without connections"),
+    ],
+)
+def test_each_problem_of_queues_is_named(queues, words):
+    with pytest.raises(ValueError) as refused:
+        read_queues(queues)
+    assert words in str(refused.value)
+
+
 def test_a_limit_is_read_in_all_its_forms():
     assert read_limit("20MB/s") == {"bytes_per_second": 20_000_000}
     assert read_limit(5000) == {"bytes_per_second": 5000}
@@ -186,6 +300,31 @@ LIMIT = st.one_of(
     QUANTITY,
     st.dictionaries(st.sampled_from(["rate", "burst", "ops", "burst_ops", "x"]), QUANTITY),
 )
+RATE = st.sampled_from(["1MB/s", "9MB/s", 5000, 0, 10**12 + 1, "none", True, float("inf")])
+SCHEDULING = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "reserve": RATE,
+        "policy": st.sampled_from([*POLICIES, "leaky"]),
+        "peak": RATE,
+        "min_charge": st.sampled_from([0, "64KiB", "1MiB", "2MiB", 0.5]),
+        "dynamic": st.sampled_from([*DYNAMICS, "x"]),
+        "charge": st.sampled_from([*CHARGES, None]),
+        "window": st.sampled_from(["64KiB/20ms", "1/1us", "4GiB/1s", "9", "none", 5]),
+        "may_miss": st.sampled_from(["1/10", "1/1", "0/1", "1", 5]),
+    },
+)
+QUEUE = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "bytes": st.sampled_from(["256KiB", "65MiB", 0, 1]),
+        "packets": st.sampled_from([1, "500", 2.5, 2**18 + 1]),
+        "aqm": st.sampled_from([*AQMS, "red"]),
+        "ecn": st.one_of(st.booleans(), st.none()),
+        "connections": st.sampled_from([1, "200", 0, 2.5, float("nan")]),
+        "burst_connections": st.sampled_from([1, 2**41]),
+    },
+)
 NAME = st.one_of(st.sampled_from(["a", "batch", "default", "A", "", "x" * 32]), st.none())
 CLASS = st.fixed_dictionaries(
     {"name": NAME},
@@ -195,6 +334,10 @@ CLASS = st.fixed_dictionaries(
         "stream": st.booleans(),
         "dscp": st.lists(st.one_of(st.integers(-1, 64), st.booleans()), max_size=3),
         "limits": st.dictionaries(st.sampled_from([*RESOURCES, "disk"]), LIMIT, max_size=3),
+        "weight": st.one_of(st.integers(-1, 1001), st.booleans()),
+        "unmanaged": st.one_of(st.booleans(), st.integers(0, 1)),
+        "scheduling": st.dictionaries(st.sampled_from([*RESOURCES, "disk"]), SCHEDULING),
+        "queues": st.dictionaries(st.sampled_from(RESOURCES), QUEUE, max_size=3),
     },
 )
 TEXT = st.one_of(
@@ -209,10 +352,18 @@ MATCH = st.dictionaries(
 def test_a_class_that_passes_is_taken_by_the_controller(entry):
     if problems_of([{"name": "d", "classes": [entry]}]):
         return
-    body = {key: entry[key] for key in ("title", "priority") if key in entry}
+    members = ("title", "priority", "weight", "unmanaged")
+    body = {key: entry[key] for key in members if key in entry}
     parse_class(entry["name"], {**body, "is_stream": entry.get("stream", False)}, 1)
     parse_dscp(entry.get("dscp") or [], [])
-    parse_limits(read_limits(entry.get("limits")))
+    limits = read_limits(entry.get("limits"))
+    scheduling = read_schedulings(entry.get("scheduling") or {}, limits)
+    queues = read_queues(entry.get("queues") or {})
+    taken = parse_schedulings(scheduling)
+    check_all_within(parse_limits(limits), taken)
+    # What is read is what the API answers, so that a second run finds no difference.
+    assert by_resource_json(taken) == scheduling
+    assert by_resource_json(parse_queues(queues)) == queues
 
 
 @given(MATCH)
