@@ -70,6 +70,79 @@ def put(page, tag, resource, name, seq=2, histogram=(), **values):
     return page
 
 
+MORE_FIELDS = (
+    "marked_requests",
+    "buffered_requests",
+    "buffered_bytes",
+    "buffer_requests_max",
+    "buffer_bytes_max",
+)
+
+
+def with_second_table(page, entry_bytes=128, offset=PAGE_BYTES):
+    page += bytes(68 * entry_bytes)
+    struct.pack_into("<I", page, 52, entry_bytes)
+    struct.pack_into("<Q", page, 120, offset)
+    return page
+
+
+def put_more(page, tag, resource, values, entry_bytes=128):
+    offset = PAGE_BYTES + (tag * 4 + resource) * entry_bytes
+    struct.pack_into("<10Q", page, offset, *values)
+    return page
+
+
+@pytest.mark.parametrize("entry_bytes", [128, 256])
+def test_the_second_table_is_read_from_its_place(entry_bytes):
+    page = put(with_second_table(header(), entry_bytes), 3, 2, "batch")
+    more = read_page(put_more(page, 3, 2, range(10), entry_bytes), 0).slots["batch", "net-tx"].more
+    assert more.drops == (0, 1, 2, 3, 4)
+    assert [getattr(more, name) for name in MORE_FIELDS] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("entry_bytes", "offset"),
+    [
+        (0, 0),
+        (127, PAGE_BYTES),
+        (128, PAGE_BYTES + 1),
+        (128, PAGE_BYTES - 1),
+        (128, 0),
+        (2**32 - 1, PAGE_BYTES),
+        (128, 2**64 - 1),
+    ],
+)
+def test_a_second_table_that_is_not_all_there_is_none(entry_bytes, offset):
+    page = put(with_second_table(header()), 3, 2, "batch")
+    struct.pack_into("<I", page, 52, entry_bytes)
+    struct.pack_into("<Q", page, 120, offset)
+    assert read_page(page, 0).slots["batch", "net-tx"].more is None
+
+
+def test_drops_by_reason_and_marks_are_rates():
+    window = Window()
+    for at_ms, values in ((0, [10] * 10), (2000, [10, 12, 10, 14, 10, 16, 3, 4000, 500, 131072])):
+        page = put(with_second_table(header()), 0, 3, "default", dropped_requests=sum(values[:5]))
+        window.add(read_page(put_more(page, 0, 3, values), at_ms * MS))
+    sample = window.samples()["default"]["net-rx"]
+    assert sample["dropped_per_second"] == 3
+    assert sample["drops_per_second"] == {
+        "backlog": 0,
+        "codel": 1,
+        "connection": 0,
+        "window": 2,
+        "reset": 0,
+    }
+    assert sample["marked_per_second"] == 3
+    assert (sample["buffered_bytes"], sample["buffer_bytes_max"]) == (4000, 131072)
+
+
+def test_an_older_page_tells_nothing_of_reasons():
+    sample = window_of((0, {}), (1000, {"dropped_requests": 5})).samples()["default"]["blk-read"]
+    assert sample["dropped_per_second"] == 5
+    assert (sample["drops_per_second"], sample["marked_per_second"]) == (None, None)
+
+
 def test_fields_are_read_from_their_places():
     values = {name: 1000 + i for i, name in enumerate(OFFSETS)}
     page = put(header(), 3, 1, "batch", histogram=range(12), **values)

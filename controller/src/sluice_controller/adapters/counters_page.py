@@ -8,7 +8,14 @@ import mmap
 import os
 from collections.abc import Callable
 
-from ..domain.counters import PAGE_BYTES, BadPage, Reading, read_header, read_page
+from ..domain.counters import (
+    PAGE_BYTES,
+    PAGE_BYTES_LIMIT,
+    BadPage,
+    Reading,
+    read_header,
+    read_page,
+)
 
 
 class CountersPages:
@@ -32,8 +39,9 @@ class CountersPages:
         self.forget(path)
         if status.st_size < PAGE_BYTES:
             raise BadPage(f"the page has {status.st_size} bytes, expected {PAGE_BYTES}")
+        size = min(status.st_size, PAGE_BYTES_LIMIT)
         with open(path, "rb") as file:
-            page = mmap.mmap(file.fileno(), PAGE_BYTES, prot=mmap.PROT_READ)
+            page = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
         try:
             read_header(page)
         except BadPage:

@@ -22,11 +22,17 @@ SLOT_BYTES = 256
 SLOT_COUNT = 68
 PAGE_BYTES = HEADER_BYTES + SLOT_BYTES * SLOT_COUNT
 CEILING_SLOT = 64
+MORE_BYTES = 128
+# Entries of later writers may be longer, within reason.
+MORE_BYTES_LIMIT = 4096
+PAGE_BYTES_LIMIT = PAGE_BYTES + SLOT_COUNT * MORE_BYTES_LIMIT
+DROP_REASONS = ("backlog", "codel", "connection", "window", "reset")
 HEARTBEAT_LIMIT_NS = 2_000_000_000
 READ_ATTEMPTS = 8
 
-_HEADER = struct.Struct("<8sIIIIQQQII64s")
+_HEADER = struct.Struct("<8sIIIIQQQII64sQ")
 _SLOT = struct.Struct("<IBBBB32s15Q12Q")
+_MORE = struct.Struct("<5Q5Q")
 
 
 class BadPage(ValueError):
@@ -40,6 +46,21 @@ class Header:
     heartbeat_ns: int
     pid: int
     shaper_id: str
+    # Where the second table is, and how long its entries are; 0: there is none.
+    more_offset: int = 0
+    more_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """What becomes of frames; `drops` in the order of DROP_REASONS."""
+
+    drops: tuple[int, ...]
+    marked_requests: int
+    buffered_requests: int
+    buffered_bytes: int
+    buffer_requests_max: int
+    buffer_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +85,7 @@ class Slot:
     service_ns: int
     in_flight: int
     histogram: tuple[int, ...]
+    more: More | None = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +104,8 @@ def _text(raw: bytes) -> str:
 def read_header(page: Any) -> Header:
     if len(page) < PAGE_BYTES:
         raise BadPage(f"the page has {len(page)} bytes, expected {PAGE_BYTES}")
-    magic, version, header, slot, count, created, generation, heartbeat, pid, _, name = (
-        _HEADER.unpack_from(page, 0)
-    )
+    magic, version, header, slot, count, *rest = _HEADER.unpack_from(page, 0)
+    created, generation, heartbeat, pid, more_bytes, name, more_offset = rest
     if magic != MAGIC:
         raise BadPage(f"the page's magic is {magic!r}, expected {MAGIC!r}")
     if (version, header, slot, count) != (VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT):
@@ -92,14 +113,38 @@ def read_header(page: Any) -> Header:
             f"the page has version {version}, header {header}, slots {count} of {slot} bytes, "
             f"expected {VERSION}, {HEADER_BYTES}, {SLOT_COUNT} of {SLOT_BYTES}"
         )
-    return Header(created, generation, heartbeat, pid, _text(name))
+    if not _has_more(len(page), more_bytes, more_offset):
+        more_bytes = more_offset = 0
+    return Header(created, generation, heartbeat, pid, _text(name), more_offset, more_bytes)
 
 
-def _read_slot(page: Any, index: int) -> Slot | None:
+def _has_more(size: int, more_bytes: int, more_offset: int) -> bool:
+    """Whether there is a second table, and all of it within the page."""
+    if not MORE_BYTES <= more_bytes <= MORE_BYTES_LIMIT:
+        return False
+    return PAGE_BYTES <= more_offset <= size - SLOT_COUNT * more_bytes
+
+
+def _read_more(page: Any, header: Header, index: int) -> bytes | None:
+    if not header.more_bytes:
+        return None
+    offset = header.more_offset + index * header.more_bytes
+    return bytes(page[offset : offset + _MORE.size])
+
+
+def _more(raw: bytes | None) -> More | None:
+    if raw is None:
+        return None
+    values = _MORE.unpack(raw)
+    return More(values[:5], *values[5:])
+
+
+def _read_slot(page: Any, header: Header, index: int) -> Slot | None:
     """A consistent copy; None if the slot is unused or its writer will not rest."""
     offset = HEADER_BYTES + index * SLOT_BYTES
     for _attempt in range(READ_ATTEMPTS):
         raw = bytes(page[offset : offset + SLOT_BYTES])
+        more = _read_more(page, header, index)
         again = struct.unpack_from("<I", page, offset)[0]
         fields = _SLOT.unpack(raw)
         if fields[0] % 2 == 0 and fields[0] == again:
@@ -110,7 +155,13 @@ def _read_slot(page: Any, index: int) -> Slot | None:
     if not used or resource >= len(RESOURCES):
         return None
     return Slot(
-        _text(name), tag, RESOURCES[resource], priority, *fields[6:21], histogram=fields[21:33]
+        _text(name),
+        tag,
+        RESOURCES[resource],
+        priority,
+        *fields[6:21],
+        histogram=fields[21:33],
+        more=_more(more),
     )
 
 
@@ -121,7 +172,7 @@ def read_page(page: Any, at_ns: int) -> Reading:
     slots = {}
     for index, flag in enumerate(used):
         if flag:
-            slot = _read_slot(page, index)
+            slot = _read_slot(page, header, index)
             if slot is not None:
                 slots[slot.class_name, slot.resource] = slot
     return Reading(at_ns, header, slots)
@@ -144,7 +195,25 @@ def _per(amount: int, count: int, scale: float) -> float:
     return amount / count / scale if count > 0 else 0.0
 
 
-def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, float | None]:
+def _frames(base: More | None, new: More | None, span_s: float) -> dict[str, Any]:
+    """What became of frames; null where the page does not tell."""
+    if new is None:
+        return dict.fromkeys(
+            ("drops_per_second", "marked_per_second", "buffered_bytes", "buffer_bytes_max")
+        )
+    base = base or new
+    return {
+        "drops_per_second": {
+            reason: max(0, after - before) / span_s
+            for reason, before, after in zip(DROP_REASONS, base.drops, new.drops, strict=True)
+        },
+        "marked_per_second": max(0, new.marked_requests - base.marked_requests) / span_s,
+        "buffered_bytes": new.buffered_bytes,
+        "buffer_bytes_max": new.buffer_bytes_max,
+    }
+
+
+def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
     """Rates between two readings of a slot, in the API's form.
 
     Without an older reading, or after the counters began anew (another class
@@ -172,6 +241,7 @@ def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, float | N
         "service_mean_ms": _per(new.service_ns - base.service_ns, done, 1e6),
         "in_flight": new.in_flight,
         "dropped_per_second": (new.dropped_requests - base.dropped_requests) / span,
+        **_frames(base.more, new.more, span),
     }
 
 

@@ -280,6 +280,15 @@ class SampleSchema(Schema):
     service_mean_ms = fields.Float()
     in_flight = fields.Integer()
     dropped_per_second = fields.Float()
+    drops_per_second = fields.Dict(
+        keys=fields.String(),
+        values=fields.Float(),
+        allow_none=True,
+        metadata={"description": "by reason: backlog, codel, connection, window, reset"},
+    )
+    marked_per_second = fields.Float(allow_none=True)
+    buffered_bytes = fields.Integer(allow_none=True)
+    buffer_bytes_max = fields.Integer(allow_none=True)
 
 
 class LiveDomainSchema(Schema):

@@ -26,8 +26,9 @@ COLUMNS = (
     "held p99",
     "service",
     "in flight",
+    "dropped, marked",
 )
-NUMBERS = COLUMNS[3:]
+NUMBERS = COLUMNS[3:-1]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +46,22 @@ def _is_quiet(sample: dict[str, Any]) -> bool:
         or sample["in_flight"]
         or sample["limit_bytes_per_second"]
         or sample["limit_operations_per_second"]
+        or sample["dropped_per_second"]
+        or sample.get("marked_per_second")
     )
+
+
+def _waiting(sample: dict[str, Any]) -> str:
+    """Requests that wait, and for frames how much of them."""
+    requests, size = sample["backlog_requests"], sample["backlog_bytes"]
+    return f"{requests} ({format_rate(size).removesuffix('/s')})" if requests else "0"
+
+
+def _lost(sample: dict[str, Any]) -> str:
+    """Frames per second that were dropped, by reason, or marked."""
+    reasons = sample.get("drops_per_second") or {"dropped": sample["dropped_per_second"]}
+    rates = {**reasons, "ECN": sample.get("marked_per_second") or 0.0}
+    return ", ".join(f"{reason} {rate:.0f}/s" for reason, rate in rates.items() if rate > 0)
 
 
 def _row(domain: str, name: str, resource: str, sample: dict[str, Any]) -> list[Any]:
@@ -58,10 +74,11 @@ def _row(domain: str, name: str, resource: str, sample: dict[str, Any]) -> list[
         Text(format_rate(rate), style="yellow" if near else ""),
         format_rate(limit),
         f"{sample['requests_per_second']:.0f}",
-        f"{sample['backlog_requests']}",
+        _waiting(sample),
         _milliseconds(sample["held_p99_ms"]),
         _milliseconds(sample["service_mean_ms"]),
         f"{sample['in_flight']}",
+        _lost(sample),
     ]
 
 
