@@ -169,6 +169,32 @@ static void test_a_group_that_is_left_holds_nobody(void)
     free_host(&host);
 }
 
+static void test_a_correction_reaches_the_group(void)
+{
+    SluiceNode nodes[2];
+    Host host;
+
+    new_page(&group_limit);
+    host = new_host(1, 100, 1);
+    attach(&host);
+    check_equal(sluice_engine_submit(host.engine, 0, &nodes[0], 12000,
+                                     START_NS), SLUICE_PASS);
+    check_equal(sluice_engine_submit(host.engine, 0, &nodes[1], 1, START_NS),
+                SLUICE_HOLD);
+    check_equal(sluice_engine_next_event_ns(host.engine),
+                START_NS + 2 * MS + 1000);
+    sluice_engine_correct(host.engine, 0, 1000, START_NS);
+    check_equal(page.tat_units, 13000);
+    check_equal(sluice_engine_next_event_ns(host.engine),
+                START_NS + 3 * MS + 1000);
+    /* It goes earlier than it was told, too. */
+    sluice_engine_correct(host.engine, 0, -12000, START_NS);
+    check_equal(page.tat_units, 1000);
+    check_equal(sluice_engine_next_event_ns(host.engine), START_NS);
+    check(sluice_engine_release(host.engine, START_NS) == &nodes[1]);
+    free_host(&host);
+}
+
 /* Two VMs, weights 1 and 3, both with more than they get: exact by request. */
 static void test_engines_share_by_weight(void)
 {
@@ -387,6 +413,8 @@ static const TapTest tests[] = {
       test_priorities_under_a_group_without_ceiling },
     { "engine/group: a group that is left holds nobody",
       test_a_group_that_is_left_holds_nobody },
+    { "engine/group: a correction reaches the group",
+      test_a_correction_reaches_the_group },
     { "engine/group: engines share by weight", test_engines_share_by_weight },
     { "engine/group/property: nothing is lost", test_nothing_is_lost },
 };

@@ -47,7 +47,7 @@ static void *shared_memory(size_t bytes)
 
 static const SluiceGroupLimit step_limit = { .rate = 1000000, .burst = 50000 };
 
-/* All that a member does: passing, waiting, idling, changing, leaving. */
+/* All that a member does: passing, correcting, waiting, idling, changing, leaving. */
 static void victim(uint64_t now_ns)
 {
     SluiceGroupMember member;
@@ -59,6 +59,7 @@ static void victim(uint64_t now_ns)
     for (unsigned i = 0; i < 3; i++) {
         sluice_group_admit(&member, 20000, now_ns);
         sluice_group_admit(&member, 60000, now_ns);
+        sluice_group_correct(&member, i % 2 ? 3000 : -3000, now_ns);
         sluice_group_next_ns(&member, now_ns);
         now_ns += 100 * MS;
         sluice_group_admit(&member, 100, now_ns);

@@ -171,6 +171,49 @@ static void test_operations(void)
                 START_NS + 333333334);
 }
 
+static void test_corrections(void)
+{
+    SluiceGroupMember member, other;
+    uint64_t virtual_time;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, START_NS);
+    joins(&other, 2, 100, START_NS);
+    check(sluice_group_admit(&member, 5000, START_NS));
+    virtual_time = page.slots[0].virtual_time;
+    sluice_group_correct(&member, 2000, START_NS);
+    check_equal(page.tat_units, 7000);
+    check_equal(page.slots[0].virtual_time,
+                virtual_time + (2000ULL << 20) / 100);
+    sluice_group_correct(&member, -4000, START_NS);
+    check_equal(page.tat_units, 3000);
+    check_equal(page.slots[0].virtual_time,
+                virtual_time - (2000ULL << 20) / 100);
+    /* No more than full, also long after; and no debt that looks damaged. */
+    sluice_group_correct(&other, -INT64_C(1000000), START_NS);
+    check_equal(page.tat_units, 0);
+    sluice_group_correct(&other, -1, START_NS + SECOND);
+    check_equal(page.tat_units, 1000000);
+    sluice_group_correct(&other, 4 * (int64_t)UINT32_MAX, START_NS + SECOND);
+    check_equal(page.tat_units, 1000000 + one_megabyte.burst + UINT32_MAX);
+    check(!sluice_group_admit(&member, 1, START_NS + SECOND));
+    check_equal(page.tat_units, 1000000 + one_megabyte.burst + UINT32_MAX);
+}
+
+static void test_operations_are_not_corrected(void)
+{
+    SluiceGroupLimit limit = { .unit = SLUICE_GROUP_OPERATIONS,
+                               .rate = 3, .burst = 2 };
+    SluiceGroupMember member;
+
+    new_page(&limit);
+    joins(&member, 1, 1, START_NS);
+    check(sluice_group_admit(&member, 4096, START_NS));
+    sluice_group_correct(&member, 16384, START_NS);
+    sluice_group_correct(&member, -4096, START_NS);
+    check_equal(page.tat_units, 1);
+}
+
 static void test_change_of_rate_carries_units(void)
 {
     SluiceGroupLimit fast = { .rate = 1000000000, .burst = 10000 };
@@ -604,6 +647,9 @@ static const TapTest tests[] = {
       test_tokens_debt_and_next_are_exact },
     { "group: next is exact at any rate", test_next_is_exact_at_any_rate },
     { "group: operations", test_operations },
+    { "group: corrections", test_corrections },
+    { "group: operations are not corrected",
+      test_operations_are_not_corrected },
     { "group: a change of the rate carries units",
       test_change_of_rate_carries_units },
     { "group: many changes at low rates lose nothing",

@@ -18,6 +18,14 @@ static inline bool engine_group_admits(SluiceGroupMember *group,
     return !group || sluice_group_admit(group, bytes, now_ns);
 }
 
+static inline void engine_group_correct(SluiceGroupMember *group,
+                                        int64_t bytes, uint64_t now_ns)
+{
+    if (group) {
+        sluice_group_correct(group, bytes, now_ns);
+    }
+}
+
 /* `event_ns`: when something may go on as far as the engine itself knows. */
 static inline uint64_t engine_group_event_ns(SluiceGroupMember *group,
                                              uint64_t event_ns,

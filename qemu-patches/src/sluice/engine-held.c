@@ -128,6 +128,7 @@ void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
     }
     correct_bucket(&engine->ceiling_bytes, bytes, now_ns);
     correct_bucket(&class->bytes, bytes, now_ns);
+    engine_group_correct(engine->group, bytes, now_ns);
     /* Its due time is another, unless it holds nothing. */
     if (class->place == PLACE_DUE
         || (class->place == PLACE_READY && !class_conforms(class, now_ns))) {

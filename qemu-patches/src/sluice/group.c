@@ -77,12 +77,18 @@
  * their difference. Whoever was away for more than a second starts anew, and
  * in a second no virtual time advances by more than 10^12 * 2^20 < 2^63.
  *
+ * Corrections. What a request really cost may be known only when it is done.
+ * What it cost more or less is charged or given back then, in the bucket and
+ * in its member's virtual time. Others who wait notice tokens that were given
+ * back when their timers fire, _RECHECK_MAX_NS later at most.
+ *
  * Limits. Members trust each other's numbers no further than said above, but
  * one that is malicious, not only broken, can pretend to use the whole limit,
  * or not charge itself: the page is shared, writable memory. The limits of the
  * VMs themselves are private to each process and hold regardless.
  */
 #include "sluice/engine.h"
+#include "bucket-inline.h"
 #include "group-internal.h"
 
 #define CHARGE_ATTEMPTS     16
@@ -323,6 +329,49 @@ bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
     }
     advance(member, start, units, now_ns);
     return true;
+}
+
+/* One compare-and-swap, too: what a bucket cannot hold, or owe, is cut off. */
+static void correct_bucket(SluiceGroupMember *member, int64_t units,
+                           uint64_t now_ns)
+{
+    SluiceWord *tat = &member->page->tat_units;
+    uint64_t tat_units = group_load(tat);
+    int64_t owed_max = (int64_t)(member->clock.burst + UNITS_MAX);
+    uint64_t fraction;
+    uint64_t clock_units = group_clock_units(&member->clock, now_ns, &fraction);
+
+    for (unsigned i = 0; i < CHARGE_ATTEMPTS; i++) {
+        bool damaged;
+        int64_t used = used_units(member, tat_units, clock_units, &damaged);
+
+        used = (used > 0 ? used : 0) + units;
+        used = used < 0 ? 0 : used > owed_max ? owed_max : used;
+        if (damaged
+            || atomic_compare_exchange_weak_explicit(
+                   tat, &tat_units, clock_units + (uint64_t)used,
+                   memory_order_acq_rel, memory_order_relaxed)) {
+            return;             /* the next charge repairs what is damaged */
+        }
+    }
+}
+
+void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
+                          uint64_t now_ns)
+{
+    SluiceI128 step;
+
+    group_refresh(member);
+    if (member->clock.unit == SLUICE_GROUP_OPERATIONS) {
+        return;                 /* one is one, however long it took */
+    }
+    correct_bucket(member, bytes, now_ns);
+    step = (SluiceI128)bytes * (int64_t)member->reciprocal
+           + member->virtual_fraction;
+    member->virtual_time += (uint64_t)(step >> GROUP_FRACTION_BITS);
+    member->virtual_fraction = (uint32_t)step;
+    member->due_ns = 0;         /* it was reckoned without it */
+    group_publish(member, now_ns);
 }
 
 static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)

@@ -199,7 +199,8 @@ SluiceNode *sluice_engine_evict(SluiceEngine *engine);
 uint32_t sluice_engine_charged_bytes(const SluiceEngine *engine,
                                      uint32_t class_index, uint32_t bytes);
 /* What an admitted request really cost, once known (cost.h): bytes charged in
- * addition, or given back if negative, to the class and the ceiling. */
+ * addition, or given back if negative, to the class, the ceiling and the
+ * group. */
 void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
                            int64_t bytes, uint64_t now_ns);
 

@@ -154,6 +154,10 @@ bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
  */
 uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns);
 void sluice_group_idle(SluiceGroupMember *member);
+/* What an admitted request cost in addition, or less if negative, in bytes.
+ * Ask for the next time again. An operation costs an operation. */
+void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
+                          uint64_t now_ns);
 
 /* What the group's clock shows: the units its rate has produced. For tests. */
 uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
