@@ -206,6 +206,30 @@ static void test_long_run_rate(void)
     }
 }
 
+/* It is not kept, but found again from the time of a unit. */
+static void test_rate_is_as_configured(void)
+{
+    static const uint64_t edges[] = {
+        0, 1, 2, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, SLUICE_RATE_MAX - 1,
+        SLUICE_RATE_MAX,
+    };
+    Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));
+
+    for (unsigned i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+        SluiceBucket bucket = limited(edges[i], KIB, 0);
+
+        check_equal(sluice_bucket_rate(&bucket), edges[i]);
+    }
+    for (unsigned i = 0; i < 100000; i++) {
+        uint64_t rate = random_magnitude(&random, 40) % SLUICE_RATE_MAX + 1;
+        SluiceBucket bucket = limited(rate, KIB, 0);
+
+        if (!check_equal(sluice_bucket_rate(&bucket), rate)) {
+            return;
+        }
+    }
+}
+
 static void test_no_stall_at_any_rate_and_size(void)
 {
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
@@ -359,6 +383,7 @@ static const TapTest tests[] = {
     { "bucket/repeated change neither stalls nor leaks",
       test_repeated_change_neither_stalls_nor_leaks },
     { "bucket/long-run rate is exact from 1 to 10^12", test_long_run_rate },
+    { "bucket/rate is as configured", test_rate_is_as_configured },
     { "bucket/property: no stall at any rate and size",
       test_no_stall_at_any_rate_and_size },
     { "bucket/large charge equals many small ones",

@@ -57,4 +57,35 @@ static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
     bucket->due_ns = (int64_t)whole_ns;
 }
 
+/*
+ * What a class has reserved: a bucket without slack that never fills. The due
+ * time of each service is that of the one before and its units.
+ */
+typedef struct Turns {
+    int64_t due_ns;
+    uint64_t fraction;
+    uint64_t unit_ns;           /* as in SluiceBucket */
+    uint64_t unit_fraction;
+} Turns;
+
+static inline void turns_charge(Turns *turns, uint32_t units)
+{
+    SluiceU128 due = ((SluiceU128)(uint64_t)turns->due_ns
+                      + units * turns->unit_ns) << 64 | turns->fraction;
+
+    due += (SluiceU128)units * turns->unit_fraction;
+    turns->fraction = (uint64_t)due;
+    turns->due_ns = (int64_t)(due >> 64);
+}
+
+/* If one is due. Half of all services are reserved where a class has twice what
+ * it reserves, so no branch; without a reservation a unit takes no time. */
+static inline void turns_charge_if_due(Turns *turns, uint32_t units,
+                                       uint64_t now_ns)
+{
+    uint32_t due = -(uint32_t)(turns->due_ns <= (int64_t)now_ns);
+
+    turns_charge(turns, units & due);
+}
+
 #endif

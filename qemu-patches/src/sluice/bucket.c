@@ -50,6 +50,7 @@
 #include "bucket-inline.h"
 
 #define NANOSECONDS_PER_SECOND  1000000000ULL
+#define SECOND                  ((SluiceU128)NANOSECONDS_PER_SECOND << 64)
 #define TOLERANCE_MAX_NS        SLUICE_CLOCK_MAX_NS
 
 static uint64_t slack_of(uint64_t rate, uint64_t burst)
@@ -63,23 +64,37 @@ static uint64_t slack_of(uint64_t rate, uint64_t burst)
                                             : TOLERANCE_MAX_NS) - 1;
 }
 
+static SluiceU128 unit_of(const SluiceBucket *bucket)
+{
+    return (SluiceU128)bucket->unit_ns << 64 | bucket->unit_fraction;
+}
+
+/* The unit is that of the rate but for its rounding, which is too little to
+ * make another integer of it: the rate is not kept, decisions need the room. */
+uint64_t sluice_bucket_rate(const SluiceBucket *bucket)
+{
+    SluiceU128 unit = unit_of(bucket);
+
+    return unit ? (uint64_t)((SECOND + unit / 2) / unit) : 0;
+}
+
 /* What is in the bucket, in 10^-9 units: negative when in debt. */
 static SluiceI128 tokens_of(const SluiceBucket *bucket, uint64_t now_ns)
 {
-    SluiceI128 rate = bucket->rate;
+    SluiceI128 rate = sluice_bucket_rate(bucket);
     SluiceI128 left_ns = (SluiceI128)now_ns - bucket->due_ns + 1;
 
     if (left_ns > (SluiceI128)bucket->slack_ns + 1) {
         return ((SluiceI128)bucket->slack_ns + 1) * rate;
     }
     return left_ns * rate
-           - (SluiceI128)(((SluiceU128)bucket->fraction * bucket->rate) >> 64);
+           - (SluiceI128)(((SluiceU128)bucket->fraction * rate) >> 64);
 }
 
 /* Sets the due time so that the bucket holds `tokens` (10^-9 units). */
 static void set_tokens(SluiceBucket *bucket, SluiceI128 tokens, uint64_t now_ns)
 {
-    SluiceI128 rate = bucket->rate;
+    SluiceI128 rate = sluice_bucket_rate(bucket);
     SluiceI128 tokens_ns = tokens / rate;
     SluiceI128 due_ns;
 
@@ -98,17 +113,17 @@ static void set_tokens(SluiceBucket *bucket, SluiceI128 tokens, uint64_t now_ns)
 void sluice_bucket_configure(SluiceBucket *bucket, uint64_t rate,
                              uint64_t burst, uint64_t now_ns)
 {
-    bool was_limited = bucket->rate > 0;
+    bool was_limited = unit_of(bucket) > 0;
     SluiceI128 tokens = was_limited ? tokens_of(bucket, now_ns) : 0;
     SluiceU128 unit;
 
     assert(rate <= SLUICE_RATE_MAX && burst <= SLUICE_BURST_MAX);
     assert(now_ns < SLUICE_CLOCK_MAX_NS);
-    *bucket = (SluiceBucket){ .rate = rate };
+    *bucket = (SluiceBucket){ 0 };
     if (rate == 0) {
         return;
     }
-    unit = (((SluiceU128)NANOSECONDS_PER_SECOND << 64) + rate - 1) / rate;
+    unit = (SECOND + rate - 1) / rate;
     bucket->unit_ns = (uint64_t)(unit >> 64);
     bucket->unit_fraction = (uint64_t)unit;
     bucket->slack_ns = slack_of(rate, burst);
@@ -144,7 +159,7 @@ void sluice_bucket_credit(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
 {
     SluiceI128 tokens;
 
-    if (bucket->rate > 0) {
+    if (unit_of(bucket) > 0) {
         tokens = tokens_of(bucket, now_ns)
                  + (SluiceI128)units * NANOSECONDS_PER_SECOND;
         set_tokens(bucket, tokens, now_ns);

@@ -119,18 +119,22 @@ static bool needs_extra(const SluiceClassConfig *config)
            || config->window.period_ns;
 }
 
-/* A reservation that is as it was keeps its turns. None is ever forgotten by
- * its own bucket: that is the business of the reservations' clock. */
+/* A reservation that is as it was keeps its turns. */
 static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
                                   uint64_t rate, uint64_t now_ns)
 {
-    if (rate == class->reservation.rate) {
+    SluiceBucket bucket = { 0 };
+
+    if (rate == class->reservation_rate) {
         return;
     }
-    class->reservation = (SluiceBucket){ 0 };
-    sluice_bucket_configure(&class->reservation, rate, 0,
-                            reservations_now(engine, now_ns));
-    class->reservation.slack_ns = SLUICE_CLOCK_MAX_NS;
+    sluice_bucket_configure(&bucket, rate, 0, reservations_now(engine, now_ns));
+    class->reservation = (Turns){
+        .due_ns = bucket.due_ns,
+        .unit_ns = bucket.unit_ns,
+        .unit_fraction = bucket.unit_fraction,
+    };
+    class->reservation_rate = rate;
 }
 
 /* Looks at all classes only if the one with the longest period had its
@@ -181,7 +185,7 @@ static bool keeps_turn(const SluiceClass *class,
 {
     return class->place == PLACE_READY && class->priority == config->priority
            && class->weight == weight_of(config)
-           && class->reservation.rate == special_reservation(config)
+           && class->reservation_rate == special_reservation(config)
            && class_conforms(class, now_ns);
 }
 

@@ -55,8 +55,8 @@ static inline bool reservation_is_due(const SluiceEngine *engine,
                                       uint64_t now_ns)
 {
     return has_reservation(class)
-           && bucket_conforms(&class->reservation,
-                              reservations_now(engine, now_ns));
+           && class->reservation.due_ns
+              <= (int64_t)reservations_now(engine, now_ns);
 }
 
 static inline void queue_append(SluiceClass *class, SluiceNode *node)

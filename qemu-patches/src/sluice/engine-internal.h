@@ -39,10 +39,15 @@ enum {
 
 typedef struct SluiceSpecial SluiceSpecial;
 
-/* Four cache lines: both buckets with the queue, counters, shares. */
+/*
+ * Four cache lines. Where there are many classes, each line costs a decision
+ * more than what is done with it: the first three have all that holding and
+ * releasing need, the last is for those who compete. It begins as a WheelRecord.
+ */
 typedef struct SluiceClass {
-    SluiceBucket bytes;
     SluiceNode *oldest;         /* goes next */
+    SluiceNode *newest;
+    SluiceBucket bytes;
     uint8_t place;              /* ClassPlace */
     uint8_t special;            /* SPECIAL_ bits */
     uint8_t priority;
@@ -50,16 +55,15 @@ typedef struct SluiceClass {
     uint32_t charge_min_bytes;
 
     SluiceBucket operations;
-    SluiceNode *newest;
-    uint64_t weight;
-
+    SluiceSpecial *extra;       /* NULL unless it has been needed */
+    Turns reservation;          /* due: the next reserved service */
     SluiceClassStats stats;
+
+    uint64_t weight;
     uint64_t virtual_time;      /* share.c: what it has had, per weight */
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
-
-    SluiceBucket reservation;   /* due: the next reserved service */
-    SluiceSpecial *extra;       /* NULL unless it has been needed */
-    uint64_t reserved1;
+    uint64_t reservation_rate;  /* bytes per second; 0: none */
+    uint64_t reserved1[4];
 } __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
 
 /* The classes of one priority that compete (share.c). */
@@ -93,6 +97,12 @@ struct SluiceEngine {
     uint64_t reservations_lost_ns;
     uint64_t longest_window_ns; /* period of any class */
 };
+
+_Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)
+               && offsetof(SluiceClass, newest) == offsetof(WheelRecord, last),
+               "a class begins as a WheelRecord");
+_Static_assert(offsetof(SluiceClass, weight) == 3 * CACHE_LINE_BYTES,
+               "a release needs three lines of a class");
 
 static inline uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
 {
@@ -135,7 +145,7 @@ static inline uint64_t reservations_now(const SluiceEngine *engine,
 
 static inline bool has_reservation(const SluiceClass *class)
 {
-    return class->reservation.rate > 0;
+    return (class->reservation.unit_ns | class->reservation.unit_fraction) > 0;
 }
 
 /* engine.c */

@@ -69,8 +69,8 @@ bool class_conforms(const SluiceClass *class, uint64_t now_ns)
 
 /* The two places of a class with held requests */
 
-SLUICE_HOT void engine_place(SluiceEngine *engine, uint32_t class_index,
-                             uint64_t now_ns)
+static inline __attribute__((always_inline)) void
+place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
     int64_t due_ns = class_due_ns(class);
@@ -81,6 +81,12 @@ SLUICE_HOT void engine_place(SluiceEngine *engine, uint32_t class_index,
     } else {
         share_join(engine, class_index);
     }
+}
+
+SLUICE_HOT __attribute__((noinline)) void
+engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
+{
+    place(engine, class_index, now_ns);
 }
 
 void engine_unplace(SluiceEngine *engine, uint32_t class_index)
@@ -96,7 +102,8 @@ void engine_unplace(SluiceEngine *engine, uint32_t class_index)
 }
 
 /* Moves all classes that have become eligible, in that order. */
-void engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
+SLUICE_HOT __attribute__((noinline)) void
+engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
 {
     while (engine->due.first_ns <= now_ns) {
         share_join(engine, wheel_pop(&engine->due));
@@ -135,7 +142,9 @@ static bool is_blocked_by_others(SluiceEngine *engine,
 {
     uint32_t served_first = (2u << class->priority) - 1;
 
-    engine_promote_due(engine, now_ns);
+    if (engine->due.first_ns <= now_ns) {
+        engine_promote_due(engine, now_ns);
+    }
     if (some_reservation_is_due(engine, now_ns)) {
         return true;
     }
@@ -216,8 +225,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (ready_mask(engine)
         && reservation_is_due(engine, class, now_ns)) {
         forget_turns(engine, class, now_ns);
-        bucket_charge(&class->reservation, charged_bytes(class, bytes),
-                      now_ns);
+        turns_charge(&class->reservation, charged_bytes(class, bytes));
     }
     if (class->special & SPECIAL_DYNAMIC) {
         special_flow_passed(class, node->flow, bytes, now_ns);
@@ -296,8 +304,8 @@ static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
 }
 
 /* Puts a class in hand where it belongs now. */
-SLUICE_HOT static inline void put_back(SluiceEngine *engine,
-                                       uint32_t class_index, uint64_t now_ns)
+static inline __attribute__((always_inline)) void
+put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
 
@@ -309,7 +317,7 @@ SLUICE_HOT static inline void put_back(SluiceEngine *engine,
         share_leave(engine, class_index);
     }
     if (class->oldest) {
-        engine_place(engine, class_index, now_ns);
+        place(engine, class_index, now_ns);
     }
 }
 
@@ -347,9 +355,8 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
             special_window_served(class);
         }
     }
-    if (reservation_is_due(engine, class, now_ns)) {
-        bucket_charge(&class->reservation, charged, now_ns);
-    }
+    turns_charge_if_due(&class->reservation, charged,
+                        reservations_now(engine, now_ns));
     if (class->place == PLACE_READY) {
         share_account(engine, class_index, charged);
     }
@@ -365,8 +372,7 @@ static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
     SluiceNode *node = class->oldest;
 
     engine_queue_remove(class, node);
-    bucket_charge(&class->reservation, charged_bytes(class, node->bytes),
-                  now_ns);
+    turns_charge(&class->reservation, charged_bytes(class, node->bytes));
     put_back(engine, class_index, now_ns);
     return node;
 }
@@ -385,8 +391,7 @@ serve_specially(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns,
         case WINDOW_DROP:
             return drop_late(engine, class_index, now_ns);
         case WINDOW_FORFEIT:
-            bucket_charge(&class->reservation,
-                          charged_bytes(class, node->bytes), now_ns);
+            turns_charge(&class->reservation, charged_bytes(class, node->bytes));
             put_back(engine, class_index, now_ns);
             *again = true;
             return NULL;

@@ -2,24 +2,43 @@
 /*
  * Timing wheel.
  *
- * Model. A time is a number of eight digits to the base 256. An item stands
- * on the level of the highest digit in which its time differs from the base
- * (the time last popped), in the slot that this digit names. Items on one
- * level come before all items on the next; on one level, slots come in order.
- * So the first slot of the lowest level has the earliest item, and a bit for
- * each level and slot that is not empty finds it in constant time.
+ * Model. A time is a number of eight digits: the lowest of 4 bits, the others
+ * of 9. An item stands on the level of the highest digit in which its time
+ * differs from the base (the time last popped), in the slot that this digit
+ * names. Items on one level come before all items on the next; on one level,
+ * slots come in order. So the first slot of the lowest level has the earliest
+ * item, and a bit for each level and slot that is not empty finds it in
+ * constant time.
  *
  * Exactness. Wheels commonly round to the width of a slot. Here each slot
- * keeps the earliest time in it, so that first_ns is exact; and when the base
- * moves into a slot with many items, they move to lower levels, at the lowest
- * of which a slot is one nanosecond wide. A few items are looked through where
- * they are, and the base, which may be any time before all items, stays.
+ * keeps the earliest time in it, and that item in front, so that first_ns is
+ * exact; and when the base moves into a slot with many items, they move to
+ * lower levels, at the lowest of which a slot is one nanosecond wide. A few
+ * items are looked through where they are, and the base, which may be any time
+ * before all items, stays.
  *
  * Cost. Inserting is constant. Popping is constant but for many items that
  * share the slot, each of which moves down a level. An item moves down at most
  * seven times in its life, commonly as often as the logarithm of the number
- * of items, to the base 256. Removing is constant but for the search of a slot's
+ * of items, to the base 512. Removing is constant but for the search of a slot's
  * earliest item if that is what was removed.
+ *
+ * Widths. A slot of level 1 is 16 ns wide, less than a release takes: so in the
+ * long run few items share one, however many classes there are, and there is
+ * seldom anything to look through. One of level 2 is 8 us, one of level 3 4 ms.
+ *
+ * Memory. Thousands of classes are more than a core's own caches hold, and
+ * waiting for memory is then most of what a release costs. Nobody but the wheel
+ * knows who comes next. So whenever the base moves on to the next slot of level
+ * 1, a slot some way ahead of it has its classes fetched, and a class that was
+ * fetched some time ago has its first and last request fetched, whose addresses
+ * are in it. Of items that share a slot two are fetched. Where slots are wider
+ * nothing is: there is time enough.
+ *
+ * Branches. Whether an item is alone in its slot, or the earliest there, is
+ * chance, and a wrong guess costs as much as twenty instructions or more. Hence
+ * rings with heads, so that no item is the last, and arithmetic in place of
+ * choices in what follows.
  *
  * Source. Hierarchical timing wheels: Varghese and Lauck, SOSP 1987; the order
  * by highest differing digit is that of the radix heap (Ahuja et al., 1990).
@@ -33,20 +52,23 @@
 
 #define CACHE_LINE_BYTES    64
 #define FEW_ITEMS           8
+#define FETCH_AHEAD         6           /* slots */
+#define FETCH_LAG           4           /* classes, until what belongs to one */
+#define FETCHED_BYTES       (3 * CACHE_LINE_BYTES)  /* of SluiceClass */
 
 bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
                 size_t stride)
 {
+    assert(classes < WHEEL_NONE - WHEEL_HEADS);
     memset(wheel, 0, sizeof(*wheel));
-    for (unsigned level = 0; level < WHEEL_LEVELS; level++) {
-        for (unsigned slot = 0; slot < WHEEL_SLOTS; slot++) {
-            wheel->slots[level][slot].head = WHEEL_NONE;
-        }
-    }
     wheel->memory = memory;
     wheel->stride = stride;
     wheel->first_ns = UINT64_MAX;
-    wheel->items = calloc(classes, sizeof(*wheel->items));
+    wheel->items = calloc((size_t)classes + WHEEL_HEADS, sizeof(*wheel->items));
+    for (uint32_t i = 0; wheel->items && i < WHEEL_HEADS; i++) {
+        wheel->items[i] = (WheelItem){ .due_ns = UINT64_MAX, .next = i,
+                                       .prev = i };
+    }
     return wheel->items != NULL;
 }
 
@@ -69,143 +91,179 @@ static inline void mark_empty(Wheel *wheel, unsigned level, unsigned slot)
     }
 }
 
-static inline void find_first(Wheel *wheel)
+static inline const char *record_of(const Wheel *wheel, uint32_t class_index)
 {
-    const WheelSlot *slot;
-    unsigned level;
+    return wheel->memory + class_index * wheel->stride;
+}
+
+/* Those lines of a class that a release needs. */
+static inline void fetch_class(const Wheel *wheel, uint32_t class_index)
+{
+    const char *record = record_of(wheel, class_index);
+
+    for (size_t b = 0; b < FETCHED_BYTES; b += CACHE_LINE_BYTES) {
+        __builtin_prefetch(record + b, 1, 3);
+    }
+}
+
+/* The requests of a class that was fetched some time before this one. */
+static inline void fetch_before(Wheel *wheel, uint32_t class_index)
+{
+    uint32_t count = wheel->fetched_count++;
+    const WheelRecord *record = (const WheelRecord *)record_of(
+        wheel, wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED]);
+
+    wheel->fetched[count % WHEEL_FETCHED] = class_index;
+    __builtin_prefetch(record->first, 1, 3);
+    __builtin_prefetch(record->last, 1, 3);
+}
+
+/* The slot after the one fetched last. */
+SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
+{
+    const WheelMap *map = &wheel->maps[WHEEL_FETCH_LEVEL];
+    unsigned word = wheel->fetched_slot / 64;
+    uint64_t later = map->slots[word]
+                     & (UINT64_MAX - 1) << wheel->fetched_slot % 64;
+    const WheelItem *head;
+
+    if (!later) {
+        uint32_t words = map->words & (UINT32_MAX - 1) << word;
+
+        if (!words) {
+            return;
+        }
+        word = __builtin_ctz(words);
+        later = map->slots[word];
+    }
+    wheel->fetched_slot = word * 64 + __builtin_ctzll(later);
+    head = &wheel->items[WHEEL_FETCH_LEVEL * WHEEL_SLOTS + wheel->fetched_slot];
+    fetch_class(wheel, head->next - WHEEL_HEADS);
+    fetch_class(wheel, head->prev - WHEEL_HEADS);
+    fetch_before(wheel, head->next - WHEEL_HEADS);
+}
+
+static void find_first(Wheel *wheel)
+{
+    const WheelMap *map;
+    unsigned level, word;
 
     if (!wheel->levels) {
         wheel->first_ns = UINT64_MAX;
         return;
     }
     level = __builtin_ctz(wheel->levels);
-    slot = &wheel->slots[level][wheel_first_slot(wheel, level)];
-    wheel->first_ns = slot->earliest_ns;
-    wheel->likely = slot->head;
+    map = &wheel->maps[level];
+    word = __builtin_ctz(map->words);
+    wheel_note_first(wheel, level * WHEEL_SLOTS + word * 64
+                            + __builtin_ctzll(map->slots[word]));
 }
 
-/* Takes an item out of its slot, whose earliest time and mark stay. */
-static inline void unlink_item(Wheel *wheel, WheelSlot *slot,
-                               const WheelItem *item)
+/*
+ * Moves the earliest item of a slot, which is not empty, to its front. False,
+ * and nothing done, if there are more items than `few`.
+ */
+static inline bool find_earliest(Wheel *wheel, uint32_t head_place, size_t few)
 {
-    if (item->next != WHEEL_NONE) {
-        wheel->items[item->next].prev = item->prev;
-    }
-    if (item->prev != WHEEL_NONE) {
-        wheel->items[item->prev].next = item->next;
-    } else {
-        slot->head = item->next;
-    }
-}
-
-static uint64_t earliest_in(const Wheel *wheel, const WheelSlot *slot)
-{
+    WheelItem *items = wheel->items, *head = &items[head_place], *item;
     uint64_t earliest_ns = UINT64_MAX;
+    uint32_t earliest = head->next;
 
-    for (uint32_t i = slot->head; i != WHEEL_NONE; i = wheel->items[i].next) {
-        if (wheel->items[i].due_ns < earliest_ns) {
-            earliest_ns = wheel->items[i].due_ns;
+    for (uint32_t i = head->next; i != head_place; i = items[i].next) {
+        bool earlier = items[i].due_ns < earliest_ns;
+
+        if (few-- == 0) {
+            return false;
         }
+        earliest_ns = earlier ? items[i].due_ns : earliest_ns;
+        earliest = earlier ? i : earliest;
     }
-    return earliest_ns;
+    item = &items[earliest];
+    wheel_unlink(wheel, item);
+    item->prev = head_place;
+    item->next = head->next;
+    items[head->next].prev = earliest;
+    head->next = earliest;
+    head->due_ns = earliest_ns;
+    return true;
 }
 
 void wheel_remove(Wheel *wheel, uint32_t class_index)
 {
-    const WheelItem *item = &wheel->items[class_index];
+    const WheelItem *item = &wheel->items[WHEEL_HEADS + class_index];
     unsigned level = wheel_level_of(wheel, item->due_ns);
-    unsigned index = wheel_slot_of(level, item->due_ns);
-    WheelSlot *slot = &wheel->slots[level][index];
+    unsigned slot = wheel_slot_of(level, item->due_ns);
+    uint32_t head_place = level * WHEEL_SLOTS + slot;
+    WheelItem *head = &wheel->items[head_place];
 
-    unlink_item(wheel, slot, item);
-    if (slot->head == WHEEL_NONE) {
-        mark_empty(wheel, level, index);
-    } else if (item->due_ns == slot->earliest_ns) {
-        slot->earliest_ns = earliest_in(wheel, slot);
+    wheel_unlink(wheel, item);
+    if (head->next == head_place) {
+        head->due_ns = UINT64_MAX;
+        mark_empty(wheel, level, slot);
+    } else if (item->due_ns == head->due_ns) {
+        find_earliest(wheel, head_place, SIZE_MAX);
     }
     if (item->due_ns == wheel->first_ns) {
         find_first(wheel);
     }
 }
 
-/*
- * Takes the first of a few items out of their slot and leaves the others and
- * the base where they are. WHEEL_NONE, and nothing done, if they are many.
- */
-static inline uint32_t pop_of_few(Wheel *wheel, WheelSlot *slot)
+/* Empties a slot into lower levels; the base moves to what has been popped. */
+static void empty_slot(Wheel *wheel, uint32_t head_place)
 {
-    uint64_t earliest_ns = UINT64_MAX;
-    uint32_t popped = WHEEL_NONE, i = slot->head;
+    WheelItem *head = &wheel->items[head_place];
+    uint32_t i = head->next, level = head_place / WHEEL_SLOTS;
+    unsigned shift = wheel_shift_of(level - 1);
 
-    for (unsigned n = 0; i != WHEEL_NONE; n++) {
-        const WheelItem *item = &wheel->items[i];
-
-        if (n == FEW_ITEMS) {
-            return WHEEL_NONE;
-        }
-        if (popped == WHEEL_NONE && item->due_ns == wheel->first_ns) {
-            popped = i;
-        } else if (item->due_ns < earliest_ns) {
-            earliest_ns = item->due_ns;
-            wheel->likely = i;
-        }
-        i = item->next;
-    }
-    unlink_item(wheel, slot, &wheel->items[popped]);
-    slot->earliest_ns = earliest_ns;
-    wheel->first_ns = earliest_ns;
-    return popped;
-}
-
-/* Empties a slot into lower levels, but for one item that is due first. */
-static uint32_t pop_of_many(Wheel *wheel, unsigned level, unsigned index)
-{
-    WheelSlot *slot = &wheel->slots[level][index];
-    uint32_t popped = WHEEL_NONE, i = slot->head;
-
-    slot->head = WHEEL_NONE;
-    mark_empty(wheel, level, index);
+    *head = (WheelItem){ .due_ns = UINT64_MAX, .next = head_place,
+                         .prev = head_place };
+    mark_empty(wheel, level, head_place % WHEEL_SLOTS);
     wheel->base_ns = wheel->first_ns;
-    while (i != WHEEL_NONE) {
-        WheelItem *item = &wheel->items[i];
-        uint32_t next = item->next;
+    while (i != head_place) {
+        uint32_t next = wheel->items[i].next;
+        uint64_t due_ns = wheel->items[i].due_ns;
 
-        if (popped == WHEEL_NONE && item->due_ns == wheel->base_ns) {
-            popped = i;
+        /* Most go just one level down. */
+        if (LIKELY((due_ns ^ wheel->base_ns) >> shift)) {
+            wheel_put(wheel, (level - 1) * WHEEL_SLOTS
+                             + (due_ns >> shift & (WHEEL_SLOTS - 1)),
+                      i, due_ns);
         } else {
-            wheel_place(wheel, i, item->due_ns);
-            for (size_t b = 0; b < wheel->stride; b += CACHE_LINE_BYTES) {
-                __builtin_prefetch(wheel->memory + i * wheel->stride + b, 1, 2);
-            }
+            wheel_place(wheel, i, due_ns);
         }
         i = next;
     }
+    if (level - 1 == WHEEL_FETCH_LEVEL) {
+        wheel->fetched_slot = 0;
+        for (unsigned n = 0; n < FETCH_AHEAD; n++) {
+            wheel_fetch_slot(wheel);
+        }
+    }
     find_first(wheel);
-    return popped;
 }
 
-SLUICE_HOT uint32_t wheel_pop(Wheel *wheel)
+SLUICE_HOT void wheel_leave_word(Wheel *wheel)
 {
-    unsigned level = __builtin_ctz(wheel->levels);
-    unsigned index = wheel_first_slot(wheel, level);
-    WheelSlot *slot = &wheel->slots[level][index];
-    uint32_t popped = slot->head;
-    uint32_t next = wheel->items[popped].next;
+    unsigned level = wheel->first_place / WHEEL_SLOTS;
+    WheelMap *map = &wheel->maps[level];
+    uint32_t left = map->words & (map->words - 1);
 
-    if (next == WHEEL_NONE) {
-        slot->head = WHEEL_NONE;
-        mark_empty(wheel, level, index);
-        wheel->base_ns = wheel->first_ns;
-        find_first(wheel);
-        return popped;
-    }
-    if (level == 0) {
+    map->slots[wheel->first_place % WHEEL_SLOTS / 64] = 0;
+    map->words = left;
+    wheel->levels &= ~((uint32_t)!left << level);
+    find_first(wheel);
+}
+
+SLUICE_HOT void wheel_pop_shared(Wheel *wheel)
+{
+    uint32_t head_place = wheel->first_place;
+
+    if (head_place < WHEEL_SLOTS) {
         /* All of them are due at this very nanosecond. */
-        slot->head = next;
-        wheel->items[next].prev = WHEEL_NONE;
-        wheel->likely = next;
-        return popped;
+        wheel->likely = wheel->items[head_place].next - WHEEL_HEADS;
+    } else if (find_earliest(wheel, head_place, FEW_ITEMS)) {
+        wheel_note_first(wheel, head_place);
+    } else {
+        empty_slot(wheel, head_place);
     }
-    popped = pop_of_few(wheel, slot);
-    return popped != WHEEL_NONE ? popped : pop_of_many(wheel, level, index);
 }

@@ -11,21 +11,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WHEEL_DIGIT_BITS    8
+#include "hot.h"
+
+#define WHEEL_DIGIT_BITS    9
 #define WHEEL_SLOTS         (1 << WHEEL_DIGIT_BITS)
+#define WHEEL_FIRST_BITS    4           /* the lowest digit is shorter */
+#define WHEEL_SHORT_BITS    (WHEEL_DIGIT_BITS - WHEEL_FIRST_BITS)
 #define WHEEL_LEVELS        8           /* digits of a 64-bit time */
+#define WHEEL_HEADS         (WHEEL_LEVELS * WHEEL_SLOTS)
+#define WHEEL_FETCH_LEVEL   1           /* whose slots are fetched ahead */
+#define WHEEL_FETCHED       8           /* a power of two */
 #define WHEEL_NONE          UINT32_MAX
 
+/*
+ * An item, or the head of a slot's ring of items: then due_ns is the earliest
+ * of them, UINT64_MAX if there is none. The next of a head is due first.
+ */
 typedef struct WheelItem {
     uint64_t due_ns;
-    uint32_t next;
+    uint32_t next;              /* in wheel->items */
     uint32_t prev;
 } WheelItem;
 
-typedef struct WheelSlot {
-    uint64_t earliest_ns;       /* of its items */
-    uint32_t head;
-} WheelSlot;
+/* What a class begins with, as far as the wheel cares: for what will soon be
+ * wanted together with it. */
+typedef struct WheelRecord {
+    const void *first;
+    const void *last;
+} WheelRecord;
 
 /* Which slots are not empty: a bit each, and a bit for each word of these. */
 typedef struct WheelMap {
@@ -36,97 +49,169 @@ typedef struct WheelMap {
 typedef struct Wheel {
     uint64_t first_ns;          /* the earliest due time, or UINT64_MAX */
     uint64_t base_ns;           /* no item is due before */
-    WheelItem *items;           /* by class */
+    WheelItem *items;           /* heads, then one for each class */
     const char *memory;
     size_t stride;
     uint32_t levels;            /* bit l: level l is not empty */
+    uint32_t first_place;       /* the head of the slot with first_ns */
     uint32_t likely;            /* a class that was due first, or among them */
+    uint32_t fetched_slot;      /* the last one */
+    uint32_t fetched_count;
+    uint32_t fetched[WHEEL_FETCHED];    /* the last classes */
     WheelMap maps[WHEEL_LEVELS];
-    WheelSlot slots[WHEEL_LEVELS][WHEEL_SLOTS];
 } Wheel;
 
 /* `memory` is an array of classes of `stride` bytes each, which is fetched
- * towards the cache for classes that will soon be due. */
+ * towards the cache for classes that will soon be due; see WheelRecord. */
 bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
                 size_t stride);
 void wheel_destroy(Wheel *wheel);
 
 void wheel_remove(Wheel *wheel, uint32_t class_index);
-/* Takes a class out that is due at first_ns; there must be one. */
-uint32_t wheel_pop(Wheel *wheel);
+/* What wheel_pop() leaves to others: a slot that is not empty now, */
+void wheel_pop_shared(Wheel *wheel);
+/* the last slot of a word of the map, */
+void wheel_leave_word(Wheel *wheel);
+/* and asking for a slot's classes. */
+void wheel_fetch_slot(Wheel *wheel);
 
-static inline unsigned wheel_first_slot(const Wheel *wheel, unsigned level)
-{
-    const WheelMap *map = &wheel->maps[level];
-    unsigned word = __builtin_ctz(map->words);
-
-    return word * 64 + __builtin_ctzll(map->slots[word]);
-}
-
-/* Some class in the first slot, likely to be the next; or WHEEL_NONE. */
+/* A class in the first slot, likely to be the next; or WHEEL_NONE. */
 static inline uint32_t wheel_peek(const Wheel *wheel)
 {
-    unsigned level;
-
-    if (!wheel->levels) {
-        return WHEEL_NONE;
-    }
-    level = __builtin_ctz(wheel->levels);
-    return wheel->slots[level][wheel_first_slot(wheel, level)].head;
+    return wheel->levels ? wheel->items[wheel->first_place].next - WHEEL_HEADS
+                         : WHEEL_NONE;
 }
 
 static inline unsigned wheel_level_of(const Wheel *wheel, uint64_t due_ns)
 {
-    return (63 - __builtin_clzll((due_ns ^ wheel->base_ns) | 1))
+    return (63 + WHEEL_SHORT_BITS
+            - __builtin_clzll((due_ns ^ wheel->base_ns) | 1))
            / WHEEL_DIGIT_BITS;
+}
+
+/* How many bits of time are below a level's digit. On the lowest level all
+ * items have the bits above it in common, so that the digit may be longer. */
+static inline unsigned wheel_shift_of(unsigned level)
+{
+    unsigned bits = level * WHEEL_DIGIT_BITS;
+
+    return bits ? bits - WHEEL_SHORT_BITS : 0;
 }
 
 static inline unsigned wheel_slot_of(unsigned level, uint64_t due_ns)
 {
-    return due_ns >> (level * WHEEL_DIGIT_BITS) & (WHEEL_SLOTS - 1);
+    return due_ns >> wheel_shift_of(level) & (WHEEL_SLOTS - 1);
 }
 
 static inline void wheel_mark_filled(Wheel *wheel, unsigned level, unsigned slot)
 {
     WheelMap *map = &wheel->maps[level];
+    uint64_t others = map->slots[slot / 64];
 
-    map->slots[slot / 64] |= 1ULL << slot % 64;
-    map->words |= 1u << slot / 64;
-    wheel->levels |= 1u << level;
+    map->slots[slot / 64] = others | 1ULL << slot % 64;
+    if (UNLIKELY(!others)) {
+        map->words |= 1u << slot / 64;
+        wheel->levels |= 1u << level;
+    }
 }
 
-/* Puts an item into its slot; first_ns is the caller's business. */
-static inline void wheel_place(Wheel *wheel, uint32_t class_index, uint64_t due_ns)
+/* Puts an item into a slot; first_ns is the caller's business. Whether it is
+ * the first there, or the only one, cannot be guessed: no branch. */
+static inline void wheel_put(Wheel *wheel, uint32_t head_place, uint32_t place,
+                             uint64_t due_ns)
+{
+    WheelItem *items = wheel->items;
+    WheelItem *head = &items[head_place], *item = &items[place];
+    uint64_t earliest_ns = head->due_ns;
+    uint32_t first = head->next, prev, next;
+
+    prev = first ^ ((first ^ head_place) & -(uint32_t)(due_ns < earliest_ns));
+    next = items[prev].next;
+    item->due_ns = due_ns;
+    item->next = next;
+    item->prev = prev;
+    items[next].prev = place;
+    items[prev].next = place;
+    head->due_ns = due_ns < earliest_ns ? due_ns : earliest_ns;
+    wheel_mark_filled(wheel, head_place / WHEEL_SLOTS,
+                      head_place % WHEEL_SLOTS);
+}
+
+/* Returns the head of the item's slot. */
+static inline uint32_t wheel_place(Wheel *wheel, uint32_t place, uint64_t due_ns)
 {
     unsigned level = wheel_level_of(wheel, due_ns);
-    unsigned index = wheel_slot_of(level, due_ns);
-    WheelSlot *slot = &wheel->slots[level][index];
-    WheelItem *item = &wheel->items[class_index];
+    uint32_t head_place = level * WHEEL_SLOTS + wheel_slot_of(level, due_ns);
 
-    item->due_ns = due_ns;
-    item->next = slot->head;
-    item->prev = WHEEL_NONE;
-    if (slot->head != WHEEL_NONE) {
-        wheel->items[slot->head].prev = class_index;
-        if (due_ns < slot->earliest_ns) {
-            slot->earliest_ns = due_ns;
-        }
-    } else {
-        slot->earliest_ns = due_ns;
-        wheel_mark_filled(wheel, level, index);
-    }
-    slot->head = class_index;
+    wheel_put(wheel, head_place, place, due_ns);
+    return head_place;
 }
 
 /* due_ns must not be before a time that was popped. */
 static inline void wheel_insert(Wheel *wheel, uint32_t class_index,
                                 uint64_t due_ns)
 {
+    uint32_t head_place;
+
     assert(due_ns >= wheel->base_ns);
-    wheel_place(wheel, class_index, due_ns);
+    head_place = wheel_place(wheel, WHEEL_HEADS + class_index, due_ns);
     if (due_ns < wheel->first_ns) {
         wheel->first_ns = due_ns;
+        wheel->first_place = head_place;
     }
+}
+
+static inline void wheel_unlink(Wheel *wheel, const WheelItem *item)
+{
+    wheel->items[item->next].prev = item->prev;
+    wheel->items[item->prev].next = item->next;
+}
+
+static inline void wheel_note_first(Wheel *wheel, uint32_t head_place)
+{
+    const WheelItem *head = &wheel->items[head_place];
+
+    wheel->first_place = head_place;
+    wheel->first_ns = head->due_ns;
+    wheel->likely = head->next - WHEEL_HEADS;
+}
+
+/* From the first slot, now empty, to the one after it. */
+static inline void wheel_leave_slot(Wheel *wheel)
+{
+    uint32_t head_place = wheel->first_place;
+    unsigned level = head_place / WHEEL_SLOTS;
+    uint64_t *slots =
+        &wheel->maps[level].slots[head_place % WHEEL_SLOTS / 64];
+    uint64_t left = *slots & (*slots - 1);
+
+    wheel->items[head_place].due_ns = UINT64_MAX;
+    wheel->base_ns = wheel->first_ns;
+    if (LIKELY(left)) {
+        *slots = left;
+        wheel_note_first(wheel, head_place / 64 * 64 + __builtin_ctzll(left));
+    } else {
+        wheel_leave_word(wheel);
+    }
+    if (level == WHEEL_FETCH_LEVEL) {
+        wheel_fetch_slot(wheel);
+    }
+}
+
+/* Takes a class out that is due at first_ns; there must be one. */
+static inline uint32_t wheel_pop(Wheel *wheel)
+{
+    uint32_t head_place = wheel->first_place;
+    const WheelItem *head = &wheel->items[head_place];
+    uint32_t popped = head->next;
+
+    wheel_unlink(wheel, &wheel->items[popped]);
+    if (LIKELY(head->next == head_place)) {
+        wheel_leave_slot(wheel);
+    } else {
+        wheel_pop_shared(wheel);
+    }
+    return popped - WHEEL_HEADS;
 }
 
 #endif

@@ -132,8 +132,7 @@ typedef struct SluiceBucket {
     uint64_t fraction;          /* of due_ns, in 2^-64 ns */
     uint64_t slack_ns;          /* the burst, as time at the rate, less 1 ns */
     uint64_t unit_ns;           /* time one unit takes at the rate */
-    uint64_t unit_fraction;     /* and 2^-64 ns, rounded up */
-    uint64_t rate;              /* units per second; 0: unlimited */
+    uint64_t unit_fraction;     /* and 2^-64 ns, rounded up; all 0: unlimited */
 } SluiceBucket;
 
 /* Monotonic counters and gauges of a class, for the counters page. */
@@ -216,6 +215,8 @@ SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
  */
 void sluice_bucket_configure(SluiceBucket *bucket, uint64_t rate,
                              uint64_t burst, uint64_t now_ns);
+/* Units per second, as configured; 0: unlimited. */
+uint64_t sluice_bucket_rate(const SluiceBucket *bucket);
 bool sluice_bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns);
 uint64_t sluice_bucket_eligible_ns(const SluiceBucket *bucket);
 void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns);
