@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Pages are built here from the specification's table, field by field."""
 
+import os
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.domain.counters import (
     PAGE_BYTES,
     BadPage,
@@ -14,6 +16,7 @@ from sluice_controller.domain.counters import (
     percentile_ms,
     read_page,
 )
+from unit.controller.shortening import shortened
 
 MS = 1_000_000
 HEADER_BYTES, SLOT_BYTES = 128, 256
@@ -70,6 +73,10 @@ def put(page, tag, resource, name, seq=2, histogram=(), **values):
     return page
 
 
+def read(page, at_ns):
+    return read_page(lambda offset, length: bytes(page[offset : offset + length]), len(page), at_ns)
+
+
 MORE_FIELDS = (
     "marked_requests",
     "buffered_requests",
@@ -95,7 +102,7 @@ def put_more(page, tag, resource, values, entry_bytes=128):
 @pytest.mark.parametrize("entry_bytes", [128, 256])
 def test_the_second_table_is_read_from_its_place(entry_bytes):
     page = put(with_second_table(header(), entry_bytes), 3, 2, "batch")
-    more = read_page(put_more(page, 3, 2, range(10), entry_bytes), 0).slots["batch", "net-tx"].more
+    more = read(put_more(page, 3, 2, range(10), entry_bytes), 0).slots["batch", "net-tx"].more
     assert more.drops == (0, 1, 2, 3, 4)
     assert [getattr(more, name) for name in MORE_FIELDS] == [5, 6, 7, 8, 9]
 
@@ -116,14 +123,14 @@ def test_a_second_table_that_is_not_all_there_is_none(entry_bytes, offset):
     page = put(with_second_table(header()), 3, 2, "batch")
     struct.pack_into("<I", page, 52, entry_bytes)
     struct.pack_into("<Q", page, 120, offset)
-    assert read_page(page, 0).slots["batch", "net-tx"].more is None
+    assert read(page, 0).slots["batch", "net-tx"].more is None
 
 
 def test_drops_by_reason_and_marks_are_rates():
     window = Window()
     for at_ms, values in ((0, [10] * 10), (2000, [10, 12, 10, 14, 10, 16, 3, 4000, 500, 131072])):
         page = put(with_second_table(header()), 0, 3, "default", dropped_requests=sum(values[:5]))
-        window.add(read_page(put_more(page, 0, 3, values), at_ms * MS))
+        window.add(read(put_more(page, 0, 3, values), at_ms * MS))
     sample = window.samples()["default"]["net-rx"]
     assert sample["dropped_per_second"] == 3
     assert sample["drops_per_second"] == {
@@ -146,7 +153,7 @@ def test_an_older_page_tells_nothing_of_reasons():
 def test_fields_are_read_from_their_places():
     values = {name: 1000 + i for i, name in enumerate(OFFSETS)}
     page = put(header(), 3, 1, "batch", histogram=range(12), **values)
-    reading = read_page(page, 7)
+    reading = read(page, 7)
     slot = reading.slots["batch", "blk-write"]
     assert {name: getattr(slot, name) for name in OFFSETS} == values
     assert slot.histogram == tuple(range(12))
@@ -173,17 +180,66 @@ def test_fields_are_read_from_their_places():
 )
 def test_another_format_is_refused(changes):
     with pytest.raises(BadPage, match="expected"):
-        read_page(header(**changes), 0)
+        read(header(**changes), 0)
 
 
 def test_a_short_page_is_refused():
     with pytest.raises(BadPage, match="bytes"):
-        read_page(header()[:-1], 0)
+        read(header()[:-1], 0)
 
 
 def test_a_slot_that_is_being_written_is_left_out():
     page = put(header(), 1, 0, "batch", seq=3)
-    assert read_page(page, 0).slots == {}
+    assert read(page, 0).slots == {}
+
+
+@pytest.mark.parametrize(("writes", "found"), [(1, True), (3, True), (100, False)])
+def test_a_slot_that_is_written_meanwhile_is_read_again(writes, found):
+    """Each copy of the slot meets a writer between its beginning and its end."""
+    page, left = put(header(), 1, 0, "batch", requests=1, bytes=1), [writes]
+    offset = HEADER_BYTES + 4 * SLOT_BYTES
+
+    def copy(at, length):
+        taken = bytearray(page[at : at + length])
+        if at == offset and length == SLOT_BYTES and left[0]:
+            left[0] -= 1
+            for field in ("requests", "bytes"):
+                (value,) = struct.unpack_from("<Q", page, offset + OFFSETS[field])
+                struct.pack_into("<Q", page, offset + OFFSETS[field], value + 1)
+            struct.pack_into("<I", page, offset, struct.unpack_from("<I", page, offset)[0] + 2)
+            # The copy has the new count of bytes, and the rest of before.
+            taken[OFFSETS["bytes"]] += 1
+        return bytes(taken)
+
+    slots = read_page(copy, PAGE_BYTES, 0).slots
+    assert bool(slots) == found
+    for slot in slots.values():
+        assert slot.requests == slot.bytes == writes + 1
+
+
+def test_a_second_table_that_is_cut_off_meanwhile_is_refused():
+    page = bytes(put(with_second_table(header()), 3, 2, "batch"))
+
+    def copy(offset, length):
+        return page[: PAGE_BYTES if offset else len(page)][offset : offset + length]
+
+    with pytest.raises(BadPage, match="the page was shortened: it ends before byte"):
+        read_page(copy, len(page), 0)
+
+
+@given(st.integers(0, PAGE_BYTES - 1))
+def test_a_page_that_ends_anywhere_is_refused(length):
+    whole = bytes(put(header(), 15, 3, "batch"))
+    copies = iter([whole])
+
+    def copy(offset, wanted):
+        return next(copies, whole[:length])[offset : offset + wanted]
+
+    if length <= HEADER_BYTES + 63 * SLOT_BYTES + SLOT_BYTES - 1:
+        with pytest.raises(BadPage, match="the page was shortened: it ends before byte"):
+            read_page(copy, PAGE_BYTES, 0)
+    else:
+        assert read_page(copy, PAGE_BYTES, 0).slots
 
 
 @given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES), st.integers(0, 67))
@@ -191,7 +247,7 @@ def test_any_slot_content_is_survived(content, index):
     page = header()
     offset = HEADER_BYTES + index * SLOT_BYTES
     page[offset : offset + SLOT_BYTES] = content
-    for slot in read_page(page, 0).slots.values():
+    for slot in read(page, 0).slots.values():
         assert slot.resource in ("blk-read", "blk-write", "net-tx", "net-rx")
 
 
@@ -199,7 +255,7 @@ def window_of(*steps):
     window = Window()
     for at_ms, values in steps:
         page = put(header(), 0, 0, "default", **values)
-        window.add(read_page(page, at_ms * MS))
+        window.add(read(page, at_ms * MS))
     return window
 
 
@@ -238,7 +294,7 @@ def test_counters_that_began_anew_give_no_negative_rate():
 
 def test_a_new_qemu_clears_the_window():
     window = window_of((0, {"bytes": 0}))
-    window.add(read_page(put(header(created_ns=9), 0, 0, "default", bytes=10**9), 1000 * MS))
+    window.add(read(put(header(created_ns=9), 0, 0, "default", bytes=10**9), 1000 * MS))
     assert window.samples()["default"]["blk-read"]["bytes_per_second"] == 0
 
 
@@ -275,3 +331,54 @@ def test_recent_rates_are_never_negative(counts):
     window = window_of(*((i * 100, {"bytes": count}) for i, count in enumerate(counts)))
     assert window.recent_bytes_per_second("default", "blk-read") >= 0
     assert window.samples()["default"]["blk-read"]["bytes_per_second"] >= 0
+
+
+# Files
+
+
+@pytest.fixture
+def page_file(tmp_path):
+    path = tmp_path / "web1.page"
+    path.write_bytes(put(header(), 3, 1, "batch", bytes=7))
+    return path
+
+
+def test_a_page_is_read_from_its_file_and_from_the_one_that_replaces_it(page_file):
+    pages = CountersPages(lambda: 5)
+    assert pages.read(str(page_file)).slots["batch", "blk-write"].bytes == 7
+    newer = page_file.with_name("new")
+    newer.write_bytes(put(header(), 3, 1, "batch", bytes=8))
+    newer.rename(page_file)
+    assert pages.read(str(page_file)).slots["batch", "blk-write"].bytes == 8
+    # A second table after the page is none of ours.
+    with page_file.open("ab") as file:
+        file.write(b"x" * 4096)
+    assert pages.read(str(page_file)).at_ns == 5
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path):
+    """QEMU's group may write the folder of pages."""
+    pages = CountersPages(lambda: 0)
+    pipe = tmp_path / "pipe.page"
+    os.mkfifo(pipe)
+    with pytest.raises(BadPage, match="is no regular file"):
+        pages.read(str(pipe))
+    link = tmp_path / "link.page"
+    link.symlink_to("/etc/passwd")
+    with pytest.raises(OSError):
+        pages.read(str(link))
+
+
+def test_a_page_that_is_shortened_while_it_is_read_is_named(page_file):
+    done = shortened("read_counters_that_are_shortened_then", page_file)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stdout.startswith("refused: the page has 0 bytes, expected")
+
+
+def test_a_page_that_is_shortened_over_and_over_ends_nobody(page_file):
+    done = shortened("read_counters_while_they_are_shortened", page_file)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
+    others = [line for line in lines if line != "True"]
+    assert "True" in lines and others, done.stdout
+    assert all(line.startswith("refused: the page") for line in others), done.stdout

@@ -2,8 +2,8 @@
 """Counters pages (`docs/specs/counters-page.md`): reading, and rates from two readings.
 
 The page is another process's memory, written while we read: each slot is a
-seqlock. Only used slots are copied. QEMU writes the page, and QEMU faces a
-hostile guest: sizes come from the specification, never from the page.
+seqlock. QEMU writes the page, and QEMU faces a hostile guest: sizes come from
+the specification, never from the page, and the page may end anywhere.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ CEILING_SLOT = 64
 MORE_BYTES = 128
 # Entries of later writers may be longer, within reason.
 MORE_BYTES_LIMIT = 4096
-PAGE_BYTES_LIMIT = PAGE_BYTES + SLOT_COUNT * MORE_BYTES_LIMIT
 DROP_REASONS = ("backlog", "codel", "connection", "window", "reset")
 HEARTBEAT_LIMIT_NS = 2_000_000_000
+SEQUENCE_BYTES = 4
 READ_ATTEMPTS = 8
+
+# (offset, length) → a copy of that much of the page; shorter where the page ends.
+Copy = Callable[[int, int], bytes]
 
 _HEADER = struct.Struct("<8sIIIIQQQII64sQ")
 _SLOT = struct.Struct("<IBBBB32s15Q12Q")
@@ -101,7 +104,8 @@ def _text(raw: bytes) -> str:
     return raw.split(b"\0", 1)[0].decode("ascii", "replace")
 
 
-def read_header(page: Any) -> Header:
+def read_header(page: bytes, size: int | None = None) -> Header:
+    """BadPage if this is no page; `size` is the file's, if `page` is only its beginning."""
     if len(page) < PAGE_BYTES:
         raise BadPage(f"the page has {len(page)} bytes, expected {PAGE_BYTES}")
     magic, version, header, slot, count, *rest = _HEADER.unpack_from(page, 0)
@@ -113,7 +117,7 @@ def read_header(page: Any) -> Header:
             f"the page has version {version}, header {header}, slots {count} of {slot} bytes, "
             f"expected {VERSION}, {HEADER_BYTES}, {SLOT_COUNT} of {SLOT_BYTES}"
         )
-    if not _has_more(len(page), more_bytes, more_offset):
+    if not _has_more(size or len(page), more_bytes, more_offset):
         more_bytes = more_offset = 0
     return Header(created, generation, heartbeat, pid, _text(name), more_offset, more_bytes)
 
@@ -125,11 +129,17 @@ def _has_more(size: int, more_bytes: int, more_offset: int) -> bool:
     return PAGE_BYTES <= more_offset <= size - SLOT_COUNT * more_bytes
 
 
-def _read_more(page: Any, header: Header, index: int) -> bytes | None:
+def _copied(copy: Copy, offset: int, length: int) -> bytes:
+    found = copy(offset, length)
+    if len(found) < length:
+        raise BadPage(f"the page was shortened: it ends before byte {offset + length}")
+    return found
+
+
+def _read_more(copy: Copy, header: Header, index: int) -> bytes | None:
     if not header.more_bytes:
         return None
-    offset = header.more_offset + index * header.more_bytes
-    return bytes(page[offset : offset + _MORE.size])
+    return _copied(copy, header.more_offset + index * header.more_bytes, _MORE.size)
 
 
 def _more(raw: bytes | None) -> More | None:
@@ -139,18 +149,23 @@ def _more(raw: bytes | None) -> More | None:
     return More(values[:5], *values[5:])
 
 
-def _read_slot(page: Any, header: Header, index: int) -> Slot | None:
-    """A consistent copy; None if the slot is unused or its writer will not rest."""
+def _read_slot(copy: Copy, header: Header, index: int, before: bytes) -> Slot | None:
+    """A consistent copy; None if the slot is unused or its writer will not rest.
+
+    `before` is the sequence as it was copied earlier: what is copied between two
+    equal, even ones was not being written.
+    """
     offset = HEADER_BYTES + index * SLOT_BYTES
     for _attempt in range(READ_ATTEMPTS):
-        raw = bytes(page[offset : offset + SLOT_BYTES])
-        more = _read_more(page, header, index)
-        again = struct.unpack_from("<I", page, offset)[0]
-        fields = _SLOT.unpack(raw)
-        if fields[0] % 2 == 0 and fields[0] == again:
+        raw = _copied(copy, offset, SLOT_BYTES)
+        more = _read_more(copy, header, index)
+        after = _copied(copy, offset, SEQUENCE_BYTES)
+        if before == raw[:SEQUENCE_BYTES] == after and not after[0] % 2:
             break
+        before = after
     else:
         return None
+    fields = _SLOT.unpack(raw)
     used, tag, resource, priority, name = fields[1:6]
     if not used or resource >= len(RESOURCES):
         return None
@@ -165,14 +180,16 @@ def _read_slot(page: Any, header: Header, index: int) -> Slot | None:
     )
 
 
-def read_page(page: Any, at_ns: int) -> Reading:
-    header = read_header(page)
-    first = HEADER_BYTES + 4
-    used = page[first : first + CEILING_SLOT * SLOT_BYTES : SLOT_BYTES]
+def read_page(copy: Copy, size: int, at_ns: int) -> Reading:
+    """What a page of `size` bytes says; BadPage if it is none of this version, or cut short."""
+    page = copy(0, PAGE_BYTES)
+    header = read_header(page, size)
     slots = {}
-    for index, flag in enumerate(used):
-        if flag:
-            slot = _read_slot(page, header, index)
+    for index in range(CEILING_SLOT):
+        offset = HEADER_BYTES + index * SLOT_BYTES
+        if page[offset + SEQUENCE_BYTES]:
+            before = page[offset : offset + SEQUENCE_BYTES]
+            slot = _read_slot(copy, header, index, before)
             if slot is not None:
                 slots[slot.class_name, slot.resource] = slot
     return Reading(at_ns, header, slots)

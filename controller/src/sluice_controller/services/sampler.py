@@ -99,9 +99,6 @@ class Sampler:
                     self._states[name] = PageState(guest.live.page_path)
             for state in self._states.values():
                 self._sample_page(state, now_ns)
-            used = {state.path for state in self._states.values()}
-        for path in self.pages.paths() - used:
-            self.pages.forget(path)
 
     def _sample_page(self, state: PageState, now_ns: int) -> None:
         state.at = self.clock()
