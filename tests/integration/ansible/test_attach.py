@@ -18,7 +18,14 @@ DOMAIN = {
     "ceiling": {"net-tx": "400Mbit/s"},
     "classes": [
         {"name": "film", "priority": 1, "stream": {"name": "film", "rate": "7Mbit/s"}},
-        {"name": "batch", "priority": 7, "limits": {"blk-read": "20MB/s"}},
+        {
+            "name": "batch",
+            "priority": 7,
+            "weight": 300,
+            "limits": {"blk-read": "20MB/s"},
+            "scheduling": {"blk-read": {"reserve": "2MB/s", "charge": "device"}},
+            "queues": {"net-rx": {"aqm": "codel", "ecn": True, "connections": 200}},
+        },
         {"name": "default", "limits": {"net-rx": {"rate": "80Mbit/s", "burst": "64KiB"}}},
     ],
     "rules": [{"class": "batch", "match": {"exe": "/usr/bin/rsync", "user": 1000}}],
@@ -81,9 +88,12 @@ def test_a_domain_is_shaped_from_data_and_given_back(attach, guest, controller):
     assert attach(**DOMAIN)[0] > 0
     domain = controller.call("GET", f"/v1/domains/{guest.name}")
     assert domain["attached"] and domain["ceiling"]["net-tx"]["bytes_per_second"] == 50_000_000
-    granted = {g["class"]: g["limits"] for g in domain["classes"]}
-    assert granted["batch"]["blk-read"]["bytes_per_second"] == 20_000_000
-    assert granted["default"]["net-rx"]["burst_bytes"] == 65536
+    granted = {g["class"]: g for g in domain["classes"]}
+    batch = granted["batch"]
+    assert batch["limits"]["blk-read"]["bytes_per_second"] == 20_000_000
+    assert (batch["weight"], batch["scheduling"]["blk-read"]["charge"]) == (300, "device")
+    assert batch["queues"]["net-rx"]["connections_per_second"] == 200
+    assert granted["default"]["limits"]["net-rx"]["burst_bytes"] == 65536
     assert [s["name"] for s in controller.call("GET", "/v1/streams")] == ["film"]
 
     changed, output = attach(**DOMAIN)

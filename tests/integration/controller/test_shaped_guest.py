@@ -172,6 +172,9 @@ def test_every_setting_of_a_class_reaches_qemu_and_leaves_it(controller, guest, 
             "burst-connections": 10,
         },
     }
+    # The page of this QEMU tells why frames are dropped.
+    reasons = until(lambda: sample(controller).get("drops_per_second"))
+    assert set(reasons) == {"backlog", "codel", "connection", "window", "reset"}
     # A change of one setting leaves the others.
     controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": 8e6})
     until(lambda: as_qemu_has_it(guest)["limits"]["blk-read"]["bytes-per-second"] == 8_000_000)
