@@ -324,6 +324,31 @@ def test_rates_are_read_as_people_write_them(page):
     assert read == [20e6, 20e6, 20e6, 20e6, 1.5e9, 500e3, None, None]
 
 
+def test_sizes_and_times_are_read_as_they_are_written(page):
+    sizes = ["256 KiB", "256KiB", "1 MB", "1500", "1,5 KiB", "", "none"]
+    times = ["20 ms", "500us", "1 s", "1500 ns"]
+    read = page.evaluate(
+        """async ([sizes, times]) => {
+            const f = await import("/static/js/format.js");
+            const said = (parse, text) => {
+                try { return parse(text); } catch (error) { return error.message; }
+            };
+            const wrong = [
+                said(f.parseSize, "1 GB/s"), said(f.parseDuration, "5"), said(f.parseCount, "1.5"),
+            ];
+            const ns = times.map(f.parseDuration);
+            const shown = [[262144, 1500, 2 ** 30].map(f.binarySize), ns.map(f.duration)];
+            return [sizes.map(f.parseSize), ns, wrong, ...shown];
+        }""",
+        [sizes, times],
+    )
+    assert read[0] == [262144, 262144, 1_000_000, 1500, 1536, None, None]
+    assert read[1] == [20_000_000, 500_000, 1_000_000_000, 1500]
+    assert all("is not a" in message for message in read[2])
+    assert read[3] == ["256 KiB", "1500 B", "1 GiB"]
+    assert read[4] == ["20 ms", "500 µs", "1 s", "1.5 µs"]
+
+
 def test_processes_are_grouped_as_trees_even_if_a_guest_lies(page):
     """A loop of parents and an unknown class from a hostile guest lose no row."""
     processes = [

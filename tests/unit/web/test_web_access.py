@@ -222,6 +222,8 @@ def test_names_in_paths_stay_names(app, recorder):
 
 
 LIMIT = "/api/v1/domains/d/classes/c/limits/blk-read"
+SCHEDULING = "/api/v1/domains/d/classes/c/scheduling/blk-read"
+QUEUE = "/api/v1/domains/d/classes/c/queues/net-rx"
 
 
 @pytest.mark.parametrize(
@@ -242,6 +244,22 @@ LIMIT = "/api/v1/domains/d/classes/c/limits/blk-read"
             "limits.net-tx.bytes_per_second",
         ),
         ("/api/v1/classes/c", {"priority": 10}, "priority"),
+        ("/api/v1/classes/c", {"weight": 0}, "weight"),
+        ("/api/v1/classes/c", {"weight": 1001}, "weight"),
+        ("/api/v1/classes/c", {"unmanaged": 1}, "unmanaged"),
+        (SCHEDULING, {"policy": "fast"}, "policy"),
+        (SCHEDULING, {"reservation_bytes_per_second": 0}, "reservation_bytes_per_second"),
+        (SCHEDULING, {"minimum_charge_bytes": 2**20 + 1}, "minimum_charge_bytes"),
+        (SCHEDULING, {"window": {"period_ns": 1000}}, "window.bytes"),
+        (SCHEDULING, {"window": {"period_ns": 999, "bytes": 1}}, "window.period_ns"),
+        (QUEUE, {"limit_bytes": 2**26 + 1}, "limit_bytes"),
+        (QUEUE, {"ecn": "yes"}, "ecn"),
+        (QUEUE, {"rate": 1}, "rate"),
+        (
+            "/api/v1/domains/d/classes/c",
+            {"queues": {"net-tx": {"aqm": "red"}}},
+            "queues.net-tx.aqm",
+        ),
         ("/api/v1/domains/d/assignments/0", {"class": "c"}, "pid"),
         ("/api/v1/domains/d/assignments/12", {}, "class"),
         ("/api/v1/auto", {"enabled": "yes"}, "enabled"),

@@ -108,9 +108,75 @@ class ClassBody(Body):
     title = fields.String(validate=validate.Length(max=100))
     priority = Whole(validate=validate.Range(0, 9, error="give 0 (first) to 9 (last)"))
     is_stream = Flag()
+    weight = Whole(validate=validate.Range(1, 1000, error="give a weight from 1 to 1000"))
+    unmanaged = Flag()
+
+
+def _word(*words: str) -> fields.String:
+    return fields.String(
+        allow_none=True,
+        validate=validate.OneOf(words, error=f"use one of {', '.join(words)}"),
+    )
+
+
+def _between(low: int, high: int, kind: type[fields.Field] = Whole) -> fields.Field:
+    return kind(
+        allow_none=True,
+        validate=validate.Range(low, high, error=f"give {low} to {high}, or null for the default"),
+    )
+
+
+class WindowBody(Body):
+    """A window constraint: bytes in each period, of which some may be late."""
+
+    period_ns = Whole(
+        required=True,
+        validate=validate.Range(
+            1000, 3600 * 10**9, error="give 1000 (1 µs) to 3600000000000 (1 h)"
+        ),
+    )
+    bytes = Whole(
+        required=True, validate=validate.Range(1, 2**32 - 1, error="give 1 to 4294967295 bytes")
+    )
+    may_miss = _between(0, 999)
+    of = _between(1, 1000)
+
+
+class SchedulingBody(Body):
+    """How a class uses a resource beside its limit; null or absent: as by default."""
+
+    reservation_bytes_per_second = _between(1, 10**12, Number)
+    policy = _word("token-bucket", "leaky-bucket", "token-leaky")
+    peak_bytes_per_second = _between(1, 10**12, Number)
+    minimum_charge_bytes = _between(0, 2**20)
+    dynamic = _word("none", "latency", "throughput")
+    charge = _word("all", "device")
+    window = fields.Nested(WindowBody, allow_none=True)
+
+
+class QueueBody(Body):
+    """What a class may queue of its frames; null or absent: as by default."""
+
+    limit_bytes = _between(1, 2**26)
+    limit_packets = _between(1, 2**18)
+    aqm = _word("none", "codel")
+    ecn = Flag(allow_none=True)
+    connections_per_second = _between(1, 10**12, Number)
+    burst_connections = _between(1, 2**40, Number)
+
+
+def _by_resource(body: type[Body]) -> fields.Dict:
+    return fields.Dict(
+        keys=fields.String(
+            validate=validate.OneOf(RESOURCES, error=f"use one of {', '.join(RESOURCES)}")
+        ),
+        values=fields.Nested(body, allow_none=True),
+    )
 
 
 class GrantBody(Body):
+    scheduling = _by_resource(SchedulingBody)
+    queues = _by_resource(QueueBody)
     limits = _limits()
     dscp = fields.List(Whole(validate=validate.Range(0, 63, error="give 0 to 63")))
 

@@ -3,7 +3,7 @@
 
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
-import { attempt } from "./forms.js";
+import { attempt, grantBody } from "./forms.js";
 
 const RULE_HELP = "The first rule that matches a process wins; its children go with it.";
 
@@ -19,10 +19,16 @@ async function act(action) {
 async function makeClass(fields) {
   const where = path("classes", fields.name);
   const before = (await call("GET", "/classes")).find((one) => one.name === fields.name);
-  const body = { title: fields.title || fields.name, priority: Number(fields.priority), is_stream: fields.is_stream === "on" };
+  const body = {
+    title: fields.title || fields.name,
+    priority: Number(fields.priority),
+    is_stream: fields.is_stream === "on",
+    weight: Number(fields.weight),
+    unmanaged: fields.unmanaged === "on",
+  };
   await call("PUT", where, body);
   changed(before ? `Class ${fields.name} is changed.` : `Class ${fields.name} is made.`, () => (before
-    ? call("PUT", where, { title: before.title, priority: before.priority, is_stream: before.is_stream })
+    ? call("PUT", where, Object.fromEntries(Object.keys(body).map((key) => [key, before[key]])))
     : call("DELETE", where)));
   announce();
   return true;
@@ -61,10 +67,25 @@ async function revoke(domain, name) {
   const where = path("domains", domain, "classes", name);
   const taken = await call("DELETE", where);
   changed(`${name} is taken from ${domain}.`, async () => {
-    await call("PUT", where, { limits: taken.revoked?.limits ?? {}, dscp: taken.revoked?.dscp ?? [] });
+    await call("PUT", where, grantBody(taken.revoked));
     for (const rule of taken.rules ?? []) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
     for (const one of taken.assignments ?? []) await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
   });
+}
+
+// Puts a class's present values into the form, to be changed there.
+function changeClass(name, values) {
+  const form = document.getElementById("class-form");
+  const fields = form.elements;
+  fields.name.value = name;
+  fields.title.value = values.title;
+  fields.priority.value = values.priority;
+  fields.is_stream.checked = values.is_stream;
+  fields.weight.value = values.weight;
+  fields.unmanaged.checked = values.unmanaged;
+  form.querySelector("details").open = values.weight !== 100 || values.unmanaged;
+  form.scrollIntoView({ block: "center" });
+  fields.title.focus();
 }
 
 const ACTIONS = {
@@ -81,7 +102,8 @@ const ACTIONS = {
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-action]");
-  if (button) act(() => ACTIONS[button.dataset.action](button.dataset));
+  if (button?.dataset.action === "change-class") changeClass(button.dataset.class, JSON.parse(button.dataset.body));
+  else if (button) act(() => ACTIONS[button.dataset.action](button.dataset));
 });
 document.addEventListener("change", (event) => {
   const select = event.target.closest?.("select[data-action=grant]");
@@ -98,6 +120,7 @@ classForm?.addEventListener("submit", async (event) => {
   if (await attempt(classForm, makeClass)) {
     addClassToRules(classForm.elements.name.value);
     classForm.reset();
+    classForm.querySelector("details").open = false;
   }
 });
 const ruleForm = document.getElementById("rule-form");

@@ -90,6 +90,48 @@ export function parseRate(text) {
   return Math.round(value);
 }
 
+// Bytes in binary units where these are exact: queues and windows mostly are.
+export function binarySize(bytes) {
+  for (const [unit, factor] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (bytes >= factor && bytes % factor === 0) return `${bytes / factor} ${unit}`;
+  }
+  return `${bytes} B`;
+}
+
+const SIZES = { b: 1, kb: 1e3, mb: 1e6, gb: 1e9, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30 };
+
+// "256 KiB", "1 MB", "1500" → bytes; null for nothing, "none" and "default".
+export function parseSize(text) {
+  const trimmed = text.trim();
+  if (/^(|none|default|nothing)$/i.test(trimmed)) return null;
+  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*([a-z]*)$/i.exec(trimmed);
+  const factor = SIZES[(match?.[2] || "b").toLowerCase()];
+  if (!match || !factor) throw new Error(`“${trimmed}” is not a size; type for example 256 KiB or 1 MB.`);
+  return Math.round(Number(match[1].replace(",", ".")) * factor);
+}
+
+// A whole number of things; null for nothing.
+export function parseCount(text) {
+  const trimmed = text.trim();
+  if (/^(|none|any|default|unlimited)$/i.test(trimmed)) return null;
+  if (!/^[0-9]+$/.test(trimmed)) throw new Error(`“${trimmed}” is not a whole number; type for example 200.`);
+  return Number(trimmed);
+}
+
+const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
+
+export function duration(ns) {
+  const [unit, factor] = TIMES.find(([, one]) => ns >= one) ?? ["ns", 1];
+  return `${Number((ns / factor).toPrecision(6))} ${unit}`;
+}
+
+export function parseDuration(text) {
+  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*(ns|us|µs|ms|s)$/.exec(text.trim());
+  if (!match) throw new Error(`“${text.trim()}” is not a time; type for example 20 ms.`);
+  const factor = { ns: 1, us: 1e3, "µs": 1e3, ms: 1e6, s: 1e9 }[match[2]];
+  return Math.round(Number(match[1].replace(",", ".")) * factor);
+}
+
 // The next of 1, 2, 5 × 10^n: a scale that people can read.
 export function niceAbove(value) {
   const power = 10 ** Math.floor(Math.log10(value));

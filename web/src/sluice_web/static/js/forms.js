@@ -14,3 +14,9 @@ export async function attempt(form, action) {
     return undefined;
   }
 }
+
+// All that a PUT of a grant says: what it was, to put it back.
+export function grantBody(grant) {
+  const { limits = {}, dscp = [], scheduling = {}, queues = {} } = grant ?? {};
+  return { limits, dscp, scheduling, queues };
+}

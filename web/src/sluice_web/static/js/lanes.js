@@ -5,12 +5,18 @@
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { linkRate, milliseconds, niceAbove, parseRate, rate, size } from "./format.js";
+import { grantBody } from "./forms.js";
+import { linkRate, milliseconds, niceAbove, parseRate, rate, significant, size } from "./format.js";
 import { last } from "./live.js";
 
 const domain = document.body.dataset.domain;
 const SMALLEST_SCALE = 1e6;
 const SHRINK_AFTER_MS = 10_000;
+const HELD_TITLE = "99 of 100 requests were held by Sluice for no longer than this";
+const DROPS = {
+  backlog: "found the queue full", codel: "dropped by CoDel", connection: "one connection too many",
+  window: "too late", reset: "lost with their queue",
+};
 const scales = new Map();
 
 const lanes = () => document.getElementById("lanes");
@@ -62,11 +68,34 @@ function showCell(cell, sample) {
   const held = sample?.held_p99_ms ?? 0;
   setText(cell.querySelector(".rate"), sample ? rate(sample.bytes_per_second) : "–");
   if (cell.dataset.resource.startsWith("net-")) cell.querySelector(".rate").title = linkRate(sample?.bytes_per_second);
-  setText(cell.querySelector(".held"), held > 0 ? `held ${milliseconds(held)}` : "");
+  const lost = sample?.dropped_per_second ?? 0;
+  const figures = [held > 0 && `held ${milliseconds(held)}`, lost > 0 && `${significant(lost)} dropped/s`];
+  setText(cell.querySelector(".held"), figures.filter(Boolean).join(", "));
+  cell.querySelector(".held").title = lostWords(sample) || HELD_TITLE;
   bar.style.setProperty("--now", now.toFixed(4));
   bar.style.setProperty("--behind", behind.toFixed(4));
   bar.title = backlog > 0 ? `${size(backlog)} in ${sample.backlog_requests} requests wait` : "";
   if (!cell.classList.contains("dragging")) placeTick(cell, sample?.limit_bytes_per_second ?? null, scale);
+  placePromise(cell, scale);
+}
+
+// What is reserved, by a rate or a window; further right than the scale is not shown.
+function placePromise(cell, scale) {
+  const promised = Number(cell.dataset.reserved ?? 0);
+  cell.querySelector(".promise").hidden = !(promised > 0 && promised <= scale);
+  cell.querySelector(".bar").style.setProperty("--promised", (promised / scale).toFixed(4));
+}
+
+function reservedOf(scheduling) {
+  const window = scheduling?.window;
+  return window ? (window.bytes * 1e9) / window.period_ns : scheduling?.reservation_bytes_per_second ?? 0;
+}
+
+// Frames that were dropped or marked, by reason.
+function lostWords(sample) {
+  const rates = { ...sample?.drops_per_second, "marked with ECN": sample?.marked_per_second ?? 0 };
+  const parts = Object.entries(rates).filter(([, each]) => each > 0).map(([reason, each]) => `${significant(each)}/s ${DROPS[reason] ?? reason}`);
+  return parts.length ? `Frames: ${parts.join(", ")}` : "";
 }
 
 function placeTick(cell, limit, scale) {
@@ -81,6 +110,7 @@ export function showLimits(details) {
     for (const cell of laneOf(grant.class) ? cellsOf(laneOf(grant.class)) : []) {
       const resource = cell.dataset.resource;
       const own = grant.limits?.[resource] ?? {};
+      cell.dataset.reserved = reservedOf(grant.scheduling?.[resource]);
       const effective = grant.effective_limits?.[resource]?.bytes_per_second ?? null;
       fill(cell.querySelector("input"), own);
       const auto = cell.querySelector(".auto-limit");
@@ -225,8 +255,7 @@ async function revoke(name) {
     const assignments = taken?.assignments ?? [];
     const gone = [rules.length && `${rules.length} rules`, assignments.length && `${assignments.length} assignments`].filter(Boolean);
     changed(`${name} taken from ${domain}${gone.length ? `, with ${gone.join(" and ")}` : ""}.`, async () => {
-      const { limits, dscp } = taken.revoked ?? {};
-      await call("PUT", path("domains", domain, "classes", name), { limits: limits ?? {}, dscp: dscp ?? [] });
+      await call("PUT", path("domains", domain, "classes", name), grantBody(taken.revoked));
       for (const rule of rules) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
       for (const one of assignments) {
         await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });

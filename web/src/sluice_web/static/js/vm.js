@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The page of one VM: wires the live topics to lanes, charts and processes.
 
+import * as advanced from "./advanced.js";
 import { call, path } from "./api.js";
 import { announce, changed } from "./changes.js";
 import * as charts from "./charts.js";
@@ -17,7 +18,10 @@ function showDomain(details) {
   const grants = [...details.classes].map((grant) => grant.class).sort().join(" ");
   const shown = document.getElementById("lanes").dataset.grants.split(" ").sort().join(" ");
   if (grants !== shown) refreshLanes();
-  else lanes.showLimits(details);
+  else {
+    lanes.showLimits(details);
+    advanced.show(details);
+  }
   setText(document.getElementById("vm-state"), details.state);
   const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected].join();
   if (described !== null && described !== facts) refreshNote();
@@ -26,6 +30,7 @@ function showDomain(details) {
 
 async function refreshLanes() {
   await window.htmx.ajax("GET", `/parts/vm/${encodeURIComponent(domain)}/lanes`, { target: "#lanes", swap: "outerHTML" });
+  advanced.prepare();
   const live = last("live");
   if (live && !live.problem) lanes.showLive(live);
   const report = last("processes");
@@ -91,5 +96,6 @@ on("live", (live) => {
 on("domain", showDomain);
 on("processes", processes.show);
 lanes.start();
+advanced.start();
 processes.start();
 charts.start();
