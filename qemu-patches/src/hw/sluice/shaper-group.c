@@ -221,7 +221,7 @@ static void leave_group(ShaperEngine *e)
     }
 }
 
-static void join_group(ShaperEngine *e, ShaperGroup *group, uint32_t weight,
+static bool join_group(ShaperEngine *e, ShaperGroup *group, uint32_t weight,
                        Error **errp)
 {
     uint64_t owner = (uint64_t)g_random_int() << 32 | (uint32_t)getpid();
@@ -234,14 +234,16 @@ static void join_group(ShaperEngine *e, ShaperGroup *group, uint32_t weight,
         QEMU_LOCK_GUARD(&e->lock);
 
         sluice_group_set_weight(&e->member, weight);
-        return;
+        return true;
     }
-    if (!refuse_status(group, sluice_group_join(
-                                  &member, group->page,
-                                  sluice_group_page_bytes(), owner, label,
-                                  weight, shaper_now_ns()), errp)) {
-        change_group(e, group, &member);
+    if (refuse_status(group, sluice_group_join(
+                                 &member, group->page,
+                                 sluice_group_page_bytes(), owner, label,
+                                 weight, shaper_now_ns()), errp)) {
+        return false;
     }
+    change_group(e, group, &member);
+    return true;
 }
 
 void shaper_groups_leave(Shaper *shaper)
@@ -298,8 +300,7 @@ void qmp_shaper_set_group(const char *id, ShaperResource resource,
     }
     found = find_object("group", group, TYPE_SHAPER_GROUP,
                         "query-shaper-groups", errp);
-    if (found) {
-        join_group(e, SHAPER_GROUP(found), weight, errp);
+    if (found && join_group(e, SHAPER_GROUP(found), weight, errp)) {
         trace_shaper_set_group(id, ShaperResource_str(resource), group,
                                weight);
     }

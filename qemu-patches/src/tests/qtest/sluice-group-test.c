@@ -591,6 +591,30 @@ static void test_refused_input(void)
     free_group(path);
 }
 
+/* The trace says what happened, not what was refused. */
+static void test_trace(void)
+{
+    char *path = new_group(), *log = new_group();
+    g_autofree char *more = g_strdup_printf("-trace shaper_set_group -D %s",
+                                            log);
+    g_autofree char *text = NULL;
+    Disk *disk = disk_new("", more);
+
+    open_group(disk->qts, path);
+    rewrite_limit(path, 0, 0, 0);
+    qmp_refused(disk->qts, "{'execute': 'shaper-set-group', 'arguments': "
+                "{'id': 'sluice0', 'resource': 'blk-read', 'group': 'disks', "
+                "'weight': 77}}", "group 'disks'", "limit is damaged");
+    rewrite_limit(path, RATE, 0, 0);
+    join(disk->qts, 55);
+    disk_free(disk);
+    g_assert(g_file_get_contents(log, &text, NULL, NULL));
+    g_assert(strstr(text, "group 'disks' weight 55"));
+    g_assert(!strstr(text, "weight 77"));
+    free_group(log);
+    free_group(path);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -606,5 +630,6 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/group/hierarchy", test_hierarchy);
     qtest_add_func("/sluice/group/migrate", test_migrate);
     qtest_add_func("/sluice/group/refused-input", test_refused_input);
+    qtest_add_func("/sluice/group/trace", test_trace);
     return g_test_run();
 }
