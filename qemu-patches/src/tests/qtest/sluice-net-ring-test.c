@@ -10,6 +10,7 @@
  * 341 stay in the ring, 129 in the buffer, and the rest is dropped.
  */
 #include "qemu/osdep.h"
+#include <sched.h>
 #include "sluice-frames.h"
 
 #define SHARE       (RING / 3)
@@ -385,6 +386,116 @@ static void test_in_order(void)
     net_free(net);
 }
 
+/* Several pairs of queues, which only a tap has; in a network of its own. */
+
+typedef struct Pairs {
+    Net net[2];                 /* the same, each with a pair's queues */
+    QVirtQueue *control;
+    Ring rings[2];
+} Pairs;
+
+static bool may_make_taps(void)
+{
+    return access("/dev/net/tun", R_OK | W_OK) == 0
+           && unshare(CLONE_NEWNET) == 0;
+}
+
+/* The driver's command: use both pairs. */
+static void use_both_pairs(Pairs *pairs)
+{
+    Net *net = &pairs->net[0];
+    uint64_t command = guest_alloc(&net->qs->alloc, 5);
+    uint32_t head;
+
+    qtest_writeb(net->qts, command, VIRTIO_NET_CTRL_MQ);
+    qtest_writeb(net->qts, command + 1, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);
+    qtest_writew(net->qts, command + 2, 2);
+    qtest_writeb(net->qts, command + 4, VIRTIO_NET_ERR);
+    head = qvirtqueue_add(net->qts, pairs->control, command, 2, false, true);
+    qvirtqueue_add(net->qts, pairs->control, command + 2, 2, false, true);
+    qvirtqueue_add(net->qts, pairs->control, command + 4, 1, true, false);
+    qvirtqueue_kick(net->qts, net->dev, pairs->control, head);
+    wait_for(qtest_readb(net->qts, command + 4) == VIRTIO_NET_OK);
+}
+
+static void pairs_start(Pairs *pairs)
+{
+    Net *net = &pairs->net[0];
+
+    *pairs = (Pairs){ 0 };
+    net->qs = qtest_pc_boot("-object shaper,id=sluice0 -netdev tap,id=hs0,"
+                            "script=no,downscript=no,vhost=off,queues=2 "
+                            "-device virtio-net-pci,id=net0,netdev=hs0,"
+                            "addr=%d,mq=on,shaper=sluice0", SLOT);
+    net->qts = net->qs->qts;
+    net->pci = start_device(net->qs, SLOT);
+    net->dev = &net->pci->vdev;
+    qvirtio_set_features(net->dev, qvirtio_get_features(net->dev)
+                                   & ~(QVIRTIO_F_BAD_FEATURE
+                                       | 1ull << VIRTIO_RING_F_INDIRECT_DESC
+                                       | 1ull << VIRTIO_RING_F_EVENT_IDX));
+    pairs->net[1] = *net;
+    for (unsigned i = 0; i < 4; i++) {
+        pairs->net[i / 2].queues[i % 2] =
+            qvirtqueue_setup(net->dev, &net->qs->alloc, i);
+    }
+    pairs->control = qvirtqueue_setup(net->dev, &net->qs->alloc, 4);
+    qvirtio_set_driver_ok(net->dev);
+    use_both_pairs(pairs);
+    for (unsigned i = 0; i < 2; i++) {
+        ring_init(&pairs->rings[i], &pairs->net[i]);
+    }
+}
+
+static void pairs_end(Pairs *pairs)
+{
+    Net *net = &pairs->net[0];
+
+    for (unsigned i = 0; i < 4; i++) {
+        qvirtqueue_cleanup(net->dev->bus, pairs->net[i / 2].queues[i % 2],
+                           &net->qs->alloc);
+    }
+    qvirtqueue_cleanup(net->dev->bus, pairs->control, &net->qs->alloc);
+    qvirtio_pci_device_disable(net->pci);
+    qos_object_destroy((QOSGraphObject *)net->pci);
+    qtest_shutdown(net->qs);
+}
+
+/*
+ * A class that floods both pairs keeps its share of each ring, and one buffer
+ * for both; who may send finds descriptors in either.
+ */
+static void test_pairs(void)
+{
+    Pairs pairs;
+    Net *net = &pairs.net[0];
+
+    if (!may_make_taps()) {
+        g_test_skip("no right to make a tap in a network of its own");
+        return;
+    }
+    pairs_start(&pairs);
+    set_bulk(net, "net-tx", "");
+    for (unsigned i = 0; i < 2; i++) {
+        ring_send_many(&pairs.rings[i], BULK, 0, SHARE + 1 - i + FIT + 50);
+        wait_for(ring_taken(&pairs.rings[i]) == SHARE);
+        ring_send_number(&pairs.rings[i], DSCP_NONE, 200);
+        wait_for(admitted(net, "default", "net-tx") == i + 1);
+        wait_for(ring_taken(&pairs.rings[i]) == SHARE);
+    }
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 2 * SHARE + FIT);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, FIT);
+    g_assert_cmpint(drops_of(net, "bulk", "net-tx", "backlog"), ==, FIT + 100);
+    /* What one ring got rid of is not room in the other: both empty. */
+    qtest_clock_step(net->qts, (2 * SHARE + FIT + 1) * FRAME_NS);
+    wait_for(ring_taken(&pairs.rings[0]) == 0);
+    wait_for(ring_taken(&pairs.rings[1]) == 0);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1 + 2 * SHARE + FIT);
+    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    pairs_end(&pairs);
+}
+
 static void test_refused(void)
 {
     Net *net = net_new("");
@@ -425,5 +536,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/ring/remove-class", test_remove_class);
     qtest_add_func("/sluice/net/ring/in-order", test_in_order);
     qtest_add_func("/sluice/net/ring/refused", test_refused);
+    /* Last: from here on the program is in another network. */
+    qtest_add_func("/sluice/net/ring/pairs", test_pairs);
     return g_test_run();
 }
