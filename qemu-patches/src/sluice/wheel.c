@@ -52,8 +52,8 @@
 
 #define CACHE_LINE_BYTES    64
 #define FEW_ITEMS           8
-#define FETCH_AHEAD         6           /* slots */
-#define FETCH_LAG           4           /* classes, until what belongs to one */
+#define FETCH_AHEAD         10          /* slots */
+#define FETCH_LAG           5           /* classes, until what belongs to one */
 #define FETCHED_BYTES       (3 * CACHE_LINE_BYTES)  /* of SluiceClass */
 
 bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
