@@ -66,18 +66,22 @@ static bool rx_hand_over(SluiceNetPair *pair, SluiceNetRx *rx)
 {
     VirtIONet *n = pair->net->n;
     NetClientState *nc = qemu_get_subqueue(n->nic, pair->index);
+    ssize_t taken = -1;
 
-    if (nc->link_down) {
-        rx_discard(pair, rx, SHAPER_DROP_RESET);
-        return true;
-    }
-    if (!VIRTIO_DEVICE(n)->vm_running
-        || virtio_net_receive_admitted(nc, rx_data(pair, rx),
-                                       rx->request.pooled.bytes) == 0) {
+    if (!VIRTIO_DEVICE(n)->vm_running && !nc->link_down) {
         return false;
     }
-    rx_free(pair, rx);
-    return true;
+    if (!nc->link_down) {
+        taken = virtio_net_receive_admitted(nc, rx_data(pair, rx),
+                                            rx->request.pooled.bytes);
+    }
+    if (taken > 0) {
+        rx_free(pair, rx);
+    } else if (taken < 0) {
+        /* There is no queue to wait for: its driver has gone. */
+        rx_discard(pair, rx, SHAPER_DROP_RESET);
+    }
+    return taken != 0;
 }
 
 /* The next frame that may go on, marked if it is to be; the condemned go. */

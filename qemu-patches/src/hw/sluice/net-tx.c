@@ -25,8 +25,9 @@
  *
  * Stop. Held frames, wherever they are kept, move to a list of the queue.
  * Migration saves it (net-state.c); on resume, on either host, its frames are
- * judged anew, before what is in the ring. Link down and reset give or take
- * what is in the ring, and drop and count what is in buffers.
+ * judged anew, before what is in the ring; what had been released and could not
+ * be sent goes on without another charge. Link down and reset give or take what
+ * is in the ring, and drop and count what is in buffers.
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
@@ -163,6 +164,17 @@ static void dispose(SluiceNetPair *pair, SluiceNetTx *tx)
         shaper_buffer_give(&tx->request);
     } else {
         return_descriptors(pair, tx);
+    }
+    g_free(tx);
+}
+
+/* The same where the ring is being reset: nothing goes into it any more. */
+static void dispose_detached(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    if (in_buffer(tx)) {
+        shaper_buffer_give(&tx->request);
+    } else {
+        virtqueue_detach_element(queue_of(pair), &tx->elem, 0);
     }
     g_free(tx);
 }
@@ -335,7 +347,9 @@ bool sluice_net_tx_sent(VirtIONet *n, void *elem)
 
 /* Stop, link down, reset */
 
-void sluice_net_tx_withdraw(SluiceNetPair *pair)
+/* What was condemned is not kept, but disposed of. */
+static void withdraw(SluiceNetPair *pair,
+                     void (*dispose_fn)(SluiceNetPair *, SluiceNetTx *))
 {
     QSIMPLEQ_HEAD(, SluiceNetTx) newer = QSIMPLEQ_HEAD_INITIALIZER(newer);
     SluiceNetTx *tx;
@@ -345,12 +359,17 @@ void sluice_net_tx_withdraw(SluiceNetPair *pair)
                                               SHAPER_RESOURCE_NET_TX)))) {
         release_slots(pair, tx);
         if (tx->request.signal == SHAPER_SIGNAL_DROP) {
-            dispose(pair, tx);
+            dispose_fn(pair, tx);
         } else {
             QSIMPLEQ_INSERT_TAIL(&pair->stopped, tx, next);
         }
     }
     QSIMPLEQ_CONCAT(&pair->stopped, &newer);
+}
+
+void sluice_net_tx_withdraw(SluiceNetPair *pair)
+{
+    withdraw(pair, dispose);
     notify_guest(pair);
 }
 
@@ -382,14 +401,14 @@ void sluice_net_tx_reset(VirtIONet *n, unsigned index)
     SluiceNetTx *tx;
 
     qemu_bh_cancel(pair->again);
-    sluice_net_tx_withdraw(pair);
+    withdraw(pair, dispose_detached);
     while ((tx = take_stopped(pair))) {
         if (in_buffer(tx)) {
             shaper_drop(&tx->request, SHAPER_DROP_RESET);
+            g_free(tx);
         } else {
-            virtqueue_detach_element(queue_of(pair), &tx->elem, 0);
+            dispose_detached(pair, tx);
         }
-        g_free(tx);
     }
 }
 

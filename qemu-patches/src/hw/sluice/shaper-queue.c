@@ -19,6 +19,7 @@
  * either of them can carry a mark instead, it does.
  */
 #include "qemu/osdep.h"
+#include "net/net.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
 #include "qemu/lockable.h"
@@ -136,8 +137,10 @@ static void unaccount_buffered(ShaperEngine *e, const ShaperRequest *request)
 
 /* Coming in and leaving */
 
+/* A guest may offer more than any network takes: that is no size of frames. */
 static void see_size(ShaperQueueState *q, uint32_t bytes)
 {
+    bytes = MIN(bytes, NET_BUFSIZE);
     if (bytes > q->largest_bytes) {
         q->largest_bytes = bytes;
         configure_codel(q);
