@@ -162,6 +162,9 @@ bool shaper_queue_admits(ShaperEngine *e, const ShaperRequest *request,
                          unsigned tag, uint32_t buffer_bytes, uint64_t now_ns,
                          ShaperDropReason *reason)
 {
+    if (request->paid) {
+        return true;
+    }
     if (request->opens_connection
         && !sluice_bucket_conforms(&e->queues[tag].connections, now_ns)) {
         *reason = SHAPER_DROP_CONNECTION;

@@ -89,15 +89,21 @@ static void publish_totals(ShaperEngine *e)
     }
 }
 
-static void account_admission(ShaperEngine *e, ShaperRequest *request,
-                              uint32_t bytes, uint64_t now_ns)
+static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
+                              uint64_t now_ns)
 {
     request->admitted_ns = now_ns;
-    e->total_requests++;
-    e->total_bytes += bytes;
     if (is_disk(e->resource)) {
         e->counters[request->node.class_index].in_flight++;
     }
+}
+
+static void account_admission(ShaperEngine *e, ShaperRequest *request,
+                              uint32_t bytes, uint64_t now_ns)
+{
+    e->total_requests++;
+    e->total_bytes += bytes;
+    account_in_flight(e, request, now_ns);
 }
 
 /* Release */
@@ -312,16 +318,27 @@ void shaper_client_set_class(ShaperClient *client, const char *name)
     unlock_all(client->shaper);
 }
 
+static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
+{
+    request->node.class_index = tag;
+    request->node.bytes = bytes;
+    request->state = SHAPER_REQUEST_ADMITTED;
+}
+
 /* Caller holds the lock. */
 static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
 {
+    if (request->paid) {
+        request->paid = false;
+        admit(request, tag, bytes);
+        account_in_flight(e, request, now_ns);
+        return SHAPER_PASS;
+    }
     shaper_queue_enter(e, request, tag, bytes, now_ns);
     if (sluice_engine_submit(e->engine, tag, &request->node, bytes, now_ns)
         == SLUICE_PASS) {
-        request->node.class_index = tag;
-        request->node.bytes = bytes;
-        request->state = SHAPER_REQUEST_ADMITTED;
+        admit(request, tag, bytes);
         account_admission(e, request, bytes, now_ns);
         publish_totals(e);
         return SHAPER_PASS;
@@ -363,6 +380,9 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
+    /* The guest may have made another of it meanwhile. */
+    request->paid &= request->resource == resource
+                     && bytes <= request->node.bytes;
     request->client = client;
     request->resource = resource;
     WITH_QEMU_LOCK_GUARD(&e->lock) {
@@ -417,6 +437,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 
     if (request) {
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
+        request->paid = true;
         if (is_disk(resource)) {
             e->counters[request->node.class_index].in_flight--;
         }

@@ -168,7 +168,7 @@ static void test_stop_cont(const void *variant)
         uint16_t before = used_count(disk->qts, disk->vq);
 
         hold_batch(disk, requests);
-        /* Some are released at the very moment of the stop. */
+        /* Some are released at the very moment of the stop: charged once. */
         qtest_clock_step(disk->qts, 1 + i % 3 * REQUEST_NS);
         qmp_ok(disk->qts, "{'execute': 'stop'}");
         g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 0);
@@ -178,6 +178,10 @@ static void test_stop_cont(const void *variant)
         }
         qmp_ok(disk->qts, "{'execute': 'cont'}");
         finish_batch(disk, requests, before);
+        g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==,
+                        (i + 1) * BATCH / 2);
+        g_assert_cmpint(admitted(disk, "bulk", "blk-write"), ==,
+                        (i + 1) * BATCH / 2);
         free_batch(disk, requests);
     }
     disk_free(disk);

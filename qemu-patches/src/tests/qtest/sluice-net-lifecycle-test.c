@@ -264,6 +264,30 @@ static void test_queue_reset(void)
     net_free(net);
 }
 
+/* What was released, and so charged, before a stop is not charged again. */
+static void test_stop_released(void)
+{
+    Net *net = net_new("");
+    uint8_t number;
+
+    hold_four_tx(net);
+    fill_network(net);
+    qtest_clock_step(net->qts, 10 * FRAME_NS);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 5);
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    qmp_ok(net->qts, "{'execute': 'cont'}");
+    do {
+        number = next_sent(net);
+    } while (number == 0);
+    g_assert_cmpint(number, ==, 1);
+    for (unsigned n = 2; n < 5; n++) {
+        check_sent(net, n);
+    }
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 5);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
+    net_free(net);
+}
+
 /* A link that goes takes what is held; the guest gets its descriptors back. */
 static void test_link(void)
 {
@@ -311,6 +335,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/device-reset", test_device_reset);
     qtest_add_func("/sluice/net/lifecycle/system-reset", test_system_reset);
     qtest_add_func("/sluice/net/lifecycle/stop-cont", test_stop_cont);
+    qtest_add_func("/sluice/net/lifecycle/stop-released", test_stop_released);
     qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
     qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
     qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);

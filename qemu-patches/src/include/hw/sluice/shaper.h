@@ -62,6 +62,7 @@ typedef struct ShaperRequest {
     uint8_t state;              /* ShaperRequestState */
     uint8_t signal;             /* ShaperSignal */
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
+    bool paid;                  /* charged, but withdrawn before it went on */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable;
     bool opens_connection;
@@ -123,6 +124,7 @@ static inline void shaper_request_again(ShaperRequest *request)
 static inline void shaper_request_init(ShaperRequest *request)
 {
     request->pooled = (SluicePooled){ 0 };
+    request->paid = false;
     request->node.flow = 0;
     shaper_request_again(request);
 }
@@ -139,7 +141,8 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
 bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource);
-/* The oldest request that is ready or held, uncharged if held; NULL if none. */
+/* The oldest request that is ready or held; NULL if there is none. One that was
+ * ready is charged: it passes when it is submitted again. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource);
 /* The device below has finished an admitted disk request. */
