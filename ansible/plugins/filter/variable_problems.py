@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.sluice.appliance.plugins.module_utils.pem import pair_problem
 from ansible_collections.sluice.appliance.plugins.module_utils.settings import (
     nightly_needs,
     variable_problems,
@@ -48,6 +49,7 @@ class FilterModule:
     def filters(self):
         return {
             "nightly_needs": nightly_needs,
+            "pair_problem": pair_problem,
             "variable_problems": variable_problems,
             "web_names_problems": web_names_problems,
         }

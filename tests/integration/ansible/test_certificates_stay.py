@@ -21,8 +21,8 @@ PLAY = """
   tasks:
     - name: As the roles do
       ansible.builtin.include_role:
-        name: "sluice.appliance.{{ role }}"
-        tasks_from: "{{ tasks }}"
+        name: "sluice.appliance.{{ part }}"
+        tasks_from: "{{ file_of_tasks }}"
     - name: Restart no page, because there is no systemd
       ansible.builtin.meta: end_play
 """
@@ -39,13 +39,15 @@ class Host:
         self.etc.mkdir()
         (self.etc / "sluiced.toml").write_text("# settings\n")
         (self.etc / "api-token").write_text("secret\n")
-        (folder / "play.yml").write_text(PLAY)
+        # Elsewhere, as site.yml is: names of files count from where the operator is.
+        (folder / "book").mkdir()
+        (folder / "book" / "play.yml").write_text(PLAY)
 
     def run(self, role: str, tasks: str, *options: str, **variables) -> str:
         given = {
             **variables,
-            "role": role,
-            "tasks": tasks,
+            "part": role,
+            "file_of_tasks": tasks,
             "__sluice_checked": True,
             "__sluice_etc_folder": str(self.etc),
             "__sluice_tls_folder": str(self.tls),
@@ -58,7 +60,7 @@ class Host:
         inventory.write_text(json.dumps({"all": {"hosts": {"here": local}}}))
         playbook = str(ansible_collection.paths.VENV_BIN / "ansible-playbook")
         done = subprocess.run(
-            [playbook, "-i", str(inventory), "-e", json.dumps(given), "play.yml", *options],
+            [playbook, "-i", str(inventory), "-e", json.dumps(given), "book/play.yml", *options],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -97,11 +99,11 @@ def test_a_certificate_that_was_made_goes(host):
 
 def test_certificates_that_were_copied_go(host):
     host.put(sluice_web_tls="self_signed")
-    given = {}
-    for kind in ("cert", "key"):
-        given[f"sluice_web_tls_{kind}"] = str(host.folder / f"given.{kind}")
-        Path(given[f"sluice_web_tls_{kind}"]).write_text(f"a {kind}\n")
-    host.put(sluice_web_tls="files", **given)
+    for name in ("given.cert", "given.key"):
+        (host.folder / name).write_text(f"{name}\n")
+    given = {"sluice_web_tls_cert": str(host.folder / "given.cert")}
+    host.put(sluice_web_tls="files", sluice_web_tls_key="given.key", **given)
+    assert (host.tls / "web.key").read_text() == "given.key\n"
     host.remove()
     assert not host.etc.exists()
     assert (host.folder / "given.key").exists()

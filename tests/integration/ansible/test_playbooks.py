@@ -143,6 +143,14 @@ BAD = {
         {"sluice_web_tls": "files", "sluice_web_tls_cert": "/nowhere/web.pem"},
         "sluice_web_tls_cert '/nowhere/web.pem' is no file on the control node",
     ),
+    "nopair": (
+        {
+            "sluice_web_tls": "files",
+            "sluice_web_tls_cert": __file__,
+            "sluice_web_tls_key": __file__,
+        },
+        "test_playbooks.py' cannot be used (not PEM): give a certificate and a key in PEM",
+    ),
     "shortword": (
         {"sluice_web_admin_password": "geheim"},
         "sluice_web_admin_password has 6 characters: use 10 to 1024",

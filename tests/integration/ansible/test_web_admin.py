@@ -46,7 +46,9 @@ class Place:
         users = Path("/etc/passwd").read_text()
         # Root under another name, so that the checkout can be read.
         (folder / "passwd").write_text(f"{users}sluice-web:x:0:0::/:/bin/sh\n")
-        (folder / "play.yml").write_text(PLAY)
+        # Elsewhere, as site.yml is: folders count from where the operator is.
+        (folder / "book").mkdir()
+        (folder / "book" / "play.yml").write_text(PLAY)
         (folder / "enter").write_text(ENTER.format(folder=folder))
 
     def run(self, *options: str, **variables) -> subprocess.CompletedProcess:
@@ -65,7 +67,7 @@ class Place:
             [
                 *("unshare", "--mount", "--propagation", "private", "bash"),
                 *(str(self.folder / "enter"), playbook, "-i", str(inventory)),
-                *("play.yml", *options),
+                *("book/play.yml", *options),
             ],
             cwd=self.folder,
             capture_output=True,
@@ -113,7 +115,7 @@ def test_check_mode_says_what_it_would_do_where_the_database_has_no_user_yet(pla
 
 
 def test_a_generated_password_is_on_the_control_node_and_in_no_output(place):
-    done = place.run("-vvv")
+    done = place.run("-vvv", sluice_web_admin_password_dir="passwords")
     assert done.returncode == 0, done.stdout
     assert place.users() == "admin\tadmin\n"
     file = place.passwords / "here"
