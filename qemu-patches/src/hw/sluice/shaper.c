@@ -381,8 +381,8 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
 
     assert(request->state == SHAPER_REQUEST_IDLE);
     /* The guest may have made another of it meanwhile. */
-    request->paid &= request->resource == resource
-                     && bytes <= request->node.bytes;
+    request->paid = request->paid && request->resource == resource
+                    && bytes <= request->node.bytes;
     request->client = client;
     request->resource = resource;
     WITH_QEMU_LOCK_GUARD(&e->lock) {
