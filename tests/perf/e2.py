@@ -17,7 +17,7 @@ from typing import Any
 from perf import loads, machine
 from perf.accuracy import assess, fluid_wait_seconds
 from perf.spread import spreads
-from perf.subjects import Sluice, Subject, Unavailable, limited
+from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
@@ -86,7 +86,8 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
 
 def _disk_rows(testbed: Testbed, guest: Guest, repeats: int, say: Say) -> Iterator[dict[str, Any]]:
     image = paths.image("media-data.img")
-    subjects = [Sluice("blk-read"), QemuThrottle(DISK), CgroupThrottle(image)]
+    subjects = [Sluice("blk-read"), Sluice("blk-read", LEAKY_BUCKET)]
+    subjects += [QemuThrottle(DISK), CgroupThrottle(image)]
 
     def measure(_subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:
         return _measure_disk(guest, point, seconds)
@@ -129,7 +130,8 @@ def _net_rows(
     title = "net in" if to_guest else "net out"
     tap = tap_of(guest)
     outbound = not to_guest
-    subjects = [Sluice("net-rx" if to_guest else "net-tx")]
+    resource = "net-rx" if to_guest else "net-tx"
+    subjects = [Sluice(resource), Sluice(resource, LEAKY_BUCKET)]
     subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
 
     def measure(subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:

@@ -7,9 +7,11 @@ leaves nothing behind when it is left.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from testbed import Guest, Testbed
+
+TOKEN_BUCKET, LEAKY_BUCKET = "token-bucket", "leaky-bucket"
 
 
 class Subject(Protocol):
@@ -42,23 +44,34 @@ def limited(subject: Subject, rate_bps: int) -> Iterator[None]:
 
 
 class Sluice:
-    """The shaper: a limit of the guest's default class on one resource, default burst."""
+    """The shaper: a limit of the guest's default class on one resource, default burst.
 
-    def __init__(self, resource: str):
-        self.name = "sluice"
+    ``policy`` says how the limit is used: token-bucket, or leaky-bucket (TAP §4.2).
+    """
+
+    def __init__(self, resource: str, policy: str = TOKEN_BUCKET):
+        self.name = "sluice" if policy == TOKEN_BUCKET else "sluice leaky"
         self._resource = resource
+        self._policy = policy
         self._testbed: Testbed | None = None
-        self._path = ""
+        self._class = ""
 
     def open(self, testbed: Testbed, guest: Guest) -> None:
         self._testbed = testbed
-        self._path = f"/v1/domains/{guest.name}/classes/default/limits/{self._resource}"
+        self._class = f"/v1/domains/{guest.name}/classes/default"
+        if self._policy != TOKEN_BUCKET:
+            self._call("PUT", "scheduling", {"policy": self._policy})
+
+    def _call(self, method: str, what: str, body: dict[str, Any] | None = None) -> None:
+        self._testbed.controller.call(method, f"{self._class}/{what}/{self._resource}", body)
 
     def set_rate(self, rate_bps: int | None) -> None:
         if rate_bps is None:
-            self._testbed.controller.call("DELETE", self._path)
+            self._call("DELETE", "limits")
         else:
-            self._testbed.controller.call("PUT", self._path, {"bytes_per_second": rate_bps})
+            self._call("PUT", "limits", {"bytes_per_second": rate_bps})
 
     def close(self) -> None:
-        """The last ``set_rate(None)`` left nothing."""
+        """The last ``set_rate(None)`` left no limit."""
+        if self._policy != TOKEN_BUCKET:
+            self._call("DELETE", "scheduling")
