@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
 
 TESTS = Path(__file__).parent
 NULL = Path("/dev/null")
+# How long an example takes is the machine's affair; nothing here asserts a time.
+settings.register_profile(
+    "sluice",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("sluice")
 KINDS = ("unit", "integration", "e2e", "deploy")
 
 
