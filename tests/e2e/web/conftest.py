@@ -115,6 +115,15 @@ def service(tmp_path_factory) -> Iterator[Service]:
 
 
 @pytest.fixture
+def batch(service):
+    """The class `batch`, granted to the domain `test`, with nothing set."""
+    assert service.controller("PUT", "/v1/classes/batch", json={"title": "Batch"}).is_success
+    grant = service.controller("PUT", "/v1/domains/test/classes/batch", json={"limits": {}})
+    assert grant.is_success, grant.text
+    return "batch"
+
+
+@pytest.fixture
 def page(service, tmp_path) -> Iterator[Page]:
     """A signed-in page; what its console complains about fails the test."""
     with chromium(tmp_path / "profile") as context:

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a class has beside its limits, set in the page and seen in the controller."""
 
-import pytest
 from playwright.sync_api import expect
 
 from e2e.browser import lane, open_vm
-
-
-@pytest.fixture
-def batch(service):
-    """The class `batch`, granted to the domain `test`, with nothing set."""
-    assert service.controller("PUT", "/v1/classes/batch", json={"title": "Batch"}).is_success
-    grant = service.controller("PUT", "/v1/domains/test/classes/batch", json={"limits": {}})
-    assert grant.is_success, grant.text
-    return "batch"
 
 
 def granted(service, name: str) -> dict:

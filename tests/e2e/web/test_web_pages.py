@@ -14,15 +14,6 @@ from sluice_web import formatting
 PATHS = ["/", "/vm/test", "/streams", "/classes", "/nightly", "/audit", "/users"]
 
 
-@pytest.fixture
-def batch(service):
-    """The class `batch`, granted to the domain `test`."""
-    assert service.controller("PUT", "/v1/classes/batch", json={"title": "Batch"}).is_success
-    grant = service.controller("PUT", "/v1/domains/test/classes/batch", json={"limits": {}})
-    assert grant.is_success, grant.text
-    return "batch"
-
-
 def limits(service, name: str) -> dict:
     grants = service.controller("GET", "/v1/domains/test").json()["classes"]
     return next(grant["limits"] for grant in grants if grant["class"] == name)

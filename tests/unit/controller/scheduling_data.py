@@ -8,15 +8,19 @@ from sluice_controller.domain.queues import AQMS, QUEUE_RESOURCES, Queue
 from sluice_controller.domain.scheduling import CHARGES, DYNAMICS, POLICIES, Scheduling, Window
 
 MOST = 10**12
-windows = st.integers(1, 1000).flatmap(
-    lambda of: st.builds(
-        Window,
-        period_ns=st.integers(1000, 3600 * 10**9),
-        bytes=st.integers(1, 2**32 - 1),
-        may_miss=st.integers(0, of - 1),
-        of=st.just(of),
+
+
+@st.composite
+def windows(draw, most):
+    """Those that reserve no more than `most` bytes per second."""
+    period_ns = draw(st.integers(max(1000, -(-(10**9) // most)), 3600 * 10**9))
+    of = draw(st.integers(1, 1000))
+    return Window(
+        period_ns,
+        draw(st.integers(1, min(2**32 - 1, most * period_ns // 10**9))),
+        draw(st.integers(0, of - 1)),
+        of,
     )
-)
 
 
 @st.composite
@@ -24,11 +28,10 @@ def schedulings(draw, resource, limit):
     """Sound for the resource and within its limit."""
     most = limit.bytes_per_second or MOST
     policy = draw(st.sampled_from(POLICIES if limit.bytes_per_second else POLICIES[:2]))
-    fitting = windows.filter(lambda window: window.bytes_per_second <= most)
     reservation, window = draw(
         st.just((None, None))
         | st.tuples(st.integers(1, int(most)) | st.floats(1, most), st.none())
-        | st.tuples(st.none(), fitting)
+        | st.tuples(st.none(), windows(most))
     )
     return Scheduling(
         reservation,

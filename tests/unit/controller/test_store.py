@@ -77,7 +77,7 @@ def test_what_was_stored_before_there_was_scheduling_is_as_by_default(tmp_path):
 @settings(
     max_examples=30,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_grant_survives(store, some):
     grant = Grant("media", "batch", 3, (), *some)

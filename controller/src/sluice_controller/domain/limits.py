@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import BadValue
+
+Value = TypeVar("Value")
 
 BLK_READ, BLK_WRITE, NET_TX, NET_RX = RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
 DISK_RESOURCES = (BLK_READ, BLK_WRITE)
@@ -91,19 +93,25 @@ def parse_resource(raw: Any, thing: str = "resource") -> str:
     return raw
 
 
+def parse_by_resource(
+    raw: Any, thing: str, parse: Callable[[Any, str, str], Value]
+) -> dict[str, Value]:
+    """{resource: what `parse` makes of value, resource and path}; nulls are left out."""
+    if not isinstance(raw, Mapping):
+        raise BadValue(thing, raw, "is not an object", f"map {', '.join(RESOURCES)} to {thing}")
+    for resource in raw:
+        parse_resource(resource, f"{thing}.{resource}")
+    return {
+        resource: parse(value, resource, f"{thing}.{resource}")
+        for resource, value in raw.items()
+        if value is not None
+    }
+
+
 def parse_limits(raw: Any, thing: str = "limits") -> dict[str, Limit]:
     """{resource: limit}; resources without any rate are left out."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(thing, raw, "is not an object", f"map {', '.join(RESOURCES)} to limits")
-    limits = {}
-    for resource, limit in raw.items():
-        parse_resource(resource, f"{thing}.{resource}")
-        if limit is None:
-            continue
-        parsed = parse_limit(limit, f"{thing}.{resource}")
-        if not parsed.is_unlimited:
-            limits[resource] = parsed
-    return limits
+    limits = parse_by_resource(raw, thing, lambda value, _resource, path: parse_limit(value, path))
+    return {resource: limit for resource, limit in limits.items() if not limit.is_unlimited}
 
 
 def tighter(own: Limit, cap_bytes_per_second: float, burst_bytes: float) -> Limit:

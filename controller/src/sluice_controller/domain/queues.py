@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import BadValue
-from .limits import MAX_BURST, NET_RX, NET_TX, finite_number, parse_resource
+from .limits import MAX_BURST, NET_RX, NET_TX, finite_number, parse_by_resource
 from .values import parse_bool, parse_integer, parse_members, parse_word
 
 QUEUE_RESOURCES = (NET_TX, NET_RX)
@@ -102,13 +102,5 @@ def _check_members(queue: Queue, resource: str, thing: str) -> None:
 
 def parse_queues(raw: Any, thing: str = "queues") -> dict[str, Queue]:
     """{resource: queue}; resources that have the default queue are left out."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(
-            thing, raw, "is not an object", f"map {', '.join(QUEUE_RESOURCES)} to queues"
-        )
-    parsed = {}
-    for resource, one in raw.items():
-        parse_resource(resource, f"{thing}.{resource}")
-        if one is not None:
-            parsed[resource] = parse_queue(one, resource, f"{thing}.{resource}")
+    parsed = parse_by_resource(raw, thing, parse_queue)
     return {resource: one for resource, one in parsed.items() if not one.is_default}

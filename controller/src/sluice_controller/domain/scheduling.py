@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import BadValue, SluiceError
-from .limits import DISK_RESOURCES, RESOURCES, UNLIMITED, Limit, finite_number, parse_resource
+from .limits import DISK_RESOURCES, UNLIMITED, Limit, finite_number, parse_by_resource
 from .values import parse_integer, parse_members, parse_word
 
 TOKEN_BUCKET, LEAKY_BUCKET, TOKEN_LEAKY = POLICIES = (
@@ -199,11 +199,5 @@ def check_all_within(
 
 def parse_schedulings(raw: Any, thing: str = "scheduling") -> dict[str, Scheduling]:
     """{resource: scheduling}; resources that are scheduled by default are left out."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(thing, raw, "is not an object", f"map {', '.join(RESOURCES)} to scheduling")
-    parsed = {}
-    for resource, one in raw.items():
-        parse_resource(resource, f"{thing}.{resource}")
-        if one is not None:
-            parsed[resource] = parse_scheduling(one, resource, f"{thing}.{resource}")
+    parsed = parse_by_resource(raw, thing, parse_scheduling)
     return {resource: one for resource, one in parsed.items() if not one.is_default}

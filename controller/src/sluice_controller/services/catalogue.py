@@ -206,30 +206,26 @@ class Catalogue:
         """Changes one resource; `body` None lifts the limit."""
         parse_resource(resource)
         limit = None if body is None else parse_limit(body, f"limits.{resource}")
-        if limit is not None and limit.is_unlimited:
-            limit = None
         return self._set_resource("limit", domain, name, "limits", resource, limit)
 
     def set_scheduling(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
         """Replaces the scheduling of one resource; `body` None is the default."""
         parse_resource(resource)
         one = None if body is None else parse_scheduling(body, resource, f"scheduling.{resource}")
-        if one is not None and one.is_default:
-            one = None
         return self._set_resource("schedule", domain, name, "scheduling", resource, one)
 
     def set_queue(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
         """Replaces the queue of one resource; `body` None is the default."""
         parse_resource(resource)
         queue = None if body is None else parse_queue(body, resource, f"queues.{resource}")
-        if queue is not None and queue.is_default:
-            queue = None
         return self._set_resource("queue", domain, name, "queues", resource, queue)
 
     def _set_resource(
         self, action: str, domain: str, name: str, kind: str, resource: str, value: Any
     ) -> dict[str, Any]:
-        """Puts the value into one of a grant's mappings, or takes it out if it is None."""
+        """Puts the value into one of a grant's mappings; a default or None is taken out."""
+        if value == type(value)():
+            value = None
         with self.store.transaction() as unit:
             self.known(unit, domain)
             before = find_grant(unit, domain, name)
