@@ -7,7 +7,6 @@ process read is the witness.
 
 import json
 import time
-from pathlib import Path
 
 import libvirt_qemu
 import pytest
@@ -186,7 +185,7 @@ def test_every_setting_of_a_class_reaches_qemu_and_leaves_it(controller, guest, 
     assert (there["weight"], there["unmanaged"], there["scheduling"]) == (100, False, {})
 
 
-def test_scheduling_that_someone_else_changes_is_put_back_once(controller, guest, reading):
+def test_scheduling_that_someone_else_changes_is_put_back_once(testbed, controller, guest, reading):
     controller.call("PUT", GRANT, EVERYTHING)
     until(lambda: as_qemu_has_it(guest).get("queues"))
     time.sleep(1.5)
@@ -197,7 +196,7 @@ def test_scheduling_that_someone_else_changes_is_put_back_once(controller, guest
     until(lambda: as_qemu_has_it(guest)["scheduling"] == there["scheduling"])
     # What QEMU fills in by itself is no difference that would be pushed for ever.
     time.sleep(1.5)
-    page = Path(f"/proc/{guest.qemu_pid()}/root{shaper['page']}")
+    page = testbed.sandbox.path(shaper["page"])
     before = read_header(page.read_bytes()).generation
     time.sleep(3)
     assert read_header(page.read_bytes()).generation == before
