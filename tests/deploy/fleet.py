@@ -160,6 +160,12 @@ class Fleet:
         self._prepare(machine)
         return machine
 
+    def copy_guest_files(self, machine: Machine, folder: str) -> None:
+        """Copy what a guest boots with, less its root disk; the folder is there."""
+        for name in ("vmlinuz", "initrd.img", "id_ed25519"):
+            machine.copy(paths.image(name), f"{folder}/{name}")
+        machine.ssh(f"chmod 0600 {folder}/id_ed25519")
+
     def _boot(self, spec: MachineSpec) -> None:
         machine = Machine(spec, self.sandbox, self.key, self.logs)
         tap = f"tap-{spec.name}"

@@ -36,7 +36,8 @@ class MachineSpec:
     address: str
     mac: str
     memory_mib: int = 4096
-    processors: int = 2
+    # TCG's SVM loses its way on machines of two: guests and machines reset.
+    processors: int = 1
     cpu: str = "max"
     data: tuple[str, ...] = ()
 
@@ -101,7 +102,7 @@ def qemu_command(
     guests that the machine runs.
     """
     command = [str(emulator), "-name", spec.name, "-nodefaults", "-no-user-config"]
-    command += ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", spec.cpu]
+    command += ["-machine", "q35", "-accel", "tcg", "-cpu", spec.cpu]
     command += ["-smp", str(spec.processors), "-m", str(spec.memory_mib), "-display", "none"]
     command += ["-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", append]
     command += ["-serial", f"file:{console}", "-qmp", f"unix:{qmp},server=on,wait=off"]
@@ -115,6 +116,9 @@ def qemu_command(
     command += ["-netdev", f"tap,id=lan,ifname={tap},script=no,downscript=no,vhost=off"]
     command += ["-device", f"virtio-net-pci,netdev=lan,mac={spec.mac}"]
     command += ["-device", "virtio-rng-pci"]
+    # No test restarts a machine: one that resets itself has failed, and says how it stood.
+    command += ["-action", "reboot=shutdown"]
+    command += ["-d", "cpu_reset", "-D", str(console.with_name(f"resets-{spec.name}.log"))]
     return command
 
 
