@@ -137,6 +137,11 @@ APT_OPTIONS = (
 )
 
 
+# What is named for purging was not there before, and nothing else goes (see Packages.purge).
+# So a package that Debian holds to be essential goes as well, if it came with the others.
+PURGE_OPTIONS = ("--allow-remove-essential",)
+
+
 class Failed(Exception):
     """What went wrong, with the remedy."""
 
@@ -241,7 +246,7 @@ class Apt:
         """What apt-get would do, and its complaint if it would not."""
         if not names:
             return Plan({}, {}, ()), ""
-        code, text = self._run("apt-get", "--simulate", *self.options, verb, *names)
+        code, text = self._run("apt-get", "--simulate", *self._options(verb), verb, *names)
         return read_plan(text), errors_of(text) if code else ""
 
     def update(self) -> str:
@@ -251,8 +256,11 @@ class Apt:
 
     def change(self, verb: str, names: list[str]) -> str:
         """Install or purge; returns the complaint, if any."""
-        code, text = self._run("apt-get", *self.options, verb, *names)
+        code, text = self._run("apt-get", *self._options(verb), verb, *names)
         return errors_of(text) if code else ""
+
+    def _options(self, verb: str) -> tuple[str, ...]:
+        return (*self.options, *PURGE_OPTIONS) if verb == "purge" else self.options
 
     def finish_interrupted(self) -> None:
         """Take up what an interruption left. Raises Failed."""

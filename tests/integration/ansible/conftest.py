@@ -56,7 +56,9 @@ class DebianRoot:
     def env(self) -> dict[str, str]:
         return {"APT_CONFIG": str(self.folder / "apt.conf"), "DPKG_ROOT": str(self.root)}
 
-    def add(self, name: str, version: str, depends: str = "", conflicts: str = "") -> None:
+    def add(
+        self, name: str, version: str, depends: str = "", conflicts: str = "", important: str = ""
+    ) -> None:
         """Build a package and index the repository anew."""
         tree = self.folder / "tree" / f"{name}-{version}"
         (tree / "DEBIAN").mkdir(parents=True)
@@ -69,6 +71,7 @@ class DebianRoot:
             "Maintainer": "Test <test@example.net>",
             "Depends": depends,
             "Conflicts": conflicts,
+            "Important": important,
             "Description": "test",
         }
         control = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)

@@ -131,6 +131,24 @@ def test_nothing_goes_that_was_not_named(debian):
     assert "virt-manager" in kept["msg"]
 
 
+def test_what_came_with_the_others_goes_although_debian_keeps_it(debian):
+    debian.add("e2fsprogs", "1.47", important="yes")
+    debian.add("tools", "1", depends="e2fsprogs")
+    assert packages(debian, ["tools"])["installed"] == ["e2fsprogs", "tools"]
+    answer = packages(debian, ["e2fsprogs", "tools"], state="absent")
+    assert answer["removed"] == ["e2fsprogs", "tools"]
+    assert debian.state("e2fsprogs") == "unknown"
+
+
+def test_what_was_there_stays_if_debian_keeps_it(debian):
+    debian.add("e2fsprogs", "1.47", important="yes", depends="libvirt0")
+    packages(debian, ["e2fsprogs"], record=None)
+    answer = packages(debian, ["libvirt0"], state="absent")
+    assert answer["failed"] and "libvirt0 cannot be purged" in answer["msg"]
+    assert "e2fsprogs : Depends: libvirt0" in answer["msg"]
+    assert debian.version("e2fsprogs") == "1.47"
+
+
 def test_a_pattern_purges_every_version(debian):
     debian.add("sluice-qemu-1", "1")
     packages(debian, ["sluice-web", "sluice-qemu-1", "libvirt0"])
