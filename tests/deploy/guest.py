@@ -18,6 +18,8 @@ from testbed import paths
 
 IMAGES = "/var/lib/libvirt/images"
 DATA_MIB = 64
+# Each of its exits empties the emulated TLB: it boots in minutes, not in seconds.
+READY_SECONDS = 1200.0
 DOMAIN = """\
 <domain type='kvm'>
   <name>{name}</name>
@@ -144,7 +146,8 @@ class NestedGuest:
         self.host.ssh(f"virsh start {self.name}")
 
     def wait_ready(self) -> float:
-        return self.inside.wait_ready()
+        """Wait until ssh into the guest works; return how long that took."""
+        return self.inside.wait_ready(READY_SECONDS)
 
     def state(self) -> str:
         return self.host.out(f"virsh domstate {self.name}")
