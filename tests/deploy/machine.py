@@ -82,8 +82,9 @@ def kernel_command_line(
     if bridge:
         words.append(f"bridge={BRIDGE}:eth0")
     else:
-        # A guest of a guest would compile its profiles for minutes; those of hosts count.
-        words.append("apparmor=0")
+        # A guest of a guest would compile profiles, and exit for each character that it
+        # shows, for minutes.
+        words.append("apparmor=0 systemd.show_status=error")
     return " ".join(words)
 
 

@@ -73,7 +73,8 @@ class Placement:
 def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
     """Return the guest kernel's command line."""
     words = [
-        "console=ttyS0 net.ifnames=0 loglevel=4 systemd.show_status=1",
+        # Each character on the console is an exit, so only what fails is told.
+        "console=ttyS0 net.ifnames=0 loglevel=4 systemd.show_status=error",
         f"systemd.hostname={spec.name}",
         f"sluice.ip={placement.address}/{network.PREFIX} sluice.gw={network.HOST_ADDRESS}",
     ]
