@@ -47,7 +47,7 @@ DOMAIN: dict[str, Any] = {
 
 
 def inventory(fleet: Fleet, passwords: Path) -> dict[str, Any]:
-    """Return the inventory of a fleet: all machines are hosts, the last proves itself."""
+    """Return a fleet's inventory: all are hosts, and of several the last proves itself."""
     hosts = {machine.name: {"ansible_host": machine.address} for machine in fleet.machines.values()}
     return {
         "all": {
@@ -61,7 +61,7 @@ def inventory(fleet: Fleet, passwords: Path) -> dict[str, Any]:
             }
         },
         "sluice_hosts": {"hosts": hosts},
-        "sluice_nightly": {"hosts": {list(hosts)[-1]: {}}},
+        "sluice_nightly": {"hosts": {name: {} for name in list(hosts)[1:][-1:]}},
     }
 
 
