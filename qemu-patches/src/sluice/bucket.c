@@ -34,7 +34,7 @@
  *   burst, not even 0, can stall.
  * - A timer set to the due time never fires in vain.
  * - `due` may lie before the clock's zero: it is signed.
-- Comparisons ignore the fraction, and a bucket that has become full keeps
+ * - Comparisons ignore the fraction, and a bucket that has become full keeps
  *   it. Either is less than 1 ns and not cumulative, since the charge carries
  *   the fraction.
  *
