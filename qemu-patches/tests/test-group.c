@@ -200,6 +200,34 @@ static void test_corrections(void)
     check_equal(page.tat_units, 1000000 + one_megabyte.burst + UINT32_MAX);
 }
 
+/* Who waits out a debt of 4 s that is forgiven is told at its keepalive. */
+static void test_tokens_given_back_are_noticed(void)
+{
+    SluiceGroupMember member, waiting;
+    uint64_t now_ns = START_NS;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, now_ns);
+    joins(&waiting, 2, 100, now_ns);
+    check(sluice_group_admit(&member, 4000000, now_ns));
+    check(!sluice_group_admit(&waiting, 1, now_ns));
+    check_equal(sluice_group_next_ns(&waiting, now_ns),
+                now_ns + 3990 * MS + 1000);
+    now_ns += 50 * MS;
+    check(!sluice_group_keepalive(&waiting, now_ns));
+    check(!sluice_group_admit(&waiting, 1, now_ns));
+    sluice_group_correct(&member, -3000000, now_ns);
+    check(sluice_group_keepalive(&waiting, now_ns));
+    /* Not all of it: the rest is reckoned anew, and that is told once. */
+    check(!sluice_group_admit(&waiting, 1, now_ns));
+    check_equal(sluice_group_next_ns(&waiting, now_ns),
+                START_NS + 990 * MS + 1000);
+    check(!sluice_group_keepalive(&waiting, now_ns));
+    sluice_group_correct(&member, -1000000, now_ns);
+    check(sluice_group_keepalive(&waiting, now_ns));
+    check(sluice_group_admit(&waiting, 1, now_ns));
+}
+
 static void test_operations_are_not_corrected(void)
 {
     SluiceGroupLimit limit = { .unit = SLUICE_GROUP_OPERATIONS,
@@ -648,6 +676,8 @@ static const TapTest tests[] = {
     { "group: next is exact at any rate", test_next_is_exact_at_any_rate },
     { "group: operations", test_operations },
     { "group: corrections", test_corrections },
+    { "group: tokens given back are noticed",
+      test_tokens_given_back_are_noticed },
     { "group: operations are not corrected",
       test_operations_are_not_corrected },
     { "group: a change of the rate carries units",

@@ -120,6 +120,14 @@ bool sluice_group_set_weight(SluiceGroupMember *member, uint32_t weight)
     return true;
 }
 
+/* The bucket only goes back where a correction gives tokens, or damage is
+ * repaired: then its turn may come sooner than it reckoned. */
+static bool was_given_back(const SluiceGroupMember *member)
+{
+    return (int64_t)(member->due_tat_units
+                     - group_load(&member->page->tat_units)) > 0;
+}
+
 bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
 {
     group_refresh(member);
@@ -132,6 +140,10 @@ bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
     member->reap_cursor = (member->reap_cursor + 1) % SLUICE_GROUP_SLOTS;
     if (&member->page->slots[member->reap_cursor] != member->slot) {
         reap(member->page, member->reap_cursor, now_ns);
+    }
+    if (member->demanding && was_given_back(member)) {
+        member->due_ns = 0;
+        return true;
     }
     return member->demanding
            && member->due_sequence != member->clock.sequence;

@@ -80,7 +80,9 @@
  * Corrections. What a request really cost may be known only when it is done.
  * What it cost more or less is charged or given back then, in the bucket and
  * in its member's virtual time. Others who wait notice tokens that were given
- * back when their timers fire, _RECHECK_MAX_NS later at most.
+ * back at their next keepalive, _KEEPALIVE_NS later at most. The invariant of
+ * the limit counts what is charged when a request asks, less what was given
+ * back in the window; what is charged afterwards is debt, for which all wait.
  *
  * Limits. Members trust each other's numbers no further than said above, but
  * one that is malicious, not only broken, can pretend to use the whole limit,
@@ -397,7 +399,7 @@ static void demand(SluiceGroupMember *member, uint64_t now_ns)
 
 uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
 {
-    uint64_t start, fraction, clock_units, recheck_ns, turn_ns;
+    uint64_t start, fraction, clock_units, tat_units, recheck_ns, turn_ns;
     int64_t missing;
     bool damaged;
     Rivals rivals;
@@ -409,8 +411,8 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
     start = start_tag(member, now_ns);
     rivals = look_around(member, start, now_ns);
     clock_units = group_clock_units(&member->clock, now_ns, &fraction);
-    missing = used_units(member, group_load(&member->page->tat_units),
-                         clock_units, &damaged)
+    tat_units = group_load(&member->page->tat_units);
+    missing = used_units(member, tat_units, clock_units, &damaged)
               - (int64_t)member->clock.burst + 1;
     turn_ns = when_shown_ns(member, missing + (int64_t)rivals.turns, now_ns);
     recheck_ns = now_ns + clamp(rivals.count * SLUICE_GROUP_RECHECK_NS,
@@ -419,6 +421,7 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
     recheck_ns = later_ns(recheck_ns, when_shown_ns(member, missing, now_ns));
     member->due_ns = lesser(turn_ns, recheck_ns);
     member->due_sequence = member->clock.sequence;
+    member->due_tat_units = tat_units;
     member->demanding = true;
     demand(member, now_ns);
     return member->due_ns;

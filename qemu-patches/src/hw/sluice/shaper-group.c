@@ -9,7 +9,8 @@
  * engine's lock, like the engine itself; everything else here is under the BQL.
  *
  * A timer shows the other members that this one lives. It also notices a new
- * limit while requests wait by the old one: those that pass see it at once.
+ * limit, or tokens that others gave back, while requests wait by what was so
+ * before: those that pass see it at once.
  */
 #include "qemu/osdep.h"
 #include <sys/mman.h>

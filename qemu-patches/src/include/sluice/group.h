@@ -33,7 +33,8 @@
 #define SLUICE_GROUP_RECHECK_MIN_NS 2000000ULL
 #define SLUICE_GROUP_RECHECK_MAX_NS 20000000ULL
 /* Call _keepalive() at least this often; without it a waiting member counts
- * for nothing after _ALIVE_NS, and its slot is another's after _REAP_NS. */
+ * for nothing after _ALIVE_NS, its slot is another's after _REAP_NS, and it
+ * waits as long as it once seemed, though others gave tokens back. */
 #define SLUICE_GROUP_KEEPALIVE_NS   100000000ULL
 #define SLUICE_GROUP_ALIVE_NS       1000000000ULL
 #define SLUICE_GROUP_REAP_NS        5000000000ULL
@@ -91,6 +92,7 @@ typedef struct SluiceGroupMember {
     uint64_t active_ns;         /* when it last asked */
     uint64_t due_ns;            /* when to ask again, while demanding */
     uint64_t due_sequence;      /* of the limit that due_ns was reckoned with */
+    uint64_t due_tat_units;     /* and the bucket */
     uint64_t refused_units;
     uint64_t requests;
     uint64_t units;
@@ -140,8 +142,9 @@ SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
 void sluice_group_leave(SluiceGroupMember *member);
 /* False, and nothing changed, if the weight is not 1.._WEIGHT_MAX. */
 bool sluice_group_set_weight(SluiceGroupMember *member, uint32_t weight);
-/* Also frees the slots of the dead, one a call. True if the limit has changed
- * since the member was told when to ask again: it should ask now. */
+/* Also frees the slots of the dead, one a call. True if the limit has changed,
+ * or tokens were given back, since the member was told when to ask again: it
+ * should ask now. */
 bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns);
 
 /* Data path. True: charged, the request goes on. False: it has to wait. */
