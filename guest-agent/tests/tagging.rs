@@ -160,7 +160,9 @@ fn children_inherit_and_orphans_keep() {
 fn an_orphan_of_an_unseen_parent_is_found_by_its_tag() {
     let mut host = Host::start();
     let mut watched = Watched::start();
-    host.assign(watched.pid(), 3);
+    // A tag that no other test uses: an agent that runs beside this one would take the
+    // orphan for its own.
+    host.assign(watched.pid(), 7);
     let orphan: i32 = watched.tell("orphan").parse().unwrap();
     let _orphan = Stray(orphan);
     eventually("it is in the class", || {
