@@ -12,6 +12,7 @@
 #define THREADS     4
 #define REQUESTS    2000
 #define RECONFIGURE 200
+#define CORRECTIONS 20000
 
 static _Alignas(128) SluiceGroupPage page;
 static GroupLog logs[THREADS];
@@ -75,8 +76,42 @@ static void test_threads_share(void)
     check_equal(page.demand[0], 0);
 }
 
+/* Each correction counts, whoever else changes the bucket at the time. */
+static void *correcting_thread(void *argument)
+{
+    unsigned index = (uintptr_t)argument;
+    SluiceGroupMember member;
+
+    if (sluice_group_join(&member, &page, sizeof(page), index + 1, "thread",
+                          100, 0) != SLUICE_GROUP_OK) {
+        return NULL;
+    }
+    for (unsigned i = 0; i < CORRECTIONS; i++) {
+        sluice_group_correct(&member, 3, 0);
+        sluice_group_correct(&member, -1, 0);
+    }
+    sluice_group_leave(&member);
+    return argument;
+}
+
+static void test_corrections_add_up(void)
+{
+    pthread_t threads[THREADS];
+
+    check(sluice_group_page_init(&page, "test", &limit, 0));
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        check(!pthread_create(&threads[i], NULL, correcting_thread,
+                              (void *)i));
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    check_equal(page.tat_units, THREADS * CORRECTIONS * 2);
+}
+
 static const TapTest tests[] = {
     { "group: threads share", test_threads_share },
+    { "group: corrections of threads add up", test_corrections_add_up },
 };
 
 int main(void)

@@ -333,7 +333,12 @@ bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
     return true;
 }
 
-/* One compare-and-swap, too: what a bucket cannot hold, or owe, is cut off. */
+/*
+ * One compare-and-swap, too: what a bucket cannot hold, or owe, is cut off. A
+ * request that is refused asks again, a correction does not: where others are
+ * faster every time it adds, which cannot fail. TAT is above G after so many
+ * charges, and if that takes it below, the bucket is just full.
+ */
 static void correct_bucket(SluiceGroupMember *member, int64_t units,
                            uint64_t now_ns)
 {
@@ -356,6 +361,7 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
             return;             /* the next charge repairs what is damaged */
         }
     }
+    atomic_fetch_add_explicit(tat, (uint64_t)units, memory_order_acq_rel);
 }
 
 void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
