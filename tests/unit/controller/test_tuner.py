@@ -65,6 +65,19 @@ def test_what_is_reserved_is_kept_while_others_give_way():
             assert change.key != kept.key or change.after is None or change.after >= 30e6
 
 
+def test_what_is_reserved_and_not_used_does_not_spare_the_others():
+    busy = plant.busy_disk()
+    quiet, other = busy.demands[0], busy.demands[2]
+    # More than the disk can do, and hardly asked for.
+    quiet.reserved, quiet.bytes_per_second = 200e6, 2e6
+    other.bytes_per_second = 100e6
+    busy.run(20)
+    assert busy.state.caps[quiet.key] >= 200e6
+    # Of 45 MB/s of the disk.
+    assert busy.state.caps[other.key] < 45e6
+    assert busy.waits_ms[-1] < 150
+
+
 def test_without_trouble_nothing_is_limited():
     quiet = plant.busy_disk()
     quiet.demands = [plant.Demand("media", "batch", "blk-read", 20e6)]

@@ -51,6 +51,15 @@ def floor_of(load: Load, floors: Mapping[str, float]) -> float:
     return max(floors.get(load.resource, 0.0), load.reserved)
 
 
+def used_floor(load: Load, floors: Mapping[str, float]) -> float:
+    """What of a total no cut takes from the class: a promise counts as far as it is used.
+
+    What is reserved and not asked for is no reason to spare others.
+    """
+    used = max(load.bytes_per_second, load.recent_bytes_per_second)
+    return max(floors.get(load.resource, 0.0), min(load.reserved, used))
+
+
 def is_hungry(load: Load, cap: float | None) -> bool:
     if load.backlog_requests > 0:
         return True

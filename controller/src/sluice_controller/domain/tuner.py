@@ -52,7 +52,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .shares import Key, Load, first_split, floor_of, is_hungry, scaled, split
+from .shares import Key, Load, first_split, is_hungry, scaled, split, used_floor
 from .tuner_sense import is_active, left_of_link, pressures, recent, total, unexplained
 from .tuner_types import (
     ARM_RESOURCES,
@@ -89,7 +89,8 @@ class _Look:
     now_ns: int
 
     def floors_total(self) -> float:
-        return sum(floor_of(load, self.policy.floors) for load in self.loads)
+        """The lowest level that is worth setting."""
+        return sum(used_floor(load, self.policy.floors) for load in self.loads)
 
 
 def decide(
@@ -151,7 +152,7 @@ def _is_stale(arm: Arm, look: _Look) -> bool:
 
 def _first_reaction(arm: Arm, look: _Look) -> Step:
     busy = [load for load in look.loads if load.bytes_per_second > 0]
-    floors = sum(floor_of(load, look.policy.floors) for load in busy)
+    floors = sum(used_floor(load, look.policy.floors) for load in busy)
     if max(total(look.loads), recent(look.loads)) <= floors:
         # Nothing worth limiting: the stream's trouble is not the background's.
         return arm, None
