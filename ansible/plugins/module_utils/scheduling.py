@@ -166,6 +166,8 @@ def read_scheduling(value: object, resource: str, limit: Mapping) -> dict:
     if one["charge"] == "device" and resource not in DISK_RESOURCES:
         raise ValueError(f"has charge device: it is for {' and '.join(DISK_RESOURCES)}")
     reserved = _reserved(one)
+    if reserved > MAX_RATE:
+        raise ValueError(f"reserves {reserved} bytes per second, more than {MAX_RATE}: lower it")
     if rate is not None and reserved > rate:
         raise ValueError(f"reserves {reserved} bytes per second, more than the limit: lower it")
     return one

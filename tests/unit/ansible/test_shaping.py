@@ -245,6 +245,7 @@ def test_scheduling_is_read_in_the_words_of_the_command():
             "has the peak 9000000 without a limit",
         ),
         ({"blk-read": {"may_miss": "1/10"}}, "has may_miss without a window"),
+        ({"net-tx": {"window": "2GB/1us"}}, "reserves 2000000000000000 bytes per second, more"),
         ({"net-tx": {"charge": "device"}}, "it is for blk-read and blk-write"),
         ({"net-tx": {"reserve": "1kB/s", "window": "1/1s"}}, "has a window and reserve"),
         ({"disk": {}}, "has the unknown resource 'disk': use blk-read"),

@@ -47,6 +47,8 @@ SECOND = 10**9
         ({"window": {**WINDOW, "of": 1001}}, "window.of", "1 to 1000"),
         ({"window": {**WINDOW, "may_miss": 1}}, "window.may_miss", "0 to 0"),
         ({"window": {**WINDOW, "late": 1}}, "window.late", "is not known"),
+        # 10^12 bytes per second is the most that the shaper takes of any rate.
+        ({"window": {"period_ns": 1000, "bytes": 10**9 + 1}}, "window", "above 1000000000000"),
         (
             {"window": WINDOW, "reservation_bytes_per_second": 5e6},
             "window",

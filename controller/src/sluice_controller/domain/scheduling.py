@@ -143,12 +143,23 @@ def _check_members(scheduling: Scheduling, resource: str, thing: str) -> None:
             "does not go with a reservation",
             "give one of them; a window is a reservation",
         )
+    _check_window_rate(scheduling.window, thing)
     if scheduling.charge == CHARGE_DEVICE and resource not in DISK_RESOURCES:
         raise BadValue(
             f"{thing}.charge",
             CHARGE_DEVICE,
             f"does not go with {resource}",
             f"use it for {' or '.join(DISK_RESOURCES)}, or charge for {CHARGE_ALL}",
+        )
+
+
+def _check_window_rate(window: Window | None, thing: str) -> None:
+    if window is not None and window.bytes_per_second > MAX_BYTES_PER_SECOND:
+        raise BadValue(
+            f"{thing}.window",
+            asdict(window),
+            f"is {window.bytes_per_second} bytes per second, above {MAX_BYTES_PER_SECOND}",
+            "give fewer bytes, or a longer period",
         )
 
 
