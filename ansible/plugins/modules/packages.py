@@ -13,7 +13,8 @@ author: The Sluice developers
 description:
   - Installs packages, without recommended ones unless told to. Before anything is installed, the
     names of all packages that will be new are added to a record, so that an interrupted run can be
-    taken back too. Packages whose names begin with C(sluice-) are not recorded.
+    taken back too; those that did not come are taken out again. Packages whose names begin with
+    C(sluice-) are not recorded.
   - Finishes an interrupted installation first (C(dpkg --configure -a)).
   - Never removes a package in order to install another.
 options:
@@ -203,6 +204,13 @@ class Record:
                 record[kind] = sorted(new.union(record[kind]))
             self._write(record)
 
+    def forget(self, names: list[str]) -> None:
+        """Take out packages that did not come after all."""
+        if self.path and names:
+            record = self.read()
+            record["packages"] = sorted(set(record["packages"]).difference(names))
+            self._write(record)
+
     def _write(self, record: dict) -> None:
         """Whole or not at all, and on the disk before returning."""
         os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
@@ -352,10 +360,17 @@ class Work:
                 " conflict on this host first"
             )
         if not plan.empty and not self.module.check_mode:
-            self.record.begin([name for name in plan.new if not name.startswith(OWN_PREFIX)])
+            # Names are those of the host's architecture: what comes for another one must not
+            # have the package of that name taken away that was there before.
+            present = {name for name, package in status.items() if package.installed}
+            new = [n for n in plan.new if not n.startswith(OWN_PREFIX) and n not in present]
+            self.record.begin(new)
             complaint = self.apt.change("install", names)
             self.record.end()
             if complaint:
+                # Installed later by the operator, these are theirs.
+                now = self.apt.status()
+                self.record.forget([name for name in new if not _is_there(name, now)])
                 raise Failed(
                     f"installing {', '.join(names)} failed ({complaint}): correct what apt-get"
                     " names and run the playbook again"
@@ -408,7 +423,7 @@ class Work:
 
     def purge(self, status: dict[str, Installed]) -> Plan:
         """Purge what there is of the named packages, and nothing that is not named."""
-        there = [name for name, package in status.items() if package.state != "not-installed"]
+        there = [name for name in status if _is_there(name, status)]
         names = sorted({n for wanted in self.params["name"] for n in fnmatch.filter(there, wanted)})
         plan, complaint = self.apt.simulate("purge", names)
         if complaint:
@@ -431,6 +446,11 @@ class Work:
                     " and run the playbook again"
                 )
         return Plan({}, {}, tuple(sorted({*names, *plan.removed})))
+
+
+def _is_there(name: str, status: dict[str, Installed]) -> bool:
+    """Whether dpkg has anything of the package, if only its configuration."""
+    return name in status and status[name].state != "not-installed"
 
 
 def _lines(versions: dict[str, str]) -> str:

@@ -57,17 +57,24 @@ class DebianRoot:
         return {"APT_CONFIG": str(self.folder / "apt.conf"), "DPKG_ROOT": str(self.root)}
 
     def add(
-        self, name: str, version: str, depends: str = "", conflicts: str = "", important: str = ""
+        self,
+        name: str,
+        version: str,
+        depends: str = "",
+        conflicts: str = "",
+        important: str = "",
+        architecture: str = "all",
     ) -> None:
         """Build a package and index the repository anew."""
-        tree = self.folder / "tree" / f"{name}-{version}"
+        tree = self.folder / "tree" / f"{name}-{version}-{architecture}"
         (tree / "DEBIAN").mkdir(parents=True)
         (tree / "usr/share" / name).mkdir(parents=True)
         (tree / "usr/share" / name / "version").write_text(version)
         fields = {
             "Package": name,
             "Version": version,
-            "Architecture": "all",
+            "Architecture": architecture,
+            "Multi-Arch": "" if architecture == "all" else "same",
             "Maintainer": "Test <test@example.net>",
             "Depends": depends,
             "Conflicts": conflicts,
@@ -76,7 +83,7 @@ class DebianRoot:
         }
         control = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
         (tree / "DEBIAN" / "control").write_text(control)
-        target = self.repository / f"{name}_{version}_all.deb"
+        target = self.repository / f"{name}_{version}_{architecture}.deb"
         self._run(["dpkg-deb", "--root-owner-group", "-b", str(tree), str(target)])
         index = self._run(["dpkg-scanpackages", "-m", "."], cwd=self.repository)
         (self.repository / "Packages").write_text(index)
@@ -97,6 +104,12 @@ class DebianRoot:
         env = {**self.env, "PATH": "/usr/bin:/bin", "LC_ALL": "C"}
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
         return done.stdout if done.returncode == 0 else "unknown"
+
+    def add_architecture(self, name: str) -> None:
+        """Take packages of another architecture beside the host's own."""
+        with (self.folder / "apt.conf").open("a") as file:
+            file.write(f'APT::Architectures {{"{name}";}};\n')
+        (self.root / "var/lib/dpkg/arch").write_text(f"amd64\n{name}\n")
 
     def edit_status(self, name: str, old: str, new: str) -> None:
         """Give a package another state, as an interruption leaves it."""

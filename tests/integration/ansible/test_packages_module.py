@@ -102,13 +102,25 @@ def test_an_interrupted_installation_is_finished_first(debian):
     assert packages(debian, ["sluice-web"])["repaired"] == []
 
 
-def test_a_record_survives_an_installation_that_fails(debian):
+def test_an_installation_that_fails_records_nothing_that_is_not_there(debian):
+    """Else the operator's own, installed later, would go with Sluice's."""
+    debian.add("swtpm", "1")
+    packages(debian, ["swtpm"])
     packages(debian, ["libvirt0"], record=None)
     (debian.repository / "libvirt-daemon_11.3_all.deb").write_bytes(b"corrupt")
     answer = packages(debian, ["libvirt-daemon"])
     assert answer["failed"] and "installing libvirt-daemon failed" in answer["msg"]
     assert "run the playbook again" in answer["msg"]
-    assert json.loads(debian.record.read_text())["packages"] == ["libvirt-daemon"]
+    assert json.loads(debian.record.read_text())["packages"] == ["swtpm"]
+
+
+def test_what_is_there_is_not_recorded_when_it_comes_for_another_architecture(debian):
+    debian.add("libzstd1", "1.5", architecture="amd64")
+    debian.add("libzstd1", "1.5", architecture="i386")
+    packages(debian, ["libzstd1"], record=None)
+    debian.add_architecture("i386")
+    assert packages(debian, ["libzstd1:i386"], update=True)["installed"] == ["libzstd1"]
+    assert json.loads(debian.record.read_text())["packages"] == []
 
 
 def test_nothing_is_removed_to_install_another(debian):
