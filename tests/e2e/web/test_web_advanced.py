@@ -41,6 +41,9 @@ def test_scheduling_is_set_said_in_short_and_undone(service, page, batch):
 
 def test_a_form_keeps_the_digits_that_it_does_not_show(service, page, batch):
     body = {"reservation_bytes_per_second": 5_123_456}
+    window = {"period_ns": 1_234_567_891, "bytes": 16384, "may_miss": 1, "of": 10}
+    path = f"/v1/domains/test/classes/{batch}/scheduling/net-tx"
+    assert service.controller("PUT", path, json={"window": window}).is_success
     path = f"/v1/domains/test/classes/{batch}/scheduling/blk-write"
     assert service.controller("PUT", path, json=body).is_success
     summary = opened(page, batch)
@@ -51,6 +54,26 @@ def test_a_form_keeps_the_digits_that_it_does_not_show(service, page, batch):
     expect(summary).to_contain_text("evenly spaced")
     one = granted(service, batch)["scheduling"]["blk-write"]
     assert one["reservation_bytes_per_second"] == 5_123_456
+    network = form(page, batch, "scheduling", "net-tx")
+    expect(network.get_by_test_id("window")).to_have_value("16 KiB / 1.23457 s")
+    network.get_by_test_id("dynamic").select_option("latency")
+    network.get_by_test_id("set-scheduling").click()
+    expect(summary).to_contain_text("small flows first")
+    assert granted(service, batch)["scheduling"]["net-tx"]["window"] == window
+
+
+def test_what_others_set_while_somebody_types_is_shown_afterwards(service, page, batch):
+    opened(page, batch)
+    reserve = form(page, batch, "scheduling", "blk-read").get_by_test_id("reserve")
+    reserve.focus()
+    path = f"/v1/domains/test/classes/{batch}/scheduling/blk-read"
+    body = {"reservation_bytes_per_second": 3e6}
+    assert service.controller("PUT", path, json=body).is_success
+    cell = lane(page, batch).locator('.cell[data-resource="blk-read"]')
+    expect(cell).to_have_attribute("data-reserved", "3000000")
+    expect(reserve).to_have_value("")
+    page.get_by_role("heading", level=1).click()
+    expect(reserve).to_have_value("3.00 MB/s")
 
 
 def test_a_window_in_the_words_of_the_page(service, page, batch):

@@ -38,12 +38,16 @@ function windowText(window) {
   return window ? `${binarySize(window.bytes)} / ${duration(window.period_ns)}` : "";
 }
 
+function lateText(window) {
+  return window?.may_miss ? `${window.may_miss} of ${window.of}` : "";
+}
+
 function fill(form) {
   const own = ownOf(form);
   for (const field of form.elements) {
     if (!field.name) continue;
     if (field.name === "window") field.value = windowText(own.window);
-    else if (field.name === "may_miss") field.value = own.window?.may_miss ? `${own.window.may_miss} of ${own.window.of}` : "";
+    else if (field.name === "may_miss") field.value = lateText(own.window);
     else if (field.type === "checkbox") field.checked = own[field.name];
     else if (FIELDS[field.name]) field.value = shown(own[field.name], FIELDS[field.name][0]);
     else field.value = own[field.name];
@@ -69,13 +73,19 @@ function readWindow(text, late) {
   return { bytes: parseSize(bytes), period_ns: parseDuration(period), may_miss: few, of };
 }
 
+function windowOf(form, own) {
+  const { window, may_miss: late } = form.elements;
+  const alone = window.value === windowText(own) && late.value === lateText(own);
+  return alone ? own : readWindow(window.value, late.value);
+}
+
 // A field that was left alone keeps its value, which may have more digits than it shows.
 function read(form) {
   const own = ownOf(form);
   const body = { ...own };
   for (const field of form.elements) {
     if (!field.name || field.name === "may_miss") continue;
-    if (field.name === "window") body.window = readWindow(field.value, form.elements.may_miss.value);
+    if (field.name === "window") body.window = windowOf(form, own.window);
     else if (field.type === "checkbox") body[field.name] = field.checked;
     else if (!FIELDS[field.name]) body[field.name] = field.value;
     else {
@@ -117,16 +127,25 @@ function summarise(details) {
   setText(details.querySelector("[data-testid=advanced-summary]"), texts.filter(Boolean).join("; ") || "as by default");
 }
 
-// Fresh values from the controller, unless somebody is at work in the form.
+const isTyped = (form) => form.contains(document.activeElement) && document.activeElement.type !== "submit";
+
+function take(form, own) {
+  delete form.dataset.missed;
+  if (form.dataset.own === own) return;
+  form.dataset.own = own;
+  fill(form);
+}
+
+// Fresh values from the controller; a form that somebody is at work in gets them
+// afterwards, or it would show old ones and set them again.
 export function show(details) {
   for (const grant of details.classes) {
     const section = document.querySelector(`details.advanced[data-class="${CSS.escape(grant.class)}"]`);
     if (!section) continue;
     for (const form of formsIn(section)) {
       const own = JSON.stringify(grant[form.dataset.kind]?.[form.dataset.resource] ?? {});
-      if (form.dataset.own === own) continue;
-      form.dataset.own = own;
-      if (!form.contains(document.activeElement)) fill(form);
+      if (isTyped(form)) form.dataset.missed = own;
+      else take(form, own);
     }
     summarise(section);
   }
@@ -138,6 +157,7 @@ async function set(form) {
   const before = ownOf(form);
   const after = read(form);
   await call("PUT", where, after);
+  delete form.dataset.missed;
   form.dataset.own = JSON.stringify(after);
   fill(form);
   summarise(form.closest("details"));
@@ -162,6 +182,12 @@ export function start() {
     if (!form) return;
     event.preventDefault();
     attempt(form, () => set(form));
+  });
+  document.addEventListener("focusout", (event) => {
+    const form = event.target.closest?.("form.knobs");
+    if (!form || form.dataset.missed === undefined || form.contains(event.relatedTarget) || isTyped(form)) return;
+    take(form, form.dataset.missed);
+    summarise(form.closest("details"));
   });
   document.addEventListener("input", (event) => {
     const form = event.target.closest?.("form.knobs");
