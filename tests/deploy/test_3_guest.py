@@ -57,7 +57,7 @@ def test_the_guest_runs_the_patched_qemu_under_kvm_and_apparmor(
     assert guest.confinement().endswith("(enforce)")
     assert guest.inside.out("systemd-detect-virt") == "kvm"
     command = host1.out(f"tr '\\0' ' ' </proc/{guest.pid()}/cmdline")
-    assert "accel=kvm" in command
+    assert "-accel kvm " in command
     assert "shaper=sluice0" in command or '"shaper":"sluice0"' in command
 
 
