@@ -157,7 +157,7 @@ class Fleet:
         self._boot(spec)
         machine = self.machines.pop(spec.name)
         machine.wait_ready()
-        self._prepare(machine)
+        self.prepare(machine)
         return machine
 
     def copy_guest_files(self, machine: Machine, folder: str) -> None:
@@ -198,11 +198,14 @@ class Fleet:
         elapsed = {}
         for machine in self.machines.values():
             elapsed[machine.name] = machine.wait_ready()
-            self._prepare(machine)
+            self.prepare(machine)
         return elapsed
 
-    def _prepare(self, machine: Machine) -> None:
-        """Give the operator's account its key, and the machine its package source."""
+    def prepare(self, machine: Machine) -> None:
+        """Give the operator's account its key, and the machine its package source.
+
+        For a guest too: it is an instance of the same image.
+        """
         machine.ssh(
             "install -m 0600 -o ops -g ops /root/.ssh/authorized_keys "
             "/home/ops/.ssh/authorized_keys"

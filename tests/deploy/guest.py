@@ -146,8 +146,10 @@ class NestedGuest:
         self.host.ssh(f"virsh start {self.name}")
 
     def wait_ready(self) -> float:
-        """Wait until ssh into the guest works; return how long that took."""
-        return self.inside.wait_ready(READY_SECONDS)
+        """Wait until ssh into the guest works, for its operator too; return how long that took."""
+        seconds = self.inside.wait_ready(READY_SECONDS)
+        self._fleet.prepare(self.inside)
+        return seconds
 
     def state(self) -> str:
         return self.host.out(f"virsh domstate {self.name}")
