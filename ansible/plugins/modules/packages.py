@@ -270,6 +270,16 @@ class Apt:
     def _options(self, verb: str) -> tuple[str, ...]:
         return (*self.options, *PURGE_OPTIONS) if verb == "purge" else self.options
 
+    def automatic(self, names: list[str]) -> list[str]:
+        """Those of the packages that APT may take away when nothing needs them."""
+        code, text = self._run("apt-mark", "showauto", *names) if names else (0, "")
+        return [] if code else sorted(set(text.split()).intersection(names))
+
+    def mark_automatic(self, names: list[str]) -> None:
+        """Naming a package to apt-get made it the operator's choice, which it is not."""
+        if names:
+            self._run("apt-mark", "auto", *names)
+
     def finish_interrupted(self) -> None:
         """Take up what an interruption left. Raises Failed."""
         code, text = self._run("dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
@@ -364,9 +374,11 @@ class Work:
             # have the package of that name taken away that was there before.
             present = {name for name, package in status.items() if package.installed}
             new = [n for n in plan.new if not n.startswith(OWN_PREFIX) and n not in present]
+            automatic = self.apt.automatic(sorted(present.intersection(names)))
             self.record.begin(new)
             complaint = self.apt.change("install", names)
             self.record.end()
+            self.apt.mark_automatic(automatic)
             if complaint:
                 # Installed later by the operator, these are theirs.
                 now = self.apt.status()

@@ -105,6 +105,14 @@ class DebianRoot:
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
         return done.stdout if done.returncode == 0 else "unknown"
 
+    def automatic(self) -> list[str]:
+        """What APT may take away when nothing needs it."""
+        env = {**self.env, "PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+        command = ["apt-mark", "showauto"]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
     def add_architecture(self, name: str) -> None:
         """Take packages of another architecture beside the host's own."""
         with (self.folder / "apt.conf").open("a") as file:

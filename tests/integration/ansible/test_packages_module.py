@@ -161,6 +161,13 @@ def test_what_was_there_stays_if_debian_keeps_it(debian):
     assert debian.version("e2fsprogs") == "1.47"
 
 
+def test_what_was_there_as_a_need_of_others_stays_one(debian):
+    packages(debian, ["libvirt-daemon"], record=None)
+    assert debian.automatic() == ["libvirt0"]
+    packages(debian, ["sluice-web", "libvirt0"], state="latest")
+    assert debian.automatic() == ["libvirt0"]
+
+
 def test_a_pattern_purges_every_version(debian):
     debian.add("sluice-qemu-1", "1")
     packages(debian, ["sluice-web", "sluice-qemu-1", "libvirt0"])
