@@ -36,7 +36,7 @@ class MachineSpec:
     address: str
     mac: str
     memory_mib: int = 4096
-    # TCG's SVM loses its way on machines of two: guests and machines reset.
+    # With two, a machine and a nested guest were seen to reset themselves; why is not known.
     processors: int = 1
     cpu: str = "max"
     data: tuple[str, ...] = ()

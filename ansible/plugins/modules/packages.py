@@ -138,7 +138,8 @@ APT_OPTIONS = (
 )
 
 
-# What is named for purging was not there before, and nothing else goes (see Packages.purge).
+# What is named for purging comes from the record of what was not there before, and nothing
+# that is not named goes (see Packages.purge).
 # So a package that Debian holds to be essential goes as well, if it came with the others.
 PURGE_OPTIONS = ("--allow-remove-essential",)
 
