@@ -24,7 +24,10 @@ class BadPlan(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of one run. Times are seconds, the link is bits per second / 10^6."""
+    """Settings of one run. Times are seconds, the link is bits per second / 10^6.
+
+    ``patience`` multiplies every time that a guest is waited for.
+    """
 
     link_mbit: int = 200
     readers: int = 12
@@ -37,6 +40,7 @@ class Plan:
     settle_most_s: float = 60.0
     media_mib: int = 768
     web_mib: int = 512
+    patience: float = 1.0
     once: bool = True
 
     def __post_init__(self) -> None:
@@ -53,6 +57,7 @@ class Plan:
             # The readers' files are 1920 MiB: a larger guest would have them cached.
             "media_mib": (512, 1536),
             "web_mib": (384, 1024),
+            "patience": (1, 20),
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
@@ -68,7 +73,7 @@ class Plan:
     def longest_s(self) -> int:
         """An upper bound of how long loads may be needed."""
         phases = self.control_s + self.unshaped_s + self.auto_s + self.settle_most_s
-        return int(phases + 2 * self.ramp_s + 60)
+        return int(phases + 2 * self.ramp_s + 60 * self.patience)
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,12 @@ class Run:
             clients.STREAM_PORT,
             86400 if not self._plan.once else self._plan.longest_s,
         )
-        deadline = time.monotonic() + STREAM_START_SECONDS
+        patience_seconds = STREAM_START_SECONDS * self._plan.patience
+        deadline = time.monotonic() + patience_seconds
         while not any(window.received_bytes for window in self._sampler.windows()):
             if time.monotonic() > deadline:
                 raise RunError(
-                    f"no stream arrived at the client in {STREAM_START_SECONDS:.0f} s; "
+                    f"no stream arrived at the client in {patience_seconds:.0f} s; "
                     f"see {self.scene.testbed.logs}"
                 )
             time.sleep(0.2)

@@ -38,12 +38,15 @@ class Guest:
         sandbox: Sandbox,
         hypervisor: Hypervisor,
         key: Path,
+        patience: float = 1.0,
     ):
+        """``patience`` multiplies every time that the guest is waited for."""
         self.spec = spec
         self.placement = placement
         self._sandbox = sandbox
         self._hypervisor = hypervisor
         self._key = key
+        self._patience = patience
 
     @property
     def name(self) -> str:
@@ -81,6 +84,7 @@ class Guest:
         # After a restart the old connection would only time out.
         self._forget_connection()
         started = time.monotonic()
+        limit_seconds = timeout_seconds * self._patience
         while True:
             try:
                 if self._ssh(["true"], connect_seconds=2, timeout_seconds=15).returncode == 0:
@@ -89,9 +93,9 @@ class Guest:
                 pass
             if not self.running():
                 raise GuestError(f"guest {self.name} has died{self._tails()}")
-            if time.monotonic() - started > timeout_seconds:
+            if time.monotonic() - started > limit_seconds:
                 raise GuestError(
-                    f"guest {self.name} has no ssh after {timeout_seconds:g} s{self._tails()}"
+                    f"guest {self.name} has no ssh after {limit_seconds:g} s{self._tails()}"
                 )
             time.sleep(0.2)
 
@@ -137,7 +141,7 @@ class Guest:
     ) -> CompletedProcess:
         return self._sandbox.run(
             self._ssh_argv(command, connect_seconds),
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=timeout_seconds * self._patience,
             check=False,
             input=input,
         )

@@ -77,6 +77,7 @@ NIGHTLY = {
     "run.auto_s": Setting(float, 30, 5, 600),
     "run.media_mib": Setting(int, 768, 512, 1536),
     "run.web_mib": Setting(int, 512, 384, 1024),
+    "run.patience": Setting(float, 1, 1, 20),
     "run.limit_s": Setting(float, 1200, 60, 7200),
     "checks.background_ratio": Setting(float, 0.70, 0, 1),
     "checks.settled_s": Setting(float, 60, 1, 600),

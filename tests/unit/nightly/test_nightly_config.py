@@ -33,6 +33,12 @@ def test_a_file_changes_what_it_names():
     assert found.run.readers == Config().run.readers
 
 
+def test_a_slow_host_is_given_more_time():
+    found = parsed("[run]\npatience = 8\n")
+    assert found.plan().patience == 8
+    assert found.plan().longest_s - Config().plan().longest_s == 7 * 60
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -44,6 +50,7 @@ def test_a_file_changes_what_it_names():
         ("[run]\nauto_s = nan", "give a number"),
         ("[run]\nauto_s = true", "give a number"),
         ('[run]\nauto_s = "30"', "give a number"),
+        ("[run]\npatience = 0.5", "run.patience 0.5 is out of range; give 1 to 20"),
         ('[run]\naccelerator = "xen"', "run.accelerator 'xen' is not known; use one of auto"),
         ("[start]\nwithout_libvirt = 1", "give true or false"),
         ('[paths]\nstate = "night"', "not an absolute path"),
