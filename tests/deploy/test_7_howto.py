@@ -76,15 +76,22 @@ class Operator:
 
 
 @pytest.fixture(scope="module")
-def kvm1(fleet: Fleet) -> Iterator[Machine]:
-    machine = fleet.add(KVM1)
-    yield machine
-    machine.save_journal()
-    machine.stop()
+def fleet() -> Iterator[Fleet]:
+    """Its own, so that this chapter can run beside the others."""
+    with Fleet("howto", (KVM1,)) as fleet:
+        print(f"machine: {fleet.folder}")
+        fleet.wait_ready()
+        yield fleet
+        fleet[KVM1.name].save_journal()
 
 
 @pytest.fixture(scope="module")
-def operator(fleet: Fleet, kvm1: Machine) -> Operator:
+def kvm1(fleet: Fleet) -> Machine:
+    return fleet[KVM1.name]
+
+
+@pytest.fixture(scope="module")
+def operator(fleet: Fleet) -> Operator:
     return Operator(fleet)
 
 

@@ -15,11 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..domain.errors import SluiceError
+from ..domain.errors import Conflict, SluiceError
 from ..domain.guests import Guest
 from ..domain.model import Assignment
 from ..domain.rules import agent_rules
-from ..domain.shaper_config import Config, actual, commands, wanted
+from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .ports import Clock, Host, Shapers, Store, Transaction
 
@@ -157,8 +157,7 @@ class Reconciler:
                 have = shaper.pushed
                 if have is None:
                     have = actual(self.shapers.query(name, shaper_id), want)
-                for command, arguments in commands(shaper_id, have, want):
-                    self.shapers.execute(name, command, arguments)
+                self._carry_out(name, commands(shaper_id, have, want))
             except SluiceError as error:
                 shaper.pushed = None
                 if str(error) != shaper.error:
@@ -171,6 +170,20 @@ class Reconciler:
                 return
             shaper.pushed, shaper.pushed_at = want, self.monotonic()
             shaper.generation, shaper.error = None, None
+
+    def _carry_out(self, name: str, steps: list[Command]) -> None:
+        """A QEMU of an earlier release refuses what it does not know; the rest must get there.
+
+        Conflict, the first of them, when every step was tried.
+        """
+        refused: Conflict | None = None
+        for command, arguments in steps:
+            try:
+                self.shapers.execute(name, command, arguments)
+            except Conflict as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     def flush(self, name: str) -> None:
         """Waits until a running push for the domain is over."""

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What reaches a shaper that refuses some of it: the real catalogue, a QEMU of an earlier release."""
+
+import pytest
+
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.errors import Conflict
+from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.model import Grant, ShapingClass
+from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.reconcile import Reconciler
+
+
+class OneGuest:
+    def guests(self):
+        live = Description(shaper_id="sluice0")
+        return [Guest("web1", "u-1", "running", 1, live, live)]
+
+
+class NoAgents:
+    def set_targets(self, paths):
+        pass
+
+    def status(self, name):
+        return {"connected": False}
+
+
+class EarlierQemu:
+    """Knows no weights."""
+
+    def __init__(self):
+        self.done = []
+
+    def query(self, domain, shaper_id):
+        return {"id": shaper_id, "classes": [], "ceiling": {}}
+
+    def execute(self, domain, command, arguments):
+        name = arguments.get("class")
+        if any("weight" in str(key) for key in _keys(arguments)):
+            raise Conflict("shaper of domain", domain, f"refused {command} ({name})", "update it")
+        self.done.append(name)
+
+
+def _keys(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
+    with store.transaction() as unit:
+        unit.remember_domain("web1", "u-1")
+        for tag, (name, weight) in enumerate((("batch", 300), ("movie", None)), start=1):
+            given = {} if weight is None else {"weight": weight}
+            unit.put_class(ShapingClass(name, name, **given))
+            unit.put_grant(Grant("web1", name, tag, (), {"blk-read": Limit(1e6)}))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def qemu():
+    return EarlierQemu()
+
+
+@pytest.fixture
+def reconciler(store, qemu):
+    found = Reconciler(
+        store, OneGuest(), qemu, NoAgents(), AutoLimits(), lambda name: None,
+        lambda: 0.0, lambda: 0.0, lambda unit, name: {},
+    )  # fmt: skip
+    yield found
+    found.close()
+
+
+def test_a_refused_command_does_not_keep_the_others_from_the_shaper(reconciler, qemu):
+    reconciler.round()
+    reconciler.flush("web1")
+    assert "movie" in qemu.done and "batch" not in qemu.done
+
+
+def test_what_was_refused_is_said(reconciler, qemu, caplog):
+    reconciler.round()
+    reconciler.flush("web1")
+    assert "(batch)" in caplog.text and "(movie)" not in caplog.text
