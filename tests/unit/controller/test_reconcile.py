@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What reaches a shaper that refuses some of it: the real catalogue, a QEMU of an earlier release."""
+"""What reaches a shaper that refuses some: the real catalogue, a QEMU of an earlier release."""
 
 import pytest
 
