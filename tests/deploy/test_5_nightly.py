@@ -22,7 +22,7 @@ from deploy.nightly_settings import READY, SETTINGS
 from deploy.report import Report
 
 UNIT = "sluice-nightly"
-RUN_SECONDS = 1800.0
+RUN_SECONDS = 5400.0
 SOON = """\
 [Timer]
 OnCalendar=
@@ -56,12 +56,13 @@ def _results(host: Machine) -> list[dict[str, Any]]:
 
 
 def _fire(host: Machine) -> None:
-    """Set the timer to a few seconds from now, as its calendar has it."""
-    when = host.out("date -d '+10 seconds' '+%Y-%m-%d %H:%M:%S'")
+    """Set the timer to a moment from now, as its calendar has it."""
+    # Not so soon that a busy machine takes it up when it is over.
+    when = host.out("date -d '+30 seconds' '+%Y-%m-%d %H:%M:%S'")
     dropin = f"/run/systemd/system/{UNIT}.timer.d/soon.conf"
     host.write(dropin, SOON.format(when=when))
     host.ssh(f"systemctl daemon-reload && systemctl restart {UNIT}.timer")
-    _wait_for(lambda: host.out(f"systemctl is-active {UNIT}.service || :") == "activating", 60)
+    _wait_for(lambda: host.out(f"systemctl is-active {UNIT}.service || :") == "activating", 120)
     host.ssh(f"rm {dropin} && systemctl daemon-reload && systemctl restart {UNIT}.timer")
 
 
