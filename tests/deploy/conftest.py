@@ -76,8 +76,7 @@ def fleet(request: pytest.FixtureRequest, report: Report) -> Iterator[Fleet]:
             report.add(f"boot of {name}", seconds, "s")
         yield fleet
         _save_journals(fleet)
-        if request.config.getoption("--keep"):
-            _hold(request, fleet)
+        hold_if_asked(request, fleet)
 
 
 def _save_journals(fleet: Fleet) -> None:
@@ -86,7 +85,10 @@ def _save_journals(fleet: Fleet) -> None:
             machine.save_journal()
 
 
-def _hold(request: pytest.FixtureRequest, fleet: Fleet) -> None:
+def hold_if_asked(request: pytest.FixtureRequest, fleet: Fleet) -> None:
+    """With --keep: print the ways in, and wait for Enter."""
+    if not request.config.getoption("--keep"):
+        return
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         print(f"\nThe machines stay up. Ways in:\n{fleet.shell_hint()}")
