@@ -200,6 +200,35 @@ static void test_corrections(void)
     check_equal(page.tat_units, 1000000 + one_megabyte.burst + UINT32_MAX);
 }
 
+/*
+ * Others read their clocks before the one who charged, or corrected, read his:
+ * by theirs the debt is larger still. It is a debt all the same.
+ */
+static void test_the_largest_debt_is_no_damage(void)
+{
+    uint64_t now_ns = START_NS + SECOND, early_ns = now_ns - MS;
+    SluiceGroupMember member, other;
+    uint64_t tat_units;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, START_NS);
+    joins(&other, 2, 100, START_NS);
+    check(sluice_group_admit(&member, one_megabyte.burst - 1, now_ns));
+    check(sluice_group_admit(&member, UINT32_MAX, now_ns));
+    tat_units = page.tat_units;
+    check(!sluice_group_admit(&other, 1, early_ns));
+    check_equal(page.tat_units, tat_units);
+    sluice_group_correct(&member, 4 * (int64_t)UINT32_MAX, now_ns);
+    tat_units = page.tat_units;
+    check_equal(tat_units, 1000000 + one_megabyte.burst + UINT32_MAX);
+    check(!sluice_group_admit(&other, 1, early_ns));
+    check_equal(page.tat_units, tat_units);
+    check_equal(sluice_group_next_ns(&other, early_ns),
+                now_ns + (UINT32_MAX + 1ULL) * 1000);
+    sluice_group_correct(&other, -1000, early_ns);
+    check_equal(page.tat_units, tat_units - 1000);
+}
+
 /* Who waits out a debt of 4 s that is forgiven is told at its keepalive. */
 static void test_tokens_given_back_are_noticed(void)
 {
@@ -621,13 +650,14 @@ static void test_damaged_bucket_is_repaired(void)
 
 /*
  * Any bytes in what peers can write: every call returns, and once the damage
- * has stopped, a request goes on after the largest debt that can be meant,
+ * has stopped, a request goes on after the largest debt that counts as one,
  * plus the time for which broken members count.
  */
 static void test_any_bytes_on_the_page(void)
 {
     Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));
-    uint64_t debt_max = UINT32_MAX + one_megabyte.burst + 1;
+    uint64_t debt_max = 2ULL * UINT32_MAX + one_megabyte.burst
+                        + one_megabyte.rate + 1;
     uint64_t wait_max_ns = debt_max * 1000 + SLUICE_GROUP_ALIVE_NS
                            + SLUICE_GROUP_GRACE_NS;
 
@@ -657,6 +687,7 @@ static void test_any_bytes_on_the_page(void)
             }
         }
         start_ns = now_ns;
+        member.due_ns = 0;      /* reckoned with another debt than is there */
         while (!sluice_group_admit(&member, 1, now_ns)) {
             now_ns = sluice_group_next_ns(&member, now_ns);
             if (!check(now_ns <= start_ns + wait_max_ns)) {
@@ -676,6 +707,8 @@ static const TapTest tests[] = {
     { "group: next is exact at any rate", test_next_is_exact_at_any_rate },
     { "group: operations", test_operations },
     { "group: corrections", test_corrections },
+    { "group: the largest debt is no damage",
+      test_the_largest_debt_is_no_damage },
     { "group: tokens given back are noticed",
       test_tokens_given_back_are_noticed },
     { "group: operations are not corrected",

@@ -244,15 +244,21 @@ static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
 
 /*
  * What is taken from the bucket: negative if it has been full for a while,
- * more than the burst if it is in debt. A debt beyond any request is damage,
- * or a bucket that nobody touched until the numbers wrapped.
+ * more than the burst if it is in debt. A debt that nobody can have made is
+ * damage, or a bucket that nobody touched until the numbers wrapped.
+ *
+ * The bound: UNITS_MAX beyond the burst is all that a charge or a correction
+ * leaves behind; as much again what is added without looking, see
+ * correct_bucket(); and the rate of a second, by which the clock of whoever
+ * looks may be behind his who charged.
  */
 static int64_t used_units(const SluiceGroupMember *member, uint64_t tat_units,
                           uint64_t clock_units, bool *damaged)
 {
+    const SluiceGroupClock *clock = &member->clock;
     int64_t used = ahead(tat_units, clock_units);
 
-    *damaged = used > (int64_t)(member->clock.burst + UNITS_MAX);
+    *damaged = used > (int64_t)(clock->burst + 2 * UNITS_MAX + clock->rate);
     return *damaged ? (int64_t)member->clock.burst : used;
 }
 
@@ -361,6 +367,7 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
             return;             /* the next charge repairs what is damaged */
         }
     }
+    units = units < (int64_t)UNITS_MAX ? units : (int64_t)UNITS_MAX;
     atomic_fetch_add_explicit(tat, (uint64_t)units, memory_order_acq_rel);
 }
 
