@@ -20,6 +20,7 @@
 #define CLASSES_MAX     6
 #define ITEMS           400
 #define FLOWS           5
+#define RECEIPTS        4
 #define JUMP_MAX_NS     (1ULL << 50)
 
 typedef struct Item {
@@ -45,7 +46,15 @@ typedef struct Limiter {
     Wide bytes_excess;
     Wide operations_excess;
     uint64_t excess_seen_ns;
+    uint32_t life;              /* of its buckets */
 } Limiter;
+
+/* Of a request that was admitted some time ago. */
+typedef struct Kept {
+    SluiceReceipt receipt;
+    uint32_t class_life;
+    uint32_t ceiling_life;
+} Kept;
 
 typedef struct Model {
     Random random;
@@ -63,6 +72,7 @@ typedef struct Model {
     uint32_t lengths[CLASSES_MAX];
     uint64_t admitted[CLASSES_MAX];
     uint64_t admitted_bytes[CLASSES_MAX];
+    Kept kept[RECEIPTS];
     Item items[ITEMS];
 } Model;
 
@@ -416,6 +426,11 @@ static SluiceLimit random_limit(Model *model)
 
 static void limiter_configure(Model *model, Limiter *limiter, SluiceLimit limit)
 {
+    bool had_bytes = limiter->bytes.rate > 0;
+    bool had_operations = limiter->operations.rate > 0;
+
+    limiter->life += had_bytes != (limit.bytes_per_second > 0)
+                     || had_operations != (limit.operations_per_second > 0);
     limiter->limit = limit;
     exact_configure(&limiter->bytes, limit.bytes_per_second, limit.burst_bytes,
                     model->now_ns);
@@ -486,21 +501,47 @@ static bool change_ceiling(Model *model)
                                            model->now_ns));
 }
 
-/* The true cost of something that went on turns out to be another. */
-static bool correct(Model *model)
+static bool keep_receipt(Model *model, Kept *kept)
 {
     uint32_t class_index = random_below(&model->random, model->class_count);
-    int64_t bytes = random_magnitude(&model->random, 20);
 
-    if (!model->all_knobs || model->classes[class_index].unmanaged) {
+    *kept = (Kept){
+        .receipt = sluice_engine_receipt(model->engine, class_index, 0),
+        .class_life = model->limiters[class_index].life,
+        .ceiling_life = model->ceiling.life,
+    };
+    return check(kept->receipt.charged
+                 == !model->classes[class_index].unmanaged);
+}
+
+/*
+ * The true cost of something that went on turns out to be another, perhaps
+ * when what was charged for it is no more.
+ */
+static bool correct(Model *model)
+{
+    Kept *kept = &model->kept[random_below(&model->random, RECEIPTS)];
+    int64_t bytes = random_magnitude(&model->random, 20);
+    Limiter *limiter;
+
+    if (!model->all_knobs) {
         return true;
+    }
+    if ((!kept->receipt.charged || random_chance(&model->random, 50))
+        && !keep_receipt(model, kept)) {
+        return false;
     }
     if (random_chance(&model->random, 70)) {
         bytes = -bytes;
     }
-    exact_correct(&model->ceiling.bytes, bytes);
-    exact_correct(&model->limiters[class_index].bytes, bytes);
-    sluice_engine_correct(model->engine, class_index, bytes, model->now_ns);
+    limiter = &model->limiters[kept->receipt.class_index];
+    if (kept->receipt.charged && kept->ceiling_life == model->ceiling.life) {
+        exact_correct(&model->ceiling.bytes, bytes);
+    }
+    if (kept->receipt.charged && kept->class_life == limiter->life) {
+        exact_correct(&limiter->bytes, bytes);
+    }
+    sluice_engine_correct(model->engine, &kept->receipt, bytes, model->now_ns);
     return true;
 }
 

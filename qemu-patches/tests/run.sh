@@ -112,7 +112,7 @@ fuzz() {
 engine plain
 engine sanitized "${sanitizers[@]}"
 engine raced -g -fsanitize=thread
-for name in test-bucket test-wheel test-engine test-share test-policy test-cost \
+for name in test-bucket test-wheel test-engine test-share test-policy test-correct test-cost \
     test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-properties test-group-threads test-group-processes; do
     compile "$name" plain "$build/$name"

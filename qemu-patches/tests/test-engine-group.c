@@ -171,6 +171,7 @@ static void test_a_group_that_is_left_holds_nobody(void)
 
 static void test_a_correction_reaches_the_group(void)
 {
+    SluiceReceipt receipt;
     SluiceNode nodes[2];
     Host host;
 
@@ -179,16 +180,17 @@ static void test_a_correction_reaches_the_group(void)
     attach(&host);
     check_equal(sluice_engine_submit(host.engine, 0, &nodes[0], 12000,
                                      START_NS), SLUICE_PASS);
+    receipt = sluice_engine_receipt(host.engine, 0, 12000);
     check_equal(sluice_engine_submit(host.engine, 0, &nodes[1], 1, START_NS),
                 SLUICE_HOLD);
     check_equal(sluice_engine_next_event_ns(host.engine),
                 START_NS + 2 * MS + 1000);
-    sluice_engine_correct(host.engine, 0, 1000, START_NS);
+    sluice_engine_correct(host.engine, &receipt, 1000, START_NS);
     check_equal(page.tat_units, 13000);
     check_equal(sluice_engine_next_event_ns(host.engine),
                 START_NS + 3 * MS + 1000);
     /* It goes earlier than it was told, too. */
-    sluice_engine_correct(host.engine, 0, -12000, START_NS);
+    sluice_engine_correct(host.engine, &receipt, -12000, START_NS);
     check_equal(page.tat_units, 1000);
     check_equal(sluice_engine_next_event_ns(host.engine), START_NS);
     check(sluice_engine_release(host.engine, START_NS) == &nodes[1]);

@@ -229,6 +229,29 @@ static void test_the_largest_debt_is_no_damage(void)
     check_equal(page.tat_units, tat_units - 1000);
 }
 
+static void test_a_refund_gives_back_bytes_or_an_operation(void)
+{
+    SluiceGroupLimit operations = { .unit = SLUICE_GROUP_OPERATIONS,
+                                    .rate = 3, .burst = 2 };
+    SluiceGroupMember member;
+    uint64_t virtual_time;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, START_NS);
+    check(sluice_group_admit(&member, 3000, START_NS));
+    virtual_time = page.slots[0].virtual_time;
+    check(sluice_group_admit(&member, 5000, START_NS));
+    sluice_group_refund(&member, 5000, START_NS);
+    check_equal(page.tat_units, 3000);
+    check_equal(page.slots[0].virtual_time, virtual_time);
+    new_page(&operations);
+    joins(&member, 1, 100, START_NS);
+    check(sluice_group_admit(&member, 5000, START_NS));
+    check(sluice_group_admit(&member, 5000, START_NS));
+    sluice_group_refund(&member, 5000, START_NS);
+    check_equal(page.tat_units, 1);
+}
+
 /* Who waits out a debt of 4 s that is forgiven is told at its keepalive. */
 static void test_tokens_given_back_are_noticed(void)
 {
@@ -709,6 +732,8 @@ static const TapTest tests[] = {
     { "group: corrections", test_corrections },
     { "group: the largest debt is no damage",
       test_the_largest_debt_is_no_damage },
+    { "group: a refund gives back bytes, or an operation",
+      test_a_refund_gives_back_bytes_or_an_operation },
     { "group: tokens given back are noticed",
       test_tokens_given_back_are_noticed },
     { "group: operations are not corrected",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What only some classes have: policies, flows, windows, corrections. */
+/* What only some classes have: policies, flows, windows. */
 #include <stdlib.h>
 
 #include "sluice/engine-internal.h"
@@ -434,47 +434,6 @@ static void test_window_of_seconds_is_found_late(void)
     sluice_engine_free(engine);
 }
 
-/* Corrections */
-
-static void test_correction_gives_back_and_takes(void)
-{
-    SluiceEngine *engine = sluice_engine_new(1);
-    SluiceNode nodes[2];
-
-    set_ceiling(engine, 1000, 500);
-    set_class(engine, 0, (SluiceClassConfig){ .limit = kilobyte }, 0);
-    sluice_engine_submit(engine, 0, &nodes[0], 1500, 0);
-    sluice_engine_submit(engine, 0, &nodes[1], 100, 0);
-    check_equal(sluice_engine_next_event_ns(engine), 1000 * MS + 1);
-    sluice_engine_correct(engine, 0, -500, 0);
-    check_equal(sluice_engine_next_event_ns(engine), 500 * MS + 1);
-    sluice_engine_correct(engine, 0, 700, 0);
-    check_equal(sluice_engine_next_event_ns(engine), 1200 * MS + 1);
-    /* Never more than a full bucket. */
-    sluice_engine_correct(engine, 0, -1000000, 0);
-    check(sluice_engine_release(engine, 0) == &nodes[1]);
-    check_equal(sluice_engine_submit(engine, 0, &nodes[0], 400, 0),
-                SLUICE_PASS);
-    check_equal(sluice_engine_submit(engine, 0, &nodes[0], 1, 0), SLUICE_HOLD);
-    drain(engine);
-}
-
-static void test_correction_takes_a_ready_class_back(void)
-{
-    SluiceEngine *engine = sluice_engine_new(2);
-    SluiceNode nodes[2], passed;
-
-    set_ceiling(engine, 1000, 0);
-    sluice_engine_submit(engine, 1, &passed, 100, 0);
-    set_class(engine, 0, (SluiceClassConfig){ .limit = kilobyte }, 0);
-    sluice_engine_submit(engine, 0, &nodes[0], 100, 0);
-    sluice_engine_correct(engine, 0, 1000, 0);
-    check_equal(sluice_engine_next_event_ns(engine), 1100 * MS);
-    check(!sluice_engine_release(engine, 1100 * MS - 1));
-    check(sluice_engine_release(engine, 1100 * MS) == &nodes[0]);
-    sluice_engine_free(engine);
-}
-
 static const TapTest tests[] = {
     { "policy/bad values are refused", test_bad_values_are_refused },
     { "policy/leaky bucket spaces evenly", test_leaky_bucket_spaces_evenly },
@@ -501,10 +460,6 @@ static const TapTest tests[] = {
       test_window_is_kept_while_others_flood },
     { "policy/window of seconds is found late too",
       test_window_of_seconds_is_found_late },
-    { "policy/correction gives back and takes",
-      test_correction_gives_back_and_takes },
-    { "policy/correction takes a ready class back",
-      test_correction_takes_a_ready_class_back },
 };
 
 int main(void)

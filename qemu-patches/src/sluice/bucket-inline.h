@@ -14,6 +14,11 @@ __extension__ typedef __int128 SluiceI128;
 /* Debt ends here: the clock's last value and as much again beyond it. */
 #define SLUICE_DUE_MAX_NS   INT64_MAX
 
+static inline bool bucket_is_limited(const SluiceBucket *bucket)
+{
+    return (bucket->unit_ns | bucket->unit_fraction) > 0;
+}
+
 static inline bool bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns)
 {
     return (int64_t)now_ns >= bucket->due_ns;

@@ -163,11 +163,15 @@ static void configure(SluiceEngine *engine, SluiceClass *class,
     const SluiceLimit *limit = config->unmanaged ? &unlimited : &config->limit;
     bool leaky = config->policy == SLUICE_POLICY_LEAKY_BUCKET;
     uint64_t old_period_ns = special_window_period_ns(class);
+    bool had_bytes = bucket_is_limited(&class->bytes);
+    bool had_operations = bucket_is_limited(&class->operations);
 
     sluice_bucket_configure(&class->bytes, limit->bytes_per_second,
                             leaky ? 0 : limit->burst_bytes, now_ns);
     sluice_bucket_configure(&class->operations, limit->operations_per_second,
                             leaky ? 0 : limit->burst_operations, now_ns);
+    class->serial += had_bytes != bucket_is_limited(&class->bytes)
+                     || had_operations != bucket_is_limited(&class->operations);
     configure_reservation(engine, class, special_reservation(config), now_ns);
     special_configure(class, config, now_ns);
     note_window(engine, class, old_period_ns);
@@ -231,6 +235,9 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
 bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
                                uint64_t now_ns)
 {
+    bool had_bytes = bucket_is_limited(&engine->ceiling_bytes);
+    bool had_operations = bucket_is_limited(&engine->ceiling_operations);
+
     if (!limit_is_valid(limit)) {
         return false;
     }
@@ -242,12 +249,16 @@ bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
                             limit->burst_operations, now_ns);
     engine->ceiling_limited = limit->bytes_per_second > 0
                               || limit->operations_per_second > 0;
+    engine->ceiling_serial += had_bytes != (limit->bytes_per_second > 0)
+                              || had_operations
+                                 != (limit->operations_per_second > 0);
     return true;
 }
 
 void sluice_engine_set_group(SluiceEngine *engine, SluiceGroupMember *group)
 {
     engine->group = group;
+    engine->group_serial++;
     engine->ready_priorities = ready_mask(engine) | (group ? GROUP_BIT : 0);
 }
 

@@ -26,6 +26,14 @@ static inline void engine_group_correct(SluiceGroupMember *group,
     }
 }
 
+static inline void engine_group_refund(SluiceGroupMember *group,
+                                       uint32_t bytes, uint64_t now_ns)
+{
+    if (group) {
+        sluice_group_refund(group, bytes, now_ns);
+    }
+}
+
 /* `event_ns`: when something may go on as far as the engine itself knows. */
 static inline uint64_t engine_group_event_ns(SluiceGroupMember *group,
                                              uint64_t event_ns,

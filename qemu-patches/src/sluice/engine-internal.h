@@ -63,7 +63,8 @@ typedef struct SluiceClass {
     uint64_t virtual_time;      /* share.c: what it has had, per weight */
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
     uint64_t reservation_rate;  /* bytes per second; 0: none */
-    uint64_t reserved1[4];
+    uint32_t serial;            /* of its buckets, for receipts */
+    uint32_t reserved1[7];
 } __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
 
 /* The classes of one priority that compete (share.c). */
@@ -96,6 +97,8 @@ struct SluiceEngine {
     KeyHeap reserved;           /* READY classes, by their reservation's due */
     uint64_t reservations_lost_ns;
     uint64_t longest_window_ns; /* period of any class */
+    uint32_t ceiling_serial;    /* of its buckets, for receipts */
+    uint32_t group_serial;
 };
 
 _Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)

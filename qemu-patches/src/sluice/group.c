@@ -371,22 +371,33 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
     atomic_fetch_add_explicit(tat, (uint64_t)units, memory_order_acq_rel);
 }
 
-void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
-                          uint64_t now_ns)
+static void correct(SluiceGroupMember *member, int64_t units, uint64_t now_ns)
 {
-    SluiceI128 step;
+    SluiceI128 step = (SluiceI128)units * (int64_t)member->reciprocal
+                      + member->virtual_fraction;
 
-    group_refresh(member);
-    if (member->clock.unit == SLUICE_GROUP_OPERATIONS) {
-        return;                 /* one is one, however long it took */
-    }
-    correct_bucket(member, bytes, now_ns);
-    step = (SluiceI128)bytes * (int64_t)member->reciprocal
-           + member->virtual_fraction;
+    correct_bucket(member, units, now_ns);
     member->virtual_time += (uint64_t)(step >> GROUP_FRACTION_BITS);
     member->virtual_fraction = (uint32_t)step;
     member->due_ns = 0;         /* it was reckoned without it */
     group_publish(member, now_ns);
+}
+
+void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
+                          uint64_t now_ns)
+{
+    group_refresh(member);
+    /* An operation is one, however long it took. */
+    if (member->clock.unit == SLUICE_GROUP_BYTES) {
+        correct(member, bytes, now_ns);
+    }
+}
+
+void sluice_group_refund(SluiceGroupMember *member, uint32_t bytes,
+                         uint64_t now_ns)
+{
+    group_refresh(member);
+    correct(member, -(int64_t)units_of(member, bytes), now_ns);
 }
 
 static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)

@@ -98,9 +98,14 @@ static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
     }
 }
 
+/* Who was charged is noted at once: the configuration may change meanwhile. */
 static void account_admission(ShaperEngine *e, ShaperRequest *request,
                               uint32_t bytes, uint64_t now_ns)
 {
+    unsigned tag = request->node.class_index;
+
+    request->receipt = sluice_engine_receipt(e->engine, tag, bytes);
+    request->by_device = e->device_charged & (1u << tag);
     e->total_requests++;
     e->total_bytes += bytes;
     account_in_flight(e, request, now_ns);
@@ -325,6 +330,43 @@ static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
     request->state = SHAPER_REQUEST_ADMITTED;
 }
 
+/* Caller holds the lock. It is judged anew. */
+static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
+{
+    request->paid = false;
+    trace_shaper_refund(request, ShaperResource_str(e->resource),
+                        request->receipt.class_index, request->receipt.bytes);
+    sluice_engine_refund(e->engine, &request->receipt, now_ns);
+    arm_timer(e);
+}
+
+/*
+ * Caller holds the lock. A request that was charged before a stop goes on
+ * without another charge if it still is what was charged: the guest may have
+ * made another of it meanwhile, and its class may be another.
+ */
+static void check_paid(ShaperEngine *e, ShaperRequest *request, unsigned tag,
+                       uint32_t bytes, uint64_t now_ns)
+{
+    if (request->paid
+        && (bytes > request->node.bytes
+            || !sluice_engine_has_charged(e->engine, &request->receipt, tag))) {
+        refund(e, request, now_ns);
+    }
+}
+
+/* The same where it was charged to another resource. */
+static void check_paid_resource(ShaperRequest *request, ShaperResource resource,
+                                uint64_t now_ns)
+{
+    if (request->paid && request->resource != resource) {
+        ShaperEngine *e = &request->client->shaper->engines[request->resource];
+        QEMU_LOCK_GUARD(&e->lock);
+
+        refund(e, request, now_ns);
+    }
+}
+
 /* Caller holds the lock. */
 static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
@@ -380,9 +422,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
-    /* The guest may have made another of it meanwhile. */
-    request->paid = request->paid && request->resource == resource
-                    && bytes <= request->node.bytes;
+    check_paid_resource(request, resource, now_ns);
     request->client = client;
     request->resource = resource;
     WITH_QEMU_LOCK_GUARD(&e->lock) {
@@ -395,6 +435,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
         if (tag >= SHAPER_CLASSES || !(e->granted_tags & (1u << tag))) {
             tag = SLUICE_TAG_DEFAULT;
         }
+        check_paid(e, request, tag, bytes, now_ns);
         if (shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
                                 &reason)) {
             verdict = decide(e, request, tag, bytes, now_ns);
@@ -437,7 +478,8 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 
     if (request) {
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
-        request->paid = true;
+        /* The condemned are dropped, and were not charged. */
+        request->paid = request->signal != SHAPER_SIGNAL_DROP;
         if (is_disk(resource)) {
             e->counters[request->node.class_index].in_flight--;
         }
@@ -466,11 +508,8 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                            uint64_t now_ns)
 {
     ShaperClient *client = request->client;
-    unsigned tag = request->node.class_index;
     uint64_t *completed_ns = &client->completed_ns[e->resource];
     uint64_t begin_ns = MAX(request->admitted_ns, *completed_ns);
-    uint32_t charged = sluice_engine_charged_bytes(e->engine, tag,
-                                                   request->node.bytes);
     SluiceCostKind kind;
     int64_t correction;
 
@@ -478,11 +517,11 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
     kind = sluice_cost_observe(&client->costs[e->resource],
                                request->node.bytes,
                                now_ns > begin_ns ? now_ns - begin_ns : 0);
-    correction = sluice_cost_correction(kind, charged);
-    if (correction && (e->device_charged & (1u << tag))) {
-        trace_shaper_correct(request, ShaperResource_str(e->resource), tag,
-                             correction);
-        sluice_engine_correct(e->engine, tag, correction, now_ns);
+    correction = sluice_cost_correction(kind, request->receipt.bytes);
+    if (correction && request->by_device) {
+        trace_shaper_correct(request, ShaperResource_str(e->resource),
+                             request->receipt.class_index, correction);
+        sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         arm_timer(e);
     }
 }

@@ -151,6 +151,20 @@ typedef struct SluiceWindowStats {
     uint64_t violations;        /* missed it, though the window was used up */
 } SluiceWindowStats;
 
+/*
+ * What an admitted request was charged, and which buckets. A class, a ceiling
+ * or a group that was charged may be another by the time that its correction
+ * comes: each has a serial, which changes when its buckets begin anew or end.
+ */
+typedef struct SluiceReceipt {
+    uint32_t class_index;
+    uint32_t bytes;
+    uint32_t class_serial;
+    uint32_t ceiling_serial;
+    uint32_t group_serial;
+    bool charged;               /* false: it was unmanaged, and cost nothing */
+} SluiceReceipt;
+
 typedef struct SluiceEngine SluiceEngine;
 
 /* Lifecycle. `classes` is fixed for the life of the engine; all start
@@ -194,14 +208,22 @@ void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
 /* Any held request regardless of limits, uncharged, in order within a class;
  * NULL when none is left (deletion of a shaper). */
 SluiceNode *sluice_engine_evict(SluiceEngine *engine);
-/* What a request of a class is charged: its bytes, or the class's minimum. */
-uint32_t sluice_engine_charged_bytes(const SluiceEngine *engine,
-                                     uint32_t class_index, uint32_t bytes);
+/* Of the request that _submit() has just let pass, or _release() returned. */
+SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
+                                    uint32_t class_index, uint32_t bytes);
+/* Has the class at that index paid for it, with the buckets that it has now? */
+bool sluice_engine_has_charged(const SluiceEngine *engine,
+                               const SluiceReceipt *receipt,
+                               uint32_t class_index);
 /* What an admitted request really cost, once known (cost.h): bytes charged in
- * addition, or given back if negative, to the class, the ceiling and the
- * group. */
-void sluice_engine_correct(SluiceEngine *engine, uint32_t class_index,
+ * addition, or given back if negative, to the class, the ceiling and the group
+ * that were charged, as far as they are still there. */
+void sluice_engine_correct(SluiceEngine *engine, const SluiceReceipt *receipt,
                            int64_t bytes, uint64_t now_ns);
+/* An admitted request does not go on after all: what it was charged, bytes and
+ * operation, goes back in the same way. Its turn, and a peak's spacing, do not. */
+void sluice_engine_refund(SluiceEngine *engine, const SluiceReceipt *receipt,
+                          uint64_t now_ns);
 
 const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
                                             uint32_t class_index);

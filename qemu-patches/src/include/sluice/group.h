@@ -162,6 +162,10 @@ void sluice_group_idle(SluiceGroupMember *member);
 void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
                           uint64_t now_ns);
 
+/* An admitted request of so many bytes does not go on after all. */
+void sluice_group_refund(SluiceGroupMember *member, uint32_t bytes,
+                         uint64_t now_ns);
+
 /* What the group's clock shows: the units its rate has produced. For tests. */
 uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
                                   uint64_t now_ns);

@@ -36,7 +36,7 @@ typedef enum ShaperRequestState {
     SHAPER_REQUEST_ADMITTED,    /* the device goes on with it */
 } ShaperRequestState;
 
-/* What shaper_client_take() says about a frame that waited. */
+/* What is to become of a frame that waited, when it is taken or passes. */
 typedef enum ShaperSignal {
     SHAPER_SIGNAL_NONE,
     SHAPER_SIGNAL_MARK,         /* it goes on, with the mark of congestion */
@@ -63,6 +63,8 @@ typedef struct ShaperRequest {
     uint8_t signal;             /* ShaperSignal */
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
     bool paid;                  /* charged, but withdrawn before it went on */
+    bool by_device;             /* charged for what the device does */
+    SluiceReceipt receipt;      /* of a request that is admitted, or paid */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable;
     bool opens_connection;
@@ -111,11 +113,10 @@ void shaper_client_set_paused(ShaperClient *client, bool paused);
  */
 void shaper_client_set_class(ShaperClient *client, const char *name);
 
-/* Before the first submission, and before another. */
+/* Before another submission. The mark that a frame is to carry stays with it. */
 static inline void shaper_request_again(ShaperRequest *request)
 {
     request->state = SHAPER_REQUEST_IDLE;
-    request->signal = SHAPER_SIGNAL_NONE;
     request->ecn_capable = false;
     request->opens_connection = false;
 }
@@ -124,6 +125,7 @@ static inline void shaper_request_again(ShaperRequest *request)
 static inline void shaper_request_init(ShaperRequest *request)
 {
     request->pooled = (SluicePooled){ 0 };
+    request->signal = SHAPER_SIGNAL_NONE;
     request->paid = false;
     request->node.flow = 0;
     shaper_request_again(request);
@@ -142,7 +144,8 @@ ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
 bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource);
 /* The oldest request that is ready or held; NULL if there is none. One that was
- * ready is charged: it passes when it is submitted again. */
+ * ready is charged: when it is submitted again it passes, unless it belongs to
+ * another class by then. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource);
 /* The device below has finished an admitted disk request. */
