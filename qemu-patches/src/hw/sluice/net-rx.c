@@ -144,8 +144,12 @@ static ssize_t rx_pass(SluiceNetPair *pair, SluiceNetRx *rx, const uint8_t *buf,
     NetClientState *nc = qemu_get_subqueue(pair->net->n->nic, pair->index);
     ssize_t ret = virtio_net_receive_admitted(nc, buf, size);
 
-    if (ret != 0) {
+    if (ret > 0) {
         rx_free(pair, rx);
+        return ret;
+    }
+    if (ret < 0) {
+        rx_discard(pair, rx, SHAPER_DROP_RESET);
         return ret;
     }
     /* It is charged: the backend must not bring it again. */

@@ -21,7 +21,7 @@
  * waits for a bottom half.
  *
  * Marks. The guest's own memory is never written to: a frame that is to carry
- * the mark of congestion is moved to the buffer first.
+ * the mark of congestion is moved to the buffer first, when it may be sent.
  *
  * Stop. Held frames, wherever they are kept, move to a list of the queue.
  * Migration saves it (net-state.c); on resume, on either host, its frames are
@@ -227,6 +227,15 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
                          buffer_bytes);
 }
 
+/* Before a frame is sent that is to carry the mark of congestion. */
+static void write_mark(SluiceNetPair *pair, SluiceNetTx *tx)
+{
+    if (tx->request.signal == SHAPER_SIGNAL_MARK
+        && (in_buffer(tx) || move_to_buffer(pair, tx))) {
+        sluice_net_mark(&tx->request, pair->net->n->guest_hdr_len);
+    }
+}
+
 /* True: the frame may be sent. Else it is held, or gone. */
 static bool judge(SluiceNetPair *pair, SluiceNetTx *tx)
 {
@@ -234,6 +243,7 @@ static bool judge(SluiceNetPair *pair, SluiceNetTx *tx)
 
     switch (submit(pair, tx, &crowded)) {
     case SHAPER_PASS:
+        write_mark(pair, tx);
         return true;
     case SHAPER_HOLD:
         if (in_buffer(tx)) {
@@ -264,9 +274,8 @@ static SluiceNetTx *take_released(SluiceNetPair *pair)
         }
         dispose(pair, tx);
     }
-    if (tx && tx->request.signal == SHAPER_SIGNAL_MARK
-        && (in_buffer(tx) || move_to_buffer(pair, tx))) {
-        sluice_net_mark(&tx->request, pair->net->n->guest_hdr_len);
+    if (tx) {
+        write_mark(pair, tx);
     }
     return tx;
 }

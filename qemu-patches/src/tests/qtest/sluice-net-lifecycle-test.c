@@ -12,13 +12,17 @@
  */
 #include "qemu/osdep.h"
 #include "standard-headers/linux/virtio_pci.h"
-#include "sluice-nic.h"
+#include "sluice-frames.h"
 
 #define BATCH           5
 #define LONG_NS         (100 * FRAME_NS)
 #define BULK            DSCP_OF_TAG(2)
 #define PIIX4_PM        QPCI_DEVFN(1, 3)
 #define PM_BASE         0x600
+#define CODEL_ECN       ", 'aqm': 'codel', 'ecn': true"
+/* The frame whose release brings CoDel's first signal; see the queue's tests. */
+#define SIGNALLED       106
+#define MANY            130
 
 static unsigned cycles(void)
 {
@@ -288,6 +292,162 @@ static void test_stop_released(void)
     net_free(net);
 }
 
+static void stop_and_cont(Net *net)
+{
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    qmp_ok(net->qts, "{'execute': 'cont'}");
+}
+
+/* Where those that were released before the stop belong to another class. */
+static void check_released_is_of_another_class(unsigned tag)
+{
+    Net *net = net_new("");
+    int64_t before;
+    uint8_t number;
+
+    hold_four_tx(net);
+    fill_network(net);
+    qtest_clock_step(net->qts, 10 * FRAME_NS);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 5);
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    qmp_ok(net->qts, "{'execute': 'shaper-remove-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk'}}");
+    /* 11 is the DSCP of these frames, and of tag 2. */
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'other', 'tag': %u, 'dscp': [11], "
+           "'limits': [{'resource': 'net-tx', " LIMIT_1MBPS "}]}}", tag);
+    before = admitted(net, "other", "net-tx");
+    qmp_ok(net->qts, "{'execute': 'cont'}");
+    do {
+        number = next_sent(net);
+    } while (number == 0);
+    g_assert_cmpint(number, ==, 1);
+    wait_for(backlog(net, "other", "net-tx") == 3);
+    for (unsigned n = 2; n < 5; n++) {
+        check_nothing_sent(net);
+        qtest_clock_step(net->qts, FRAME_NS);
+        check_sent(net, n);
+    }
+    g_assert_cmpint(admitted(net, "other", "net-tx"), ==, before + 4);
+    net_free(net);
+}
+
+/* A stranger with the tag of the class that was charged is not that class. */
+static void test_stop_class_replaced(void)
+{
+    check_released_is_of_another_class(2);
+}
+
+static void test_stop_tag_changed(void)
+{
+    check_released_is_of_another_class(3);
+}
+
+/* MANY frames of class bulk, of which those from first to last may be marked. */
+static void send_capable(Net *net, Ring *ring, unsigned first, unsigned last)
+{
+    uint8_t frame[FRAME_BYTES];
+
+    set_bulk(net, "net-tx", CODEL_ECN);
+    ring_init(ring, net);
+    for (unsigned n = 0; n < MANY; n++) {
+        make_ip_frame(frame, DSCP_NONE, n >= first && n <= last ? ECT_0 : 0, 0,
+                      n);
+        ring_send(ring, frame, sizeof(frame));
+    }
+    wait_for(backlog(net, "bulk", "net-tx") == MANY - 1);
+}
+
+/* Reads up to the frame with this number; says how many of them have a mark. */
+static unsigned marks_until(Net *net, uint8_t last, uint8_t *marked)
+{
+    uint8_t frame[FRAME_BYTES];
+    unsigned marks = 0;
+
+    do {
+        do {
+            next_frame(net, frame, sizeof(frame));
+        } while (lduw_be_p(frame + 12) != 0x0800);
+        g_assert_cmpint(header_checksum(frame + 14), ==, 0);
+        if ((frame[15] & 3) == CE) {
+            *marked = frame[NUMBER_OFFSET];
+            marks++;
+        }
+    } while (frame[NUMBER_OFFSET] != last);
+    return marks;
+}
+
+static void check_one_mark(Net *net)
+{
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "marked-requests"), ==,
+                    1);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "dropped-requests"),
+                    ==, 0);
+}
+
+/* A frame that was released with a mark, but not sent, has it afterwards. */
+static void test_stop_marked_released(void)
+{
+    Net *net = net_new(",shaper-queues=bulk");
+    uint8_t marked = 0;
+    Ring ring;
+
+    send_capable(net, &ring, 0, MANY);
+    /* The network is full by then. */
+    qtest_clock_step(net->qts, MANY * FRAME_NS);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, MANY);
+    g_assert_cmpint(used_count(net->qts, ring.vq), <, SIGNALLED);
+    stop_and_cont(net);
+    g_assert_cmpint(marks_until(net, MANY - 1, &marked), ==, 1);
+    g_assert_cmpint(marked, ==, SIGNALLED);
+    check_one_mark(net);
+    wait_for(ring_taken(&ring) == 0);
+    net_free(net);
+}
+
+/* So has one that is marked in place of the one before it, and still held. */
+static void test_stop_marked_held(void)
+{
+    Net *net = net_new(",shaper-queues=bulk");
+    uint8_t marked = 0;
+    Ring ring;
+
+    send_capable(net, &ring, SIGNALLED + 1, SIGNALLED + 1);
+    qtest_clock_step(net->qts, (SIGNALLED - 1) * FRAME_NS + 1);
+    g_assert_cmpint(marks_until(net, SIGNALLED, &marked), ==, 0);
+    wait_for(backlog(net, "bulk", "net-tx") == MANY - 1 - SIGNALLED);
+    stop_and_cont(net);
+    wait_for(backlog(net, "bulk", "net-tx") == MANY - 1 - SIGNALLED);
+    qtest_clock_step(net->qts, MANY * FRAME_NS);
+    g_assert_cmpint(marks_until(net, MANY - 1, &marked), ==, 1);
+    g_assert_cmpint(marked, ==, SIGNALLED + 1);
+    check_one_mark(net);
+    net_free(net);
+}
+
+/*
+ * A frame passes, and breaks the device, which finds a buffer in the ring that
+ * it may not write to. It was admitted, and went nowhere.
+ */
+static void test_broken_receive_queue(void)
+{
+    Net *net = net_new("");
+    QVirtQueue *vq = net->queues[RX_QUEUE];
+    uint64_t address = guest_alloc(&net->qs->alloc, BUFFER_BYTES);
+
+    qvirtqueue_kick(net->qts, net->dev, vq,
+                    qvirtqueue_add(net->qts, vq, address, BUFFER_BYTES, false,
+                                   false));
+    post_buffer(net);
+    network_send(net, DSCP_NONE, 1);
+    wait_for(admitted(net, "default", "net-rx") == 1);
+    wait_for(drops_of(net, "default", "net-rx", "reset") == 1);
+    g_assert_cmpint(stat_of(net->qts, "default", "net-rx", "dropped-bytes"),
+                    ==, FRAME_BYTES);
+    g_assert_cmpint(received(net), ==, 0);
+    net_free(net);
+}
+
 /* A link that goes takes what is held; the guest gets its descriptors back. */
 static void test_link(void)
 {
@@ -336,10 +496,20 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/system-reset", test_system_reset);
     qtest_add_func("/sluice/net/lifecycle/stop-cont", test_stop_cont);
     qtest_add_func("/sluice/net/lifecycle/stop-released", test_stop_released);
+    qtest_add_func("/sluice/net/lifecycle/stop-class-replaced",
+                   test_stop_class_replaced);
+    qtest_add_func("/sluice/net/lifecycle/stop-tag-changed",
+                   test_stop_tag_changed);
+    qtest_add_func("/sluice/net/lifecycle/stop-marked-released",
+                   test_stop_marked_released);
+    qtest_add_func("/sluice/net/lifecycle/stop-marked-held",
+                   test_stop_marked_held);
     qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
     qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
     qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);
     qtest_add_func("/sluice/net/lifecycle/queue-reset", test_queue_reset);
+    qtest_add_func("/sluice/net/lifecycle/broken-receive-queue",
+                   test_broken_receive_queue);
     qtest_add_func("/sluice/net/lifecycle/link", test_link);
     qtest_add_func("/sluice/net/lifecycle/clock-jump", test_clock_jump);
     return g_test_run();
