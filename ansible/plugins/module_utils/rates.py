@@ -13,6 +13,8 @@ import math
 import re
 
 UNLIMITED = ("unlimited", "none", "max")
+# Longer values would hide what is said of them.
+LONGEST_SHOWN = 120
 RATE_EXAMPLES = "write for example 20MB/s, 160Mbit/s, 1.5MiB/s or unlimited"
 SIZE_EXAMPLES = "write for example 256KiB or 1MB"
 
@@ -23,8 +25,21 @@ _QUANTITY = re.compile(
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def shown(value: object) -> str:
+    """A value as sentences repeat it."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes no number of more than 4300 digits.
+        text = "of very many digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number; true and false are none."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _quantity(match: re.Match) -> float:
@@ -32,8 +47,15 @@ def _quantity(match: re.Match) -> float:
     return float(match["number"]) * base ** _POWERS.get(match["power"], 0)
 
 
-def _tidy(value: float) -> float:
-    return int(value) if value == int(value) else value
+def _tidy(value: object, remedy: str) -> float:
+    """As an integer where it is one; ValueError where no float holds it."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise ValueError(f"is out of range: {remedy}")
+    return int(number) if number == int(number) else number
 
 
 def parse_rate(value: object) -> float | None:
@@ -43,23 +65,25 @@ def parse_rate(value: object) -> float | None:
     """
     if value is None or (isinstance(value, str) and value.strip().lower() in UNLIMITED):
         return None
-    if _is_number(value) and math.isfinite(value):
-        return _tidy(float(value))
+    remedy = "no rate is above 1TB/s, write for example 20MB/s or unlimited"
+    if is_number(value):
+        return _tidy(value, remedy)
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"is not a rate: {RATE_EXAMPLES}")
     bits = match["unit"] in ("b", "bit")
-    return _tidy(_quantity(match) / (8 if bits else 1))
+    return _tidy(_quantity(match) / (8 if bits else 1), remedy)
 
 
 def parse_size(value: object) -> float:
     """Bytes. Raises ValueError with the remedy."""
-    if _is_number(value) and math.isfinite(value):
-        return _tidy(float(value))
+    remedy = "no size is above 1TiB, write for example 256KiB"
+    if is_number(value):
+        return _tidy(value, remedy)
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None or match["per"] or match["unit"] in ("b", "bit"):
         raise ValueError(f"is not a size: {SIZE_EXAMPLES}")
-    return _tidy(_quantity(match))
+    return _tidy(_quantity(match), remedy)
 
 
 _TIME = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)\s*")
@@ -71,13 +95,13 @@ def parse_time_ns(value: object) -> int:
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("is not a time: write for example 20ms, 500us or 1s")
-    return round(float(match["number"]) * _NANOSECONDS[match["unit"]])
+    remedy = "no time is above 3600s, write for example 20ms"
+    return round(_tidy(float(match["number"]) * _NANOSECONDS[match["unit"]], remedy))
 
 
 def parse_count(value: object) -> float:
     """Operations, or operations per second. Raises ValueError with the remedy."""
-    if _is_number(value) and math.isfinite(value):
-        return _tidy(float(value))
-    if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip()):
-        return _tidy(float(value))
+    written = isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value.strip())
+    if is_number(value) or written:
+        return _tidy(value, "write for example 200")
     raise ValueError("is not a number of operations: write for example 200")

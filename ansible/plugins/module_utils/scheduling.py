@@ -9,9 +9,10 @@ two can be compared.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from .rates import parse_rate, parse_size, parse_time_ns
+from .rates import is_number, parse_rate, parse_size, parse_time_ns, shown
 
 RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
 DISK_RESOURCES = RESOURCES[:2]
@@ -22,6 +23,9 @@ CHARGES = ("all", "device")
 AQMS = ("none", "codel")
 MAX_RATE = 10**12
 WEIGHT_MAX = 1000
+MAX_OF = 1000
+
+_PART = re.compile(r"(?P<few>[0-9]{1,4})/(?P<of>[0-9]{1,4})")
 
 DEFAULT_SCHEDULING = {
     "reservation_bytes_per_second": None,
@@ -44,8 +48,7 @@ DEFAULT_QUEUE = {
 
 def _bounded(number: object, low: int, high: int, whole: bool) -> object:
     """The number, if it is one within the bounds. Raises ValueError."""
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if not is_number or not low <= number <= high:
+    if not is_number(number) or not low <= number <= high:
         raise ValueError(f"is out of range: give {low} to {high}")
     if whole and number != int(number):
         raise ValueError("is not a whole number: give one")
@@ -102,10 +105,11 @@ def _window(value: object) -> dict | None:
 
 
 def _may_miss(value: object) -> tuple:
-    few, _slash, of = value.partition("/") if isinstance(value, str) else ("", "", "")
-    if not (few.isdecimal() and of.isdecimal() and 1 <= int(of) <= 1000 and int(few) < int(of)):
-        raise ValueError("is not a part: write N/OF with N less than OF and OF up to 1000")
-    return int(few), int(of)
+    match = _PART.fullmatch(value) if isinstance(value, str) else None
+    few, of = (int(match["few"]), int(match["of"])) if match else (0, 0)
+    if not few < of <= MAX_OF:
+        raise ValueError(f"is not a part: write N/OF with N less than OF and OF up to {MAX_OF}")
+    return few, of
 
 
 # key as written → (member of the API, reader)
@@ -143,7 +147,7 @@ def _members(value: object, keys: dict) -> dict:
         try:
             found[member] = reader(raw)
         except ValueError as error:
-            raise ValueError(f"has {key} {raw!r}, which {error}") from error
+            raise ValueError(f"has {key} {shown(raw)}, which {error}") from error
     return found
 
 
@@ -203,7 +207,7 @@ def _by_resource(value: object, known: tuple, default: dict, read) -> dict:
         try:
             one = read(written, resource)
         except ValueError as error:
-            raise ValueError(f"{resource}: {written!r} {error}") from error
+            raise ValueError(f"{resource}: {shown(written)} {error}") from error
         if one != default:
             found[resource] = one
     return found

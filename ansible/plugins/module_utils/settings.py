@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .rates import is_number, shown
+
 HISTORY_SECONDS = (60, 30 * 86400)
 USER_CHARACTERS = 32
 PASSWORD_CHARACTERS = (10, 1024)
@@ -118,13 +120,9 @@ NIGHTLY_PARTS = (
 )
 
 
-def _is_number(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def _number_problem(value: object, setting: Setting) -> str | None:
     whole = setting.kind is int
-    if not _is_number(value) or (whole and value != int(value)):
+    if not is_number(value) or (whole and value != int(value)):
         return f"is no {'whole ' if whole else ''}number: give one, without quotes"
     if not setting.least <= value <= setting.most:
         return f"is out of range: give {setting.least:g} to {setting.most:g}"
@@ -175,8 +173,8 @@ def file_problems(variable: str, given: Mapping, known: Mapping[str, Setting]) -
             continue
         problem = setting_problem(value, setting)
         if problem:
-            shown = "" if setting.secret else f" {value!r}"
-            problems.append(f"{variable}: {name}{shown} {problem}")
+            told = "" if setting.secret else f" {shown(value)}"
+            problems.append(f"{variable}: {name}{told} {problem}")
     return problems
 
 
@@ -219,9 +217,9 @@ def _free_problems(given: Mapping) -> list[str]:
     for path, need in given.items():
         if not isinstance(path, str) or not path.startswith("/"):
             problems.append(f"sluice_free_mib: {path!r} is no folder of the host: begin it with /")
-        elif not _is_number(need) or need < 0:
+        elif not is_number(need) or need < 0:
             problems.append(
-                f"sluice_free_mib: {path} {need!r} is no number of MiB: give 0 or more,"
+                f"sluice_free_mib: {path} {shown(need)} is no number of MiB: give 0 or more,"
                 " without quotes"
             )
     return problems
@@ -254,7 +252,7 @@ def _history_problems(value: object) -> list[str]:
     # With -e a number arrives as text.
     if re.fullmatch(r"[0-9]{1,9}", str(value)) and least <= int(value) <= most:
         return []
-    return [f"sluice_history_seconds {value!r} is out of range: give {least} to {most}"]
+    return [f"sluice_history_seconds {shown(value)} is out of range: give {least} to {most}"]
 
 
 def _user_problems(value: str) -> list[str]:
@@ -345,8 +343,8 @@ def variable_problems(values: Mapping, options: Mapping[str, Mapping]) -> list[s
             continue
         problem = kind_problem(value, option)
         if problem:
-            shown = "" if value is None or option.get("no_log") else f" {value!r}"
-            problems.append(f"{name}{shown} {problem}")
+            told = "" if value is None or option.get("no_log") else f" {shown(value)}"
+            problems.append(f"{name}{told} {problem}")
         elif name in CHECKS:
             problems += CHECKS[name](value)
     return problems

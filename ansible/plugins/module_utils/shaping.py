@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .rates import parse_count, parse_rate, parse_size
+from .rates import parse_count, parse_rate, parse_size, shown
 from .scheduling import RESOURCES, WEIGHT_MAX, read_queues, read_schedulings
 
 # Conditions of a rule, and how long each may be.
@@ -60,7 +60,7 @@ class Problems(list):
 
     def say(self, thing: str, value: object, problem: str) -> None:
         """``problem`` holds the remedy after a colon."""
-        self.append(f"{thing} {value!r} {problem}")
+        self.append(f"{thing} {shown(value)} {problem}")
 
 
 def read_limit(value: object) -> dict:
@@ -105,7 +105,7 @@ def read_limits(value: object) -> dict:
         try:
             limit = read_limit(written)
         except ValueError as error:
-            raise ValueError(f"{resource}: {written!r} {error}") from error
+            raise ValueError(f"{resource}: {shown(written)} {error}") from error
         if limit:
             limits[resource] = limit
     return limits

@@ -199,7 +199,7 @@ def port_error(bind: str) -> str | None:
     """Why a listener cannot be put there."""
     host, _colon, port = bind.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         return "it is not HOST:PORT, for example 0.0.0.0:8480"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -53,7 +53,10 @@ stream:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sluice.appliance.plugins.module_utils.api import ARGUMENTS, Api, ApiError
-from ansible_collections.sluice.appliance.plugins.module_utils.rates import parse_rate
+from ansible_collections.sluice.appliance.plugins.module_utils.rates import (
+    parse_rate,
+    shown,
+)
 
 MEMBERS = ("domain", "class", "nominal_bytes_per_second")
 
@@ -98,7 +101,7 @@ def main() -> None:
     except ApiError as error:
         module.fail_json(msg=str(error))
     except ValueError as error:
-        module.fail_json(msg=f"rate {module.params['rate']!r} {error}")
+        module.fail_json(msg=f"rate {shown(module.params['rate'])} {error}")
 
 
 if __name__ == "__main__":

@@ -373,6 +373,12 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         ((*on_disk, "--may-miss", "1/10"), "has no window"),
         ((*queue, "--packets", "many"), "is not a number"),
         (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
+        ((*queue, "--packets", "9" * 400), "9…' is out of range"),
+        ((*on_disk, "--min-charge", "9" * 400), "9…' is out of range"),
+        ((*on_disk, "--window", f"1KiB/{'9' * 400}s"), "9…' is out of range"),
+        ((*on_disk, "--may-miss", f"1/{'9' * 5000}"), "9…' is out of range"),
+        (("limit", "test", "batch", "blk-read", "9" * 300), "…' is above 100000000000: give"),
+        (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is not a finite"),
     ):
         assert word in run(*wrong, code=1)
 

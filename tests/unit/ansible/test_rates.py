@@ -55,6 +55,36 @@ def test_a_time_means_the_same_as_on_the_command_line(text):
     )
 
 
+MANY = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("parse", "value"),
+    [
+        (rates.parse_rate, MANY),
+        (rates.parse_rate, f"{MANY}Mbit/s"),
+        (rates.parse_rate, 10**400),
+        (rates.parse_size, f"{MANY}KiB"),
+        (rates.parse_size, 10**400),
+        (rates.parse_time_ns, f"{MANY}s"),
+        (rates.parse_time_ns, f"{'9' * 305}s"),
+        (rates.parse_count, MANY),
+        (rates.parse_count, 10**400),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else type(given).__name__,
+)
+def test_a_number_beyond_all_bounds_is_out_of_range(parse, value):
+    with pytest.raises(ValueError, match="^is out of range: .*write for example"):
+        parse(value)
+
+
+def test_values_are_shown_at_a_length_that_can_be_read():
+    assert rates.shown("20MB/s") == "'20MB/s'"
+    assert len(rates.shown(MANY)) == len(rates.shown(10**400)) == rates.LONGEST_SHOWN
+    assert rates.shown(10**400).endswith("…")
+    assert rates.shown(10**5000) == "of very many digits"
+
+
 def test_yaml_numbers_are_bytes_per_second():
     assert rates.parse_rate(2000000) == 2000000
     assert rates.parse_rate(1.5e6) == 1500000

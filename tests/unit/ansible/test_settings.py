@@ -267,6 +267,8 @@ def test_what_is_let_through_is_what_sluiced_takes(tmp_path_factory, name, value
             1234567890123,
             "sluice_web_admin_password is no text: write it in quotes",
         ),
+        ("sluice_history_seconds", 10**400, "0…"),
+        ("sluice_nightly_config", {"keep.results": 10**400}, "0… is out of range: give 1 to"),
         ("sluice_web_admin_password", "x" * 9, "sluice_web_admin_password has 9 characters: use"),
         ("sluice_web_admin_password", "x" * 1025, "has 1025 characters: use 10 to 1024, or leave"),
         ("sluice_web_admin_password", "0123456789\n", "has more than one line: give one, without"),

@@ -30,6 +30,7 @@ from sluice_controller.domain.scheduling import (
     parse_schedulings,
 )
 
+MANY = "9" * 400
 GOOD = {
     "name": "media",
     "restart": False,
@@ -248,6 +249,14 @@ def test_scheduling_is_read_in_the_words_of_the_command():
         ({"net-tx": {"window": "2GB/1us"}}, "reserves 2000000000000000 bytes per second, more"),
         ({"net-tx": {"charge": "device"}}, "it is for blk-read and blk-write"),
         ({"net-tx": {"reserve": "1kB/s", "window": "1/1s"}}, "has a window and reserve"),
+        ({"blk-read": {"reserve": MANY}}, "9…, which is out of range: no rate is above 1TB/s"),
+        ({"blk-read": {"reserve": 10**400}}, "0…, which is out of range: no rate is above"),
+        ({"blk-read": {"min_charge": MANY}}, "9…, which is out of range: no size is above 1TiB"),
+        ({"blk-read": {"window": f"1/{MANY}s"}}, "9…, which is out of range: no time is above"),
+        (
+            {"blk-read": {"window": "1/1s", "may_miss": f"1/{'9' * 5000}"}},
+            "9…, which is not a part: write N/OF with N less than OF and OF up to 1000",
+        ),
         ({"disk": {}}, "has the unknown resource 'disk': use blk-read"),
         ("fast", "is not a mapping: map some of"),
     ],
@@ -265,6 +274,8 @@ def test_each_problem_of_scheduling_is_named(scheduling, words):
         ({"net-tx": {"ecn": True}}, "give aqm codel too"),
         ({"net-tx": {"ecn": "yes"}}, "has ecn 'yes', which is neither true nor false"),
         ({"net-tx": {"packets": 0}}, "has packets 0, which is out of range: give 1 to 262144"),
+        ({"net-tx": {"packets": 10**400}}, "0…, which is out of range: give 1 to 262144"),
+        ({"net-rx": {"connections": MANY}}, "9…, which is out of range: give 1 to 1000000000000"),
         ({"net-tx": {"connections": 5}}, "use net-rx"),
         ({"net-rx": {"burst_connections": 5}}, "without connections"),
     ],
@@ -273,6 +284,17 @@ def test_each_problem_of_queues_is_named(queues, words):
     with pytest.raises(ValueError) as refused:
         read_queues(queues)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [MANY, 10**400], ids=["text", "number"])
+@pytest.mark.parametrize("key", ["rate", "burst", "ops", "burst_ops"])
+def test_a_limit_beyond_all_bounds_is_named_in_one_sentence(key, value):
+    limits = {"blk-read": {"rate": "1MB/s", "ops": 100, key: value}}
+    entry = {"name": "web1", "classes": [{"name": "default", "limits": limits}]}
+    problem, *others = problems_of([entry])
+    assert others == [] and len(problem) < 300
+    assert problem.startswith("sluice_domains[0].classes[0].limits blk-read: {")
+    assert "… is out of range: " in problem
 
 
 def test_a_limit_is_read_in_all_its_forms():

@@ -4,7 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.domain.errors import BadValue
-from sluice_controller.domain.rates import format_change, format_rate, parse_rate, parse_size
+from sluice_controller.domain.rates import (
+    format_change,
+    format_rate,
+    parse_rate,
+    parse_size,
+    parse_time_ns,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +43,51 @@ def test_what_is_not_a_rate(text):
         parse_rate(text, "limit")
     assert refused.value.thing == "limit"
     assert refused.value.value == text
+
+
+MANY = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_rate, MANY),
+        (parse_rate, f"{MANY}Mbit/s"),
+        (parse_rate, f" -{MANY} MB/s "),
+        (parse_rate, f"{'9' * 305}TB/s"),
+        (parse_size, MANY),
+        (parse_size, f"{MANY}KiB"),
+        (parse_time_ns, f"{MANY}ms"),
+        (parse_time_ns, f"{'9' * 305}.5s"),
+    ],
+)
+def test_a_number_beyond_all_bounds_is_refused_in_one_line(parse, text):
+    with pytest.raises(BadValue, match="is out of range: no .* is above .*, write for") as refused:
+        parse(text, "limit")
+    assert refused.value.thing == "limit"
+    assert refused.value.value.lstrip("-").startswith("9999") and "…" in refused.value.value
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**400, -(10**400), 10**5000, int(1e300)],
+    ids=["many", "negative", "more than Python writes", "of a float"],
+)
+def test_a_refusal_shows_a_number_of_many_digits_shortened(value):
+    refused = BadValue("limit", value, "is above 10", "give less")
+    assert len(str(refused)) < 120
+    assert refused.as_problem()["value"] == refused.value
+    assert isinstance(refused.value, str)
+
+
+@pytest.mark.parametrize("value", [10**15, -(10**11), 2**64, 0.5, True, None, "short"])
+def test_a_refusal_shows_other_values_as_they_are(value):
+    assert BadValue("limit", value, "is above 10", "give less").value is value
+
+
+def test_a_refusal_shows_where_a_long_text_was_cut():
+    assert BadValue("title", "x" * 300, "is too long", "cut it").value == "x" * 199 + "…"
 
 
 def test_sizes():

@@ -2,6 +2,7 @@
 """Users, sessions, tokens, CSRF, throttling, and what the API refuses itself."""
 
 import io
+import json
 import re
 import stat
 
@@ -284,12 +285,20 @@ def test_a_body_that_is_not_json_is_refused(app, recorder, text):
 
 def test_not_a_number_is_not_a_rate(app, recorder):
     client = signed_in(app, "olga")
-    text = '{"bytes_per_second": NaN}'
-    assert client.put(LIMIT, data=text, content_type="application/json").status_code == 422
+    for number in ("NaN", "1e400", "9" * 400):
+        text = f'{{"bytes_per_second": {number}}}'
+        answer = client.put(LIMIT, data=text, content_type="application/json")
+        assert answer.status_code == 422
+        # Strict JSON, as a browser reads it, at a length that can be read.
+        problem = json.loads(answer.data, parse_constant=pytest.fail)
+        assert isinstance(problem["value"], str) and problem["remedy"].startswith("give a ")
+        assert len(problem["detail"]) < 300
     assert recorder.calls == []
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=999999", "other=1"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=999999", f"limit={'9' * 5000}", "other=1"]
+)
 def test_a_bad_query_is_refused(app, query):
     assert signed_in(app, "olga").get(f"/api/v1/audit?{query}").status_code == 422
 

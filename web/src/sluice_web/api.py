@@ -47,7 +47,9 @@ def check_query(operation: Operation) -> dict[str, str]:
         if name not in operation.query:
             known = ", ".join(operation.query) or "no parameter"
             raise bad_value(f"parameter {name}", value, f"this call takes {known}")
-        if name == "limit" and not (value.isdecimal() and 1 <= int(value) <= LIMIT_MAX):
+        if name == "limit" and not (
+            re.fullmatch("[0-9]{1,6}", value) and 1 <= int(value) <= LIMIT_MAX
+        ):
             raise bad_value("limit", value, f"give a whole number from 1 to {LIMIT_MAX}")
         if name in ("since", "step") and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
             raise bad_value(name, value, "give seconds as a number")

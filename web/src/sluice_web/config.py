@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the command line decides, checked once."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,7 @@ class Config:
 def split_bind(bind: str) -> tuple[str, int]:
     """``HOST:PORT`` or ``[IPV6]:PORT`` as a pair; raises ConfigError."""
     host, colon, port = bind.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    sound = colon and host and re.fullmatch("[0-9]{1,5}", port)
+    if not sound or not 0 < int(port) < 65536:
         raise ConfigError(f"--bind {bind}: not HOST:PORT; for example {DEFAULT_BIND} or [::1]:8480")
     return host.strip("[]"), int(port)

@@ -26,9 +26,17 @@ class Problem(Exception):
         return answer
 
 
+def _shown(value: Any) -> Any:
+    """A number as JSON can carry it and people can read it; anything else as text."""
+    if isinstance(value, (int, float)):
+        # Never true of NaN.
+        return value if abs(value) < 1e40 else str(value)
+    return repr(value)
+
+
 def bad_value(thing: str, value: Any, remedy: str) -> Problem:
     """422: a value that cannot be taken."""
-    shown = value if isinstance(value, (int, float, str, bool)) or value is None else repr(value)
+    shown = value if value is None or isinstance(value, (str, bool)) else _shown(value)
     return Problem(
         422,
         "bad-value",

@@ -300,4 +300,5 @@ def _as_remedy(message: str) -> str:
         "Not a valid string.": "give a string",
         "Special numeric values (nan or infinity) are not permitted.": "give a finite number",
     }
+        "Number too large.": "give a smaller number",
     return known.get(message, message.rstrip("."))

@@ -11,16 +11,37 @@ import json
 import math
 from typing import Any
 
+LONGEST_SHOWN = 200
+# No number that makes sense has more digits.
+MOST_DIGITS_SHOWN = 40
+
+
+def shortened(text: str, most: int = LONGEST_SHOWN) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
 
 def printable(value: Any) -> Any:
-    """The value as strict JSON can carry it: NaN and unknown types as text."""
+    """The value as strict JSON can carry it, at a length that can be read.
+
+    NaN, unknown types and numbers of very many digits become text.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, int) and not -(10**MOST_DIGITS_SHOWN) < value < 10**MOST_DIGITS_SHOWN:
+        return shortened(_digits(value), MOST_DIGITS_SHOWN)
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        return str(value)[:200]
-    return value[:200] if isinstance(value, str) else value
+        return shortened(str(value))
+    return shortened(value) if isinstance(value, str) else value
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:
+        # Python writes no number of more than 4300 digits.
+        return f"a number of {value.bit_length()} bits"
 
 
 class SluiceError(Exception):

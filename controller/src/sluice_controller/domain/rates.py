@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 
-from .errors import BadValue
+from .errors import BadValue, shortened
 
 _RATE = re.compile(
     r"\s*(?P<number>[-+]?[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kKMGT]i?)?(?P<unit>[Bb]|bit|byte|bytes)?"
@@ -21,8 +22,22 @@ _PREFIXES = {
 _UNLIMITED = ("unlimited", "none", "max")
 
 
+# A number with more digits would hide the rest of a refusal.
+_SHOWN_CHARACTERS = 60
+
+
 def _whole(value: float) -> float:
     return int(value) if value == int(value) else value
+
+
+def _number(match: re.Match[str], factor: float, thing: str, remedy: str) -> float:
+    """The written number times `factor`; refused where no float holds it."""
+    value = float(match["number"]) * factor
+    if not math.isfinite(value):
+        raise BadValue(
+            thing, shortened(match.string.strip(), _SHOWN_CHARACTERS), "is out of range", remedy
+        )
+    return value
 
 
 def parse_rate(text: str, thing: str = "rate") -> float | None:
@@ -37,7 +52,8 @@ def parse_rate(text: str, thing: str = "rate") -> float | None:
         raise BadValue(
             thing, text, "is not a rate", "write for example 2MB/s, 16Mbit/s, 1.5MiB/s or unlimited"
         )
-    value = float(match["number"]) * _PREFIXES[match["prefix"]]
+    remedy = "no rate is above 1TB/s, write for example 2MB/s or unlimited"
+    value = _number(match, _PREFIXES[match["prefix"]], thing, remedy)
     # A small b is a bit by convention, and so is anything ending in "bit" or "bps".
     is_bits = match["unit"] in ("b", "bit")
     return _whole(value / 8 if is_bits else value)
@@ -47,7 +63,8 @@ def parse_size(text: str, thing: str = "burst") -> float:
     match = _RATE.fullmatch(text)
     if match is None or match["per"] or match["unit"] in ("b", "bit"):
         raise BadValue(thing, text, "is not a size", "write for example 256KiB or 1MB")
-    return _whole(float(match["number"]) * _PREFIXES[match["prefix"]])
+    remedy = "no size is above 1TiB, write for example 256KiB"
+    return _whole(_number(match, _PREFIXES[match["prefix"]], thing, remedy))
 
 
 _TIME = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)\s*")
@@ -58,7 +75,8 @@ def parse_time_ns(text: str, thing: str = "time") -> int:
     match = _TIME.fullmatch(text)
     if match is None:
         raise BadValue(thing, text, "is not a time", "write for example 20ms, 500us or 1s")
-    return round(float(match["number"]) * _NANOSECONDS[match["unit"]])
+    remedy = "no time is above 3600s, write for example 20ms"
+    return round(_number(match, _NANOSECONDS[match["unit"]], thing, remedy))
 
 
 def format_time_ns(value: int) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +55,16 @@ class Client:
         path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
         headers = {"Authorization": f"Bearer {self._token()}"}
         transport = httpx.HTTPTransport(uds=str(self.socket))
+        content = None
+        if body is not None:
+            # With NaN and infinity, which the API refuses by their names.
+            content = json.dumps(body)
+            headers["Content-Type"] = "application/json"
         try:
             with httpx.Client(
                 transport=transport, base_url="http://sluiced", timeout=TIMEOUT_SECONDS
             ) as http:
-                answer = http.request(method, path, json=body, params=query, headers=headers)
+                answer = http.request(method, path, content=content, params=query, headers=headers)
         except httpx.TransportError as error:
             raise Unavailable(
                 "sluiced",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from ...domain.scheduling import (
     CHARGES,
     DEFAULT_SCHEDULING,
     DYNAMICS,
+    MAX_OF,
     POLICIES,
     TOKEN_LEAKY,
 )
@@ -23,6 +25,8 @@ from .output import print_json, queue_text, say, scheduling_text
 Default = Annotated[bool, typer.Option("--default", help="take back all that is set here")]
 # Words that take one setting back.
 NOTHING = ("none", "default", "unlimited")
+# More than any number here can have; Python itself reads no more than 4300.
+MOST_DIGITS = 18
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +51,8 @@ def _late(may_miss: str | None) -> dict[str, int]:
     few, _, of = may_miss.partition("/")
     if not (few.isdecimal() and of.isdecimal()):
         raise BadValue("may-miss", may_miss, "is not a part", "write N/OF, for example 1/10")
+    if max(len(few), len(of)) > MOST_DIGITS:
+        raise BadValue("may-miss", may_miss, "is out of range", f"give OF up to {MAX_OF}")
     return {"may_miss": int(few), "of": int(of)}
 
 
@@ -57,12 +63,14 @@ def _size(text: str, thing: str) -> float | None:
 def _count(text: str, thing: str) -> float | None:
     if text in NOTHING:
         return None
+    remedy = "give a number, or 'default' for the shaper's own"
     try:
-        return int(text) if text.isdecimal() else float(text)
+        value = float(text)
     except ValueError:
-        raise BadValue(
-            thing, text, "is not a number", "give a number, or 'default' for the shaper's own"
-        ) from None
+        raise BadValue(thing, text, "is not a number", remedy) from None
+    if not math.isfinite(value):
+        raise BadValue(thing, text, "is out of range", remedy)
+    return int(text) if text.isdecimal() else value
 
 
 def _put(
