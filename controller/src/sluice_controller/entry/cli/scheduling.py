@@ -73,6 +73,24 @@ def _count(text: str, thing: str) -> float | None:
     return int(text) if text.isdecimal() else value
 
 
+def _refuse_beside_default(context: typer.Context) -> None:
+    """What would be set cannot be taken back by the same command."""
+    others = [
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.param_type_name == "option"
+        and parameter.name not in ("default", "as_json")
+        and context.params.get(parameter.name or "") is not None
+    ]
+    if others:
+        raise typer.BadParameter(
+            f"it takes back all that is set here and does not go with {', '.join(others)};"
+            " leave out one or the other",
+            context,
+            param_hint="--default",
+        )
+
+
 def _put(
     context: typer.Context,
     path: tuple[str, ...],
@@ -163,6 +181,8 @@ def schedule(
     sluice schedule media batch net-tx --policy leaky-bucket;
     sluice schedule media call net-tx --window 16KiB/20ms --may-miss 1/10
     """
+    if default:
+        _refuse_beside_default(context)
     present = grant_of(context, domain, name)
     given = {
         "reservation_bytes_per_second": reserve and [parse_rate(reserve, "reserve")],
@@ -220,6 +240,8 @@ def queue(
     Examples: sluice queue media web net-rx --aqm codel --ecn;
     sluice queue media web net-rx --connections 200
     """
+    if default:
+        _refuse_beside_default(context)
     present = grant_of(context, domain, name)
     given = {
         "limit_bytes": limit_bytes and [_size(limit_bytes, "bytes")],
