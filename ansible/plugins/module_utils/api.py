@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 from ansible.module_utils.basic import env_fallback
 
+from .rates import shown
+
 SOCKET = "/run/sluice/sluiced.sock"
 TOKEN_FILE = "/etc/sluice/api-token"
 # Attach and detach with a restart wait for the guest to shut down.
@@ -114,6 +116,29 @@ class Api:
             return value
         detail = value.get("detail") if isinstance(value, dict) else None
         raise ApiError(detail or f"sluiced refused with status {status}", status)
+
+
+def lacking(answers: list, newer: dict) -> list[str]:
+    """The members of ``newer`` that this sluiced does not know: its answers have them not.
+
+    A role may meet a daemon of an earlier release, on a host that is upgraded later.
+    """
+    return [key for key in newer if any(key not in answer for answer in answers)]
+
+
+def expressible(thing: str, wanted: dict, usual: dict, missing: list[str]) -> dict:
+    """``wanted`` without the members that sluiced does not know.
+
+    Raises ApiError for one of them that is not as it usually is.
+    """
+    for key in missing:
+        if wanted.get(key, usual[key]) != usual[key]:
+            raise ApiError(
+                f"{key} {shown(wanted[key])} of {thing} cannot be set: the sluiced of this host is"
+                f" of an earlier release, which has no {key}; upgrade the controller (role"
+                f" controller, package sluice-controller), or leave {key} out"
+            )
+    return {key: value for key, value in wanted.items() if key not in missing}
 
 
 def differs(present: dict, wanted: dict) -> dict:

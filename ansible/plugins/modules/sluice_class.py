@@ -66,18 +66,25 @@ from ansible_collections.sluice.appliance.plugins.module_utils.api import (
     Api,
     ApiError,
     differs,
+    expressible,
+    lacking,
 )
 
 MEMBERS = ("title", "priority", "is_stream", "weight", "unmanaged")
 GIVEN = ("title", "priority", "weight", "unmanaged")
+# What a daemon of an earlier release does not know, as it is there for every class.
+NEWER = {"weight": 100, "unmanaged": False}
+USUAL = {"priority": 5, "is_stream": False, **NEWER}
 
 
-def wanted_class(params: dict, present: dict | None) -> dict:
+def described(present: dict | None) -> dict:
+    """The members of a class that is there."""
+    return {key: {**NEWER, **present}[key] for key in MEMBERS} if present else {}
+
+
+def wanted_class(params: dict, before: dict) -> dict:
     """All that a PUT needs: what was given over what there is."""
-    name = params["name"]
-    wanted = {key: present[key] for key in MEMBERS} if present else {"title": name}
-    usual = {"priority": 5, "is_stream": False, "weight": 100, "unmanaged": False}
-    wanted = {**usual, **wanted}
+    wanted = {"title": params["name"], **USUAL, **before}
     given = {"is_stream": params["stream"], **{key: params[key] for key in GIVEN}}
     wanted.update({key: value for key, value in given.items() if value is not None})
     return wanted
@@ -88,15 +95,16 @@ def run(module: AnsibleModule) -> dict:
     api, name = Api.of(module), module.params["name"]
     classes = [] if module.check_mode and not api.installed else api.call("GET", "classes")
     present = next((c for c in classes if c["name"] == name), None)
-    before = {key: present[key] for key in MEMBERS} if present else {}
+    before = described(present)
     if module.params["state"] == "absent":
         if present and not module.check_mode:
             api.call("DELETE", "classes", name)
         return {"changed": bool(present), "diff": {"before": before, "after": {}}}
-    after = wanted_class(module.params, present)
+    after = wanted_class(module.params, before)
     changed = bool(differs(before, after))
     if changed and not module.check_mode:
-        present = api.call("PUT", "classes", name, body=after)
+        body = expressible(f"class {name!r}", after, NEWER, lacking(classes, NEWER))
+        present = api.call("PUT", "classes", name, body=body)
     return {"changed": changed, "class": present, "diff": {"before": before, "after": after}}
 
 

@@ -85,6 +85,8 @@ from ansible_collections.sluice.appliance.plugins.module_utils.api import (
     ARGUMENTS,
     Api,
     ApiError,
+    expressible,
+    lacking,
     plain_limits,
 )
 from ansible_collections.sluice.appliance.plugins.module_utils.scheduling import (
@@ -93,19 +95,20 @@ from ansible_collections.sluice.appliance.plugins.module_utils.scheduling import
 )
 from ansible_collections.sluice.appliance.plugins.module_utils.shaping import read_limits
 
+# What a daemon of an earlier release does not know, as it is there for every grant.
+NEWER = {"scheduling": {}, "queues": {}}
 
-def find(api: Api, module: AnsibleModule) -> dict | None:
-    """The grant there is, if any."""
+
+def grants_of(api: Api, module: AnsibleModule) -> list[dict]:
+    """The grants of the domain."""
     if module.check_mode and not api.installed:
-        return None
+        return []
     try:
-        domain = api.call("GET", "domains", module.params["domain"])
+        return api.call("GET", "domains", module.params["domain"])["classes"]
     except ApiError as error:
         if module.check_mode and error.status == 404:
-            return None
+            return []
         raise
-    grants = domain["classes"]
-    return next((g for g in grants if g["class"] == module.params["class_name"]), None)
 
 
 def described(grant: dict) -> dict:
@@ -113,8 +116,7 @@ def described(grant: dict) -> dict:
     return {
         "limits": plain_limits(grant["limits"]),
         "dscp": grant["dscp"],
-        "scheduling": grant["scheduling"],
-        "queues": grant["queues"],
+        **{key: grant.get(key, usual) for key, usual in NEWER.items()},
     }
 
 
@@ -142,8 +144,10 @@ def _read(argument: str, reader, value: object) -> dict:
 def run(module: AnsibleModule) -> dict:
     """Bring the grant into the wanted state."""
     api = Api.of(module)
-    path = ("domains", module.params["domain"], "classes", module.params["class_name"])
-    present = find(api, module)
+    domain, name = module.params["domain"], module.params["class_name"]
+    path = ("domains", domain, "classes", name)
+    grants = grants_of(api, module)
+    present = next((g for g in grants if g["class"] == name), None)
     before = described(present) if present else {}
     if module.params["state"] == "absent":
         if present and not module.check_mode:
@@ -152,7 +156,9 @@ def run(module: AnsibleModule) -> dict:
     after = wanted_grant(module.params, before)
     changed = before != after
     if changed and not module.check_mode:
-        present = api.call("PUT", *path, body=after)
+        thing = f"class {name!r} of domain {domain!r}"
+        body = expressible(thing, after, NEWER, lacking(grants, NEWER))
+        present = api.call("PUT", *path, body=body)
     return {"changed": changed, "grant": present, "diff": {"before": before, "after": after}}
 
 
