@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The shaper's data path: four engines, one per resource, and their clients.
- * The object itself is in shaper-object.c, its configuration in shaper-config.c.
+ * The shaper's data path: four engines, one per resource, and their requests.
+ * The object itself is in shaper-object.c, its configuration in shaper-config.c,
+ * its clients in shaper-client.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -14,7 +15,7 @@
  * timers' callbacks. A resource's lock guards its engine, counters, page slots
  * and its part of every client; it is held for the time of a decision and
  * never while calling a client. No two resource locks are held together,
- * except by lock_all(), which takes them in order.
+ * except by shaper-client.c, which takes them in order.
  *
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
@@ -105,7 +106,8 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
     unsigned tag = request->node.class_index;
 
     request->receipt = sluice_engine_receipt(e->engine, tag, bytes);
-    request->by_device = e->device_charged & (1u << tag);
+    request->by_device = request->receipt.charged
+                         && (e->device_charged & (1u << tag));
     e->total_requests++;
     e->total_bytes += bytes;
     account_in_flight(e, request, now_ns);
@@ -226,102 +228,7 @@ static void release_timer_cb(void *opaque)
     shaper_engine_announce(e);
 }
 
-/* Clients */
-
-void shaper_client_init(ShaperClient *client, Shaper *shaper,
-                        DeviceState *device,
-                        void (*ready_fn)(ShaperClient *client))
-{
-    memset(client, 0, sizeof(*client));
-    client->shaper = shaper;
-    client->device = device;
-    client->ready_fn = ready_fn;
-    client->class_tag = -1;
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        QTAILQ_INIT(&client->held[i]);
-        QTAILQ_INIT(&client->ready[i]);
-    }
-    object_ref(OBJECT(shaper));
-    if (QLIST_EMPTY(&shaper->clients)) {
-        shaper_watch_start(shaper);
-    }
-    QLIST_INSERT_HEAD(&shaper->clients, client, next);
-    trace_shaper_client(shaper_id(shaper), client, "init");
-}
-
-void shaper_client_learn_costs(ShaperClient *client)
-{
-    client->costs = g_new0(SluiceCostModel, SHAPER_RESOURCE__MAX);
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        sluice_cost_init(&client->costs[i]);
-    }
-}
-
-void shaper_client_destroy(ShaperClient *client)
-{
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        assert(QTAILQ_EMPTY(&client->held[i]));
-        assert(QTAILQ_EMPTY(&client->ready[i]));
-    }
-    trace_shaper_client(shaper_id(client->shaper), client, "destroy");
-    QLIST_REMOVE(client, next);
-    if (QLIST_EMPTY(&client->shaper->clients)) {
-        shaper_watch_stop(client->shaper);
-    }
-    g_free(client->costs);
-    g_free(client->class_name);
-    object_unref(OBJECT(client->shaper));
-}
-
-static void lock_all(Shaper *shaper)
-{
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_lock(&shaper->engines[i].lock);
-    }
-}
-
-static void unlock_all(Shaper *shaper)
-{
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_unlock(&shaper->engines[i].lock);
-    }
-}
-
-void shaper_client_set_paused(ShaperClient *client, bool paused)
-{
-    Shaper *shaper = client->shaper;
-
-    lock_all(shaper);
-    client->paused = paused;
-    trace_shaper_client(shaper_id(shaper), client,
-                        paused ? "paused" : "resumed");
-    unlock_all(shaper);
-}
-
-static void resolve_class(ShaperClient *client)
-{
-    client->class_tag = shaper_find_class(client->shaper, client->class_name);
-}
-
-void shaper_clients_resolve(Shaper *shaper)
-{
-    ShaperClient *client;
-
-    lock_all(shaper);
-    QLIST_FOREACH(client, &shaper->clients, next) {
-        resolve_class(client);
-    }
-    unlock_all(shaper);
-}
-
-void shaper_client_set_class(ShaperClient *client, const char *name)
-{
-    lock_all(client->shaper);
-    g_free(client->class_name);
-    client->class_name = g_strdup(name);
-    resolve_class(client);
-    unlock_all(client->shaper);
-}
+/* Submission */
 
 static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
 {

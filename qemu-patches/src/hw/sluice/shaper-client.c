@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The clients of a shaper: one for each queue of a device. They come, go, pause
+ * and change their class under the BQL; what the data path reads of them is
+ * written under the locks of all resources. Their requests are in shaper.c.
+ */
+#include "qemu/osdep.h"
+#include "shaper-internal.h"
+#include "trace.h"
+
+void shaper_client_init(ShaperClient *client, Shaper *shaper,
+                        DeviceState *device,
+                        void (*ready_fn)(ShaperClient *client))
+{
+    memset(client, 0, sizeof(*client));
+    client->shaper = shaper;
+    client->device = device;
+    client->ready_fn = ready_fn;
+    client->class_tag = -1;
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        QTAILQ_INIT(&client->held[i]);
+        QTAILQ_INIT(&client->ready[i]);
+    }
+    object_ref(OBJECT(shaper));
+    if (QLIST_EMPTY(&shaper->clients)) {
+        shaper_watch_start(shaper);
+    }
+    QLIST_INSERT_HEAD(&shaper->clients, client, next);
+    trace_shaper_client(shaper_id(shaper), client, "init");
+}
+
+void shaper_client_learn_costs(ShaperClient *client)
+{
+    client->costs = g_new0(SluiceCostModel, SHAPER_RESOURCE__MAX);
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        sluice_cost_init(&client->costs[i]);
+    }
+}
+
+void shaper_client_destroy(ShaperClient *client)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        assert(QTAILQ_EMPTY(&client->held[i]));
+        assert(QTAILQ_EMPTY(&client->ready[i]));
+    }
+    trace_shaper_client(shaper_id(client->shaper), client, "destroy");
+    QLIST_REMOVE(client, next);
+    if (QLIST_EMPTY(&client->shaper->clients)) {
+        shaper_watch_stop(client->shaper);
+    }
+    g_free(client->costs);
+    g_free(client->class_name);
+    object_unref(OBJECT(client->shaper));
+}
+
+static void lock_all(Shaper *shaper)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        qemu_mutex_lock(&shaper->engines[i].lock);
+    }
+}
+
+static void unlock_all(Shaper *shaper)
+{
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        qemu_mutex_unlock(&shaper->engines[i].lock);
+    }
+}
+
+void shaper_client_set_paused(ShaperClient *client, bool paused)
+{
+    Shaper *shaper = client->shaper;
+
+    lock_all(shaper);
+    client->paused = paused;
+    trace_shaper_client(shaper_id(shaper), client,
+                        paused ? "paused" : "resumed");
+    unlock_all(shaper);
+}
+
+static void resolve_class(ShaperClient *client)
+{
+    client->class_tag = shaper_find_class(client->shaper, client->class_name);
+}
+
+void shaper_clients_resolve(Shaper *shaper)
+{
+    ShaperClient *client;
+
+    lock_all(shaper);
+    QLIST_FOREACH(client, &shaper->clients, next) {
+        resolve_class(client);
+    }
+    unlock_all(shaper);
+}
+
+void shaper_client_set_class(ShaperClient *client, const char *name)
+{
+    lock_all(client->shaper);
+    g_free(client->class_name);
+    client->class_name = g_strdup(name);
+    resolve_class(client);
+    unlock_all(client->shaper);
+}
