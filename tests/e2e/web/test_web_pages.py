@@ -315,6 +315,78 @@ def test_rates_are_read_as_people_write_them(page):
     assert read == [20e6, 20e6, 20e6, 20e6, 1.5e9, 500e3, None, None]
 
 
+# Typed, and whether that is too low or too high for limits and for scheduling.
+EDGES = [
+    ("0 B/s", "below", "below"),
+    ("0.5 B/s", "below", "below"),
+    ("1 B/s", "below", None),
+    ("1023 B/s", "below", None),
+    ("8184 bit/s", "below", None),
+    ("1024 B/s", None, None),
+    ("100 GB/s", None, None),
+    ("100000000001 B/s", "above", None),
+    ("1000 GB/s", "above", None),
+    ("1000000000001 B/s", "above", "above"),
+]
+
+
+@pytest.mark.parametrize(
+    ("of", "column", "resource", "member"),
+    [
+        ("LIMIT_RATES", 1, "limits", "bytes_per_second"),
+        ("SCHEDULED_RATES", 2, "scheduling", "reservation_bytes_per_second"),
+    ],
+)
+def test_page_and_api_take_the_same_rates(service, page, batch, of, column, resource, member):
+    read = page.evaluate(
+        """async ([texts, of]) => {
+            const f = await import("/static/js/format.js");
+            const said = (text) => {
+                try { f.parseRate(text, f[of]); } catch (error) { return error.message; }
+                return null;
+            };
+            return texts.map(said);
+        }""",
+        [[edge[0] for edge in EDGES], of],
+    )
+    where = f"/v1/domains/test/classes/{batch}/{resource}/blk-read"
+    for edge, said in zip(EDGES, read, strict=True):
+        number = float(edge[0].split()[0])
+        value = number / 8 if "bit" in edge[0] else number * (1e9 if "GB" in edge[0] else 1)
+        answer = service.controller("PUT", where, json={member: value})
+        through_web = page.evaluate(
+            """async ([where, body]) => {
+                const { call } = await import("/static/js/api.js");
+                try { await call("PUT", where, body); } catch (problem) { return problem.status; }
+                return 200;
+            }""",
+            [where.removeprefix("/v1"), {member: value}],
+        )
+        if edge[column] is None:
+            assert (said, answer.status_code, through_web) == (None, 200, 200), edge
+        else:
+            assert f" is {edge[column]} " in said, edge
+            assert f" is {edge[column]} " in answer.json()["detail"], edge
+            assert through_web == 422, edge
+
+
+def test_what_json_cannot_carry_is_not_sent_as_nothing(page):
+    said = page.evaluate(
+        """async (many) => {
+            const f = await import("/static/js/format.js");
+            const said = (parse, text) => {
+                try { return parse(text); } catch (error) { return error.message; }
+            };
+            const others = [f.parseSize, f.parseCount].map((parse) => said(parse, many));
+            return [said(f.parseRate, many), ...others, said(f.parseDuration, `${many} s`)];
+        }""",
+        "9" * 400,
+    )
+    assert " is above 100 GB/s; give 1024 B/s to 100 GB/s" in said[0]
+    assert all(" is out of range; nothing takes more than " in message for message in said[1:])
+    assert all(len(message) < 150 for message in said)
+
+
 def test_sizes_and_times_are_read_as_they_are_written(page):
     sizes = ["256 KiB", "256KiB", "1 MB", "1500", "1,5 KiB", "", "none"]
     times = ["20 ms", "500us", "1 s", "1500 ns"]

@@ -8,7 +8,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate
 from .problems import Problem, bad_value
 
 RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
-RATE_MIN, OPERATIONS_MIN, RATE_MAX = 1024, 1, 10**11
+RATE_MIN, OPERATIONS_MIN, RATE_MAX, BURST_MAX = 1024, 1, 10**11, 2**40
 
 
 class Number(fields.Float):
@@ -38,11 +38,13 @@ class Flag(fields.Boolean):
         return value
 
 
-def _rate(minimum: int = RATE_MIN, unit: str = "bytes per second") -> Number:
+def _rate(
+    minimum: int = RATE_MIN, unit: str = "bytes per second", maximum: int = RATE_MAX
+) -> Number:
     return Number(
         allow_none=True,
         validate=validate.Range(
-            minimum, RATE_MAX, error=f"give {minimum} to 10^11 {unit}, or null for unlimited"
+            minimum, maximum, error=f"give {minimum} to {maximum} {unit}, or null for unlimited"
         ),
         metadata={"description": unit},
     )
@@ -59,9 +61,9 @@ class Limit(Body):
     """Absent or null: unlimited."""
 
     bytes_per_second = _rate()
-    burst_bytes = _rate(1, "bytes")
+    burst_bytes = _rate(1, "bytes", BURST_MAX)
     operations_per_second = _rate(OPERATIONS_MIN, "operations per second")
-    burst_operations = _rate(1, "operations")
+    burst_operations = _rate(1, "operations", BURST_MAX)
 
 
 class GroupBody(Limit):
@@ -298,7 +300,7 @@ def _as_remedy(message: str) -> str:
         "Missing data for required field.": "give this member; it is required",
         "Field may not be null.": "give a value; null is not allowed here",
         "Not a valid string.": "give a string",
+        "Number too large.": "give a smaller number",
         "Special numeric values (nan or infinity) are not permitted.": "give a finite number",
     }
-        "Number too large.": "give a smaller number",
     return known.get(message, message.rstrip("."))

@@ -65,8 +65,10 @@ export function clock(at, withSeconds = true) {
   return `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
 }
 
-export const RATE_MIN = 1024;
-export const RATE_MAX = 1e11;
+// The API's ranges in bytes per second, and the word for no rate: of limits, floors
+// and streams, and of what scheduling reserves. An e2e test holds both together.
+export const LIMIT_RATES = { low: 1024, high: 1e11, none: "unlimited" };
+export const SCHEDULED_RATES = { low: 1, high: 1e12, none: "nothing" };
 const UNITS = {
   "b/s": 1, "kb/s": 1e3, "mb/s": 1e6, "gb/s": 1e9,
   "bit/s": 1 / 8, "kbit/s": 1e3 / 8, "mbit/s": 1e6 / 8, "gbit/s": 1e9 / 8,
@@ -74,19 +76,31 @@ const UNITS = {
 
 // "20", "20 MB/s", "160 Mbit/s", "unlimited" or nothing → bytes per second, or
 // null for unlimited. Throws an Error that says what to type instead.
-export function parseRate(text) {
+export function parseRate(text, { low, high, none } = LIMIT_RATES) {
   const trimmed = text.trim();
-  if (trimmed === "" || /^(unlimited|none|off|–|-)$/i.test(trimmed)) return null;
+  if (trimmed === "" || /^(unlimited|none|nothing|max|off|–|-)$/i.test(trimmed)) return null;
   const match = /^([0-9]+(?:[.,][0-9]+)?)\s*([a-z]+(?:\/s)?)?$/i.exec(trimmed);
   let unit = (match?.[2] ?? "MB/s").toLowerCase();
   if (!unit.endsWith("/s")) unit += "/s";
   if (!match || !(unit in UNITS)) {
-    throw new Error(`“${trimmed}” is not a rate; type for example 20 MB/s, 160 Mbit/s or unlimited.`);
+    throw new Error(`${quoted(trimmed)} is not a rate; type for example 20 MB/s, 160 Mbit/s or ${none}.`);
   }
-  const value = Number(match[1].replace(",", ".")) * UNITS[unit];
-  if (value < RATE_MIN || value > RATE_MAX) {
-    throw new Error(`${trimmed} is outside what can be set; give 0.002 MB/s to 100 GB/s, or unlimited.`);
+  const value = number(match[1]) * UNITS[unit];
+  if (value < low || value > high) {
+    const [least, most] = [`${low} B/s`, rate(high)];
+    const outside = value < low ? `below ${least}` : `above ${most}`;
+    throw new Error(`${quoted(trimmed)} is ${outside}; give ${least} to ${most}, or ${none}.`);
   }
+  return Math.round(value);
+}
+
+const number = (digits) => Number(digits.replace(",", "."));
+// As messages repeat what was typed, which may be a whole page.
+const quoted = (text) => `“${text.length > 40 ? `${text.slice(0, 39)}…` : text}”`;
+
+// JSON has no infinity: it would be sent as null, which is the default.
+function finite(value, text, most) {
+  if (!Number.isFinite(value)) throw new Error(`${quoted(text)} is out of range; nothing takes more than ${most}.`);
   return Math.round(value);
 }
 
@@ -106,16 +120,16 @@ export function parseSize(text) {
   if (/^(|none|default|nothing)$/i.test(trimmed)) return null;
   const match = /^([0-9]+(?:[.,][0-9]+)?)\s*([a-z]*)$/i.exec(trimmed);
   const factor = SIZES[(match?.[2] || "b").toLowerCase()];
-  if (!match || !factor) throw new Error(`“${trimmed}” is not a size; type for example 256 KiB or 1 MB.`);
-  return Math.round(Number(match[1].replace(",", ".")) * factor);
+  if (!match || !factor) throw new Error(`${quoted(trimmed)} is not a size; type for example 256 KiB or 1 MB.`);
+  return finite(number(match[1]) * factor, trimmed, "1024 GiB");
 }
 
 // A whole number of things; null for nothing.
 export function parseCount(text) {
   const trimmed = text.trim();
   if (/^(|none|any|default|unlimited)$/i.test(trimmed)) return null;
-  if (!/^[0-9]+$/.test(trimmed)) throw new Error(`“${trimmed}” is not a whole number; type for example 200.`);
-  return Number(trimmed);
+  if (!/^[0-9]+$/.test(trimmed)) throw new Error(`${quoted(trimmed)} is not a whole number; type for example 200.`);
+  return finite(Number(trimmed), trimmed, "10^12");
 }
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
@@ -126,10 +140,11 @@ export function duration(ns) {
 }
 
 export function parseDuration(text) {
-  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*(ns|us|µs|ms|s)$/.exec(text.trim());
-  if (!match) throw new Error(`“${text.trim()}” is not a time; type for example 20 ms.`);
+  const trimmed = text.trim();
+  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*(ns|us|µs|ms|s)$/.exec(trimmed);
+  if (!match) throw new Error(`${quoted(trimmed)} is not a time; type for example 20 ms.`);
   const factor = { ns: 1, us: 1e3, "µs": 1e3, ms: 1e6, s: 1e9 }[match[2]];
-  return Math.round(Number(match[1].replace(",", ".")) * factor);
+  return finite(number(match[1]) * factor, trimmed, "3600 s");
 }
 
 // The next of 1, 2, 5 × 10^n: a scale that people can read.
