@@ -146,6 +146,47 @@ def test_weight_and_unmanaged_of_a_class(service, page, batch):
     assert granted(service, batch)["weight"] == 100
 
 
+def stored(service, name: str) -> dict:
+    classes = service.controller("GET", "/v1/classes").json()
+    return next(one for one in classes if one["name"] == name)
+
+
+def test_a_class_keeps_what_was_left_alone_in_its_form(service, page, batch):
+    has = {"title": "Batch", "priority": 7, "weight": 300, "unmanaged": True}
+    assert service.controller("PUT", "/v1/classes/batch", json=has).is_success
+    page.goto(f"{service.address}/classes")
+    # Somebody else changes it while the page is open.
+    assert service.controller("PUT", "/v1/classes/batch", json={**has, "weight": 500}).is_success
+    page.get_by_test_id("class-title").fill("Backups")
+    page.get_by_test_id("class-name").fill("batch")
+    expect(page.get_by_test_id("class-title")).to_have_value("Backups")
+    expect(page.get_by_test_id("class-priority")).to_have_value("7")
+    expect(page.get_by_test_id("class-weight")).to_have_value("300")
+    expect(page.get_by_test_id("class-unmanaged")).to_be_checked()
+    page.get_by_test_id("class-submit").click()
+    row = page.locator('[data-testid="class-row"][data-class="batch"]')
+    expect(row).to_contain_text("Backups")
+    one = stored(service, batch)
+    assert (one["title"], one["priority"], one["weight"]) == ("Backups", 7, 500)
+    assert one["unmanaged"] is True
+
+
+def test_a_new_class_takes_nothing_from_one_whose_name_it_begins_with(service, page, batch):
+    has = {"title": "Batch", "priority": 7, "weight": 300, "unmanaged": True}
+    assert service.controller("PUT", "/v1/classes/batch", json=has).is_success
+    page.goto(f"{service.address}/classes")
+    name = page.get_by_test_id("class-name")
+    name.press_sequentially("batch")
+    expect(page.get_by_test_id("class-weight")).to_have_value("300")
+    name.press_sequentially("-2")
+    page.get_by_test_id("class-submit").click()
+    expect(page.locator('[data-testid="class-row"][data-class="batch-2"]')).to_be_visible()
+    one = stored(service, "batch-2")
+    assert (one["title"], one["priority"], one["weight"]) == ("batch-2", 5, 100)
+    assert one["unmanaged"] is False
+    assert service.controller("DELETE", "/v1/classes/batch-2").is_success
+
+
 def test_what_was_taken_away_comes_back_whole(service, page, batch):
     body = {
         "limits": {"net-rx": {"bytes_per_second": 5e6}},

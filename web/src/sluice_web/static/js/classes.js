@@ -16,18 +16,47 @@ async function act(action) {
   }
 }
 
-async function makeClass(fields) {
-  const where = path("classes", fields.name);
-  const before = (await call("GET", "/classes")).find((one) => one.name === fields.name);
-  const body = {
-    title: fields.title || fields.name,
-    priority: Number(fields.priority),
-    is_stream: fields.is_stream === "on",
-    weight: Number(fields.weight),
-    unmanaged: fields.unmanaged === "on",
+// The form as it is empty. It is filled with what the named class has; a field that
+// still says so was left alone, and the class keeps what it has there by then.
+const USUAL = { title: "", priority: 5, is_stream: false, weight: 100, unmanaged: false };
+const classForm = document.getElementById("class-form");
+let offered = USUAL;
+
+function written() {
+  const { title, priority, is_stream: stream, weight, unmanaged } = classForm.elements;
+  return {
+    title: title.value, priority: Number(priority.value), is_stream: stream.checked,
+    weight: Number(weight.value), unmanaged: unmanaged.checked,
   };
+}
+
+function offer(values) {
+  const typed = written();
+  for (const [key, value] of Object.entries(values)) {
+    const field = classForm.elements[key];
+    if (typed[key] !== offered[key]) continue;
+    if (field.type === "checkbox") field.checked = value;
+    else field.value = value;
+  }
+  offered = values;
+  if (values.weight !== USUAL.weight || values.unmanaged) classForm.querySelector("details").open = true;
+}
+
+function empty() {
+  classForm.reset();
+  offered = USUAL;
+  classForm.querySelector("details").open = false;
+}
+
+async function makeClass({ name }) {
+  const where = path("classes", name);
+  const [typed, shown] = [written(), offered];
+  const before = (await call("GET", "/classes")).find((one) => one.name === name);
+  const kept = (key) => before && typed[key] === shown[key];
+  const body = Object.fromEntries(Object.keys(typed).map((key) => [key, kept(key) ? before[key] : typed[key]]));
+  body.title ||= name;
   await call("PUT", where, body);
-  changed(before ? `Class ${fields.name} is changed.` : `Class ${fields.name} is made.`, () => (before
+  changed(before ? `Class ${name} is changed.` : `Class ${name} is made.`, () => (before
     ? call("PUT", where, Object.fromEntries(Object.keys(body).map((key) => [key, before[key]])))
     : call("DELETE", where)));
   announce();
@@ -73,19 +102,19 @@ async function revoke(domain, name) {
   });
 }
 
+// What the table says of a class.
+function valuesOf(name) {
+  const button = document.querySelector(`button[data-action=change-class][data-class="${CSS.escape(name)}"]`);
+  return button ? JSON.parse(button.dataset.body) : USUAL;
+}
+
 // Puts a class's present values into the form, to be changed there.
-function changeClass(name, values) {
-  const form = document.getElementById("class-form");
-  const fields = form.elements;
-  fields.name.value = name;
-  fields.title.value = values.title;
-  fields.priority.value = values.priority;
-  fields.is_stream.checked = values.is_stream;
-  fields.weight.value = values.weight;
-  fields.unmanaged.checked = values.unmanaged;
-  form.querySelector("details").open = values.weight !== 100 || values.unmanaged;
-  form.scrollIntoView({ block: "center" });
-  fields.title.focus();
+function changeClass(name) {
+  empty();
+  classForm.elements.name.value = name;
+  offer(valuesOf(name));
+  classForm.scrollIntoView({ block: "center" });
+  classForm.elements.title.focus();
 }
 
 const ACTIONS = {
@@ -102,7 +131,7 @@ const ACTIONS = {
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-action]");
-  if (button?.dataset.action === "change-class") changeClass(button.dataset.class, JSON.parse(button.dataset.body));
+  if (button?.dataset.action === "change-class") changeClass(button.dataset.class);
   else if (button) act(() => ACTIONS[button.dataset.action](button.dataset));
 });
 document.addEventListener("change", (event) => {
@@ -114,13 +143,12 @@ document.addEventListener("change", (event) => {
     changed(`${select.value} has the class ${select.dataset.class} now.`, () => call("DELETE", where));
   });
 });
-const classForm = document.getElementById("class-form");
+classForm?.elements.name.addEventListener("input", (event) => offer(valuesOf(event.target.value)));
 classForm?.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (await attempt(classForm, makeClass)) {
     addClassToRules(classForm.elements.name.value);
-    classForm.reset();
-    classForm.querySelector("details").open = false;
+    empty();
   }
 });
 const ruleForm = document.getElementById("rule-form");
