@@ -2,6 +2,7 @@
 """The API and the command line over a real daemon and a real socket."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -372,27 +373,77 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         ((*on_disk, "--window", "64KiB/2"), "is not a time"),
         ((*on_disk, "--may-miss", "1/10"), "has no window"),
         ((*queue, "--packets", "many"), "is not a number"),
-        (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
         ((*queue, "--packets", "9" * 400), "9…' is out of range"),
         ((*on_disk, "--min-charge", "9" * 400), "9…' is out of range"),
         ((*on_disk, "--window", f"1KiB/{'9' * 400}s"), "9…' is out of range"),
         ((*on_disk, "--window", "1/1s", "--may-miss", f"1/{'9' * 5000}"), "9…' is out of range"),
         (("limit", "test", "batch", "blk-read", "9" * 300), "…' is above 100000000000: give"),
         (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is not a finite"),
+        (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
     ):
         assert word in run(*wrong, code=1)
 
 
+def completed(shell, socket, token_file, *words):
+    """What the shell is told when the last of the words was begun."""
+    environment = {
+        "SLUICE_SOCKET": str(socket),
+        "SLUICE_TOKEN_FILE": str(token_file),
+        "_SLUICE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": " ".join(("sluice", *words)),
+        "COMP_CWORD": str(len(words)),
+        "_TYPER_COMPLETE_ARGS": " ".join(("sluice", *words)),
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    sluice = Path(sys.executable).parent / "sluice"
+    done = subprocess.run([sluice], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_completes_names_that_sluiced_has(daemon):
+    here = (daemon.socket, daemon.token_file)
+
+    def expect(names, shell, socket, token_file, *words):
+        # A busy machine may not answer within the second that a shell waits.
+        for _ in range(20):
+            said = completed(shell, socket, token_file, *words)
+            if said:
+                break
+        assert said == names
+
+    daemon.call("PUT", "/v1/classes/batch-2", {})
+    batches = ["batch", "batch-2"]
+    expect(["test"], "bash", *here, "show", "t")
+    expect(batches, "bash", *here, "grant", "test", "b")
+    expect(["movie"], "bash", *here, "rule", "add", "mov")
+    expect(["test"], "bash", *here, "rule", "list", "--domain", "te")
+    # Options of the whole command count, as they do when it is run.
+    options = ("--socket", str(daemon.socket), "--token-file", str(daemon.token_file))
+    expect(["test"], "bash", "/nowhere", "/nowhere", *options, "live", "te")
+    expect(batches, "fish", *here, "grant", "test", "b")
+    quoted = ["_arguments", "'*:", ':(("batch"', '"batch-2"))\'']
+    expect(quoted, "zsh", *here, "grant", "test", "b")
+    assert completed("bash", *here, "show", "T") == []
+
+
+def test_the_shell_is_told_nothing_where_sluiced_does_not_answer(daemon, tmp_path):
+    silent = tmp_path / "silent.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(silent))
+        listener.listen()
+        for place, token_file in (
+            (silent, daemon.token_file),
+            (tmp_path / "nobody.sock", daemon.token_file),
+            (daemon.socket, tmp_path / "no-token"),
+            (daemon.socket, silent),
+        ):
+            assert completed("bash", place, token_file, "grant", "te") == []
+
+
 def test_the_shell_completes_words(daemon):
     def completions(*words):
-        environment = {
-            "_SLUICE_COMPLETE": "complete_bash",
-            "COMP_WORDS": " ".join(("sluice", *words)),
-            "COMP_CWORD": str(len(words)),
-        }
-        sluice = Path(sys.executable).parent / "sluice"
-        done = subprocess.run([sluice], capture_output=True, text=True, env=environment, timeout=60)
-        return done.stdout.split()
+        return completed("bash", daemon.socket, daemon.token_file, *words)
 
     assert completions("limit", "vm", "batch", "net") == ["net-tx", "net-rx"]
     schedule = ("schedule", "vm", "batch", "net-tx")

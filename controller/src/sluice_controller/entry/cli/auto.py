@@ -9,13 +9,16 @@ import typer
 
 from ...domain.errors import BadValue
 from ...domain.rates import format_rate, parse_rate
-from .common import AsJson, ClassName, Domain, Rate
+from .common import AsJson, ClassName, Domain, Rate, names_of
 from .output import print_json, say, show, when
 
 streams = typer.Typer(no_args_is_help=True, help="Streams: classes whose quality matters.")
 group = typer.Typer(no_args_is_help=True, help="Auto-shaping: limits found while streams play.")
 
-StreamName = Annotated[str, typer.Argument(help="name of a stream", metavar="STREAM")]
+StreamName = Annotated[
+    str,
+    typer.Argument(help="name of a stream", metavar="STREAM", autocompletion=names_of("streams")),
+]
 
 
 def register(app: typer.Typer) -> None:

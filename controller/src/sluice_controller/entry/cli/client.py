@@ -17,7 +17,7 @@ from ...domain.errors import SluiceError, Unavailable
 DEFAULT_SOCKET = "/run/sluice/sluiced.sock"
 DEFAULT_TOKEN_FILE = "/etc/sluice/api-token"
 # Attach and detach with a restart wait for the guest to shut down.
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 180.0
 
 
 class Refused(Exception):
@@ -32,6 +32,7 @@ class Refused(Exception):
 class Client:
     socket: Path
     token_file: Path
+    timeout_seconds: float = TIMEOUT_SECONDS
 
     def _token(self) -> str:
         try:
@@ -54,15 +55,15 @@ class Client:
         """`parts` are path segments after /v1; each is escaped by itself."""
         path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
         headers = {"Authorization": f"Bearer {self._token()}"}
-        transport = httpx.HTTPTransport(uds=str(self.socket))
         content = None
         if body is not None:
             # With NaN and infinity, which the API refuses by their names.
             content = json.dumps(body)
             headers["Content-Type"] = "application/json"
+        transport = httpx.HTTPTransport(uds=str(self.socket))
         try:
             with httpx.Client(
-                transport=transport, base_url="http://sluiced", timeout=TIMEOUT_SECONDS
+                transport=transport, base_url="http://sluiced", timeout=self.timeout_seconds
             ) as http:
                 answer = http.request(method, path, content=content, params=query, headers=headers)
         except httpx.TransportError as error:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ...domain.limits import RESOURCES
+from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client
 
 
 def completed(words: Iterable[str]) -> Callable[[str], list[str]]:
@@ -16,9 +19,47 @@ def completed(words: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
+# Somebody waits at a half-typed line.
+COMPLETION_SECONDS = 1.0
+# What no shell takes for anything but a word.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+
+
+def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
+    """For the shell: the names that the running sluiced lists at `path`.
+
+    Nothing where it does not answer soon, whatever the reason: that is said when the
+    line is run. Names that would need quotes are left out; a shell would take them
+    as they are.
+    """
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        given = ctx.find_root().params
+        client = Client(
+            Path(given.get("socket") or DEFAULT_SOCKET),
+            Path(given.get("token_file") or DEFAULT_TOKEN_FILE),
+            COMPLETION_SECONDS,
+        )
+        try:
+            found = [one["name"] for one in client.call("GET", path)]
+        except Exception:
+            return []
+        return sorted(n for n in found if n.startswith(incomplete) and _PLAIN.fullmatch(n))
+
+    return complete
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="print the API's JSON")]
-Domain = Annotated[str, typer.Argument(help="name of a libvirt domain", metavar="DOMAIN")]
-ClassName = Annotated[str, typer.Argument(help="name of a class", metavar="CLASS")]
+Domain = Annotated[
+    str,
+    typer.Argument(
+        help="name of a libvirt domain", metavar="DOMAIN", autocompletion=names_of("domains")
+    ),
+]
+ClassName = Annotated[
+    str,
+    typer.Argument(help="name of a class", metavar="CLASS", autocompletion=names_of("classes")),
+]
 Resource = Annotated[
     str,
     typer.Argument(

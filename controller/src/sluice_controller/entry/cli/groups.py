@@ -9,10 +9,13 @@ import typer
 
 from ...domain.limits import RESOURCES
 from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, Domain
+from .common import AsJson, Domain, completed, names_of
 from .output import print_json, rate, say, show, yes
 
-Name = Annotated[str, typer.Argument(help="name of a group", metavar="GROUP")]
+Name = Annotated[
+    str,
+    typer.Argument(help="name of a group", metavar="GROUP", autocompletion=names_of("groups")),
+]
 
 group = typer.Typer(
     no_args_is_help=True, help="Groups: one limit of the host for several domains, by weight."
@@ -69,7 +72,10 @@ def show_members(context: typer.Context, name: Name, as_json: AsJson = False) ->
 def add_group(
     context: typer.Context,
     name: Name,
-    resource: Annotated[str, typer.Option(help=f"one of {', '.join(RESOURCES)}")],
+    resource: Annotated[
+        str,
+        typer.Option(help=f"one of {', '.join(RESOURCES)}", autocompletion=completed(RESOURCES)),
+    ],
     rate_text: Annotated[str | None, typer.Option("--rate", help="for example 200MB/s")] = None,
     operations: Annotated[float | None, typer.Option("--ops", help="operations per second")] = None,
     burst: Annotated[

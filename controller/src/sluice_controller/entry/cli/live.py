@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ...domain.rates import format_rate
-from .common import AsJson
+from .common import AsJson, names_of
 from .output import console, print_json, safe, table
 
 COLUMNS = (
@@ -111,7 +111,10 @@ def render(answer: dict[str, Any], everything: bool) -> Group:
 def live(
     context: typer.Context,
     domain: Annotated[
-        str | None, typer.Argument(metavar="[DOMAIN]", help="all unless given")
+        str | None,
+        typer.Argument(
+            metavar="[DOMAIN]", help="all unless given", autocompletion=names_of("domains")
+        ),
     ] = None,
     interval: Annotated[float, typer.Option(min=0.1, max=60, help="seconds")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import AsJson, ClassName, Domain
+from .common import AsJson, ClassName, Domain, names_of
 from .output import print_json, say, show
 
 Exe = Annotated[str | None, typer.Option(help="absolute path of the executable")]
@@ -17,7 +17,10 @@ Cmdline = Annotated[
 User = Annotated[str | None, typer.Option(help="user name or numeric id")]
 Unit = Annotated[str | None, typer.Option(help="systemd unit, for example nginx.service")]
 Cgroup = Annotated[str | None, typer.Option(help="path prefix in the cgroup tree")]
-OnDomain = Annotated[str | None, typer.Option("--domain", help="every domain unless given")]
+OnDomain = Annotated[
+    str | None,
+    typer.Option("--domain", help="every domain unless given", autocompletion=names_of("domains")),
+]
 Pid = Annotated[int, typer.Argument(help="process id in the guest", metavar="PID")]
 
 group = typer.Typer(no_args_is_help=True, help="Rules: which processes belong to which class.")
