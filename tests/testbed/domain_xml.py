@@ -75,6 +75,8 @@ def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
     words = [
         # Each character on the console is an exit, so only what fails is told.
         "console=ttyS0 net.ifnames=0 loglevel=4 systemd.show_status=error",
+        # Where guests are slow, a service that is late is not one that hangs.
+        "systemd.service_watchdogs=no",
         f"systemd.hostname={spec.name}",
         f"sluice.ip={placement.address}/{network.PREFIX} sluice.gw={network.HOST_ADDRESS}",
     ]

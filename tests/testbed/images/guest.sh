@@ -62,9 +62,12 @@ configure_tree() {
     : >"$tree/etc/resolv.conf"
     # An id that is there spares the guest its first-boot work.
     tr -d - </proc/sys/kernel/random/uuid >"$tree/etc/machine-id"
-    mkdir -p "$tree/opt/sluice" "$tree/etc/systemd/journald.conf.d"
+    mkdir -p "$tree/opt/sluice" "$tree"/etc/systemd/{journald,system}.conf.d
     printf '[Journal]\nStorage=volatile\nForwardToConsole=no\n' \
         >"$tree/etc/systemd/journald.conf.d/guest.conf"
+    # Nested in an emulated machine, a service may take minutes to start.
+    printf '[Manager]\nDefaultTimeoutStartSec=15min\nDefaultDeviceTimeoutSec=15min\n' \
+        >"$tree/etc/systemd/system.conf.d/guest.conf"
     # VLC refuses to run as root.
     chroot "$tree" useradd --create-home --shell /bin/bash player
 }
