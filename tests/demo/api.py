@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from testbed import patience
+
 TIMEOUT_SECONDS = 30.0
 
 
@@ -33,7 +35,9 @@ class WebApi:
     """A session of sluice-web. May be used from several threads."""
 
     def __init__(self, address: str, user: str, password: str):
-        self._client = httpx.Client(base_url=address, timeout=TIMEOUT_SECONDS, trust_env=False)
+        self._client = httpx.Client(
+            base_url=address, timeout=patience.seconds(TIMEOUT_SECONDS), trust_env=False
+        )
         page = self._client.get("/sign-in").text
         form = re.search(r'name="csrf_token" value="([^"]+)"', page)
         if not form:
@@ -58,7 +62,7 @@ def _controller_client(socket: Path, token_file: Path, actor: str) -> httpx.Clie
     return httpx.Client(
         transport=httpx.HTTPTransport(uds=str(socket)),
         base_url="http://sluiced",
-        timeout=TIMEOUT_SECONDS,
+        timeout=patience.seconds(TIMEOUT_SECONDS),
         headers={"Authorization": f"Bearer {token}", "X-Sluice-Actor": actor},
     )
 

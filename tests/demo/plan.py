@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass
 
+from testbed import patience
+
 PHASES = ("control", "unshaped", "auto")
 
 STREAM = "movie"
@@ -24,10 +26,7 @@ class BadPlan(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of one run. Times are seconds, the link is bits per second / 10^6.
-
-    ``patience`` multiplies every time that a guest is waited for.
-    """
+    """Settings of one run. Times are seconds, the link is bits per second / 10^6."""
 
     link_mbit: int = 200
     readers: int = 12
@@ -40,7 +39,6 @@ class Plan:
     settle_most_s: float = 60.0
     media_mib: int = 768
     web_mib: int = 512
-    patience: float = 1.0
     once: bool = True
 
     def __post_init__(self) -> None:
@@ -57,7 +55,6 @@ class Plan:
             # The readers' files are 1920 MiB: a larger guest would have them cached.
             "media_mib": (512, 1536),
             "web_mib": (384, 1024),
-            "patience": (1, 20),
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
@@ -73,7 +70,7 @@ class Plan:
     def longest_s(self) -> int:
         """An upper bound of how long loads may be needed."""
         phases = self.control_s + self.unshaped_s + self.auto_s + self.settle_most_s
-        return int(phases + 2 * self.ramp_s + 60 * self.patience)
+        return int(phases + 2 * self.ramp_s + patience.seconds(60))
 
 
 @dataclass(frozen=True)

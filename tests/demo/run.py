@@ -10,7 +10,7 @@ from demo import plan as names
 from demo.judge import Phase
 from demo.sampler import Sample, Sampler
 from demo.scene import Scene
-from testbed import clients, loads
+from testbed import clients, loads, patience
 from testbed.network import CLIENT_ADDRESS
 from testbed.stream import Window
 from testbed.stream.verdict import verdict_of
@@ -95,12 +95,12 @@ class Run:
             clients.STREAM_PORT,
             86400 if not self._plan.once else self._plan.longest_s,
         )
-        patience_seconds = STREAM_START_SECONDS * self._plan.patience
-        deadline = time.monotonic() + patience_seconds
+        limit_seconds = patience.seconds(STREAM_START_SECONDS)
+        deadline = time.monotonic() + limit_seconds
         while not any(window.received_bytes for window in self._sampler.windows()):
             if time.monotonic() > deadline:
                 raise RunError(
-                    f"no stream arrived at the client in {patience_seconds:.0f} s; "
+                    f"no stream arrived at the client in {limit_seconds:.0f} s; "
                     f"see {self.scene.testbed.logs}"
                 )
             time.sleep(0.2)

@@ -52,8 +52,7 @@ class Scene:
         return self.testbed.guests[names.WEB]
 
     def _set_up(self) -> None:
-        testbed = Testbed(self._label, link_bps=self.plan.link_bps, patience=self.plan.patience)
-        self.testbed = self._open.enter_context(testbed)
+        self.testbed = self._open.enter_context(Testbed(self._label, link_bps=self.plan.link_bps))
         accelerator = self.testbed.accelerator
         self._say(f"accelerator {accelerator.name}: {accelerator.reason}")
         volumes = {"movie": "movie.img", "media": "media-data.img", "web": "web-data.img"}

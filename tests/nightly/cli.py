@@ -19,7 +19,7 @@ from nightly.decide import HostFacts, may_start
 from nightly.facts import Host
 from nightly.night import missing_programs, night
 from nightly.shelf import Busy, Shelf
-from testbed import paths
+from testbed import paths, patience
 
 EXIT = {"passed": 0, "failed": 1, "error": 2, "refused": 3, "aborted": 4}
 BUSY = 5
@@ -176,6 +176,7 @@ def main() -> int:
     try:
         config = load(arguments.config)
         paths.use(config.layout())
+        patience.use(config.run.patience)
         return COMMANDS[arguments.command](config, console, arguments)
     except Busy as problem:
         print(f"sluice-nightly: {problem}", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.plan import BadPlan, Bars, Plan
+from testbed import patience
 from testbed.paths import BUILD, TOP, Layout, checkout
 
 INSTALLED = Path("/usr/lib/sluice/nightly")
@@ -43,7 +44,7 @@ class Run:
     auto_s: float = ranged(30, 5, 600)
     media_mib: int = ranged(768, 512, 1536)
     web_mib: int = ranged(512, 384, 1024)
-    patience: float = ranged(1, 1, 20)
+    patience: float = ranged(1, patience.LEAST, patience.MOST)
     limit_s: float = ranged(1200, 60, 7200)
 
 
@@ -136,7 +137,6 @@ class Config:
             auto_s=r.auto_s,
             media_mib=r.media_mib,
             web_mib=r.web_mib,
-            patience=r.patience,
         )
 
     def bars(self) -> Bars:

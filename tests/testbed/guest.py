@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import libvirt
 
+from testbed import patience
 from testbed.domain_xml import GuestSpec, Placement, domain_xml
 from testbed.hypervisor import Hypervisor
 from testbed.sandbox import CommandFailed, Sandbox, Task
@@ -38,15 +39,12 @@ class Guest:
         sandbox: Sandbox,
         hypervisor: Hypervisor,
         key: Path,
-        patience: float = 1.0,
     ):
-        """``patience`` multiplies every time that the guest is waited for."""
         self.spec = spec
         self.placement = placement
         self._sandbox = sandbox
         self._hypervisor = hypervisor
         self._key = key
-        self._patience = patience
 
     @property
     def name(self) -> str:
@@ -84,7 +82,7 @@ class Guest:
         # After a restart the old connection would only time out.
         self._forget_connection()
         started = time.monotonic()
-        limit_seconds = timeout_seconds * self._patience
+        limit_seconds = patience.seconds(timeout_seconds)
         while True:
             try:
                 if self._ssh(["true"], connect_seconds=2, timeout_seconds=15).returncode == 0:
@@ -141,7 +139,7 @@ class Guest:
     ) -> CompletedProcess:
         return self._sandbox.run(
             self._ssh_argv(command, connect_seconds),
-            timeout_seconds=timeout_seconds * self._patience,
+            timeout_seconds=timeout_seconds,
             check=False,
             input=input,
         )

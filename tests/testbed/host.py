@@ -33,15 +33,10 @@ class Testbed:
         link_bps: int = DEFAULT_LINK_BPS,
         ingress_bps: int | None = None,
         queue_bytes: int = network.LINK_QUEUE_BYTES,
-        patience: float = 1.0,
     ):
-        """``link_bps`` limits what guests send to clients, ``ingress_bps`` the reverse.
-
-        ``patience`` multiplies every time that a guest is waited for.
-        """
+        """``link_bps`` limits what guests send to clients, ``ingress_bps`` the reverse."""
         self._label = label
         self._link = (link_bps, ingress_bps, queue_bytes)
-        self._patience = patience
         self.folder = Path()
         self.sandbox: Sandbox | None = None
         self.hypervisor: hypervisor.Hypervisor | None = None
@@ -113,7 +108,7 @@ class Testbed:
             agent_image=self._agent_image() if spec.agent else None,
         )
         key = paths.image("id_ed25519")
-        guest = Guest(spec, placement, self.sandbox, self.hypervisor, key, self._patience)
+        guest = Guest(spec, placement, self.sandbox, self.hypervisor, key)
         guest.define()
         self.guests[spec.name] = guest
         return guest

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import libvirt
 
+from testbed import patience
 from testbed.sandbox import Sandbox, Task
 
 SOCKET = "/run/libvirt/libvirt-sock"
@@ -86,7 +87,7 @@ class Hypervisor:
         self.connection = self._connect()
 
     def _wait_for_file(self, inner: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience.seconds(START_SECONDS)
         while not self._sandbox.path(inner).exists():
             self._check(deadline, f"{inner} did not appear")
             time.sleep(0.02)
@@ -94,7 +95,7 @@ class Hypervisor:
     def _connect(self) -> libvirt.virConnect:
         """Connect from outside, through the sandbox's view of the file system."""
         uri = f"qemu+unix:///system?socket={self._sandbox.path(SOCKET)}"
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience.seconds(START_SECONDS)
         while True:
             try:
                 return libvirt.open(uri)
@@ -108,7 +109,8 @@ class Hypervisor:
                 raise HypervisorError(f"{task.name} ended at its start: {self._tail(task.name)}")
         if time.monotonic() > deadline:
             raise HypervisorError(
-                f"libvirt did not start in {START_SECONDS:g} s: {what}; {self._tail('libvirtd')}"
+                f"libvirt did not start in {patience.seconds(START_SECONDS):g} s: {what}; "
+                f"{self._tail('libvirtd')}"
             )
 
     def _tail(self, name: str) -> str:

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from testbed import patience
+
 HOLDER = Path(__file__).with_name("holder.py")
 START_SECONDS = 30.0
 
@@ -120,7 +122,7 @@ class Sandbox:
     def _first_line(self) -> str:
         """Read the holder's answer, for at most START_SECONDS."""
         descriptor = self._unshare.stdout.fileno()
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience.seconds(START_SECONDS)
         text = ""
         while not text.endswith("\n"):
             left = deadline - time.monotonic()
@@ -210,10 +212,11 @@ class Sandbox:
             start_new_session=True,
         )
         shown = " ".join(map(str, command))
+        limit_seconds = patience.seconds(timeout_seconds)
         try:
-            out, err = process.communicate(input, timeout_seconds)
+            out, err = process.communicate(input, limit_seconds)
         except subprocess.TimeoutExpired:
-            raise CommandFailed(f"`{shown}` still runs after {timeout_seconds:g} s") from None
+            raise CommandFailed(f"`{shown}` still runs after {limit_seconds:g} s") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from testbed import paths
+from testbed import paths, patience
 from testbed.sandbox import Sandbox, Task
 
 RUN_DIR = Path("/run/sluice")
@@ -62,7 +62,8 @@ class Controller:
         command += [f"--run-dir={RUN_DIR}", f"--libvirt-uri={self._libvirt_uri}"]
         command += [f"--emulator={self._emulator}", "--group=root", "--qemu-group=root"]
         self._task = self._sandbox.popen(command, name="sluiced", log=self.log)
-        deadline = time.monotonic() + START_SECONDS
+        limit_seconds = patience.seconds(START_SECONDS)
+        deadline = time.monotonic() + limit_seconds
         while True:
             try:
                 if self.request("GET", "/v1/status").status_code == 200:
@@ -73,7 +74,7 @@ class Controller:
                 raise ServiceError(f"sluiced ended at its start{_log_tail(self.log)}")
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"sluiced does not answer after {START_SECONDS:g} s{_log_tail(self.log)}"
+                    f"sluiced does not answer after {limit_seconds:g} s{_log_tail(self.log)}"
                 )
             time.sleep(0.1)
 
@@ -128,14 +129,15 @@ class Controller:
 
     def wait_for_agent(self, domain: str) -> None:
         """Wait until the domain has its shaper and its agent has said hello."""
-        deadline = time.monotonic() + AGENT_SECONDS
+        limit_seconds = patience.seconds(AGENT_SECONDS)
+        deadline = time.monotonic() + limit_seconds
         while True:
             answer = self.call("GET", f"/v1/domains/{domain}")
             if answer["active"] and answer["agent"]["connected"]:
                 return
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"{domain}: no shaper or no agent in {AGENT_SECONDS:g} s: {answer}"
+                    f"{domain}: no shaper or no agent in {limit_seconds:g} s: {answer}"
                 )
             time.sleep(0.2)
 
@@ -199,7 +201,8 @@ class Web:
         self._tasks.append(forwarder)
 
     def _wait(self, web: Task) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        limit_seconds = patience.seconds(START_SECONDS)
+        deadline = time.monotonic() + limit_seconds
         while True:
             try:
                 httpx.get(self.url, timeout=10, trust_env=False)
@@ -210,7 +213,7 @@ class Web:
                 raise ServiceError(f"sluice-web ended at its start{_log_tail(self.log)}")
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    f"sluice-web does not answer after {START_SECONDS:g} s{_log_tail(self.log)}"
+                    f"sluice-web does not answer after {limit_seconds:g} s{_log_tail(self.log)}"
                 )
             time.sleep(0.1)
 

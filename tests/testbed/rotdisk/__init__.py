@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from testbed import paths
+from testbed import paths, patience
 from testbed.clients_priority import first_in_line
 from testbed.domain_xml import NbdDisk
 from testbed.host import Testbed
@@ -69,7 +69,7 @@ def constants() -> list[Constant]:
         ["nbdkit", "--dump-plugin", str(paths.rotdisk_plugin())],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=patience.seconds(20),
         check=True,
     )
     rows = re.findall(r"^(\w+)=(\d+) # (.*)$", answer.stdout, re.MULTILINE)
@@ -106,7 +106,7 @@ class RotatingDisk:
         command += [str(paths.rotdisk_plugin()), f"stats={STATS}"]
         command += [f"image={name}:{path}" for name, path in self._images.items()]
         server = sandbox.popen(command, name="rotdisk", log=log)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience.seconds(START_SECONDS)
         while not sandbox.path(SOCKET).exists():
             if not server.running() or time.monotonic() > deadline:
                 raise DiskError(f"the modelled disk does not start: {log.read_text().strip()}")
