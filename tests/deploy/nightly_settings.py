@@ -17,7 +17,7 @@ SETTINGS = {
     "run.auto_s": 10,
     "run.media_mib": 512,
     "run.web_mib": 384,
-    "run.patience": 8,
+    "run.patience": 20,
     "run.limit_s": 5400,
     "start.pressure_cpu": 100,
     "start.pressure_io": 100,
