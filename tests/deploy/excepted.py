@@ -19,8 +19,8 @@ ALWAYS = (
 NO_FIXED_ORDER = "it keeps packages in no fixed order"
 REMOVED = (
     *ALWAYS,
-    Excepted("/var/lib/dpkg/status", NO_FIXED_ORDER),
-    Excepted("/var/lib/apt/extended_states", NO_FIXED_ORDER),
+    Excepted("/var/lib/dpkg/status", NO_FIXED_ORDER, by_chance=True),
+    Excepted("/var/lib/apt/extended_states", NO_FIXED_ORDER, by_chance=True),
     Excepted("/var/lib/dpkg/*-old", "the version before the last change"),
     Excepted("/etc/passwd-", "the version before the last change, which each change writes"),
     Excepted("/etc/group-", "the version before the last change, which each change writes"),
