@@ -38,7 +38,8 @@ class EarlierQemu:
     def execute(self, domain, command, arguments):
         name = arguments.get("class")
         if any("weight" in str(key) for key in _keys(arguments)):
-            raise Conflict("shaper of domain", domain, f"refused {command} ({name})", "update it")
+            told = f"refused {command} (Parameter 'weight' is unexpected)"
+            raise Conflict("shaper of domain", domain, told, "see the daemon's log")
         self.done.append(name)
 
 
@@ -89,4 +90,4 @@ def test_a_refused_command_does_not_keep_the_others_from_the_shaper(reconciler, 
 def test_what_was_refused_is_said(reconciler, qemu, caplog):
     reconciler.round()
     reconciler.flush("web1")
-    assert "(batch)" in caplog.text and "(movie)" not in caplog.text
+    assert "shaper of domain 'web1' refused shaper-set-class" in caplog.text
