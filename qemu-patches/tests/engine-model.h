@@ -65,6 +65,7 @@ typedef struct Model {
     bool changes;               /* reconfigure during the trace */
     bool all_knobs;             /* not only limits, priorities, weights */
     uint32_t class_count;
+    uint32_t spare_classes;     /* of the engine, beyond these */
     Limiter ceiling;
     Limiter limiters[CLASSES_MAX];
     ModelClass classes[CLASSES_MAX];
@@ -615,16 +616,19 @@ static bool drains(Model *model)
                           SLUICE_NEVER);
 }
 
-/* With random, changes and all_knobs set; the engine is the caller's to free. */
+/* With random, changes, all_knobs and spare_classes set; the engine is the
+ * caller's to free. */
 static bool run_trace(Model *model, unsigned steps)
 {
     Random random = model->random;
     bool changes = model->changes, all_knobs = model->all_knobs;
+    uint32_t spare_classes = model->spare_classes;
 
     memset(model, 0, sizeof(*model));
     model->random = random;
     model->changes = changes;
     model->all_knobs = all_knobs;
+    model->spare_classes = spare_classes;
     model->class_count = 1 + random_below(&model->random, CLASSES_MAX);
     model->rate_bits = 1 + random_below(&model->random, 39);
     model->size_max = UINT32_MAX;
@@ -632,7 +636,8 @@ static bool run_trace(Model *model, unsigned steps)
         /* A request takes up to about four seconds at the rate. */
         model->size_max = 4u << model->rate_bits;
     }
-    model->engine = sluice_engine_new(model->class_count);
+    model->engine = sluice_engine_new(model->class_count
+                                      + model->spare_classes);
     if (!check(model->engine)) {
         return false;
     }

@@ -8,6 +8,8 @@
 
 #define STEPS   1500
 
+static uint32_t spare_classes;
+
 static void run_traces(bool changes, bool all_knobs)
 {
     static Model model;
@@ -20,6 +22,7 @@ static void run_traces(bool changes, bool all_knobs)
         model.random = random_seeded(seed + i);
         model.changes = changes;
         model.all_knobs = all_knobs;
+        model.spare_classes = spare_classes;
         if (!run_trace(&model, STEPS)) {
             printf("# failed with seed %" PRIu64 "\n", seed + i);
             return;             /* the engine still holds requests */
@@ -51,6 +54,15 @@ static void test_every_knob(void)
 static void test_every_knob_under_change(void)
 {
     run_traces(true, true);
+}
+
+/* An engine with so many classes that the wheel has a ring, most of them idle. */
+static void test_every_knob_among_many_classes(void)
+{
+    spare_classes = 2000;
+    run_traces(false, true);
+    run_traces(true, true);
+    spare_classes = 0;
 }
 
 /* Many classes, one request each: the heap gives them back in time's order. */
@@ -109,6 +121,8 @@ static const TapTest tests[] = {
     { "engine/property: every knob", test_every_knob },
     { "engine/property: every knob, reconfigured under backlog",
       test_every_knob_under_change },
+    { "engine/property: every knob, among many classes",
+      test_every_knob_among_many_classes },
     { "engine/property: many classes in order of eligibility",
       test_many_classes_in_order_of_eligibility },
 };

@@ -8,6 +8,7 @@
 
 #define ITEMS   300
 #define STEPS   4000
+#define MANY    NEAR_CLASSES_MIN        /* then there is a ring */
 
 typedef struct Plain {
     uint64_t due_ns[ITEMS];
@@ -39,8 +40,47 @@ static bool pop(Wheel *wheel, Plain *plain)
     return true;
 }
 
-/* Time goes on with each pop; `spread` bits of time lie between items. */
-static bool follow(Random *random, unsigned spread)
+/* When the next item is due; `spread` bits of time lie between items. */
+static uint64_t any_due_ns(Random *random, uint64_t now_ns, unsigned spread)
+{
+    return now_ns + random_magnitude(random, spread) - 1;
+}
+
+/* The same, about the edges of the ring: the slot and the word of now, those
+ * after it, the end of the span, a whole round later, and far beyond. */
+static uint64_t edge_due_ns(Random *random, uint64_t now_ns, unsigned spread)
+{
+    uint64_t word_ns = now_ns & ~(NEAR_WORD_NS - 1);
+    uint64_t due_ns;
+
+    switch (random_below(random, 6)) {
+    case 0:
+        due_ns = now_ns + random_below(random, 16);
+        break;
+    case 1:
+        due_ns = word_ns + NEAR_WORD_NS - 32 + random_below(random, 64);
+        break;
+    case 2:
+        due_ns = word_ns + NEAR_SPAN_NS - 32 + random_below(random, 64);
+        break;
+    case 3:
+        due_ns = now_ns + NEAR_SPAN_NS + random_below(random, 32);
+        break;
+    case 4:
+        due_ns = now_ns + random_below(random, NEAR_SPAN_NS);
+        break;
+    default:
+        due_ns = now_ns + random_magnitude(random, spread);
+        break;
+    }
+    return due_ns < now_ns ? now_ns : due_ns;
+}
+
+typedef uint64_t (*DueTime)(Random *random, uint64_t now_ns, unsigned spread);
+
+/* Time goes on with each pop; with `jumps` also by itself: items are late. */
+static bool follow(Random *random, uint32_t classes, DueTime due_time,
+                   bool jumps, unsigned spread)
 {
     static uint64_t memory[ITEMS][8];
     static Wheel wheel;
@@ -50,13 +90,14 @@ static bool follow(Random *random, unsigned spread)
 
     /* What it fetches is never followed: any address will do. */
     memset(memory, 0xa5, sizeof(memory));
-    ok = wheel_init(&wheel, ITEMS, memory, sizeof(memory[0]));
+    ok = wheel_init(&wheel, classes, memory, sizeof(memory[0]));
+    ok = ok && check((wheel.near != NULL) == (classes >= NEAR_CLASSES_MIN));
 
     for (unsigned step = 0; ok && step < STEPS; step++) {
         uint32_t i = random_below(random, ITEMS);
 
         if (!plain.present[i] && random_chance(random, 60)) {
-            plain.due_ns[i] = now_ns + random_magnitude(random, spread) - 1;
+            plain.due_ns[i] = due_time(random, now_ns, spread);
             plain.present[i] = true;
             wheel_insert(&wheel, i, plain.due_ns[i]);
         } else if (plain.present[i] && random_chance(random, 10)) {
@@ -65,6 +106,8 @@ static bool follow(Random *random, unsigned spread)
         } else if (wheel.first_ns != UINT64_MAX && random_chance(random, 70)) {
             now_ns = wheel.first_ns > now_ns ? wheel.first_ns : now_ns;
             ok = pop(&wheel, &plain);
+        } else if (jumps && random_chance(random, 5)) {
+            now_ns += random_magnitude(random, spread);
         }
         ok = ok && check_equal(wheel.first_ns, plain_first_ns(&plain))
              && check((wheel.first_ns == UINT64_MAX)
@@ -78,7 +121,7 @@ static bool follow(Random *random, unsigned spread)
     return ok;
 }
 
-static void test_traces_follow_plain_array(void)
+static void follow_traces(uint32_t classes, DueTime due_time, bool jumps)
 {
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
     uint64_t traces = tap_setting("SLUICE_TEST_TRACES", 300) / 5 + 1;
@@ -86,12 +129,97 @@ static void test_traces_follow_plain_array(void)
     printf("# seeds %" PRIu64 " to %" PRIu64 "\n", seed, seed + traces - 1);
     for (uint64_t i = 0; i < traces; i++) {
         Random random = random_seeded(seed + i);
+        /* With jumps, time must not run out. */
+        unsigned spread = 1 + random_below(&random, jumps ? 40 : 60);
 
-        if (!follow(&random, 1 + random_below(&random, 60))) {
+        if (!follow(&random, classes, due_time, jumps, spread)) {
             printf("# failed with seed %" PRIu64 "\n", seed + i);
             return;
         }
     }
+}
+
+static void test_traces_follow_plain_array(void)
+{
+    follow_traces(ITEMS, any_due_ns, false);
+}
+
+static void test_traces_with_ring(void)
+{
+    follow_traces(MANY, any_due_ns, false);
+}
+
+static void test_traces_at_the_edges_of_the_ring(void)
+{
+    follow_traces(MANY, edge_due_ns, false);
+}
+
+static void test_traces_with_jumps_of_time(void)
+{
+    follow_traces(ITEMS, any_due_ns, true);
+    follow_traces(MANY, any_due_ns, true);
+    follow_traces(MANY, edge_due_ns, true);
+}
+
+/* Twelve of one slot, backwards. Two leave before it comes first, one when all
+ * have just moved, two later, and one comes then. One beyond the span waits. */
+static void test_many_in_a_slot_of_the_ring(void)
+{
+    static const uint32_t order[] = { 10, 9, 8, 6, 5, 13, 2, 1, 12 };
+    static uint64_t memory[MANY][8];
+    static Wheel wheel;
+    uint64_t start_ns = 3 * NEAR_SPAN_NS + 5 * NEAR_WORD_NS;
+
+    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    wheel_insert(&wheel, 100, start_ns - 100);
+    check(wheel.levels);
+    check_equal(wheel_pop(&wheel), 100);
+    wheel_insert(&wheel, 12, start_ns + 2 * NEAR_SPAN_NS);
+    for (uint32_t i = 0; i < 12; i++) {
+        wheel_insert(&wheel, i, start_ns + 15 - i);
+    }
+    /* On the levels is only item 12. */
+    check_equal(wheel.levels & (wheel.levels - 1), 0);
+    wheel_remove(&wheel, 0);
+    wheel_remove(&wheel, 11);
+    for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        check_equal(wheel_pop(&wheel), order[i]);
+        if (i == 0) {
+            check(wheel.levels & 1);    /* nine are left: too many */
+            wheel_remove(&wheel, 7);
+        }
+        if (i == 2) {
+            wheel_remove(&wheel, 4);
+            wheel_remove(&wheel, 3);
+            wheel_insert(&wheel, 13, start_ns + 12);
+        }
+    }
+    check_equal(wheel.first_ns, UINT64_MAX);
+    wheel_destroy(&wheel);
+}
+
+/* Two items at a time, almost a round apart from those before: all in the ring. */
+static void test_ring_goes_round(void)
+{
+    static uint64_t memory[MANY][8];
+    static Wheel wheel;
+    uint64_t now_ns = 0;
+
+    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint64_t due_ns = now_ns + NEAR_SPAN_NS - 2 * NEAR_WORD_NS - i % 100;
+
+        wheel_insert(&wheel, i % MANY, due_ns);
+        wheel_insert(&wheel, (i + 1) % MANY, due_ns + NEAR_WORD_NS);
+        check_equal(wheel.first_ns, due_ns);
+        check(!wheel.levels);
+        check_equal(wheel_pop(&wheel), i % MANY);
+        check_equal(wheel.first_ns, due_ns + NEAR_WORD_NS);
+        wheel_remove(&wheel, (i + 1) % MANY);
+        check_equal(wheel.first_ns, UINT64_MAX);
+        now_ns = due_ns;
+    }
+    wheel_destroy(&wheel);
 }
 
 static void test_times_at_both_ends(void)
@@ -114,6 +242,13 @@ static const TapTest tests[] = {
     { "wheel/times at both ends", test_times_at_both_ends },
     { "wheel/property: traces follow a plain array",
       test_traces_follow_plain_array },
+    { "wheel/many in a slot of the ring", test_many_in_a_slot_of_the_ring },
+    { "wheel/the ring goes round", test_ring_goes_round },
+    { "wheel/property: traces with the ring", test_traces_with_ring },
+    { "wheel/property: traces at the edges of the ring",
+      test_traces_at_the_edges_of_the_ring },
+    { "wheel/property: traces with jumps of time",
+      test_traces_with_jumps_of_time },
 };
 
 int main(void)

@@ -45,7 +45,7 @@ void sluice_engine_free(SluiceEngine *engine)
     if (!engine) {
         return;
     }
-    assert(!engine->due.levels && !ready_mask(engine));
+    assert(engine->due.first_ns == UINT64_MAX && !ready_mask(engine));
     for (uint32_t i = 0; i < engine->class_count; i++) {
         free(engine->classes[i].extra);
     }

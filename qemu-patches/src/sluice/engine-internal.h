@@ -16,7 +16,6 @@
 #include "key-heap.h"
 #include "wheel.h"
 
-#define CACHE_LINE_BYTES    64
 #define NO_CLASS            UINT32_MAX
 #define DEFAULT_PRIORITY    5
 /* Beside the priorities' bits: there is a group, so no short way. */

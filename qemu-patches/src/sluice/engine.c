@@ -69,15 +69,27 @@ bool class_conforms(const SluiceClass *class, uint64_t now_ns)
 
 /* The two places of a class with held requests */
 
+/* Whether the wheel has a near ring: a constant on the way of every release. */
+typedef enum Many {
+    MANY_NO,
+    MANY_YES,
+    MANY_MAYBE,                 /* the wheel is asked */
+} Many;
+
 static inline __attribute__((always_inline)) void
-place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
+place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
 {
     SluiceClass *class = &engine->classes[class_index];
     int64_t due_ns = class_due_ns(class);
 
     if (due_ns > (int64_t)now_ns) {
         class->place = PLACE_DUE;
-        wheel_insert(&engine->due, class_index, due_ns);
+        if (many == MANY_MAYBE) {
+            wheel_insert(&engine->due, class_index, due_ns);
+        } else {
+            wheel_insert_as(&engine->due, class_index, due_ns,
+                            many == MANY_YES);
+        }
     } else {
         share_join(engine, class_index);
     }
@@ -86,7 +98,7 @@ place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 SLUICE_HOT __attribute__((noinline)) void
 engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 {
-    place(engine, class_index, now_ns);
+    place(engine, class_index, now_ns, MANY_MAYBE);
 }
 
 void engine_unplace(SluiceEngine *engine, uint32_t class_index)
@@ -277,7 +289,8 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
  * The class to serve next, taken in hand, or NO_CLASS. When just one class is
  * due and none is READY there is nothing to choose: it does not even join.
  */
-static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
+static inline __attribute__((always_inline)) uint32_t
+choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
 {
     uint32_t class_index;
 
@@ -285,7 +298,7 @@ static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
         if (engine->due.first_ns > now_ns) {
             return NO_CLASS;
         }
-        class_index = wheel_pop(&engine->due);
+        class_index = wheel_pop_as(&engine->due, many == MANY_YES);
         if (engine->due.first_ns > now_ns) {
             engine->classes[class_index].place = PLACE_IDLE;
             return class_index;
@@ -305,7 +318,7 @@ static uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
 
 /* Puts a class in hand where it belongs now. */
 static inline __attribute__((always_inline)) void
-put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
+put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
 {
     SluiceClass *class = &engine->classes[class_index];
 
@@ -317,8 +330,14 @@ put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
         share_leave(engine, class_index);
     }
     if (class->oldest) {
-        place(engine, class_index, now_ns);
+        place(engine, class_index, now_ns, many);
     }
+}
+
+static __attribute__((noinline)) void
+put_back_slowly(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
+{
+    put_back(engine, class_index, now_ns, MANY_MAYBE);
 }
 
 static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
@@ -329,17 +348,17 @@ static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
                                now_ns);
 }
 
-/* With `special` a constant: most classes have nothing special, and most
- * engines no group. */
+/* With constants: most classes have nothing special, most engines no group. */
 static inline __attribute__((always_inline)) SluiceNode *
-serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
+serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
+      Many many)
 {
     SluiceClass *class = &engine->classes[class_index];
     SluiceNode *node;
     uint32_t charged;
 
     if (special && !group_admits(engine, class, now_ns)) {
-        put_back(engine, class_index, now_ns);
+        put_back_slowly(engine, class_index, now_ns);
         return NULL;
     }
     if (special && (class->special & SPECIAL_DYNAMIC)) {
@@ -360,7 +379,7 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
     if (class->place == PLACE_READY) {
         share_account(engine, class_index, charged);
     }
-    put_back(engine, class_index, now_ns);
+    put_back(engine, class_index, now_ns, many);
     return node;
 }
 
@@ -373,7 +392,7 @@ static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
 
     engine_queue_remove(class, node);
     turns_charge(&class->reservation, charged_bytes(class, node->bytes));
-    put_back(engine, class_index, now_ns);
+    put_back_slowly(engine, class_index, now_ns);
     return node;
 }
 
@@ -392,18 +411,18 @@ serve_specially(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns,
             return drop_late(engine, class_index, now_ns);
         case WINDOW_FORFEIT:
             turns_charge(&class->reservation, charged_bytes(class, node->bytes));
-            put_back(engine, class_index, now_ns);
+            put_back_slowly(engine, class_index, now_ns);
             *again = true;
             return NULL;
         case WINDOW_SERVE:
             break;
         }
     }
-    return serve(engine, class_index, now_ns, true);
+    return serve(engine, class_index, now_ns, true, MANY_MAYBE);
 }
 
-SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
-                                             uint64_t now_ns)
+static inline __attribute__((always_inline)) SluiceNode *
+release(SluiceEngine *engine, uint64_t now_ns, Many many)
 {
     SluiceNode *node = NULL;
     uint32_t class_index;
@@ -414,18 +433,31 @@ SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
         node = engine_drain(engine, now_ns);
     }
     while (!node && again && ceiling_conforms(engine, now_ns)) {
-        class_index = choose_class(engine, now_ns);
+        class_index = choose_class(engine, now_ns, many);
         if (class_index == NO_CLASS) {
             return NULL;
         }
         if (LIKELY(engine->classes[class_index].special == SPECIAL_HOLDS
                    && !engine->group)) {
-            return serve(engine, class_index, now_ns, false);
+            return serve(engine, class_index, now_ns, false, many);
         }
         again = false;
         node = serve_specially(engine, class_index, now_ns, &again);
     }
     return node;
+}
+
+SLUICE_HOT static __attribute__((noinline)) SluiceNode *
+release_of_many(SluiceEngine *engine, uint64_t now_ns)
+{
+    return release(engine, now_ns, MANY_YES);
+}
+
+SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
+                                             uint64_t now_ns)
+{
+    return UNLIKELY(engine->due.near) ? release_of_many(engine, now_ns)
+                                      : release(engine, now_ns, MANY_NO);
 }
 
 static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)

@@ -3,6 +3,8 @@
 #ifndef SLUICE_HOT_H
 #define SLUICE_HOT_H
 
+#define CACHE_LINE_BYTES    64
+
 #define UNLIKELY(x)         __builtin_expect(!!(x), 0)
 #define LIKELY(x)           __builtin_expect(!!(x), 1)
 

@@ -26,6 +26,7 @@
  * Widths. A slot of level 1 is 16 ns wide, less than a release takes: so in the
  * long run few items share one, however many classes there are, and there is
  * seldom anything to look through. One of level 2 is 8 us, one of level 3 4 ms.
+ * Where there are many classes, what is soon due does without level 2: near.c.
  *
  * Memory. Thousands of classes are more than a core's own caches hold, and
  * waiting for memory is then most of what a release costs. Nobody but the wheel
@@ -47,34 +48,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hot.h"
 #include "wheel.h"
-
-#define CACHE_LINE_BYTES    64
-#define FEW_ITEMS           8
-#define FETCH_AHEAD         10          /* slots */
-#define FETCH_LAG           5           /* classes, until what belongs to one */
-#define FETCHED_BYTES       (3 * CACHE_LINE_BYTES)  /* of SluiceClass */
 
 bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
                 size_t stride)
 {
-    assert(classes < WHEEL_NONE - WHEEL_HEADS);
+    assert(classes < WHEEL_IN_NEAR - WHEEL_FIRST_ITEM);
     memset(wheel, 0, sizeof(*wheel));
     wheel->memory = memory;
     wheel->stride = stride;
     wheel->first_ns = UINT64_MAX;
-    wheel->items = calloc((size_t)classes + WHEEL_HEADS, sizeof(*wheel->items));
-    for (uint32_t i = 0; wheel->items && i < WHEEL_HEADS; i++) {
+    wheel->items = calloc((size_t)classes + WHEEL_FIRST_ITEM,
+                          sizeof(*wheel->items));
+    if (!wheel->items) {
+        return false;
+    }
+    for (uint32_t i = 0; i < WHEEL_FIRST_ITEM; i++) {
         wheel->items[i] = (WheelItem){ .due_ns = UINT64_MAX, .next = i,
                                        .prev = i };
     }
-    return wheel->items != NULL;
+    if (classes >= NEAR_CLASSES_MIN) {
+        wheel->near = near_new();
+        return wheel->near != NULL;
+    }
+    return true;
 }
 
 void wheel_destroy(Wheel *wheel)
 {
+    near_free(wheel->near);
     free(wheel->items);
+    wheel->near = NULL;
     wheel->items = NULL;
 }
 
@@ -91,31 +95,14 @@ static inline void mark_empty(Wheel *wheel, unsigned level, unsigned slot)
     }
 }
 
-static inline const char *record_of(const Wheel *wheel, uint32_t class_index)
-{
-    return wheel->memory + class_index * wheel->stride;
-}
-
-/* Those lines of a class that a release needs. */
-static inline void fetch_class(const Wheel *wheel, uint32_t class_index)
-{
-    const char *record = record_of(wheel, class_index);
-
-    for (size_t b = 0; b < FETCHED_BYTES; b += CACHE_LINE_BYTES) {
-        __builtin_prefetch(record + b, 1, 3);
-    }
-}
-
 /* The requests of a class that was fetched some time before this one. */
 static inline void fetch_before(Wheel *wheel, uint32_t class_index)
 {
     uint32_t count = wheel->fetched_count++;
-    const WheelRecord *record = (const WheelRecord *)record_of(
-        wheel, wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED]);
+    uint32_t before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
 
     wheel->fetched[count % WHEEL_FETCHED] = class_index;
-    __builtin_prefetch(record->first, 1, 3);
-    __builtin_prefetch(record->last, 1, 3);
+    fetch_requests(wheel, before);
 }
 
 /* The slot after the one fetched last. */
@@ -138,12 +125,12 @@ SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
     }
     wheel->fetched_slot = word * 64 + __builtin_ctzll(later);
     head = &wheel->items[WHEEL_FETCH_LEVEL * WHEEL_SLOTS + wheel->fetched_slot];
-    fetch_class(wheel, head->next - WHEEL_HEADS);
-    fetch_class(wheel, head->prev - WHEEL_HEADS);
-    fetch_before(wheel, head->next - WHEEL_HEADS);
+    fetch_class(wheel, head->next - WHEEL_FIRST_ITEM);
+    fetch_class(wheel, head->prev - WHEEL_FIRST_ITEM);
+    fetch_before(wheel, head->next - WHEEL_FIRST_ITEM);
 }
 
-static void find_first(Wheel *wheel)
+void wheel_find_first(Wheel *wheel)
 {
     const WheelMap *map;
     unsigned level, word;
@@ -188,9 +175,9 @@ static inline bool find_earliest(Wheel *wheel, uint32_t head_place, size_t few)
     return true;
 }
 
-void wheel_remove(Wheel *wheel, uint32_t class_index)
+void wheel_remove_far(Wheel *wheel, uint32_t class_index)
 {
-    const WheelItem *item = &wheel->items[WHEEL_HEADS + class_index];
+    const WheelItem *item = &wheel->items[WHEEL_FIRST_ITEM + class_index];
     unsigned level = wheel_level_of(wheel, item->due_ns);
     unsigned slot = wheel_slot_of(level, item->due_ns);
     uint32_t head_place = level * WHEEL_SLOTS + slot;
@@ -204,12 +191,30 @@ void wheel_remove(Wheel *wheel, uint32_t class_index)
         find_earliest(wheel, head_place, SIZE_MAX);
     }
     if (item->due_ns == wheel->first_ns) {
-        find_first(wheel);
+        wheel_find_first(wheel);
     }
 }
 
-/* Empties a slot into lower levels; the base moves to what has been popped. */
-static void empty_slot(Wheel *wheel, uint32_t head_place)
+void wheel_remove(Wheel *wheel, uint32_t class_index)
+{
+    if (wheel->near) {
+        near_remove(wheel, class_index);
+    } else {
+        wheel_remove_far(wheel, class_index);
+    }
+}
+
+uint32_t wheel_peek(const Wheel *wheel)
+{
+    if (wheel->first_ns == UINT64_MAX) {
+        return WHEEL_NONE;
+    }
+    return wheel->near ? near_peek(wheel)
+                       : wheel->items[wheel->first_place].next - WHEEL_FIRST_ITEM;
+}
+
+/* Moves what was in a slot to where it belongs now. */
+static void settle_slot(Wheel *wheel, uint32_t head_place)
 {
     WheelItem *head = &wheel->items[head_place];
     uint32_t i = head->next, level = head_place / WHEEL_SLOTS;
@@ -218,13 +223,14 @@ static void empty_slot(Wheel *wheel, uint32_t head_place)
     *head = (WheelItem){ .due_ns = UINT64_MAX, .next = head_place,
                          .prev = head_place };
     mark_empty(wheel, level, head_place % WHEEL_SLOTS);
-    wheel->base_ns = wheel->first_ns;
     while (i != head_place) {
         uint32_t next = wheel->items[i].next;
         uint64_t due_ns = wheel->items[i].due_ns;
 
-        /* Most go just one level down. */
-        if (LIKELY((due_ns ^ wheel->base_ns) >> shift)) {
+        if (wheel->near && near_takes(wheel->near, due_ns)) {
+            near_put(wheel, i, due_ns);
+        } else if (LIKELY((due_ns ^ wheel->base_ns) >> shift)) {
+            /* Most go just one level down. */
             wheel_put(wheel, (level - 1) * WHEEL_SLOTS
                              + (due_ns >> shift & (WHEEL_SLOTS - 1)),
                       i, due_ns);
@@ -233,13 +239,33 @@ static void empty_slot(Wheel *wheel, uint32_t head_place)
         }
         i = next;
     }
-    if (level - 1 == WHEEL_FETCH_LEVEL) {
+}
+
+/* Empties a slot into lower levels; the base moves to what has been popped. */
+static void empty_slot(Wheel *wheel, uint32_t head_place)
+{
+    wheel->base_ns = wheel->first_ns;
+    settle_slot(wheel, head_place);
+    if (head_place / WHEEL_SLOTS - 1 == WHEEL_FETCH_LEVEL) {
         wheel->fetched_slot = 0;
         for (unsigned n = 0; n < FETCH_AHEAD; n++) {
             wheel_fetch_slot(wheel);
         }
     }
-    find_first(wheel);
+    wheel_find_first(wheel);
+}
+
+/* Nothing is due between the two bases, so all levels below that on which they
+ * differ are empty; on it one slot is that of the new base. */
+void wheel_advance(Wheel *wheel, uint64_t base_ns)
+{
+    unsigned level = wheel_level_of(wheel, base_ns);
+    uint32_t head_place = level * WHEEL_SLOTS + wheel_slot_of(level, base_ns);
+
+    wheel->base_ns = base_ns;
+    if (level > 0 && wheel->items[head_place].next != head_place) {
+        settle_slot(wheel, head_place);
+    }
 }
 
 SLUICE_HOT void wheel_leave_word(Wheel *wheel)
@@ -251,7 +277,7 @@ SLUICE_HOT void wheel_leave_word(Wheel *wheel)
     map->slots[wheel->first_place % WHEEL_SLOTS / 64] = 0;
     map->words = left;
     wheel->levels &= ~((uint32_t)!left << level);
-    find_first(wheel);
+    wheel_find_first(wheel);
 }
 
 SLUICE_HOT void wheel_pop_shared(Wheel *wheel)
@@ -260,7 +286,7 @@ SLUICE_HOT void wheel_pop_shared(Wheel *wheel)
 
     if (head_place < WHEEL_SLOTS) {
         /* All of them are due at this very nanosecond. */
-        wheel->likely = wheel->items[head_place].next - WHEEL_HEADS;
+        wheel->likely = wheel->items[head_place].next - WHEEL_FIRST_ITEM;
     } else if (find_earliest(wheel, head_place, FEW_ITEMS)) {
         wheel_note_first(wheel, head_place);
     } else {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The classes that wait for their own buckets, by due time: a hierarchical
- * timing wheel that is exact. The essay is in wheel.c.
+ * timing wheel that is exact, and for many classes a ring in front of it. The
+ * essays are in wheel.c and near.c.
  */
 #ifndef SLUICE_WHEEL_H
 #define SLUICE_WHEEL_H
@@ -19,6 +20,8 @@
 #define WHEEL_SHORT_BITS    (WHEEL_DIGIT_BITS - WHEEL_FIRST_BITS)
 #define WHEEL_LEVELS        8           /* digits of a 64-bit time */
 #define WHEEL_HEADS         (WHEEL_LEVELS * WHEEL_SLOTS)
+#define WHEEL_NIL           WHEEL_HEADS         /* the item that is none */
+#define WHEEL_FIRST_ITEM    (WHEEL_NIL + 1)     /* that of class 0 */
 #define WHEEL_FETCH_LEVEL   1           /* whose slots are fetched ahead */
 #define WHEEL_FETCHED       8           /* a power of two */
 #define WHEEL_NONE          UINT32_MAX
@@ -46,14 +49,17 @@ typedef struct WheelMap {
     uint64_t slots[WHEEL_SLOTS / 64];
 } WheelMap;
 
+struct WheelNear;
+
 typedef struct Wheel {
     uint64_t first_ns;          /* the earliest due time, or UINT64_MAX */
+    struct WheelNear *near;     /* NULL: too few classes to need it */
     uint64_t base_ns;           /* no item is due before */
-    WheelItem *items;           /* heads, then one for each class */
+    WheelItem *items;           /* heads, nil, then one for each class */
     const char *memory;
     size_t stride;
     uint32_t levels;            /* bit l: level l is not empty */
-    uint32_t first_place;       /* the head of the slot with first_ns */
+    uint32_t first_place;       /* the head of the first slot of all levels */
     uint32_t likely;            /* a class that was due first, or among them */
     uint32_t fetched_slot;      /* the last one */
     uint32_t fetched_count;
@@ -68,19 +74,15 @@ bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
 void wheel_destroy(Wheel *wheel);
 
 void wheel_remove(Wheel *wheel, uint32_t class_index);
+/* A class among those that are due first, likely to be the next; or WHEEL_NONE. */
+uint32_t wheel_peek(const Wheel *wheel);
+
 /* What wheel_pop() leaves to others: a slot that is not empty now, */
 void wheel_pop_shared(Wheel *wheel);
 /* the last slot of a word of the map, */
 void wheel_leave_word(Wheel *wheel);
 /* and asking for a slot's classes. */
 void wheel_fetch_slot(Wheel *wheel);
-
-/* A class in the first slot, likely to be the next; or WHEEL_NONE. */
-static inline uint32_t wheel_peek(const Wheel *wheel)
-{
-    return wheel->levels ? wheel->items[wheel->first_place].next - WHEEL_HEADS
-                         : WHEEL_NONE;
-}
 
 static inline unsigned wheel_level_of(const Wheel *wheel, uint64_t due_ns)
 {
@@ -117,7 +119,8 @@ static inline void wheel_mark_filled(Wheel *wheel, unsigned level, unsigned slot
 
 /* Puts an item into a slot; first_ns is the caller's business. Whether it is
  * the first there, or the only one, cannot be guessed: no branch. */
-static inline void wheel_put(Wheel *wheel, uint32_t head_place, uint32_t place,
+static inline __attribute__((always_inline))
+void wheel_put(Wheel *wheel, uint32_t head_place, uint32_t place,
                              uint64_t due_ns)
 {
     WheelItem *items = wheel->items;
@@ -138,7 +141,8 @@ static inline void wheel_put(Wheel *wheel, uint32_t head_place, uint32_t place,
 }
 
 /* Returns the head of the item's slot. */
-static inline uint32_t wheel_place(Wheel *wheel, uint32_t place, uint64_t due_ns)
+static inline __attribute__((always_inline))
+uint32_t wheel_place(Wheel *wheel, uint32_t place, uint64_t due_ns)
 {
     unsigned level = wheel_level_of(wheel, due_ns);
     uint32_t head_place = level * WHEEL_SLOTS + wheel_slot_of(level, due_ns);
@@ -147,14 +151,14 @@ static inline uint32_t wheel_place(Wheel *wheel, uint32_t place, uint64_t due_ns
     return head_place;
 }
 
-/* due_ns must not be before a time that was popped. */
-static inline void wheel_insert(Wheel *wheel, uint32_t class_index,
-                                uint64_t due_ns)
+static inline __attribute__((always_inline))
+void wheel_insert_far(Wheel *wheel, uint32_t class_index,
+                                    uint64_t due_ns)
 {
     uint32_t head_place;
 
     assert(due_ns >= wheel->base_ns);
-    head_place = wheel_place(wheel, WHEEL_HEADS + class_index, due_ns);
+    head_place = wheel_place(wheel, WHEEL_FIRST_ITEM + class_index, due_ns);
     if (due_ns < wheel->first_ns) {
         wheel->first_ns = due_ns;
         wheel->first_place = head_place;
@@ -173,11 +177,12 @@ static inline void wheel_note_first(Wheel *wheel, uint32_t head_place)
 
     wheel->first_place = head_place;
     wheel->first_ns = head->due_ns;
-    wheel->likely = head->next - WHEEL_HEADS;
+    wheel->likely = head->next - WHEEL_FIRST_ITEM;
 }
 
 /* From the first slot, now empty, to the one after it. */
-static inline void wheel_leave_slot(Wheel *wheel)
+static inline __attribute__((always_inline))
+void wheel_leave_slot(Wheel *wheel)
 {
     uint32_t head_place = wheel->first_place;
     unsigned level = head_place / WHEEL_SLOTS;
@@ -198,8 +203,8 @@ static inline void wheel_leave_slot(Wheel *wheel)
     }
 }
 
-/* Takes a class out that is due at first_ns; there must be one. */
-static inline uint32_t wheel_pop(Wheel *wheel)
+static inline __attribute__((always_inline))
+uint32_t wheel_pop_far(Wheel *wheel)
 {
     uint32_t head_place = wheel->first_place;
     const WheelItem *head = &wheel->items[head_place];
@@ -211,7 +216,45 @@ static inline uint32_t wheel_pop(Wheel *wheel)
     } else {
         wheel_pop_shared(wheel);
     }
-    return popped - WHEEL_HEADS;
+    return popped - WHEEL_FIRST_ITEM;
+}
+
+/* What is soon due, where there are many classes. */
+#include "near.h"
+
+/* For who knows whether there is a near ring: */
+static inline __attribute__((always_inline))
+void wheel_insert_as(Wheel *wheel, uint32_t class_index,
+                                   uint64_t due_ns, bool has_near)
+{
+    if (has_near) {
+        near_insert(wheel, class_index, due_ns);
+    } else {
+        wheel_insert_far(wheel, class_index, due_ns);
+    }
+}
+
+/* due_ns must not be before a time that was popped. */
+static inline void wheel_insert(Wheel *wheel, uint32_t class_index,
+                                uint64_t due_ns)
+{
+    if (UNLIKELY(wheel->near)) {
+        near_insert_slowly(wheel, class_index, due_ns);
+    } else {
+        wheel_insert_far(wheel, class_index, due_ns);
+    }
+}
+
+static inline __attribute__((always_inline))
+uint32_t wheel_pop_as(Wheel *wheel, bool has_near)
+{
+    return has_near ? near_pop(wheel) : wheel_pop_far(wheel);
+}
+
+/* Takes a class out that is due at first_ns; there must be one. */
+static inline uint32_t wheel_pop(Wheel *wheel)
+{
+    return UNLIKELY(wheel->near) ? near_pop_slowly(wheel) : wheel_pop_far(wheel);
 }
 
 #endif
