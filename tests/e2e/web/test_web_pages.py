@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from e2e.browser import chromium, lane, limit_input, open_vm, set_limit, sign_in
+from sluice_controller.domain import rates
+from sluice_controller.domain.errors import BadValue
 from sluice_web import formatting
 
 PATHS = ["/", "/vm/test", "/streams", "/classes", "/nightly", "/audit", "/users"]
@@ -313,6 +315,32 @@ def test_rates_are_read_as_people_write_them(page):
         texts,
     )
     assert read == [20e6, 20e6, 20e6, 20e6, 1.5e9, 500e3, None, None]
+
+
+def test_page_and_command_read_units_alike(page):
+    """A small b is a bit for both; what one of them refuses, the other does."""
+    prefixes = ["", "k", "K", "Ki", "ki", "m", "M", "Mi", "g", "G", "Gi", "T", "x"]
+    units = ["B", "b", "bit", "byte", "bytes", "bits", "octets"]
+    ends = ["", "/s", "ps", "/min"]
+    texts = [f"2000{p}{u}{e}" for p in prefixes for u in units for e in ends]
+    texts += [f"2000{p}{e}" for p in prefixes[1:] for e in ends] + ["2000/s", "2000 ps", "1.5 Mb"]
+    read = page.evaluate(
+        """async (texts) => {
+            const f = await import("/static/js/format.js");
+            const all = { low: 0, high: Infinity, none: "unlimited" };
+            return texts.map((text) => {
+                try { return f.parseRate(text, all); } catch (error) { return error.message; }
+            });
+        }""",
+        texts,
+    )
+    for text, value in zip(texts, read, strict=True):
+        try:
+            by_command = rates.parse_rate(text)
+        except BadValue:
+            assert " is not a rate" in str(value), text
+        else:
+            assert value == by_command, text
 
 
 # Typed, and whether that is too low or too high for limits and for scheduling.
