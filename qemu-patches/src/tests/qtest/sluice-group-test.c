@@ -3,105 +3,22 @@
  * QTest of groups: disks of several QEMUs under one limit, by weight, and what
  * becomes of it when one of them stops, moves, leaves or is killed.
  *
- * The page is written here by the words of docs/specs/group-page.md, as the
- * controller writes it, and not by the code that reads it. The limit is 1 MB/s
- * with a burst of one request, so that a request of 4096 bytes takes 4.096 ms.
+ * The limit is 1 MB/s with a burst of one request, so that a request of 4096
+ * bytes takes 4.096 ms.
  *
  * The virtual clocks of two QEMUs are stepped in turn, STEP_NS at a time: one
  * sees the other up to so much late, as if its timers were late.
  */
 #include "qemu/osdep.h"
-#include "qemu/bswap.h"
 #include "sluice-disk.h"
+#include "sluice-group.h"
 
-#define PAGE_BYTES      16896
-#define PAGE_LIMIT      128
-#define RATE            1000000
 #define STEP_NS         NS_PER_MS
 #define MANY            80                      /* a ring has 85 */
 #define GRACE_NS        (25 * NS_PER_MS)
 #define RECHECK_NS      (20 * NS_PER_MS)
 #define REAP_NS         (5000 * NS_PER_MS)
 #define KEEPALIVE_NS    (100 * NS_PER_MS)
-
-/* The group page */
-
-static uint64_t check_word(const uint64_t *words)
-{
-    uint64_t check = 0;
-
-    for (unsigned i = 0; i < 6; i++) {
-        check = (check ^ words[i]) * 0x9e3779b97f4a7c15ULL;
-        check ^= check >> 32;
-    }
-    return check;
-}
-
-static void fill_limit(char *page, uint64_t sequence, uint64_t rate,
-                       uint64_t base_ns, uint64_t base_units)
-{
-    uint64_t words[7] = { sequence, 0, rate, REQUEST_BYTES, base_ns,
-                          base_units };
-
-    words[6] = check_word(words);
-    memcpy(page + PAGE_LIMIT, words, sizeof(words));
-}
-
-static void fill_page(char *page)
-{
-    memset(page, 0, PAGE_BYTES);
-    memcpy(page, "SLUICEGP", 8);
-    stl_he_p(page + 8, 1);
-    stl_he_p(page + 12, 512);
-    stl_he_p(page + 16, 128);
-    stl_he_p(page + 20, 128);
-    strcpy(page + 32, "disks");
-    fill_limit(page, 2, RATE, 0, 0);
-}
-
-static void write_file(const char *path, const char *bytes, size_t length,
-                       mode_t mode)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(write(fd, bytes, length), ==, length);
-    g_assert_cmpint(fchmod(fd, mode), ==, 0);
-    close(fd);
-}
-
-/* In place, under the eyes of those that have it open. */
-static void rewrite_limit(const char *path, uint64_t rate, uint64_t base_ns,
-                          uint64_t base_units)
-{
-    char page[PAGE_BYTES];
-    int fd = open(path, O_RDWR);
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(pread(fd, page, PAGE_BYTES, 0), ==, PAGE_BYTES);
-    fill_limit(page, ldq_he_p(page + PAGE_LIMIT) + 2, rate, base_ns,
-               base_units);
-    g_assert_cmpint(pwrite(fd, page + PAGE_LIMIT, 56, PAGE_LIMIT), ==, 56);
-    close(fd);
-}
-
-static char *new_group(void)
-{
-    char page[PAGE_BYTES], *path;
-    int fd = g_file_open_tmp("sluice-group.XXXXXX", &path, NULL);
-
-    g_assert_cmpint(fd, >=, 0);
-    close(fd);
-    fill_page(page);
-    write_file(path, page, PAGE_BYTES, 0660);
-    return path;
-}
-
-static void free_group(char *path)
-{
-    unlink(path);
-    g_free(path);
-}
 
 /* Members */
 

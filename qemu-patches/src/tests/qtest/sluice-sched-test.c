@@ -3,8 +3,7 @@
  * QTest of how classes are scheduled beside their limit: policies, weights,
  * reservations, minimum charge, unmanaged classes, and what is refused.
  * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. The charge for what the
- * device did is not tested here: with the virtual clock it does everything in
- * no time (tests/test-cost.c).
+ * device did is tested in sluice-receipt-test.c.
  */
 #include "qemu/osdep.h"
 #include "sluice-disk.h"
