@@ -68,12 +68,16 @@ step() {
     printf '\r%-28s %4d s  done%-48s\n' "$name" $((SECONDS - start)) ''
 }
 
-# with_lock NAME COMMAND…: one at a time per cache, so two checkouts may share it.
+# with_lock NAME COMMAND…: one at a time per cache, so two checkouts may share it;
+# says so when it has to wait, which may be as long as a build.
 with_lock() {
     local name=$1
     shift
     (
-        flock 9
+        if ! flock -n 9; then
+            printf '%-28s waits for another run of it (%s)\n' "$name" "$SLUICE_CACHE/$name.lock"
+            flock 9
+        fi
         "$@"
     ) 9>"$SLUICE_CACHE/$name.lock"
 }
