@@ -2,13 +2,14 @@
 """attach and detach as pure functions: detach takes back exactly what attach did."""
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from sluice_controller.adapters.domain_xml import attach, describe, detach
+from sluice_controller.adapters.domain_xml import attach, describe, detach, record_in, same
 from sluice_controller.domain.errors import BadValue, Conflict
 
 NS = 'xmlns:qemu="http://libvirt.org/schemas/domain/qemu/1.0"'
@@ -185,6 +186,100 @@ def test_a_serial_controller_that_libvirt_added_goes_with_the_channel():
     assert "virtio-serial" in detach(kept, changes.as_json())
 
 
+def carrying(element, operators=""):
+    """An attached domain whose metadata has this instead of attach's own record."""
+    xml, _ = attached(domain([disk(0)]))
+    root = etree.fromstring(xml)
+    metadata = root.find("metadata")
+    metadata.remove(metadata[0])
+    for text in (element, operators):
+        if text:
+            metadata.append(etree.fromstring(text))
+    return etree.tostring(root, encoding="unicode")
+
+
+def record_element(text):
+    element = etree.Element("{urn:sluice:attached:1}attached")
+    element.text = text
+    return etree.tostring(element, encoding="unicode")
+
+
+def test_the_record_is_in_the_metadata_and_leaves_with_detach():
+    before = domain([disk(0), interface(1)])
+    xml, changes = attached(before)
+    carried = record_in(xml, "media")
+    assert carried == {k: v for k, v in changes.as_json().items() if k != "said"}
+    assert canonical(detach(xml, carried)) == canonical(before)
+    assert "sluice" not in detach(xml, carried)
+
+
+def test_metadata_of_others_is_left_alone():
+    theirs = '<app:x xmlns:app="http://example.org/app"><app:y>1</app:y></app:x>'
+    before = domain([disk(0)], tail=f"<metadata>{theirs}</metadata>")
+    xml, changes = attached(before)
+    assert theirs in xml
+    assert canonical(detach(xml, changes.as_json())) == canonical(before)
+
+
+def test_a_domain_that_an_earlier_version_attached_has_no_record():
+    xml = carrying("")
+    assert record_in(xml, "media") is None
+    assert record_in(domain([disk(0)]), "media") is None
+
+
+SOUND = {
+    "emulator": None,
+    "aliases": [],
+    "drivers_created": [],
+    "drivers_named": {},
+    "queue_sizes": [],
+    "disk_drivers_created": [],
+    "serial_controller_absent": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "its members"),
+        ("[]", "its members"),
+        (json.dumps({**SOUND, "more": 1}), "its members"),
+        (json.dumps({**SOUND, "emulator": 7}), "emulator"),
+        (json.dumps({**SOUND, "aliases": "disk:vda"}), "aliases"),
+        (json.dumps({**SOUND, "aliases": [["disk:vda"]]}), "aliases"),
+        (json.dumps({**SOUND, "drivers_named": {"net:0": []}}), "drivers_named"),
+        (json.dumps({**SOUND, "serial_controller_absent": 1}), "serial_controller_absent"),
+        (" " * (4 * 2**20 + 1), "characters"),
+    ],
+)
+def test_a_broken_record_is_refused_with_a_remedy(text, words):
+    with pytest.raises(Conflict, match=words) as refused:
+        record_in(carrying(record_element(text)), "media")
+    assert "virsh metadata media urn:sluice:attached:1 --remove" in refused.value.remedy
+
+
+def test_a_definition_is_the_same_whatever_shaping_it_carries():
+    xml, _ = attached(domain([disk(0)]))
+    shaping = '<s:shaping xmlns:s="urn:sluice:shaping:1">{}</s:shaping>'
+    assert same(xml, xml.replace("</metadata>", f"\n{shaping}\n</metadata>"))
+    assert same(carrying(""), carrying(shaping))
+    assert not same(xml, carrying(""))
+    assert not same(xml, xml.replace("<name>media</name>", "<name>other</name>"))
+    assert not same(carrying(""), carrying("", '<x xmlns="http://example.org/x">1</x>'))
+
+
+def test_an_old_record_does_not_outlive_another_attach():
+    xml, changes = attached(domain([disk(0)]))
+    plain = detach(xml, changes.as_json())
+    stale = plain.replace(
+        "</domain>", f"<metadata>{record_element(json.dumps(SOUND))}</metadata></domain>"
+    )
+    again, changes = attached(stale)
+    assert record_in(again, "media")["aliases"] == changes.aliases != []
+
+
 drivers = st.sampled_from(
     [
         "",
@@ -236,6 +331,7 @@ def test_detach_is_the_inverse_of_attach(before):
         assert "no virtio" in str(refused)
         return
     assert canonical(detach(xml, changes.as_json())) == canonical(before)
+    assert canonical(detach(xml, record_in(xml, "media"))) == canonical(before)
     described = describe(xml)
     shaped = {d.alias for d in described.devices if d.shapeable}
     assert {alias for alias, p in overrides(xml).items() if p.get("shaper")} == shaped

@@ -9,7 +9,9 @@ from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass
 from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.reconcile import Reconciler
+from sluice_controller.services.takeover import TakeOver
 
 
 class OneGuest:
@@ -24,6 +26,14 @@ class NoAgents:
 
     def status(self, name):
         return {"connected": False}
+
+
+class NoMetadata:
+    def __init__(self):
+        self.written = []
+
+    def write(self, name, text):
+        self.written.append(text)
 
 
 class EarlierQemu:
@@ -58,6 +68,7 @@ def store(tmp_path):
     store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
     with store.transaction() as unit:
         unit.remember_domain("web1", "u-1")
+        unit.put_stored_xml("web1", {"original": "", "attached": "", "changes": {}})
         for tag, (name, weight) in enumerate((("batch", 300), ("movie", None)), start=1):
             given = {} if weight is None else {"weight": weight}
             unit.put_class(ShapingClass(name, name, **given))
@@ -72,10 +83,16 @@ def qemu():
 
 
 @pytest.fixture
-def reconciler(store, qemu):
+def metadata():
+    return NoMetadata()
+
+
+@pytest.fixture
+def reconciler(store, qemu, metadata):
     found = Reconciler(
         store, OneGuest(), qemu, NoAgents(), AutoLimits(), lambda name: None,
         lambda: 0.0, lambda: 0.0, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), lambda: 0.0),
     )  # fmt: skip
     yield found
     found.close()
@@ -91,3 +108,14 @@ def test_what_was_refused_is_said(reconciler, qemu, caplog):
     reconciler.round()
     reconciler.flush("web1")
     assert "shaper of domain 'web1' refused shaper-set-class" in caplog.text
+
+
+def test_what_a_shaper_refuses_is_carried_all_the_same(reconciler, qemu, metadata):
+    reconciler.round()
+    reconciler.flush("web1")
+    reconciler.round()
+    reconciler.flush("web1")
+    assert '"weight": 300' in metadata.written[0]
+    reconciler.round()
+    reconciler.flush("web1")
+    assert len(metadata.written) == 1

@@ -4,7 +4,8 @@
 Pure functions over text. `attach` returns the new XML and a record of each
 change; `detach` takes such a record back out of an XML that may have been
 edited since. Where nothing was edited the caller restores the stored original
-instead, byte for byte.
+instead, byte for byte. The record is in the XML's metadata too, for the host
+to which the domain migrates.
 
 What attach changes, and why:
 * `<emulator>`: only the patched QEMU knows the shaper;
@@ -13,18 +14,20 @@ What attach changes, and why:
   `shaper`: libvirt has no element of its own for it;
 * `<driver name='qemu'/>` on interfaces: the kernel's vhost would carry the
   packets past the backend;
-* the channel `org.sluice.agent.0`.
+* the channel `org.sluice.agent.0`;
+* `<metadata>`: the record of all this.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lxml import etree
 
 from ..domain.errors import BadValue, Conflict
 from ..domain.guests import Description, Device
+from . import domain_metadata
+from .attach_record import Changes, carried_record
 
 QEMU_NS = "http://libvirt.org/schemas/domain/qemu/1.0"
 SHAPER_ID = "sluice0"
@@ -33,23 +36,6 @@ ALIAS_PREFIX = "ua-sluice-"
 DISK_QUEUE_SIZE = "1024"
 
 _Q = f"{{{QEMU_NS}}}"
-
-
-@dataclass
-class Changes:
-    """What attach did, enough to take it back. Devices are named by their target."""
-
-    emulator: str | None = None
-    aliases: list[str] = field(default_factory=list)
-    drivers_created: list[str] = field(default_factory=list)
-    drivers_named: dict[str, str | None] = field(default_factory=dict)
-    queue_sizes: list[str] = field(default_factory=list)
-    disk_drivers_created: list[str] = field(default_factory=list)
-    serial_controller_absent: bool = False
-    said: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def parse(xml: str) -> etree._Element:
@@ -168,6 +154,7 @@ def describe(xml: str) -> Description:
         page_path=page,
         agent_socket=None if channel is None else _attribute(channel, "source", "path"),
         devices=tuple(devices),
+        carried=domain_metadata.text(root, domain_metadata.SHAPING),
     )
 
 
@@ -233,6 +220,9 @@ def attach(
     ]
     _add_channel(root, changes)
     _add_command_line(root, page_path, aliases, changes)
+    # What an earlier attach may have left says nothing about this one.
+    domain_metadata.remove(root, domain_metadata.ATTACHED, domain_metadata.SHAPING)
+    domain_metadata.put(root, domain_metadata.ATTACHED, changes.as_carried())
     return _text(_with_qemu_namespace(root)), changes
 
 
@@ -344,6 +334,26 @@ def _override_property(override: etree._Element, alias: str) -> None:
 # Detaching
 
 
+def record_in(xml: str, name: str) -> dict[str, Any] | None:
+    """The record of attach that the domain carries; Conflict if it is broken."""
+    return carried_record(parse(xml), name)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two definitions differ at most in white space and in the shaping they carry."""
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(xml: str) -> bytes:
+    root = parse(xml)
+    domain_metadata.remove(root, domain_metadata.SHAPING)
+    for element in root.iter():
+        for edge in ("text", "tail"):
+            if not (getattr(element, edge) or "").strip():
+                setattr(element, edge, None)
+    return etree.tostring(root, method="c14n2")
+
+
 def detach(xml: str, record: dict[str, Any]) -> str:
     """Takes the changes of an earlier attach back out of a domain's XML."""
     root = parse(xml)
@@ -353,6 +363,7 @@ def detach(xml: str, record: dict[str, Any]) -> str:
         _restore_device(kind, device, element, changes)
     _remove_channel(root, changes)
     _remove_command_line(root)
+    domain_metadata.remove(root, domain_metadata.ATTACHED, domain_metadata.SHAPING)
     etree.cleanup_namespaces(root)
     return _text(root)
 

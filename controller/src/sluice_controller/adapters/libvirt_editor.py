@@ -61,6 +61,12 @@ class LibvirtEditor:
     def detach(self, xml: str, record: Mapping[str, Any]) -> str:
         return domain_xml.detach(xml, dict(record))
 
+    def attach_record(self, xml: str, name: str) -> dict[str, Any] | None:
+        return domain_xml.record_in(xml, name)
+
+    def same(self, one: str, other: str) -> bool:
+        return domain_xml.same(one, other)
+
     def check_emulator(self, emulator: str) -> None:
         """Refuses a QEMU that is missing, does not run, or does not know shapers."""
         remedy = "install sluice-qemu, or set its path: sluice settings --emulator PATH"

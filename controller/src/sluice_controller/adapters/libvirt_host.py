@@ -38,8 +38,21 @@ STATES = {
     libvirt.VIR_DOMAIN_PMSUSPENDED: "suspended",
 }
 
+# A pause during which the domain belongs to libvirt: it arrives here, leaves, or
+# starts. Its QEMU may not have all of its state yet.
+MOVING = {
+    libvirt.VIR_DOMAIN_PAUSED_MIGRATION,
+    libvirt.VIR_DOMAIN_PAUSED_STARTING_UP,
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY,
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED,
+}
+
 # libvirt prints every error to stderr unless told otherwise.
 libvirt.registerErrorHandler(lambda _context, _error: None, None)
+
+
+def is_moving(state: int, reason: int) -> bool:
+    return state == libvirt.VIR_DOMAIN_PAUSED and reason in MOVING
 
 
 @dataclass
@@ -151,7 +164,7 @@ class LibvirtHost:
             return sorted((c.guest for c in self._cache.values()), key=lambda g: g.name)
 
     def _read(self, domain: libvirt.virDomain) -> Guest:
-        state, _reason = domain.state()
+        state, reason = domain.state()
         live = domain.isActive() == 1
         persistent = domain.isPersistent() == 1
         inactive_xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
@@ -163,6 +176,7 @@ class LibvirtHost:
             incarnation=domain.ID() if live else -1,
             persistent=describe(inactive_xml) if persistent else (live_description),
             live=live_description,
+            moving=is_moving(state, reason),
         )
 
     def refresh(self) -> None:
@@ -173,7 +187,8 @@ class LibvirtHost:
             present = {}
             for domain, values in stats:
                 uuid = domain.UUIDString()
-                state = STATES.get(values.get("state.state", 0), "no state")
+                number, reason = values.get("state.state", 0), values.get("state.reason", 0)
+                state = STATES.get(number, "no state"), is_moving(number, reason)
                 present[uuid] = self._refreshed(domain, uuid, state)
         except libvirt.libvirtError as error:
             self.lost(error)
@@ -184,12 +199,14 @@ class LibvirtHost:
         with self._lock:
             self._cache = {uuid: cached for uuid, cached in present.items() if cached}
 
-    def _refreshed(self, domain: libvirt.virDomain, uuid: str, state: str) -> _Cached | None:
+    def _refreshed(
+        self, domain: libvirt.virDomain, uuid: str, state: tuple[str, bool]
+    ) -> _Cached | None:
         cached = self._cache.get(uuid)
         now = self.monotonic()
         if (
             cached is not None
-            and cached.guest.state == state
+            and (cached.guest.state, cached.guest.moving) == state
             and cached.guest.name == domain.name()
             and cached.guest.incarnation == domain.ID()
             and now - cached.read_at < XML_AGE_SECONDS

@@ -24,6 +24,8 @@ class Description:
     page_path: str | None = None
     agent_socket: str | None = None
     devices: tuple[Device, ...] = ()
+    # What it carries of its shaping (`carried.py`), as it stands there.
+    carried: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Guest:
     incarnation: int
     persistent: Description = field(default_factory=Description)
     live: Description | None = None
+    # libvirt has paused it while it arrives, leaves or starts.
+    moving: bool = False
 
     @property
     def attached(self) -> bool:

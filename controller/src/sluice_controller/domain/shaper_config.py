@@ -12,7 +12,7 @@ from .render import Caps, effective_limits, with_default
 from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, whole
 
 # QMP name → attribute of Limit
-_QMP_FIELDS = {
+QMP_FIELDS = {
     "bytes-per-second": "bytes_per_second",
     "burst-bytes": "burst_bytes",
     "operations-per-second": "operations_per_second",
@@ -31,7 +31,7 @@ def qmp_limits(limits: Mapping[str, Limit]) -> list[dict[str, Any]]:
         if limit is None or limit.is_unlimited:
             continue
         row: dict[str, Any] = {"resource": resource}
-        for name, attribute in _QMP_FIELDS.items():
+        for name, attribute in QMP_FIELDS.items():
             value = getattr(limit, attribute)
             if value is not None:
                 row[name] = whole(value)
@@ -104,7 +104,7 @@ def _known_limits(rows: Iterable[Mapping[str, Any]], like: list[dict[str, Any]])
     known = []
     for row in rows:
         kept = {"resource": row.get("resource")}
-        for name in _QMP_FIELDS:
+        for name in QMP_FIELDS:
             value = row.get(name)
             is_burst = name.startswith("burst")
             if value and not (is_burst and name not in asked.get(row.get("resource"), {})):

@@ -19,6 +19,7 @@ from ..adapters.database import SqlStore
 from ..adapters.group_pages import GroupPages
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
+from ..adapters.libvirt_metadata import LibvirtMetadata
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
@@ -27,10 +28,12 @@ from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.domains import Domains
 from ..services.groups import Groups
+from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
 from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.streams import Streams
+from ..services.takeover import TakeOver
 from .config import Config
 
 log = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ class Services:
         self.catalogue = Catalogue(
             self.store, self.host, self.agents, self.auto_limits, self.clock, self._changed
         )
+        editing = DomainLocks()
         self.domains = Domains(
             self.store,
             self.host,
@@ -68,6 +72,7 @@ class Services:
             self.catalogue,
             self.clock,
             self._changed,
+            editing,
         )
         self.groups = Groups(
             self.store,
@@ -90,16 +95,18 @@ class Services:
             self.clock,
             lambda domain: self.reconciler.changed(domain),
         )
+        shapers = QmpShapers(self.host)
         self.reconciler = Reconciler(
             self.store,
             self.host,
-            QmpShapers(self.host),
+            shapers,
             self.agents,
             self.auto_limits,
             self.sampler.generation,
             self.clock,
             time.monotonic,
             self.groups.wanted,
+            TakeOver(self.store, shapers, LibvirtMetadata(self.host), editing, self.clock),
         )
         self._threads: list[threading.Thread] = []
 

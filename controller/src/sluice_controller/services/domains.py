@@ -3,12 +3,15 @@
 
 Attach and detach change the persistent XML. Whatever fails after that puts the
 stored original back, so that a refused request changes nothing.
+
+Detach has two records to go by: this host's own with the whole original, and
+the one that the domain carries. The first is exact as long as the definition
+is as attach left it; the second came with the domain if that was elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -17,6 +20,7 @@ from ..domain.errors import Conflict, SluiceError
 from ..domain.guests import Guest
 from ..domain.values import parse_bool
 from .catalogue import Catalogue, audited
+from .locks import DomainLocks
 from .ports import Agents, Clock, Host, Store
 
 log = logging.getLogger(__name__)
@@ -34,6 +38,8 @@ class Editor(Protocol):
         self, xml: str, *, emulator: str, name: str, disable_vhost: bool
     ) -> tuple[str, dict[str, Any]]: ...
     def detach(self, xml: str, record: Mapping[str, Any]) -> str: ...
+    def attach_record(self, xml: str, name: str) -> Mapping[str, Any] | None: ...
+    def same(self, one: str, other: str) -> bool: ...
     def shut_down(self, name: str, seconds: float) -> bool: ...
     def start(self, name: str) -> None: ...
 
@@ -48,6 +54,7 @@ class Domains:
         catalogue: Catalogue,
         clock: Clock,
         changed: Callable[[str | None], None],
+        editing: DomainLocks,
     ) -> None:
         self.store = store
         self.host = host
@@ -56,7 +63,7 @@ class Domains:
         self.catalogue = catalogue
         self.clock = clock
         self.changed = changed
-        self._editing = threading.Lock()
+        self.editing = editing
 
     def list(self) -> list[dict[str, Any]]:
         return [self._json(guest) for guest in self.host.guests()]
@@ -77,7 +84,7 @@ class Domains:
     def attach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
         disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
-        with self._editing:
+        with self.editing.of(name):
             guest = self.host.guest(name)
             if restart and guest.attached and guest.needs_restart:
                 return self._only_restart(guest, "attach")
@@ -145,25 +152,38 @@ class Domains:
 
     def detach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
-        with self._editing:
+        with self.editing.of(name):
             guest = self.host.guest(name)
             if restart and not guest.attached and guest.needs_restart:
                 return self._only_restart(guest, "detach")
             with self.store.transaction() as unit:
+                unit.remember_domain(guest.name, guest.uuid)
                 record = unit.stored_xml(name)
-            if not guest.attached or record is None:
+            if not guest.attached:
                 raise Conflict(
                     "domain", name, "is not attached", f"attach it first: sluice attach {name}"
                 )
             present = self.editor.persistent_xml(name)
-            if present == record["attached"]:
-                target = record["original"]
-            else:
-                # Edited since: take out what attach put in and keep the edits.
-                target = self.editor.detach(present, record["changes"])
+            target = self._detached(name, present, record)
             self._apply(guest, present, target, restart)
             with self.store.transaction() as unit:
                 unit.put_stored_xml(name, None)
                 audited(unit, self.clock, "detach", name, None, None)
         self.changed(name)
         return self.get(name)
+
+    def _detached(self, name: str, present: str, record: Mapping[str, Any] | None) -> str:
+        if record is not None and self.editor.same(present, record["attached"]):
+            return record["original"]
+        # Edited since, or attached elsewhere: take out what attach put in and keep the rest.
+        changes = self.editor.attach_record(present, name)
+        if changes is None and record is not None:
+            changes = record["changes"]
+        if changes is None:
+            raise Conflict(
+                "domain",
+                name,
+                "has a shaper, and neither this host nor its metadata say what attach changed",
+                "take the shaper out with 'virsh edit'",
+            )
+        return self.editor.detach(present, changes)

@@ -4,6 +4,9 @@
 A round a second, and at once after a change. A shaper is asked what it holds
 when its domain (re)started, when something failed, and when its page's
 generation moved without us; otherwise what was last pushed is what it holds.
+
+A domain that is not this sluiced's is taken over first (`takeover.py`). What a
+domain is to have is then written into its metadata, for the next host.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..domain.errors import Conflict, SluiceError
+from ..domain.errors import Conflict, SluiceError, Unavailable
 from ..domain.guests import Guest
 from ..domain.model import Assignment
 from ..domain.rules import agent_rules
 from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .ports import Clock, Host, Shapers, Store, Transaction
+from .takeover import TakeOver
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,11 @@ WORKERS = 4
 GENERATION_SETTLES_S = 0.5
 # A process must be missing this long after its assignment before it counts as gone.
 ASSIGNMENT_GRACE_S = 10.0
+# libvirt makes whoever asks for an arriving domain wait for its migration, so
+# these have threads of their own.
+ARRIVING_WORKERS = 4
+# After this long, what failed about a domain's metadata is tried again.
+RETRY_S = 5.0
 
 
 class Hub(Protocol):
@@ -51,6 +60,14 @@ class _Shaper:
     pushed_at: float = 0.0
     generation: int | None = None
     error: str | None = None
+    # On its way here, and has then been given what it carries; here and taken over.
+    arriving: bool = False
+    held: bool = False
+    taken: bool = False
+    retry_at: float = 0.0
+    # What it is known to carry, and the count of changes at which that was looked at.
+    carries: Mapping[str, Any] | None = None
+    looked_at: int = -1
 
 
 class Reconciler:
@@ -65,6 +82,7 @@ class Reconciler:
         clock: Clock,
         monotonic: Callable[[], float],
         groups: Callable[[Transaction, str], Mapping[str, Mapping[str, Any]]],
+        takeover: TakeOver,
     ) -> None:
         self.store = store
         self.host = host
@@ -75,12 +93,16 @@ class Reconciler:
         self.clock = clock
         self.monotonic = monotonic
         self.groups = groups
+        self.takeover = takeover
+        self._changes = 0
         self._wake = threading.Event()
         self._known: dict[str, _Shaper] = {}
         self._running: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="qmp")
+        self._arriving = ThreadPoolExecutor(ARRIVING_WORKERS, thread_name_prefix="arriving")
 
     def changed(self, _domain: str | None = None) -> None:
+        self._changes += 1
         self._wake.set()
 
     def wait(self, seconds: float = ROUND_SECONDS) -> None:
@@ -89,7 +111,8 @@ class Reconciler:
 
     def close(self) -> None:
         self._wake.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._arriving):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     # One round
 
@@ -105,23 +128,116 @@ class Reconciler:
             {name: g.live.agent_socket for name, g in active.items() if g.live.agent_socket}
         )
         for name, guest in active.items():
-            self._start(name, guest)
-            self._push_rules(name)
+            shaper = self._known.get(name)
+            if shaper is None or shaper.incarnation != guest.incarnation:
+                shaper = self._known[name] = _Shaper(guest.incarnation)
+            self._start(name, guest, shaper)
+            # Until then its agent goes on by the rules that it has.
+            if shaper.taken and not guest.moving:
+                self._push_rules(name)
 
-    def _start(self, name: str, guest: Guest) -> None:
+    def _start(self, name: str, guest: Guest, shaper: _Shaper) -> None:
         """A domain's QEMU may not answer for long: it must not hold up the others."""
-        shaper = self._known.get(name)
-        if shaper is None or shaper.incarnation != guest.incarnation:
-            shaper = self._known[name] = _Shaper(guest.incarnation)
         running = self._running.get(name)
         if running is not None and not running.done():
             # Its round goes on; whatever changed since is seen in the next.
             threading.Timer(0.05, self._wake.set).start()
             return
-        want = self._wanted(name)
-        if not self._differs(name, shaper, want):
+        if guest.moving:
+            self._meet(name, guest, shaper)
             return
-        self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
+        if shaper.arriving:
+            # What failed on its way says nothing about now.
+            shaper.arriving, shaper.retry_at = False, 0.0
+        if not shaper.taken and not self._is_ours(name, guest, shaper):
+            return
+        changes = self._changes
+        want = self._wanted(name)
+        differs = self._differs(name, shaper, want)
+        # A shaper that refuses some of it does not keep the domain from carrying it.
+        if (not differs or shaper.error) and self._should_carry(guest, shaper, changes):
+            self._running[name] = self._pool.submit(self._write, guest, shaper)
+        elif differs:
+            self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
+
+    # Domains of others
+
+    def _meet(self, name: str, guest: Guest, shaper: _Shaper) -> None:
+        """An arriving domain gets what it carries before it runs, if libvirt lets us."""
+        if shaper.taken or shaper.held or guest.live.carried is None:
+            return
+        shaper.arriving = True
+        if self._attempt(guest, shaper, lambda: self.takeover.due(guest)):
+            self._running[name] = self._arriving.submit(self._hold, guest, shaper)
+
+    def _hold(self, guest: Guest, shaper: _Shaper) -> None:
+        def hold() -> bool:
+            self.takeover.hold(guest)
+            return True
+
+        shaper.held = bool(self._attempt(guest, shaper, hold))
+        self._wake.set()
+
+    def _is_ours(self, name: str, guest: Guest, shaper: _Shaper) -> bool:
+        """Whether it is already; if not, the way there begins."""
+        due = self._attempt(guest, shaper, lambda: self.takeover.due(guest))
+        if due:
+            self._running[name] = self._pool.submit(self._take, guest, shaper)
+        shaper.taken = due is False
+        return shaper.taken
+
+    def _take(self, guest: Guest, shaper: _Shaper) -> None:
+        def take() -> bool:
+            self.takeover.take(guest)
+            return True
+
+        shaper.taken = bool(self._attempt(guest, shaper, take))
+        self.changed(guest.name)
+
+    def _attempt(self, guest: Guest, shaper: _Shaper, what: Callable[[], bool]) -> bool | None:
+        """The answer; None if it failed, or failed a short while ago."""
+        if self.monotonic() < shaper.retry_at:
+            return None
+        try:
+            return what()
+        except SluiceError as error:
+            if str(error) != shaper.error:
+                log.warning("%s", error)
+                if not isinstance(error, Unavailable):
+                    self.takeover.refused(guest, error)
+            shaper.error = str(error)
+        except Exception:
+            log.exception("domain %s: it could not be taken over", guest.name)
+        shaper.retry_at = self.monotonic() + RETRY_S
+        return None
+
+    # What domains carry
+
+    def _should_carry(self, guest: Guest, shaper: _Shaper, changes: int) -> bool:
+        if shaper.looked_at == changes or self.monotonic() < shaper.retry_at:
+            return False
+        with self.store.transaction() as unit:
+            wish = self.takeover.to_carry(unit, guest.name)
+        if shaper.carries is None and self.takeover.carries(guest, wish):
+            shaper.carries = wish
+        if shaper.carries == wish:
+            shaper.looked_at = changes
+            return False
+        return True
+
+    def _write(self, guest: Guest, shaper: _Shaper) -> None:
+        try:
+            written = self.takeover.write(guest)
+        except SluiceError as error:
+            log.info("%s", error)
+            shaper.retry_at = self.monotonic() + RETRY_S
+        except Exception:
+            log.exception("domain %s: its metadata could not be written", guest.name)
+            shaper.retry_at = self.monotonic() + RETRY_S
+        else:
+            shaper.carries = written
+
+    # Pushing
 
     def _wanted(self, name: str) -> Config:
         with self.store.transaction() as unit:

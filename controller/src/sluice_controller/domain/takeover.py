@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How a domain that another sluiced looked after is taken over.
+
+Two things may say what the domain is to have: its shaper, if it was configured
+before, and what the domain carries (`carried.py`). `merged` puts them together,
+`planned` fits the result into this host's catalogue.
+
+The rule of both is that nothing gets looser. Where shaper and carried differ
+about a class, the shaper has what holds now; a class or ceiling that the shaper
+has not is taken from what is carried. A class that this host has by the same
+name keeps this host's title, priority and weight, which belong to all its
+domains; limits, tags and all else that is of one domain come with the domain.
+What cannot be had without loosening something is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .carried import Holding
+from .errors import Conflict
+from .limits import Limit, parse_limits
+from .model import (
+    DEFAULT_CLASS,
+    DEFAULT_PRIORITY,
+    DEFAULT_WEIGHT,
+    MAX_TAG,
+    Grant,
+    Rule,
+    ShapingClass,
+    Stream,
+    choose_colour,
+    parse_class,
+    parse_class_name,
+    parse_dscp,
+)
+from .queues import QUEUE_RESOURCES, parse_queues
+from .scheduling import check_all_within, parse_schedulings
+from .shaper_config import QMP_FIELDS
+from .shaper_rows import queues_of, scheduling_of
+from .values import parse_integer
+
+# A burst that was left to the shaper is 1/20 second at the rate, and not below these.
+BURST_TIME_DIVISOR = 20
+LEAST_BURST = {"burst_bytes": 65536, "burst_operations": 1, "burst_connections": 1}
+RATE_OF = {
+    "burst_bytes": "bytes_per_second",
+    "burst_operations": "operations_per_second",
+    "burst_connections": "connections_per_second",
+}
+
+
+# What a shaper holds
+
+
+def _without_chosen_bursts(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the bursts that are what the shaper chooses by itself."""
+
+    def chosen(name: str, value: Any) -> bool:
+        rate = values.get(RATE_OF.get(name, ""))
+        return rate is not None and value == max(rate // BURST_TIME_DIVISOR, LEAST_BURST[name])
+
+    return {name: value for name, value in values.items() if not chosen(name, value)}
+
+
+def _limits(rows: Iterable[Mapping[str, Any]], thing: str) -> dict[str, Limit]:
+    raw = {}
+    for row in rows:
+        values = {attribute: row[name] for name, attribute in QMP_FIELDS.items() if row.get(name)}
+        raw[row["resource"]] = _without_chosen_bursts(values)
+    return parse_limits(raw, thing)
+
+
+def _queues(rows: list[Mapping[str, Any]], thing: str) -> Any:
+    found = queues_of(rows, rows)
+    raw = {r: _without_chosen_bursts(queue.as_json()) for r, queue in found.items()}
+    return parse_queues(raw, thing)
+
+
+def holding_of(domain: str, shaper: Mapping[str, Any]) -> Holding:
+    """A query-shapers entry as a catalogue would say it; BadValue if no catalogue could."""
+    classes: dict[str, ShapingClass] = {}
+    grants: list[Grant] = []
+    for row in shaper.get("classes", []):
+        name = parse_class_name(row["class"])
+        body = {
+            "priority": row.get("priority", DEFAULT_PRIORITY),
+            "weight": row.get("weight", DEFAULT_WEIGHT),
+            "unmanaged": row.get("unmanaged", False),
+        }
+        classes[name] = parse_class(name, body, 0)
+        scheduling = scheduling_of(row.get("scheduling", []))
+        limits = _limits(row.get("limits", []), f"{name}.limits")
+        scheduling = parse_schedulings(
+            {r: one.as_json() for r, one in scheduling.items()}, f"{name}.scheduling"
+        )
+        check_all_within(limits, scheduling)
+        rows = [one for one in row.get("queues", []) if one["resource"] in QUEUE_RESOURCES]
+        grant = Grant(
+            domain,
+            name,
+            parse_integer(row.get("tag"), f"{name}.tag", 0, MAX_TAG),
+            parse_dscp(sorted(row.get("dscp", [])), grants),
+            limits,
+            scheduling,
+            _queues(rows, f"{name}.queues"),
+        )
+        grants.append(grant)
+    ceiling = _limits(shaper.get("ceiling") or [], "ceiling")
+    return Holding(classes, tuple(grants), ceiling)
+
+
+# Together
+
+
+def is_bare(grant: Grant) -> bool:
+    """A shaper that nobody configured has the default class, and nothing of it is set."""
+    return grant.class_name == DEFAULT_CLASS and grant == Grant(grant.domain, DEFAULT_CLASS, 0)
+
+
+def merged(shaper: Holding, carried: Holding | None) -> Holding:
+    """What the domain is to have: the shaper's, and what only the domain carries."""
+    there = {g.class_name: g for g in shaper.grants if not is_bare(g)}
+    along = carried or Holding()
+    tags = {g.tag for g in there.values()}
+    values = {value for g in there.values() for value in g.dscp}
+    added = [
+        replace(g, dscp=tuple(value for value in g.dscp if value not in values))
+        for g in along.grants
+        if g.class_name not in there and g.tag not in tags
+    ]
+    grants = tuple(sorted([*there.values(), *added], key=lambda g: g.tag))
+    names = {DEFAULT_CLASS, *(g.class_name for g in grants)}
+    classes = {name: _definition(name, name in there, shaper, along) for name in names}
+    return Holding(
+        {name: found for name, found in classes.items() if found},
+        grants,
+        shaper.ceiling or along.ceiling,
+        tuple(r for r in along.rules if r.class_name in classes),
+        tuple(a for a in along.assignments if a.class_name in classes),
+    )
+
+
+def _definition(name: str, set_there: bool, shaper: Holding, along: Holding) -> ShapingClass | None:
+    """The shaper knows neither titles nor streams."""
+    there, came = shaper.classes.get(name), along.classes.get(name)
+    if there and came and set_there:
+        return replace(
+            came, priority=there.priority, weight=there.weight, unmanaged=there.unmanaged
+        )
+    return came or there
+
+
+# Into this host's catalogue
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the catalogue is to hold; `notes` say what is not as the domain had it."""
+
+    new_classes: tuple[ShapingClass, ...]
+    holding: Holding
+    notes: tuple[str, ...]
+
+
+def planned(
+    domain: str,
+    held: Holding,
+    own: Collection[ShapingClass],
+    streams: Iterable[Stream],
+    rules: Collection[Rule],
+    most_rules: int,
+) -> Plan:
+    """Conflict if the domain would be held less than it is.
+
+    `rules` are those that this host has for other domains and for all.
+    """
+    by_name = {c.name: c for c in own}
+    new: list[ShapingClass] = []
+    notes: list[str] = []
+    for name, shaping_class in sorted(held.classes.items()):
+        present = by_name.get(name)
+        if present is None:
+            colour = choose_colour([*own, *new])
+            new.append(replace(shaping_class, colour_index=colour))
+            continue
+        if present.unmanaged and not shaping_class.unmanaged:
+            raise Conflict(
+                "class",
+                name,
+                f"is unmanaged on this host and holds the domain {domain} where it came from",
+                f"manage it here: sluice class set {name} --managed",
+            )
+        notes += _differences(present, shaping_class)
+    _refuse_streams(domain, held, streams)
+    everywhere = {(r.class_name, tuple(sorted(r.match.items()))) for r in rules if not r.domain}
+    own_rules = tuple(
+        r for r in held.rules if (r.class_name, tuple(sorted(r.match.items()))) not in everywhere
+    )
+    if len(rules) + len(own_rules) > most_rules:
+        raise Conflict(
+            "rules",
+            len(rules) + len(own_rules),
+            f"would be more than {most_rules} with those of the domain {domain}",
+            "remove rules that are no longer needed",
+        )
+    return Plan(tuple(new), replace(held, rules=own_rules), tuple(notes))
+
+
+def _differences(present: ShapingClass, came: ShapingClass) -> list[str]:
+    return [
+        f"class {came.name} keeps this host's {name} {getattr(present, name)}"
+        f" instead of {getattr(came, name)}"
+        for name in ("priority", "weight", "unmanaged", "is_stream")
+        if getattr(present, name) != getattr(came, name)
+    ]
+
+
+def _refuse_streams(domain: str, held: Holding, streams: Iterable[Stream]) -> None:
+    names = {g.class_name for g in held.grants}
+    for stream in streams:
+        if stream.domain == domain and stream.class_name not in names:
+            raise Conflict(
+                "stream",
+                stream.name,
+                f"has the class {stream.class_name}, which the domain {domain} has no more",
+                f"remove the stream: sluice stream remove {stream.name}",
+            )

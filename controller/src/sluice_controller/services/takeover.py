@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Takes over domains that another sluiced looked after, and lets this one's be taken over.
+
+A running domain is this sluiced's when its metadata says so, or when it carries
+nothing and this store has attached it or taken it over. All others came by
+migration, or were there before the store: their shaper stays as it is, or gets
+what they carry, until the catalogue has taken both in, in one transaction.
+Then the domain's metadata names this sluiced as the owner.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..domain.carried import Carried, Holding, as_text, content, holding, parse
+from ..domain.errors import Conflict, SluiceError
+from ..domain.guests import Guest
+from ..domain.model import MAX_RULES
+from ..domain.shaper_config import actual, commands, wanted
+from ..domain.takeover import Plan, holding_of, is_bare, merged, planned
+from .catalogue import audited
+from .locks import DomainLocks
+from .ports import Clock, Shapers, Store, Transaction
+
+log = logging.getLogger(__name__)
+
+
+class Metadata(Protocol):
+    """What domains carry."""
+
+    def remove_command(self, name: str) -> str: ...
+    def write(self, name: str, text: str) -> None: ...
+
+
+def own_id(store: Store) -> str:
+    """Tells this store's sluiced from all others; made when the store is."""
+    with store.transaction() as unit:
+        stored = unit.value("owner", {})
+        if not stored:
+            stored = {"id": str(uuid.uuid4())}
+            unit.put_value("owner", stored)
+        return stored["id"]
+
+
+def _mark_key(guest: Guest) -> str:
+    """Under which the store keeps what of a domain's metadata it has taken in or written."""
+    return f"carried {guest.uuid}"
+
+
+class TakeOver:
+    """`editing` has a lock for each domain, held while its definition is changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        shapers: Shapers,
+        metadata: Metadata,
+        editing: DomainLocks,
+        clock: Clock,
+    ) -> None:
+        self.store = store
+        self.shapers = shapers
+        self.metadata = metadata
+        self.editing = editing
+        self.clock = clock
+        self.owner = own_id(store)
+
+    # What is news
+
+    def _carried(self, guest: Guest) -> Carried | None:
+        """What the domain carries of itself; Conflict if that cannot be read."""
+        text = guest.live.carried if guest.live else None
+        if text is None:
+            return None
+        try:
+            carried = parse(text, guest.name, self.clock())
+        except SluiceError as error:
+            raise Conflict(
+                "domain",
+                guest.name,
+                f"carries a configuration that cannot be read ({error.detail})",
+                f"remove it: {self.metadata.remove_command(guest.name)}",
+            ) from error
+        # A copy of another domain carries what is the other's.
+        return carried if carried.uuid == guest.uuid else None
+
+    def due(self, guest: Guest) -> bool:
+        """Whether the domain is another's, or nobody's yet. Conflict as `_carried`."""
+        with self.store.transaction() as unit:
+            mark = unit.value(_mark_key(guest), {})
+            attached_here = unit.stored_xml(guest.name) is not None
+        try:
+            carried = self._carried(guest)
+        except Conflict:
+            if mark.get("owner") == self.owner:
+                return False  # it is ours, and will be written anew
+            raise
+        if carried is None:
+            return not mark and not attached_here
+        if carried.owner == self.owner:
+            return False
+        return mark != {"owner": carried.owner, "revision": carried.revision}
+
+    # Arriving
+
+    def hold(self, guest: Guest) -> None:
+        """Gives the shaper of a domain on its way here what it carries; stores nothing."""
+        _, held = self._merged(guest, self._carried(guest))
+        self._push(guest, held)
+
+    def _merged(self, guest: Guest, carried: Carried | None) -> tuple[Mapping[str, Any], Holding]:
+        shaper = self.shapers.query(guest.name, guest.live.shaper_id)
+        held = merged(holding_of(guest.name, shaper), carried.holding if carried else None)
+        return shaper, held
+
+    def _push(self, guest: Guest, held: Holding) -> None:
+        want = wanted(guest.name, list(held.grants), held.classes.values(), held.ceiling, {})
+        shaper_id = guest.live.shaper_id
+        have = actual(self.shapers.query(guest.name, shaper_id), want)
+        # Groups are a host's, and joined there.
+        want = {**want, "groups": have["groups"], "objects": have["objects"]}
+        for command, arguments in commands(shaper_id, have, want):
+            self.shapers.execute(guest.name, command, arguments)
+
+    # Here
+
+    def take(self, guest: Guest) -> None:
+        """The domain's configuration into the catalogue, whole or not at all.
+
+        On Conflict the shaper has what the domain is to have, all the same.
+        """
+        carried = self._carried(guest)
+        _, held = self._merged(guest, carried)
+        try:
+            with self.store.transaction() as unit:
+                unit.remember_domain(guest.name, guest.uuid)
+                self._take(unit, guest, held, carried)
+        except SluiceError:
+            self._push(guest, held)
+            raise
+
+    def refused(self, guest: Guest, error: SluiceError) -> None:
+        with self.store.transaction() as unit:
+            audited(unit, self.clock, "take over refused", guest.name, None, error.detail)
+
+    def _take(
+        self, unit: Transaction, guest: Guest, held: Holding, carried: Carried | None
+    ) -> None:
+        name = guest.name
+        before = self._here(unit, name, own_rules=True)
+        if carried is None:
+            # Nobody's yet: what was granted here already is the operator's wish.
+            held = _beside(before, held)
+        others = [r for r in unit.rules() if r.domain != name]
+        plan = planned(name, held, unit.classes(), unit.streams(), others, MAX_RULES)
+        self._store(unit, name, plan)
+        mark = {"owner": carried.owner, "revision": carried.revision} if carried else {"owner": ""}
+        unit.put_value(_mark_key(guest), mark)
+        if carried or not all(map(is_bare, plan.holding.grants)) or plan.holding.ceiling:
+            after = {**content(plan.holding), "notes": list(plan.notes)}
+            audited(unit, self.clock, "take over", name, content(before), after)
+            log.info("domain %s: taken over, %s", name, _said(plan))
+
+    def _store(self, unit: Transaction, name: str, plan: Plan) -> None:
+        for shaping_class in plan.new_classes:
+            unit.put_class(shaping_class)
+        for grant in unit.grants(name):
+            unit.delete_grant(name, grant.class_name)
+        for grant in plan.holding.grants:
+            if not is_bare(grant):
+                unit.put_grant(grant)
+        unit.put_ceiling(name, plan.holding.ceiling)
+        for rule in unit.rules():
+            if rule.domain == name:
+                unit.delete_rule(rule.id)
+        for rule in plan.holding.rules:
+            unit.add_rule(rule)
+        for assignment in unit.assignments(name):
+            unit.delete_assignment(name, assignment.pid)
+        for assignment in plan.holding.assignments:
+            unit.put_assignment(assignment)
+
+    def _here(self, unit: Transaction, name: str, *, own_rules: bool) -> Holding:
+        """What the catalogue has of a domain, with the rules for every domain or without."""
+        return holding(
+            name,
+            unit.grants(name),
+            unit.classes(),
+            unit.ceiling(name),
+            [r for r in unit.rules() if r.domain == name or not own_rules],
+            unit.assignments(name),
+        )
+
+    # For others
+
+    def to_carry(self, unit: Transaction, name: str) -> dict[str, Any]:
+        """What the domain should carry now."""
+        return content(self._here(unit, name, own_rules=False))
+
+    def carries(self, guest: Guest, wish: Mapping[str, Any]) -> bool:
+        """Whether the domain carries that, in this sluiced's name."""
+        try:
+            carried = self._carried(guest)
+        except SluiceError:
+            return False
+        return (
+            carried is not None and carried.owner == self.owner and content(carried.holding) == wish
+        )
+
+    def write(self, guest: Guest) -> dict[str, Any] | None:
+        """Has the domain carry what the catalogue says; what that was, or None if not now."""
+        lock = self.editing.of(guest.name)
+        if not lock.acquire(blocking=False):
+            return None
+        try:
+            with self.store.transaction() as unit:
+                unit.remember_domain(guest.name, guest.uuid)
+                held = self._here(unit, guest.name, own_rules=False)
+                mark = unit.value(_mark_key(guest), {})
+            revision = mark.get("revision", 0) + 1
+            self.metadata.write(
+                guest.name, as_text(Carried(guest.uuid, self.owner, revision, held))
+            )
+            with self.store.transaction() as unit:
+                unit.put_value(_mark_key(guest), {"owner": self.owner, "revision": revision})
+            return content(held)
+        finally:
+            lock.release()
+
+
+def _beside(before: Holding, held: Holding) -> Holding:
+    """What was here, and of the other what does not collide with it."""
+    tags = {g.tag for g in before.grants}
+    names = {g.class_name for g in before.grants}
+    values = {value for g in before.grants for value in g.dscp}
+    added = []
+    for grant in held.grants:
+        if grant.class_name in names:
+            continue
+        if grant.tag in tags or values & set(grant.dscp):
+            raise Conflict(
+                "class",
+                grant.class_name,
+                "has a tag or a DSCP value in the running shaper that is another's here",
+                f"revoke the other: sluice revoke {grant.domain} CLASS",
+            )
+        added.append(grant)
+    return Holding(
+        {**held.classes, **before.classes},
+        (*before.grants, *added),
+        before.ceiling or held.ceiling,
+        before.rules,
+        before.assignments,
+    )
+
+
+def _said(plan: Plan) -> str:
+    names = ", ".join(g.class_name for g in plan.holding.grants) or "no classes"
+    return "; ".join([f"with {names}", *plan.notes])

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a domain carries is read as it was written, and nothing else is read at all."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice_controller.domain.carried import Carried, Holding, as_text, content, holding, parse
+from sluice_controller.domain.errors import SluiceError
+from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.model import Assignment, Grant, Rule, ShapingClass
+from unit.controller.scheduling_data import knobs, limits
+
+NOW = 1000.0
+
+
+@st.composite
+def holdings(draw):
+    """What a catalogue may say of the domain vm."""
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True))
+    tags = draw(st.permutations(range(1, 16)))
+    values = draw(st.permutations([0, 2, 8, 10, 12, 46]))
+    grants = [Grant("vm", "default", 0, (), *draw(knobs()))]
+    classes = [ShapingClass("default", "Everything else")]
+    rules, assignments = [], []
+    for i, name in enumerate(names):
+        dscp, values = tuple(sorted(values[: i % 3])), values[i % 3 :]
+        grants.append(Grant("vm", name, tags[i], dscp, *draw(knobs())))
+        classes.append(
+            ShapingClass(
+                name,
+                f"Class {name}",
+                draw(st.integers(0, 9)),
+                draw(st.booleans()),
+                0,
+                draw(st.integers(1, 1000)),
+                draw(st.booleans()),
+            )
+        )
+        rules.append(Rule(i, "vm", name, {"exe": f"/usr/bin/{name}", "user": "root"}, NOW))
+        assignments.append(Assignment("vm", 100 + i, 5, name, 900.5, draw(st.sampled_from("-b"))))
+    return holding("vm", grants, classes, draw(limits()), rules, assignments)
+
+
+@given(holdings(), st.integers(0, 2**40))
+def test_what_is_written_is_read(held, revision):
+    carried = Carried("u-1", "me", revision, held)
+    assert parse(as_text(carried), "vm", NOW) == carried
+
+
+@given(holdings())
+def test_content_survives_the_way(held):
+    text = as_text(Carried("u-1", "me", 1, held))
+    assert content(parse(text, "vm", NOW).holding) == content(held)
+
+
+def test_a_domain_carries_its_own_and_what_is_for_every_domain():
+    classes = [ShapingClass("default", "Everything else"), ShapingClass("a", "A")]
+    rules = [
+        Rule(1, None, "a", {"exe": "/everywhere"}, NOW),
+        Rule(2, "vm", "a", {"exe": "/own"}, NOW),
+        Rule(3, "other", "a", {"exe": "/others"}, NOW),
+        Rule(4, None, "b", {"exe": "/not-granted"}, NOW),
+    ]
+    held = holding("vm", [Grant("vm", "a", 1)], classes, {}, rules, [])
+    assert [r.match["exe"] for r in held.rules] == ["/own", "/everywhere"]
+    assert [g.class_name for g in held.grants] == ["default", "a"]
+
+
+def sound():
+    classes = [ShapingClass("default", "Everything else"), ShapingClass("a", "A")]
+    grants = [Grant("vm", "a", 1, (46,), {"blk-read": Limit(1e6)})]
+    held = holding(
+        "vm",
+        grants,
+        classes,
+        {"net-tx": Limit(1e6)},
+        [Rule(1, "vm", "a", {"exe": "/x"}, NOW)],
+        [Assignment("vm", 100, 5, "a", 900.0, "boot")],
+    )
+    return json.loads(as_text(Carried("u-1", "me", 1, held)))
+
+
+def changed(path, value):
+    raw = sound()
+    place = raw
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return json.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "[" * 100_000,
+        changed(["more"], 1),
+        changed(["uuid"], None),
+        changed(["owner"], 7),
+        changed(["revision"], "1"),
+        changed(["revision"], 2**60),
+        changed(["classes"], {}),
+        changed(["classes"], [{"class": "a", "tag": 1}] * 17),
+        changed(["classes", 1, "class"], "../a"),
+        changed(["classes", 1, "tag"], 0),
+        changed(["classes", 1, "tag"], 16),
+        changed(["classes", 0, "tag"], 3),
+        changed(["classes", 1, "class"], "default"),
+        changed(["classes", 1, "priority"], 10),
+        changed(["classes", 1, "unmanaged"], 1),
+        changed(["classes", 1, "dscp"], [46, 46]),
+        changed(["classes", 1, "limits"], {"blk-read": {"bytes_per_second": -1}}),
+        changed(["classes", 1, "limits"], {"tape": {"bytes_per_second": 5000}}),
+        changed(["classes", 1, "scheduling"], {"blk-read": {"reservation_bytes_per_second": 2e6}}),
+        changed(["classes", 1, "queues"], {"blk-read": {"aqm": "codel"}}),
+        changed(["ceiling"], {"net-tx": {"burst_bytes": 5}}),
+        changed(["rules", 0, "class"], "b"),
+        changed(["rules", 0, "class"], "default"),
+        changed(["rules", 0, "match"], {"cmdline": "("}),
+        changed(["rules"], [{"class": "a", "match": {"exe": "/x"}}] * 257),
+        changed(["assignments", 0, "pid"], 1),
+        changed(["assignments", 0, "class"], ["a"]),
+        changed(["assignments", 0, "created_at"], "now"),
+    ],
+)
+def test_what_no_sluiced_wrote_is_refused(text):
+    with pytest.raises(SluiceError):
+        parse(text, "vm", NOW)
+
+
+def test_the_sound_one_is_read():
+    assert parse(json.dumps(sound()), "vm", NOW).holding != Holding()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["uuid", "owner", "revision", "classes", "class", "tag", "limits", "rules"]
+                ),
+                inner,
+                max_size=6,
+            )
+        ),
+    )
+)
+def test_whatever_is_carried_is_read_or_refused(raw):
+    try:
+        parse(json.dumps(raw), "vm", NOW)
+    except SluiceError as error:
+        assert error.remedy
