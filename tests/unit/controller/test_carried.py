@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_controller.domain.carried import Carried, Holding, as_text, content, holding, parse
@@ -19,7 +19,7 @@ NOW = 1000.0
 @st.composite
 def holdings(draw):
     """What a catalogue may say of the domain vm."""
-    names = draw(st.lists(st.sampled_from("abcd"), unique=True))
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True, max_size=2))
     tags = draw(st.permutations(range(1, 16)))
     values = draw(st.permutations([0, 2, 8, 10, 12, 46]))
     grants = [Grant("vm", "default", 0, (), *draw(knobs()))]
@@ -45,12 +45,14 @@ def holdings(draw):
 
 
 @given(holdings(), st.integers(0, 2**40))
+@settings(max_examples=50)
 def test_what_is_written_is_read(held, revision):
     carried = Carried("u-1", "me", revision, held)
     assert parse(as_text(carried), "vm", NOW) == carried
 
 
 @given(holdings())
+@settings(max_examples=50)
 def test_content_survives_the_way(held):
     text = as_text(Carried("u-1", "me", 1, held))
     assert content(parse(text, "vm", NOW).holding) == content(held)

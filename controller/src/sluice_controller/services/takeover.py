@@ -90,6 +90,8 @@ class TakeOver:
     def due(self, guest: Guest) -> bool:
         """Whether the domain is another's, or nobody's yet. Conflict as `_carried`."""
         with self.store.transaction() as unit:
+            # Another domain may have had the name.
+            unit.remember_domain(guest.name, guest.uuid)
             mark = unit.value(_mark_key(guest), {})
             attached_here = unit.stored_xml(guest.name) is not None
         try:

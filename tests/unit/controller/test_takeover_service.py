@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domains that arrive: the real reconciler, catalogue and store, a model of the shaper."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.model import Assignment, Grant, Rule, ShapingClass, Stream
+from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.locks import DomainLocks
+from sluice_controller.services.reconcile import RETRY_S, Reconciler
+from sluice_controller.services.takeover import TakeOver
+from unit.controller.test_shaper_config import Shaper
+
+NAME = "web1"
+
+
+class Qemu:
+    """The domain's shaper, wherever the domain is."""
+
+    def __init__(self):
+        self.shaper = Shaper()
+        self.asked = 0
+
+    def query(self, domain, shaper_id):
+        self.asked += 1
+        return self.shaper.query()
+
+    def execute(self, domain, command, arguments):
+        self.shaper.run([(command, dict(arguments))])
+
+
+class Sluiced:
+    """One host's sluiced, with the domain on it or not."""
+
+    def __init__(self, folder, label):
+        self.store = SqlStore(f"sqlite:///{folder / label}.db")
+        self.guest = None
+        self.qemu = Qemu()
+        self.locks = DomainLocks()
+        self.rules_told = []
+        self.now = 0.0
+        with self.store.transaction() as unit:
+            unit.put_class(ShapingClass("default", "Everything else"))
+        self.reconciler = self.started()
+
+    def started(self):
+        return Reconciler(
+            self.store, self, self.qemu, self, AutoLimits(), lambda name: None,
+            lambda: self.now, lambda: self.now, lambda unit, name: {},
+            TakeOver(self.store, self.qemu, self, self.locks, lambda: self.now),
+        )  # fmt: skip
+
+    # The host
+
+    def guests(self):
+        return [self.guest] if self.guest else []
+
+    def remove_command(self, name):
+        return f"virsh metadata {name}"
+
+    def write(self, name, text):
+        self.guest = replace(self.guest, live=replace(self.guest.live, carried=text))
+
+    # The agents
+
+    def set_targets(self, paths):
+        pass
+
+    def status(self, name):
+        return {"connected": True, "boot_id": "boot"}
+
+    def processes(self, name):
+        return None
+
+    def max_tag(self, name):
+        return 15
+
+    def set_rules(self, name, payload):
+        self.rules_told.append(payload)
+
+    # What tests do
+
+    def start(self, **more):
+        live = Description(shaper_id="sluice0")
+        self.guest = Guest(NAME, "u-1", "running", 1, live, live, **more)
+
+    def rounds(self, count=4):
+        for _ in range(count):
+            self.reconciler.round()
+            self.reconciler.flush(NAME)
+            self.now += 1.0
+
+    def configure(self, rate):
+        with self.store.transaction() as unit:
+            unit.remember_domain(NAME, "u-1")
+            unit.put_stored_xml(NAME, {"original": "", "attached": "", "changes": {}})
+            unit.put_class(ShapingClass("batch", "At night", 7, weight=50))
+            unit.put_grant(Grant(NAME, "batch", 3, (46,), {"blk-read": Limit(rate)}))
+            unit.put_ceiling(NAME, {"net-tx": Limit(9e6)})
+            if not unit.rules():
+                unit.add_rule(Rule(0, NAME, "batch", {"exe": "/usr/bin/rsync"}, 0.0))
+            unit.put_assignment(Assignment(NAME, 100, 5, "batch", 0.0, "boot"))
+        self.reconciler.changed(NAME)
+
+    def move_to(self, other, moving=False):
+        """QEMU's migration: the metadata goes along, the shaper's configuration does not."""
+        other.guest = replace(self.guest, incarnation=self.guest.incarnation + 1, moving=moving)
+        other.qemu.shaper = Shaper()
+        self.guest = None
+        self.rounds(1)
+
+    def known(self):
+        with self.store.transaction() as unit:
+            return unit.grants(NAME), unit.ceiling(NAME)
+
+    def actions(self):
+        with self.store.transaction() as unit:
+            return [entry.action for entry in unit.audit(100)]
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    made = [Sluiced(tmp_path, label) for label in ("here", "there")]
+    yield made
+    for host in made:
+        host.reconciler.close()
+        host.store.close()
+
+
+@pytest.fixture
+def here(hosts):
+    """The first host, with the domain running and configured on it."""
+    host = hosts[0]
+    host.start()
+    host.configure(2e6)
+    host.rounds()
+    return host
+
+
+@pytest.fixture
+def there(hosts):
+    return hosts[1]
+
+
+def rates(host):
+    return {
+        name: {row["resource"]: row["bytes-per-second"] for row in config["limits"]}
+        for name, config in host.qemu.shaper.classes.items()
+    }
+
+
+LIMITED = {"default": {}, "batch": {"blk-read": 2_000_000}}
+
+
+def test_a_domain_that_arrives_is_shaped_as_before(here, there):
+    before = here.qemu.shaper.query()
+    here.move_to(there)
+    there.rounds()
+    assert there.qemu.shaper.query() == before
+    assert there.known() == here.known()
+    assert there.actions() == ["take over"]
+    with there.store.transaction() as unit:
+        (rule,) = unit.rules()
+        (assignment,) = unit.assignments(NAME)
+    assert (rule.domain, rule.class_name) == (NAME, "batch")
+    assert (assignment.pid, assignment.boot_id) == (100, "boot")
+
+
+def test_its_agent_gets_no_rules_but_its_own(here, there):
+    here.move_to(there)
+    there.rounds()
+    assert there.rules_told
+    for payload in there.rules_told:
+        assert [c["name"] for c in payload["classes"]] == ["batch"]
+        assert [r["id"].split("-")[0] for r in payload["rules"]] == ["assignment", "rule"]
+
+
+def test_on_its_way_it_gets_what_it_carries_and_nothing_is_stored(here, there):
+    here.move_to(there, moving=True)
+    there.rounds()
+    assert rates(there) == LIMITED
+    assert there.known() == ([], {}) and there.actions() == [] and not there.rules_told
+    asked = there.qemu.asked
+    there.rounds()
+    assert there.qemu.asked == asked
+    there.guest = replace(there.guest, moving=False)
+    there.rounds()
+    assert there.known() == here.known()
+
+
+def test_a_domain_on_its_way_that_carries_nothing_is_not_looked_at(there):
+    there.start(moving=True)
+    there.rounds()
+    assert there.qemu.asked == 0 and there.actions() == []
+
+
+def test_what_was_changed_there_comes_back(here, there):
+    here.move_to(there)
+    there.rounds()
+    there.configure(1e6)
+    there.rounds()
+    there.move_to(here)
+    here.rounds()
+    assert rates(here) == {"default": {}, "batch": {"blk-read": 1_000_000}}
+    assert here.known() == there.known()
+
+
+def test_a_class_that_was_revoked_there_is_gone_here(here, there):
+    here.move_to(there)
+    there.rounds()
+    with there.store.transaction() as unit:
+        for rule in unit.rules():
+            unit.delete_rule(rule.id)
+        unit.delete_assignment(NAME, 100)
+        unit.delete_grant(NAME, "batch")
+    there.reconciler.changed(NAME)
+    there.rounds()
+    there.move_to(here)
+    here.rounds()
+    assert rates(here) == {"default": {}}
+    with here.store.transaction() as unit:
+        assert unit.rules() == [] and unit.assignments(NAME) == []
+
+
+def test_what_changes_after_it_was_taken_over_stays_changed(here, there):
+    here.move_to(there)
+    there.rounds()
+    there.configure(5e6)
+    there.rounds()
+    there.reconciler = there.started()
+    there.rounds()
+    assert rates(there)["batch"] == {"blk-read": 5_000_000}
+    assert there.actions() == ["take over"]
+
+
+def test_a_lost_store_takes_nothing_from_a_running_domain(here, tmp_path):
+    for text in (here.guest.live.carried, None):
+        new = Sluiced(tmp_path, f"new-{text is None}")
+        new.qemu = here.qemu
+        new.reconciler = new.started()
+        new.guest = replace(here.guest, live=replace(here.guest.live, carried=text))
+        before = here.qemu.shaper.count
+        new.rounds()
+        assert rates(new) == LIMITED and here.qemu.shaper.count == before
+        assert new.known() == here.known()
+        assert new.actions() == ["take over"]
+        new.reconciler.close()
+        new.store.close()
+
+
+def test_a_conflict_changes_no_catalogue_and_loosens_nothing(here, there):
+    with there.store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "Free", unmanaged=True))
+    here.move_to(there)
+    there.rounds()
+    assert rates(there) == LIMITED
+    assert not there.qemu.shaper.classes["batch"]["unmanaged"]
+    assert there.known() == ([], {}) and not there.rules_told
+    there.rounds(20)
+    assert there.actions() == ["take over refused"]
+    with there.store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "Ours", 2))
+    there.rounds(int(RETRY_S) + 4)
+    assert there.known() == here.known()
+    assert there.qemu.shaper.classes["batch"]["priority"] == 2
+
+
+def test_a_stream_of_an_earlier_stay_keeps_the_catalogue_as_it_is(here, there):
+    with here.store.transaction() as unit:
+        unit.put_class(ShapingClass("movie", "Movie", is_stream=True))
+    here.move_to(there)
+    there.rounds()
+    with here.store.transaction() as unit:
+        unit.put_grant(Grant(NAME, "movie", 4))
+        unit.put_stream(Stream("film", NAME, "movie", 1e6))
+    before = here.known()
+    there.move_to(here)
+    here.rounds()
+    assert here.known() == before and here.actions()[0] == "take over refused"
+    assert rates(here) == LIMITED
+
+
+def test_what_cannot_be_read_is_refused_once_and_the_shaper_left_alone(here, there):
+    carried = json.loads(here.guest.live.carried)
+    carried["classes"][1]["limits"]["blk-read"]["bytes_per_second"] = -1
+    here.write(NAME, json.dumps(carried))
+    here.move_to(there)
+    there.rounds(20)
+    assert there.actions() == ["take over refused"]
+    assert there.qemu.shaper.count == 0 and not there.rules_told
+
+
+def test_ones_own_text_that_was_broken_is_written_anew(here):
+    here.write(NAME, "nonsense")
+    here.reconciler = here.started()
+    here.rounds()
+    assert json.loads(here.guest.live.carried)["uuid"] == "u-1"
+    assert rates(here) == LIMITED
+
+
+def test_a_copy_of_a_domain_does_not_get_the_others_classes(here, there):
+    here.move_to(there)
+    there.guest = replace(there.guest, uuid="u-2")
+    there.rounds()
+    assert rates(there) == {"default": {}}
+    assert json.loads(there.guest.live.carried)["uuid"] == "u-2"
+
+
+def test_another_domain_of_the_name_does_not_get_the_classes_of_the_first(here):
+    live = Description(shaper_id="sluice0")
+    here.qemu.shaper = Shaper()
+    here.guest = Guest(NAME, "u-2", "running", 2, live, live)
+    here.reconciler = here.started()
+    here.rounds()
+    assert rates(here) == {"default": {}} and here.known() == ([], {})
+
+
+def test_a_definition_that_is_being_changed_is_written_later(here):
+    here.configure(3e6)
+    with here.locks.of(NAME):
+        here.rounds()
+        assert "3000000" not in here.guest.live.carried
+    here.rounds()
+    assert "3000000" in here.guest.live.carried
+
+
+def test_what_auto_shaping_sets_is_not_carried(here):
+    here.reconciler.auto_limits.replace({(NAME, "batch", "blk-read"): 500_000.0})
+    here.reconciler.changed(NAME)
+    text = here.guest.live.carried
+    here.rounds()
+    assert rates(here)["batch"] == {"blk-read": 500_000}
+    assert here.guest.live.carried == text
