@@ -16,7 +16,7 @@ import libvirt_qemu
 import pytest
 
 from sluice_controller.domain.counters import read_header
-from testbed import GuestSpec, Testbed
+from testbed import GuestSpec, Testbed, patience
 
 SECONDS = 60
 SHAPING = "urn:sluice:shaping:1"
@@ -39,7 +39,7 @@ GRANT = {
 
 
 def until(question, seconds=SECONDS):
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience.seconds(seconds)
     while not (answer := question()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Assignment, Grant, Rule, ShapingClass, Stream
@@ -25,9 +26,13 @@ class Qemu:
     def __init__(self):
         self.shaper = Shaper()
         self.asked = 0
+        # As libvirt has it while a migration goes on.
+        self.locked = False
 
     def query(self, domain, shaper_id):
         self.asked += 1
+        if self.locked:
+            raise Unavailable("QEMU of domain", domain, "does not answer", "try again")
         return self.shaper.query()
 
     def execute(self, domain, command, arguments):
@@ -191,6 +196,17 @@ def test_on_its_way_it_gets_what_it_carries_and_nothing_is_stored(here, there):
     there.guest = replace(there.guest, moving=False)
     there.rounds()
     assert there.known() == here.known()
+
+
+def test_one_that_libvirt_lets_nobody_see_is_asked_for_again_at_once(here, there):
+    there.qemu.locked = True
+    here.move_to(there, moving=True)
+    there.rounds(3)
+    assert there.qemu.asked == 3 and there.actions() == []
+    there.guest = replace(there.guest, moving=False)
+    there.qemu.locked = False
+    there.rounds(2)
+    assert rates(there) == LIMITED and there.actions() == ["take over"]
 
 
 def test_a_domain_on_its_way_that_carries_nothing_is_not_looked_at(there):

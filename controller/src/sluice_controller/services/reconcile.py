@@ -176,7 +176,11 @@ class Reconciler:
             return True
 
         shaper.held = bool(self._attempt(guest, shaper, hold))
-        self._wake.set()
+        # libvirt lets nobody through for 30 s and then gives up; it is the one who is
+        # waiting when the domain has arrived that gets there before it runs.
+        shaper.retry_at = 0.0
+        if shaper.held:
+            self._wake.set()
 
     def _is_ours(self, name: str, guest: Guest, shaper: _Shaper) -> bool:
         """Whether it is already; if not, the way there begins."""
@@ -202,7 +206,8 @@ class Reconciler:
             return what()
         except SluiceError as error:
             if str(error) != shaper.error:
-                log.warning("%s", error)
+                expected = guest.moving and isinstance(error, Unavailable)
+                log.log(logging.INFO if expected else logging.WARNING, "%s", error)
                 if not isinstance(error, Unavailable):
                     self.takeover.refused(guest, error)
             shaper.error = str(error)

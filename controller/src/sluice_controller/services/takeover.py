@@ -110,18 +110,18 @@ class TakeOver:
 
     def hold(self, guest: Guest) -> None:
         """Gives the shaper of a domain on its way here what it carries; stores nothing."""
-        _, held = self._merged(guest, self._carried(guest))
-        self._push(guest, held)
+        shaper, held = self._merged(guest, self._carried(guest))
+        self._push(guest, shaper, held)
 
     def _merged(self, guest: Guest, carried: Carried | None) -> tuple[Mapping[str, Any], Holding]:
         shaper = self.shapers.query(guest.name, guest.live.shaper_id)
         held = merged(holding_of(guest.name, shaper), carried.holding if carried else None)
         return shaper, held
 
-    def _push(self, guest: Guest, held: Holding) -> None:
+    def _push(self, guest: Guest, shaper: Mapping[str, Any], held: Holding) -> None:
         want = wanted(guest.name, list(held.grants), held.classes.values(), held.ceiling, {})
         shaper_id = guest.live.shaper_id
-        have = actual(self.shapers.query(guest.name, shaper_id), want)
+        have = actual(shaper, want)
         # Groups are a host's, and joined there.
         want = {**want, "groups": have["groups"], "objects": have["objects"]}
         for command, arguments in commands(shaper_id, have, want):
@@ -135,13 +135,13 @@ class TakeOver:
         On Conflict the shaper has what the domain is to have, all the same.
         """
         carried = self._carried(guest)
-        _, held = self._merged(guest, carried)
+        shaper, held = self._merged(guest, carried)
         try:
             with self.store.transaction() as unit:
                 unit.remember_domain(guest.name, guest.uuid)
                 self._take(unit, guest, held, carried)
         except SluiceError:
-            self._push(guest, held)
+            self._push(guest, shaper, held)
             raise
 
     def refused(self, guest: Guest, error: SluiceError) -> None:
