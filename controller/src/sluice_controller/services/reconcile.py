@@ -196,6 +196,8 @@ class Reconciler:
             return True
 
         shaper.taken = bool(self._attempt(guest, shaper, take))
+        if shaper.taken:
+            shaper.error = None
         self.changed(guest.name)
 
     def _attempt(self, guest: Guest, shaper: _Shaper, what: Callable[[], bool]) -> bool | None:
