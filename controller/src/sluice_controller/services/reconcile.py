@@ -185,10 +185,10 @@ class Reconciler:
     def _is_ours(self, name: str, guest: Guest, shaper: _Shaper) -> bool:
         """Whether it is already; if not, the way there begins."""
         due = self._attempt(guest, shaper, lambda: self.takeover.due(guest))
+        shaper.taken = due is False
         if due:
             self._running[name] = self._pool.submit(self._take, guest, shaper)
-        shaper.taken = due is False
-        return shaper.taken
+        return due is False
 
     def _take(self, guest: Guest, shaper: _Shaper) -> None:
         def take() -> bool:
