@@ -44,9 +44,13 @@ setup: packages venv agent web-assets rotdisk images qemu ## everything that dem
 demo: setup ## the main job: a VLC stream survives an overload
 	@build/venv/bin/python -m demo $(ARGS)
 
-.PHONY: test
+# The device fuzzers have a build of their own. Where clang cannot link fuzzers,
+# all are skipped.
+.PHONY: test fuzz-build
 test: setup ## all tests; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
+fuzz-build: packages
+	@! bash qemu-patches/scripts/fuzzer-library.sh >/dev/null || bash $(SETUP)/qemu.sh --asan
 
 .PHONY: machines test-deploy
 machines: packages
@@ -77,8 +81,8 @@ stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, thr
 	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan $(wordlist 2,2,$(ARGS)) ;; \
 	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan $(wordlist 2,2,$(ARGS)) ;; \
 	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
-fuzz: qemu-asan ## fuzz the devices: make fuzz MINUTES=10 (each)
-	@bash qemu-patches/scripts/fuzz.sh build/qemu-asan $$(( $(or $(MINUTES),10) * 60 ))
+fuzz: fuzz-build ## all fuzzers for long: make fuzz MINUTES=10 (each)
+	@SLUICE_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) bash qemu-patches/scripts/fuzz.sh
 check-series: qemu ## each patch applies and builds alone; the series is small
 	@bash qemu-patches/scripts/check-series.sh
 newest-qemu: qemu ## try the series on the newest QEMU that Debian packages

@@ -1,59 +1,167 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# fuzz.sh BUILD [SECONDS [OUTPUT]]: QEMU's generic device fuzzer on virtio-blk
-# and virtio-net with a shaper, SECONDS (600) each, on a build of variant asan.
-# What it finds is kept in OUTPUT (build/fuzz), with the input that shows it. The
-# last line is: N passed, N failed.
+# fuzz.sh [--update-seeds] [NAME…]: runs the fuzzers, all or those named, and
+# prints a line for each. The last line is: N passed, N failed[, N skipped].
 #
-# The fuzzer writes random values to the device's registers and, when the device
-# reads guest memory, random bytes there: rings, headers, frames. A monitor that
-# reads its commands from a file limits the default class first, so that requests
-# are held, released and dropped as the fuzzer steps the virtual clock.
+#   engine, frame, classify     qemu-patches/tests/fuzz-NAME.c, on the pure code
+#   virtio-blk, virtio-blk-iothread, virtio-net
+#                               QEMU's generic device fuzzer on a device with a
+#                               shaper; needs build/qemu-asan
+#
+#   SLUICE_FUZZ_SECONDS   how long each runs (30)
+#   SLUICE_FUZZ_JOBS      how many run at a time (2)
+#   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan)
+#
+# What a fuzzer finds is kept in build/fuzz with the input that shows it, and so
+# are the inputs that it collects. --update-seeds runs nothing: it replaces the
+# seeds, tests/fuzz-NAME-seeds, by the fewest of seeds and collected inputs that
+# reach as much of the code.
+#
+# The device fuzzer writes random values to the device's registers and, when the
+# device reads guest memory, random bytes there: rings, headers, frames. A
+# monitor that reads its commands from a file limits the default class first, so
+# that requests are held, released and dropped as the fuzzer steps the virtual
+# clock.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "${1:?BUILD is missing}" && pwd -P) || exit 2
-seconds=${2:-600}
-output=$(mkdir -p "${3:-$top/build/fuzz}" && cd "${3:-$top/build/fuzz}" && pwd)
-passed=0 failed=0
-commands=$output/commands.qmp
-cat >"$commands" <<'END'
+tests=$top/qemu-patches/tests
+sources=$top/qemu-patches/src
+output=$top/build/fuzz
+qemu=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu-asan}")/qemu-fuzz-x86_64
+seconds=${SLUICE_FUZZ_SECONDS:-30}
+jobs=${SLUICE_FUZZ_JOBS:-2}
+every=(virtio-blk virtio-blk-iothread virtio-net engine frame classify)
+action=run
+[ "${1:-}" != --update-seeds ] || {
+    action=update_seeds
+    shift
+}
+[ $# -gt 0 ] || set -- "${every[@]}"
+for name in "$@"; do
+    [[ " ${every[*]} " == *" $name "* ]] || {
+        echo "error: fuzzer '$name' is not known; there are: ${every[*]}" >&2
+        exit 2
+    }
+done
+mkdir -p "$output"
+cd "$output" || exit 2
+
+if ! reason=$(bash "$top/qemu-patches/scripts/fuzzer-library.sh"); then
+    echo "SKIPPED [$#] fuzzing: $reason"
+    echo "0 passed, 0 failed, $# skipped"
+    exit 0
+fi
+
+cat >commands.qmp <<'END'
 {"execute": "qmp_capabilities"}
 {"execute": "shaper-set-class", "arguments": {"id": "sluice0", "class": "default", "tag": 0, "limits": [{"resource": "blk-read", "bytes-per-second": 100000, "burst-bytes": 1}, {"resource": "blk-write", "operations-per-second": 100, "burst-operations": 1}, {"resource": "net-tx", "bytes-per-second": 10000, "burst-bytes": 1}, {"resource": "net-rx", "bytes-per-second": 10000, "burst-bytes": 1}]}}
 {"execute": "shaper-set-class", "arguments": {"id": "sluice0", "class": "bulk", "tag": 2, "limits": [{"resource": "blk-read", "bytes-per-second": 1}]}}
 {"execute": "shaper-set-ceiling", "arguments": {"id": "sluice0", "limits": [{"resource": "blk-write", "bytes-per-second": 1000000}]}}
 END
-common="-machine q35 -nodefaults -display none -object shaper,id=sluice0 \
-    -chardev file,id=qmp,path=/dev/null,input-path=$commands -mon chardev=qmp,mode=control"
 
-# fuzz NAME OBJECTS ARGUMENTS
-fuzz() {
-    local name=$1 status=0 runs
-    mkdir -p "$output/corpus-$name"
-    QEMU_FUZZ_OBJECTS=$2 QEMU_FUZZ_ARGS="$common $3" \
-        ASAN_OPTIONS=detect_leaks=0 \
-        nice -n 10 "$build/qemu-fuzz-x86_64" --fuzz-target=generic-fuzz \
-        -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 \
-        -artifact_prefix="$output/$name-" "$output/corpus-$name" \
-        >"$output/$name.log" 2>&1 </dev/null || status=$?
-    runs=$(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$output/$name.log" | tail -n 1)
+# device_options NAME: QEMU's for the device of that name.
+device_options() {
+    local disk="-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on \
+        -device virtio-blk,drive=d0,shaper=sluice0"
+    echo "-machine q35 -nodefaults -display none -object shaper,id=sluice0 \
+        -chardev file,id=qmp,path=/dev/null,input-path=$output/commands.qmp \
+        -mon chardev=qmp,mode=control"
+    case $1 in
+    virtio-blk) echo "$disk" ;;
+    virtio-blk-iothread) echo "-object iothread,id=io0 $disk,iothread=io0" ;;
+    virtio-net) echo "-netdev hubport,hubid=0,id=net0 -device virtio-net,netdev=net0,shaper=sluice0" ;;
+    esac
+}
+
+# build NAME: the fuzzer of the pure code of that name.
+build() {
+    clang -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes \
+        -Wstrict-prototypes -Wvla -O1 -g "-fsanitize=fuzzer,address,undefined" \
+        -fno-sanitize-recover=all -I"$sources/include" -I"$sources" -I"$tests" \
+        "$tests/fuzz-$1.c" "$sources"/sluice/*.c -o "fuzz-$1"
+}
+
+# fuzzer NAME OPTION…: runs it with libFuzzer's options. Leaks are looked for
+# in our code only: QEMU keeps what it has until it ends.
+fuzzer() {
+    local name=$1
+    shift
+    case $name in
+    virtio-*)
+        QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
+            ASAN_OPTIONS=detect_leaks=0 \
+            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -rss_limit_mb=4096 "$@"
+        ;;
+    engine) ./fuzz-engine -max_len=2048 "$@" ;;
+    *) ./"fuzz-$name" -max_len=600 "$@" ;;
+    esac
+}
+
+prepare() {
+    case $1 in
+    virtio-*) [ -x "$qemu" ] || {
+        echo "$qemu is missing; make qemu-asan builds it"
+        return 1
+    } ;;
+    *) build "$1" ;;
+    esac
+}
+
+# run NAME: fuzzes for some seconds and prints the verdict. Inputs that reach
+# something new go to the first folder; the seeds are only read.
+run() {
+    local name=$1 status=0 runs folders=("corpus-$1")
+    mkdir -p "corpus-$name"
+    [ ! -d "$tests/fuzz-$name-seeds" ] || folders+=("$tests/fuzz-$name-seeds")
+    {
+        prepare "$name" && fuzzer "$name" -max_total_time="$seconds" -artifact_prefix="$name-" \
+            "${folders[@]}"
+    } >"$name.log" 2>&1 </dev/null || status=$?
+    runs=$(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$name.log" | tail -n 1)
     if [ "$status" -eq 0 ] && [ -n "$runs" ]; then
-        passed=$((passed + 1))
-        echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$output/$name.log" | tail -n 1)"
+        echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$name.log" | tail -n 1)"
     else
-        failed=$((failed + 1))
         echo "FAIL $name: exit status $status; the end of $output/$name.log:"
-        tail -n 30 "$output/$name.log"
+        tail -n 30 "$name.log"
     fi
 }
 
-fuzz virtio-blk 'virtio*' \
-    "-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on \
-     -device virtio-blk,drive=d0,shaper=sluice0"
-fuzz virtio-blk-iothread 'virtio*' \
-    "-object iothread,id=io0 \
-     -blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on \
-     -device virtio-blk,drive=d0,shaper=sluice0,iothread=io0"
-fuzz virtio-net 'virtio*' \
-    "-netdev hubport,hubid=0,id=net0 -device virtio-net,netdev=net0,shaper=sluice0"
+# update_seeds NAME. Without its counters libFuzzer tells only which branches an
+# input takes, not how often, and a few dozen inputs take them all.
+update_seeds() {
+    local name=$1 seed
+    rm -rf "merged-$name"
+    mkdir -p "merged-$name" "corpus-$name" "$tests/fuzz-$name-seeds"
+    {
+        prepare "$name" && fuzzer "$name" -set_cover_merge=1 -use_counters=0 \
+            "merged-$name" "$tests/fuzz-$name-seeds" "corpus-$name"
+    } >"merge-$name.log" 2>&1 </dev/null || {
+        echo "FAIL $name: the end of $output/merge-$name.log:"
+        tail -n 30 "merge-$name.log"
+        return
+    }
+    rm -f "$tests/fuzz-$name-seeds"/*
+    for seed in "merged-$name"/*; do
+        cp "$seed" "$tests/fuzz-$name-seeds/$(basename "$seed" | cut -c1-12)"
+    done
+    echo "ok   $name: $(find "merged-$name" -type f | wc -l) seeds, $(cat "merged-$name"/* | wc -c) bytes"
+}
+
+# lane FIRST NAME…: every so-many-th of the names, one after the other.
+lane() {
+    local i=$1
+    shift
+    while [ "$i" -lt $# ]; do
+        i=$((i + 1))
+        "$action" "${!i}"
+        i=$((i + jobs - 1))
+    done
+}
+
+for ((first = 0; first < jobs; first++)); do
+    lane "$first" "$@" &
+done | tee verdicts
+passed=$(grep -c '^ok ' verdicts)
+failed=$(grep -c '^FAIL ' verdicts)
 printf '%d passed, %d failed\n' "$passed" "$failed"
-[ "$failed" -eq 0 ]
+[ "$failed" -eq 0 ] && [ "$passed" -eq $# ]

@@ -2,20 +2,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Builds and runs the tests of the engine, the group, the classifier and the
 # queues: each once as shipped and once under the address and undefined-behaviour
-# sanitizers, the one with threads also under the thread sanitizer; with clang at
-# hand, also ten seconds of fuzzing. Prints TAP and, last, the sums.
+# sanitizers, the one with threads also under the thread sanitizer. Prints TAP
+# and, last, the sums. Their fuzzers are run by scripts/fuzz.sh.
 #
 #   CC                    the compiler (cc)
 #   SLUICE_TEST_SEED      first seed of the random traces (1)
 #   SLUICE_TEST_TRACES    how many traces (300)
-#   SLUICE_FUZZ_SECONDS   how long to fuzz (10; 0: not at all)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 build=$top/build/engine-tests
 source_dir=$here/../src
-seconds=${SLUICE_FUZZ_SECONDS:-10}
 includes=(-I"$source_dir/include" -I"$source_dir" -I"$here")
 warnings=(-std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes
     -Wstrict-prototypes -Wvla)
@@ -78,37 +76,6 @@ run_sanitized() {
     fi
 }
 
-# Debian has the fuzzer's library in a package of its own (libclang-rt-*-dev).
-fuzzer_library() {
-    command -v clang >/dev/null &&
-        [ -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a" ]
-}
-
-# fuzz NAME MAX_BYTES: runs fuzz-NAME.c for some seconds.
-fuzz() {
-    local program=$build/fuzz-$1
-    if [ "$seconds" = 0 ] || ! fuzzer_library; then
-        printf 'ok 1 # SKIP fuzzing: clang has no fuzzer library, or 0 seconds wanted\n'
-        return
-    fi
-    clang "${warnings[@]}" -O1 "${sanitizers[@]}" -fsanitize=fuzzer \
-        "${includes[@]}" "$here/fuzz-$1.c" "$source_dir"/sluice/*.c -o "$program"
-    # Found inputs go to the first folder, the seeds are only read.
-    local folders=("$build/fuzz-$1-corpus")
-    mkdir -p "${folders[@]}"
-    local seeds
-    for seeds in "$here/fuzz-$1-seeds" "$build/fuzz-$1-seeds"; do
-        [ ! -d "$seeds" ] || folders+=("$seeds")
-    done
-    if "$program" -max_total_time="$seconds" -max_len="$2" \
-        -artifact_prefix="$build/" "${folders[@]}" >"$program.log" 2>&1; then
-        result ok "$1/property: fuzzing ($(tail -n 1 "$program.log"))"
-    else
-        tail -n 30 "$program.log" | sed 's/^/# /'
-        result "not ok" "$1/property: fuzzing"
-    fi
-}
-
 engine plain
 engine sanitized "${sanitizers[@]}"
 engine raced -g -fsanitize=thread
@@ -123,11 +90,5 @@ for name in test-bucket test-wheel test-engine test-share test-policy test-corre
 done
 compile test-group-threads raced "$build/test-group-threads-raced" -g -fsanitize=thread
 run_sanitized "$build/test-group-threads-raced"
-# The frames of the unit test are what the fuzzer begins with.
-rm -rf "$build/fuzz-frame-seeds"
-mkdir "$build/fuzz-frame-seeds"
-SLUICE_TEST_TRACES=1 SLUICE_TEST_SEEDS=$build/fuzz-frame-seeds "$build/test-frame" >/dev/null
-fuzz frame 512
-fuzz engine 2048
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

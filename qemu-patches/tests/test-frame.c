@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/*
- * The frame parser: each header in turn, then hostile input, then marking. With
- * a folder in SLUICE_TEST_SEEDS the frames are also written there.
- */
+/* The frame parser: each header in turn, then hostile input, then marking. */
 #include <string.h>
 
 #include "sluice/frame.h"
@@ -27,23 +24,6 @@
 #define SYN     SLUICE_TCP_SYN
 #define ACK     SLUICE_TCP_ACK
 
-static const char *seeds;               /* a folder, or NULL */
-
-/* Keeps the frame as a beginning for the fuzzer. */
-static void keep_seed(const uint8_t *bytes, size_t length)
-{
-    static unsigned kept;
-    char path[4096];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%u", seeds, kept++);
-    file = fopen(path, "wb");
-    if (!file || fwrite(bytes, 1, length, file) != length || fclose(file)) {
-        perror(path);
-        exit(2);
-    }
-}
-
 /*
  * The bytes lie in an allocation of exactly that length, so that a sanitizer
  * sees the first read beyond it.
@@ -53,9 +33,6 @@ static SluiceFrame parse(const uint8_t *bytes, size_t length)
     uint8_t *copy = malloc(length ? length : 1);
     SluiceFrame frame;
 
-    if (seeds) {
-        keep_seed(bytes, length);
-    }
     memcpy(copy, bytes, length);
     memset(&frame, 0xa5, sizeof(frame));
     sluice_frame_parse(copy, length, &frame);
@@ -278,11 +255,9 @@ static void test_random_bytes(void)
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
     uint64_t frames = tap_setting("SLUICE_TEST_TRACES", 300) * 2000;
     Random random = random_seeded(seed);
-    const char *others = seeds;
     uint64_t kinds[3] = { 0 }, tcp = 0;
 
     printf("# seed %" PRIu64 ", %" PRIu64 " frames\n", seed, frames);
-    seeds = NULL;                       /* the fuzzer has such by itself */
     for (uint64_t i = 0; i < frames; i++) {
         uint8_t bytes[SLUICE_FRAME_HEAD_BYTES];
         size_t length = random_below(&random, sizeof(bytes) + 1);
@@ -312,7 +287,6 @@ static void test_random_bytes(void)
     }
     check(kinds[1] > frames / 100 && kinds[2] > frames / 100);
     check(tcp > frames / 100);
-    seeds = others;
 }
 
 /* Marking */
@@ -340,9 +314,7 @@ static bool mark(uint8_t *bytes, size_t length)
 static void test_mark_ipv4(void)
 {
     Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));
-    const char *others = seeds;
 
-    seeds = NULL;
     for (unsigned i = 0; i < 100000; i++) {
         uint8_t bytes[] = { ADDRESSES, IPV4, IPV4_HEADER(0, 0, 0, 17) };
         uint8_t *ip = bytes + ETHER_BYTES;
@@ -363,7 +335,6 @@ static void test_mark_ipv4(void)
             return;
         }
     }
-    seeds = others;
 }
 
 static void test_mark_ipv6(void)
@@ -441,6 +412,5 @@ static const TapTest tests[] = {
 
 int main(void)
 {
-    seeds = getenv("SLUICE_TEST_SEEDS");
     return tap_run(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -15,6 +15,8 @@ case ${1:-} in
 --tsan) link=qemu-tsan variant=tsan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
 *) die "$1: not an option; there are --stock, --asan and --tsan" ;;
 esac
+# Its configuration asks for the fuzzers.
+[ "$variant" != asan ] || reason=$(bash qemu-patches/scripts/fuzzer-library.sh) || die "$link: $reason"
 export CCACHE_DIR=$root/ccache
 
 fetch_source() {

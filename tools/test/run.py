@@ -3,7 +3,8 @@
 
 Every suite is a command with its own runner. Its output goes to
 build/logs/test-NAME.log; from it the tests are counted by kind. A suite that
-exits with an error, or in which no test ran, fails the whole run.
+exits with an error, or in which no test ran, fails the whole run; one that may
+be skipped as a whole says so by ``may_skip``.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 LOGS = TOP / "build" / "logs"
-KINDS = ("unit", "property", "qtest", "integration", "e2e")
+KINDS = ("unit", "property", "fuzz", "qtest", "integration", "e2e")
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
 
 
@@ -46,6 +47,7 @@ class Suite:
     count: Callable[[Iterable[str]], Tally]
     budget_seconds: int
     folder: Path = TOP
+    may_skip: bool = False
 
 
 def count_pytest(kind: str) -> Callable[[Iterable[str]], Tally]:
@@ -97,17 +99,24 @@ def count_cargo(lines: Iterable[str]) -> Tally:
 
 
 def count_closing_line(kind: str) -> Callable[[Iterable[str]], Tally]:
-    """Read a last line of the form ``N passed, N failed``."""
+    """Read a last line of the form ``N passed, N failed``, or with ``, N skipped``."""
 
     def count(lines: Iterable[str]) -> Tally:
         match = None
         for line in lines:
-            match = re.match(r"(\d+) passed, (\d+) failed", line) or match
+            found = re.match(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", line)
+            match = found or match
         if not match:
             return Tally()
-        return Tally(Counter({kind: int(match[1])}), failed=int(match[2]))
+        return Tally(Counter({kind: int(match[1])}), int(match[2]), int(match[3] or 0))
 
     return count
+
+
+def is_sound(suite: Suite, tally: Tally, status: int) -> bool:
+    """Whether the suite ended well and something ran, or had a reason not to."""
+    ran = sum(tally.passed.values()) > 0 or (suite.may_skip and tally.skipped > 0)
+    return status == 0 and not tally.failed and ran
 
 
 def _last(lines: list[str]) -> str:
@@ -145,6 +154,15 @@ def suites() -> list[Suite]:
             [*PYTEST, "-m", "hypothesis", "tests/unit"],
             count_pytest("property"),
             600,
+        ),
+        # Half a minute each, two at a time; clang may lack the library for them.
+        Suite(
+            "fuzz",
+            ("fuzz",),
+            ["bash", str(patches / "scripts" / "fuzz.sh"), "engine", "frame", "classify"],
+            count_closing_line("fuzz"),
+            900,
+            may_skip=True,
         ),
         Suite(
             "qtest",
@@ -189,7 +207,7 @@ def run(suite: Suite) -> tuple[Tally, bool]:
         status = _wait(process, suite, started, log)
     lines = log.read_text(errors="replace").splitlines()
     tally = suite.count(lines)
-    sound = status == 0 and not tally.failed and sum(tally.passed.values()) > 0
+    sound = is_sound(suite, tally, status)
     counts = ", ".join(f"{tally.passed[kind]} {kind}" for kind in suite.kinds)
     skipped = f", {tally.skipped} skipped" if tally.skipped else ""
     verdict = "ok" if sound else f"FAILED (exit {status}, {tally.failed} failed)"
