@@ -2,6 +2,7 @@
 """A whole KVM host for tests and the demo: ``Testbed``."""
 
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -106,6 +107,7 @@ class Testbed:
             address=network.guest_address(index),
             mac=f"52:54:00:77:00:{index + 1:02x}",
             agent_image=self._agent_image() if spec.agent else None,
+            processors=len(os.sched_getaffinity(0)),
         )
         key = paths.image("id_ed25519")
         guest = Guest(spec, placement, self.sandbox, self.hypervisor, key)

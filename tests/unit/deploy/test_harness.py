@@ -58,7 +58,7 @@ def test_a_machine_is_emulated_with_svm_and_off_the_network() -> None:
         console=Path("/console"),
         qmp=Path("/qmp"),
     )
-    assert command[command.index("-cpu") + 1] == "max"
+    assert command[command.index("-cpu") + 1] == "max,la57=off"
     assert command[command.index("-accel") + 1].startswith("tcg")
     networks = [word for word in command if word.startswith(("tap,", "user,"))]
     assert networks == ["tap,id=lan,ifname=tap0,script=no,downscript=no,vhost=off"]

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from testbed.domain_xml import FileDisk, GuestSpec, NbdDisk, Placement, domain_xml
 
 PLACEMENT = Placement(
@@ -56,6 +58,15 @@ def test_accelerator_decides_type_and_cpu():
     kvm = parsed(GuestSpec("g"), replace(PLACEMENT, accelerator="kvm"))
     assert kvm.get("type") == "kvm" and kvm.find("cpu").get("mode") == "host-passthrough"
     assert "mitigations" not in kvm.findtext("os/cmdline")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "processors", "vcpus"),
+    [("kvm", 1, "1"), ("kvm", 2, "2"), ("kvm", 64, "2"), ("tcg", 1, "2")],
+)
+def test_no_more_vcpus_than_kvm_can_run_at_once(accelerator, processors, vcpus):
+    placement = replace(PLACEMENT, accelerator=accelerator, processors=processors)
+    assert parsed(GuestSpec("g"), placement).findtext("vcpu") == vcpus
 
 
 def test_command_line_carries_name_and_address():
