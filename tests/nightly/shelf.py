@@ -43,6 +43,8 @@ class Shelf:
     def lock(self) -> Iterator[None]:
         """Hold the state folder; Busy if another run has it."""
         self.state.mkdir(parents=True, exist_ok=True)
+        # As the unit's StateDirectoryMode, whoever made it: guests' keys are in it.
+        self.state.chmod(0o700)
         with (self.state / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

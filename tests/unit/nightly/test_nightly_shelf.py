@@ -149,3 +149,9 @@ def test_settings_of_another_state_folder_are_not_touched(config, tmp_path):
     dead = dead_run(config, "night-1")
     assert shelf.clean(other) == []
     assert (dead / "disks").exists()
+
+
+def test_the_state_folder_is_the_service_s_alone_whoever_made_it(config):
+    config.paths.state.mkdir(mode=0o755)
+    with Shelf(config).lock():
+        assert config.paths.state.stat().st_mode & 0o777 == 0o700
