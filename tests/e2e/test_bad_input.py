@@ -195,6 +195,8 @@ def classes(controller: Controller, guest: Guest):
         controller.call("PUT", f"/v1/classes/{name}", {"title": name, "priority": 5})
     limits = {"blk-read": {"bytes_per_second": 90_000_000}}
     controller.call("PUT", f"/v1/domains/small/classes/{GRANTED}", {"limits": limits})
+    # The domain carries its classes in its XML, a moment after the answer.
+    until(lambda: guest.domain.XMLDesc(), lambda xml: f'"{GRANTED}"' in xml)
     yield
     controller.call("DELETE", f"/v1/domains/small/classes/{GRANTED}")
     for name in (GRANTED, NOT_GRANTED):
