@@ -44,10 +44,10 @@ setup: packages venv agent web-assets rotdisk images qemu ## everything that dem
 demo: setup ## the main job: a VLC stream survives an overload
 	@build/venv/bin/python -m demo $(ARGS)
 
-# The device fuzzers have a build of their own. Where clang cannot link fuzzers,
-# all are skipped.
+# The device fuzzers have a build of their own, made for the runs that have them.
+# Where clang cannot link fuzzers, all are skipped.
 .PHONY: test fuzz-build
-test: setup ## all tests; prints how many of each kind
+test: setup $(if $(ONLY),$(if $(filter fuzz,$(ONLY)),fuzz-build),fuzz-build) ## all tests; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
 fuzz-build: packages
 	@! bash qemu-patches/scripts/fuzzer-library.sh >/dev/null || bash $(SETUP)/qemu.sh --asan
