@@ -39,7 +39,7 @@ class MachineSpec:
     # With two, a machine and a nested guest were seen to reset themselves; why is not known.
     processors: int = 1
     # A fifth level of page tables makes each miss of the emulated TLB dearer, and one
-    # of a nested guest by a half: 35 loads instead of 24.
+    # of a nested guest by a half: 35 loads instead of 24. What it gains was not measured.
     cpu: str = "max,la57=off"
     data: tuple[str, ...] = ()
 

@@ -56,8 +56,8 @@ configure_tree() {
     for unit in "${masked[@]}"; do
         ln -sf /dev/null "$system/$unit"
     done
-    # No generator has anything to generate here, and systemd gives up for good if
-    # they take 90 s together, as they may in a guest of an emulated machine.
+    # No generator has anything to generate here, and systemd gives up for good
+    # when it loses them, as it did in a very slow guest of an emulated machine.
     mkdir -p "$tree/etc/systemd/system-generators"
     for unit in "$tree"/usr/lib/systemd/system-generators/*; do
         ln -sf /dev/null "$tree/etc/systemd/system-generators/$(basename "$unit")"
