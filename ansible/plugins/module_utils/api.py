@@ -16,8 +16,7 @@ from .rates import shown
 
 SOCKET = "/run/sluice/sluiced.sock"
 TOKEN_FILE = "/etc/sluice/api-token"
-# Attach and detach with a restart wait for the guest to shut down.
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 90
 
 # The environment is the sluice command's own.
 ARGUMENTS = {
@@ -44,8 +43,8 @@ class ApiError(Exception):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("sluiced", timeout=TIMEOUT_SECONDS)
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        super().__init__("sluiced", timeout=timeout_seconds)
         self._path = path
 
     def connect(self) -> None:
@@ -81,15 +80,18 @@ class Api:
                 " and see that the role controller ran on this host"
             ) from error
 
-    def call(self, method: str, *parts: object, body: object = None):
-        """``parts`` are the path's segments after /v1. Raises ApiError."""
+    def call(self, method: str, *parts: object, body: object = None, may_take_seconds: float = 0):
+        """``parts`` are the path's segments after /v1. Raises ApiError.
+
+        ``may_take_seconds`` is what sluiced waits for by itself, such as a guest's shutdown.
+        """
         path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
         headers = {"Authorization": f"Bearer {self._token()}", "X-Sluice-Actor": "ansible"}
         data = None
         if body is not None:
             data = json.dumps(body)
             headers["Content-Type"] = "application/json"
-        connection = _UnixConnection(self._socket)
+        connection = _UnixConnection(self._socket, TIMEOUT_SECONDS + may_take_seconds)
         try:
             connection.request(method, path, body=data, headers=headers)
             answer = connection.getresponse()

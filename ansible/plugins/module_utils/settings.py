@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .rates import is_number, shown
+from .shaping import SHUTDOWN_SECONDS
 
 HISTORY_SECONDS = (60, 30 * 86400)
 USER_CHARACTERS = 32
@@ -247,12 +248,12 @@ def _uplink_problems(value: str) -> list[str]:
     return [f"sluice_uplink {value!r} is not an interface: give a name that 'ip link' shows"]
 
 
-def _history_problems(value: object) -> list[str]:
-    least, most = HISTORY_SECONDS
+def _range_problems(name: str, value: object, bounds: tuple[int, int]) -> list[str]:
+    least, most = bounds
     # With -e a number arrives as text.
     if re.fullmatch(r"[0-9]{1,9}", str(value)) and least <= int(value) <= most:
         return []
-    return [f"sluice_history_seconds {shown(value)} is out of range: give {least} to {most}"]
+    return [f"{name} {shown(value)} is out of range: give {least} to {most}"]
 
 
 def _user_problems(value: str) -> list[str]:
@@ -291,7 +292,12 @@ CHECKS: dict[str, Callable] = {
     "sluice_free_mib": _free_problems,
     "sluice_web_bind": _bind_problems,
     "sluice_uplink": _uplink_problems,
-    "sluice_history_seconds": _history_problems,
+    "sluice_history_seconds": lambda v: _range_problems(
+        "sluice_history_seconds", v, HISTORY_SECONDS
+    ),
+    "sluice_shutdown_seconds": lambda v: _range_problems(
+        "sluice_shutdown_seconds", v, SHUTDOWN_SECONDS
+    ),
     "sluice_web_admin_user": _user_problems,
     "sluice_web_admin_password": _password_problems,
     "sluice_apt_repository": _source_problems,

@@ -21,6 +21,8 @@ LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096
 MATCH_KEYS = tuple(LONGEST)
 MAX_CLASSES = 15
 MAX_RULES = 256
+# How long a guest may take to shut down: at least and at most.
+SHUTDOWN_SECONDS = (1, 900)
 
 _CLASS_NAME = re.compile(r"[a-z0-9-]{1,31}")
 _STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -34,6 +36,7 @@ _DOMAIN_KEYS = (
     "name",
     "state",
     "restart",
+    "shutdown_seconds",
     "disable_vhost",
     "exclusive",
     "devices",
@@ -306,6 +309,11 @@ def _check_domain(whole: _Whole, thing: str, entry: Mapping) -> None:
     problems = whole.problems
     for key in ("restart", "disable_vhost", "exclusive"):
         _check_bool(problems, thing, entry, key)
+    seconds, (least, most) = entry.get("shutdown_seconds", 90), SHUTDOWN_SECONDS
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not least <= seconds <= most:
+        problems.say(
+            f"{thing}.shutdown_seconds", seconds, f"is no number of seconds: give {least} to {most}"
+        )
     if entry.get("state", "attached") not in ("attached", "detached"):
         problems.say(f"{thing}.state", entry["state"], "is not known: give attached or detached")
     for device in _entries(problems, f"{thing}.devices", entry.get("devices")):

@@ -29,6 +29,10 @@ options:
     description: Shut the domain down and start it, if it runs and needs that.
     type: bool
     default: false
+  shutdown_seconds:
+    description: How long I(restart) waits for the guest to shut down, 1 to 900.
+    type: int
+    default: 90
   upgrade:
     description: Attach anew a domain whose definition names an older QEMU of Sluice.
     type: bool
@@ -102,7 +106,13 @@ from ansible_collections.sluice.appliance.plugins.module_utils.api import (
     ApiError,
     plain_limits,
 )
-from ansible_collections.sluice.appliance.plugins.module_utils.shaping import read_limits
+from ansible_collections.sluice.appliance.plugins.module_utils.shaping import (
+    SHUTDOWN_SECONDS,
+    read_limits,
+)
+
+# What sluiced waits untold.
+USUAL_SHUTDOWN_SECONDS = 90
 
 
 def device_problem(domain: dict, wanted: list[str]) -> str | None:
@@ -184,10 +194,15 @@ class Changer:
             return None
 
     def step(self, verb: str, restart: bool) -> dict:
-        body = {"restart": restart}
+        body: dict = {"restart": restart}
         if verb == "attach":
             body["disable_vhost"] = self.params["disable_vhost"]
-        return self.api.call("POST", "domains", self.params["name"], verb, body=body)
+        seconds = self.params["shutdown_seconds"] if restart else 0
+        if restart and seconds != USUAL_SHUTDOWN_SECONDS:
+            # Said only where it matters: a sluiced of an earlier release does not know it.
+            body["shutdown_seconds"] = seconds
+        path = ("domains", self.params["name"], verb)
+        return self.api.call("POST", *path, body=body, may_take_seconds=seconds)
 
     def ceiling(self, domain: dict) -> tuple[dict, dict]:
         """The ceiling before and as wanted."""
@@ -246,6 +261,7 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": states, "default": "attached"},
             "restart": {"type": "bool", "default": False},
+            "shutdown_seconds": {"type": "int", "default": USUAL_SHUTDOWN_SECONDS},
             "upgrade": {"type": "bool", "default": False},
             "disable_vhost": {"type": "bool", "default": False},
             "devices": {"type": "list", "elements": "str", "default": []},
@@ -255,6 +271,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    least, most = SHUTDOWN_SECONDS
+    if not least <= module.params["shutdown_seconds"] <= most:
+        asked = module.params["shutdown_seconds"]
+        module.fail_json(msg=f"shutdown_seconds {asked} is out of range: give {least} to {most}")
     try:
         module.exit_json(**Changer(module).run())
     except ApiError as error:

@@ -243,6 +243,7 @@ def test_what_is_let_through_is_what_sluiced_takes(tmp_path_factory, name, value
             "sluice_history_seconds 59 is out of range: give 60 to 2592000",
         ),
         ("sluice_history_seconds", "2592001", "sluice_history_seconds '2592001' is out of range"),
+        ("sluice_shutdown_seconds", 901, "sluice_shutdown_seconds 901 is out of range: give 1 to"),
         ("sluice_operators", "alice", "sluice_operators 'alice' is no list: begin each entry"),
         ("sluice_prerequisites", ["libvirt clients"], "'libvirt clients' is not a package's name"),
         (

@@ -70,6 +70,8 @@ def test_sound_data_has_no_problem():
             "sluice_domains[1].name 'media' is a duplicate: name each domain once",
         ),
         (with_(restart="yes"), ".restart 'yes' is neither true nor false"),
+        (with_(shutdown_seconds=0), ".shutdown_seconds 0 is no number of seconds: give 1 to 900"),
+        (with_(shutdown_seconds="90"), ".shutdown_seconds '90' is no number of seconds"),
         (with_(state="gone"), ".state 'gone' is not known: give attached or detached"),
         (with_(devices=[1]), ".devices 1 is not a device: give for example vda"),
         (with_(ceiling={"disk": "1MB/s"}), ".ceiling has the unknown resource 'disk': use blk"),

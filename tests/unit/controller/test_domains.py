@@ -7,7 +7,7 @@ import pytest
 
 from sluice_controller.adapters import domain_xml
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.domain.errors import Conflict
+from sluice_controller.domain.errors import BadValue, Conflict
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.services.domains import Domains
 from sluice_controller.services.locks import DomainLocks
@@ -26,9 +26,9 @@ def store(tmp_path):
 class Libvirt:
     """Host and editor in one: a domain that runs what its definition says."""
 
-    def __init__(self, persistent: Description, live: Description | None, obeys: bool = True):
+    def __init__(self, persistent: Description, live: Description | None, takes: float = 1):
         self.one = Guest("web1", "uuid-1", "running", 1, persistent, live)
-        self.obeys = obeys
+        self.shutdown_takes_seconds = takes
         self.calls: list[str] = []
 
     def guest(self, name: str) -> Guest:
@@ -36,9 +36,10 @@ class Libvirt:
 
     def shut_down(self, name: str, seconds: float) -> bool:
         self.calls.append("shut down")
-        if self.obeys:
+        down = self.shutdown_takes_seconds <= seconds
+        if down:
             self.one = replace(self.one, live=None)
-        return self.obeys
+        return down
 
     def start(self, name: str) -> None:
         self.calls.append("start")
@@ -76,10 +77,28 @@ def test_restart_of_a_waiting_domain_restarts_it(action, persistent, live, store
 
 
 def test_a_waiting_domain_that_does_not_shut_down_is_left_running(store):
-    libvirt = Libvirt(SHAPED, STOCK, obeys=False)
+    libvirt = Libvirt(SHAPED, STOCK, takes=91)
     with pytest.raises(Conflict, match="did not shut down"):
         domains(libvirt, store).attach("web1", {"restart": True})
     assert libvirt.calls == ["shut down"] and libvirt.one.needs_restart
+
+
+@pytest.mark.parametrize("action", ["attach", "detach"])
+def test_a_slow_guest_may_be_given_longer(action, store):
+    libvirt = Libvirt(*((SHAPED, STOCK) if action == "attach" else (STOCK, SHAPED)), takes=200)
+    change = getattr(domains(libvirt, store), action)
+    with pytest.raises(Conflict, match="did not shut down within 90 s: give it longer with"):
+        change("web1", {"restart": True})
+    change("web1", {"restart": True, "shutdown_seconds": 200})
+    assert libvirt.calls == ["shut down", "shut down", "start"]
+
+
+@pytest.mark.parametrize("seconds", [0, 901, True, 90.5, "90", None])
+def test_a_time_to_shut_down_that_cannot_be_is_refused(seconds, store):
+    libvirt = Libvirt(SHAPED, STOCK)
+    with pytest.raises(BadValue, match="shutdown_seconds"):
+        domains(libvirt, store).attach("web1", {"restart": True, "shutdown_seconds": seconds})
+    assert libvirt.calls == []
 
 
 def test_detach_without_restart_of_a_detached_domain_is_refused(store):

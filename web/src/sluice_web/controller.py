@@ -12,9 +12,11 @@ import httpx
 
 from .problems import Problem
 
-# Attaching with a restart waits for a guest to shut down; reads answer at once.
+# Reads answer at once. Attaching with a restart waits for a guest to shut down: sluiced
+# for as long as it is told, or for what it does untold, and we for that and a change.
 READ_TIMEOUT_SECONDS = 5.0
-CHANGE_TIMEOUT_SECONDS = 180.0
+CHANGE_TIMEOUT_SECONDS = 90.0
+USUAL_SHUTDOWN_SECONDS = 90
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,13 @@ def controller_problem(status: int, data: Any) -> Problem:
     known = {key: data[key] for key in ("detail", "thing", "value", "remedy") if key in data}
     slug = str(data.get("type", "")).rpartition("/")[2] or "controller"
     return Problem(status, slug, str(data.get("title") or "The controller refused"), **known)
+
+
+def _timeout_seconds(method: str, body: Any) -> float:
+    if method == "GET":
+        return READ_TIMEOUT_SECONDS
+    asked = body.get("shutdown_seconds") if isinstance(body, dict) else None
+    return CHANGE_TIMEOUT_SECONDS + (USUAL_SHUTDOWN_SECONDS if asked is None else asked)
 
 
 def path_of(*parts: str | int) -> str:
@@ -98,7 +107,6 @@ class Controller:
         return self.call("GET", path, query=query).json()
 
     def _send(self, method, path, actor, query, body) -> Answer:
-        timeout = READ_TIMEOUT_SECONDS if method == "GET" else CHANGE_TIMEOUT_SECONDS
         headers = {
             "Authorization": f"Bearer {self._read_token()}",
             # Header values are ASCII; user names are checked to be so when made.
@@ -110,7 +118,12 @@ class Controller:
             headers["Content-Type"] = "application/json"
         try:
             response = self._client.request(
-                method, path, params=query, content=content, headers=headers, timeout=timeout
+                method,
+                path,
+                params=query,
+                content=content,
+                headers=headers,
+                timeout=_timeout_seconds(method, body),
             )
         except httpx.HTTPError as error:
             raise Problem(

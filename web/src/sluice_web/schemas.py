@@ -8,6 +8,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate
 from .problems import Problem, bad_value
 
 RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
+SHUTDOWN_SECONDS = (1, 900)
 RATE_MIN, OPERATIONS_MIN, RATE_MAX, BURST_MAX = 1024, 1, 10**11, 2**40
 
 
@@ -47,6 +48,14 @@ def _rate(
             minimum, maximum, error=f"give {minimum} to {maximum} {unit}, or null for unlimited"
         ),
         metadata={"description": unit},
+    )
+
+
+def _shutdown_seconds() -> Whole:
+    least, most = SHUTDOWN_SECONDS
+    return Whole(
+        validate=validate.Range(least, most, error=f"give {least} to {most} seconds"),
+        metadata={"description": "how long a restart waits for the guest; seconds"},
     )
 
 
@@ -100,10 +109,12 @@ class Settings(Body):
 class Attach(Body):
     restart = Flag()
     disable_vhost = Flag()
+    shutdown_seconds = _shutdown_seconds()
 
 
 class Detach(Body):
     restart = Flag()
+    shutdown_seconds = _shutdown_seconds()
 
 
 class ClassBody(Body):

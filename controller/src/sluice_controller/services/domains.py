@@ -18,14 +18,16 @@ from typing import Any, Protocol
 from ..domain import render
 from ..domain.errors import Conflict, SluiceError
 from ..domain.guests import Guest
-from ..domain.values import parse_bool
+from ..domain.values import parse_bool, parse_integer
 from .catalogue import Catalogue, audited
 from .locks import DomainLocks
 from .ports import Agents, Clock, Host, Store
 
 log = logging.getLogger(__name__)
 
+# How long a guest may take to shut down: if nothing is said, and at most.
 SHUTDOWN_SECONDS = 90
+LONGEST_SHUTDOWN_SECONDS = 900
 
 
 class Editor(Protocol):
@@ -42,6 +44,11 @@ class Editor(Protocol):
     def same(self, one: str, other: str) -> bool: ...
     def shut_down(self, name: str, seconds: float) -> bool: ...
     def start(self, name: str) -> None: ...
+
+
+def _shutdown_seconds(body: Mapping[str, Any]) -> int:
+    raw = body.get("shutdown_seconds", SHUTDOWN_SECONDS)
+    return parse_integer(raw, "shutdown_seconds", 1, LONGEST_SHUTDOWN_SECONDS)
 
 
 class Domains:
@@ -84,10 +91,11 @@ class Domains:
     def attach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
         disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
+        seconds = _shutdown_seconds(body)
         with self.editing.of(name):
             guest = self.host.guest(name)
             if restart and guest.attached and guest.needs_restart:
-                return self._only_restart(guest, "attach")
+                return self._only_restart(guest, "attach", seconds)
             with self.store.transaction() as unit:
                 unit.remember_domain(guest.name, guest.uuid)
                 emulator = unit.settings().emulator
@@ -96,7 +104,7 @@ class Domains:
                 original, emulator=emulator, name=name, disable_vhost=disable_vhost
             )
             self.editor.check_emulator(emulator)
-            self._apply(guest, original, new_xml, restart)
+            self._apply(guest, original, new_xml, seconds if restart else None)
             record = {
                 "original": original,
                 "attached": self.editor.persistent_xml(name),
@@ -108,31 +116,37 @@ class Domains:
         self.changed(name)
         return {**self.get(name), "changes": changes["said"]}
 
-    def _apply(self, guest: Guest, original: str, new_xml: str, restart: bool) -> None:
-        """Defines the new XML and restarts the domain if asked; undoes both on failure."""
+    def _apply(
+        self, guest: Guest, original: str, new_xml: str, restart_seconds: int | None
+    ) -> None:
+        """Defines the new XML and restarts the domain if asked; undoes both on failure.
+
+        A restart waits `restart_seconds` for the guest to shut down; None: no restart.
+        """
         stopped = False
         try:
             self.editor.define(new_xml)
-            if restart and guest.live is not None:
-                self._shut_down(guest.name)
+            if restart_seconds is not None and guest.live is not None:
+                self._shut_down(guest.name, restart_seconds)
                 stopped = True
                 self.editor.start(guest.name)
         except SluiceError:
             self._restore(guest.name, original, stopped)
             raise
 
-    def _shut_down(self, name: str) -> None:
-        if not self.editor.shut_down(name, SHUTDOWN_SECONDS):
+    def _shut_down(self, name: str, seconds: int) -> None:
+        if not self.editor.shut_down(name, seconds):
             raise Conflict(
                 "domain",
                 name,
-                f"did not shut down within {SHUTDOWN_SECONDS} s",
-                "shut it down from inside, or repeat without restart and restart it later",
+                f"did not shut down within {seconds} s",
+                "give it longer with shutdown_seconds, shut it down from inside, or repeat"
+                " without restart and restart it later",
             )
 
-    def _only_restart(self, guest: Guest, action: str) -> dict[str, Any]:
+    def _only_restart(self, guest: Guest, action: str, seconds: int) -> dict[str, Any]:
         """The definition is what was asked for, and the domain waits for a restart."""
-        self._shut_down(guest.name)
+        self._shut_down(guest.name, seconds)
         self.editor.start(guest.name)
         with self.store.transaction() as unit:
             audited(unit, self.clock, action, guest.name, None, "restarted")
@@ -152,10 +166,11 @@ class Domains:
 
     def detach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
+        seconds = _shutdown_seconds(body)
         with self.editing.of(name):
             guest = self.host.guest(name)
             if restart and not guest.attached and guest.needs_restart:
-                return self._only_restart(guest, "detach")
+                return self._only_restart(guest, "detach", seconds)
             with self.store.transaction() as unit:
                 unit.remember_domain(guest.name, guest.uuid)
                 record = unit.stored_xml(name)
@@ -165,7 +180,7 @@ class Domains:
                 )
             present = self.editor.persistent_xml(name)
             target = self._detached(name, present, record)
-            self._apply(guest, present, target, restart)
+            self._apply(guest, present, target, seconds if restart else None)
             with self.store.transaction() as unit:
                 unit.put_stored_xml(name, None)
                 audited(unit, self.clock, "detach", name, None, None)

@@ -53,10 +53,12 @@ class AssignBody(Body):
 class AttachBody(Body):
     restart = Flag()
     disable_vhost = Flag()
+    shutdown_seconds = Whole()
 
 
 class DetachBody(Body):
     restart = Flag()
+    shutdown_seconds = Whole()
 
 
 class StreamBody(Body):

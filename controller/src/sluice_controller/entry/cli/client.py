@@ -16,8 +16,7 @@ from ...domain.errors import SluiceError, Unavailable
 
 DEFAULT_SOCKET = "/run/sluice/sluiced.sock"
 DEFAULT_TOKEN_FILE = "/etc/sluice/api-token"
-# Attach and detach with a restart wait for the guest to shut down.
-TIMEOUT_SECONDS = 180.0
+TIMEOUT_SECONDS = 90.0
 
 
 class Refused(Exception):
@@ -51,8 +50,12 @@ class Client:
         *parts: str | int,
         body: Any = None,
         query: Mapping[str, Any] | None = None,
+        may_take_seconds: float = 0.0,
     ) -> Any:
-        """`parts` are path segments after /v1; each is escaped by itself."""
+        """`parts` are path segments after /v1; each is escaped by itself.
+
+        `may_take_seconds` is what sluiced waits for by itself, such as a guest's shutdown.
+        """
         path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
         headers = {"Authorization": f"Bearer {self._token()}"}
         content = None
@@ -61,9 +64,10 @@ class Client:
             content = json.dumps(body)
             headers["Content-Type"] = "application/json"
         transport = httpx.HTTPTransport(uds=str(self.socket))
+        timeout = self.timeout_seconds + may_take_seconds
         try:
             with httpx.Client(
-                transport=transport, base_url="http://sluiced", timeout=self.timeout_seconds
+                transport=transport, base_url="http://sluiced", timeout=timeout
             ) as http:
                 answer = http.request(method, path, content=content, params=query, headers=headers)
         except httpx.TransportError as error:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ...services.domains import LONGEST_SHUTDOWN_SECONDS, SHUTDOWN_SECONDS
+from .client import Client
 from .common import AsJson, Domain
 from .output import (
     limits_text,
@@ -16,8 +18,22 @@ from .output import (
     say,
     scheduling_text,
     show,
+    waiting,
     yes,
 )
+
+Restart = Annotated[
+    bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
+]
+ShutdownSeconds = Annotated[
+    int,
+    typer.Option(
+        "--shutdown-seconds",
+        min=1,
+        max=LONGEST_SHUTDOWN_SECONDS,
+        help="how long a restart waits for the guest to shut down",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -99,20 +115,23 @@ def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False)
 def attach(
     context: typer.Context,
     domain: Domain,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
-    ] = False,
+    restart: Restart = False,
     disable_vhost: Annotated[
         bool, typer.Option("--disable-vhost", help="switch interfaces from vhost to QEMU")
     ] = False,
+    shutdown_seconds: ShutdownSeconds = SHUTDOWN_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite a domain's XML so that its disks and interfaces are shaped.
 
     Example: sluice attach media --restart
     """
-    body = {"restart": restart, "disable_vhost": disable_vhost}
-    answer = context.obj.call("POST", "domains", domain, "attach", body=body)
+    body = {
+        "restart": restart,
+        "disable_vhost": disable_vhost,
+        "shutdown_seconds": shutdown_seconds,
+    }
+    answer = _restarting(context.obj, domain, "attach", body)
     if as_json:
         return print_json(answer)
     for change in answer.get("changes", []):
@@ -123,16 +142,24 @@ def attach(
 def detach(
     context: typer.Context,
     domain: Domain,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
-    ] = False,
+    restart: Restart = False,
+    shutdown_seconds: ShutdownSeconds = SHUTDOWN_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Give a domain its own XML back."""
-    answer = context.obj.call("POST", "domains", domain, "detach", body={"restart": restart})
+    body = {"restart": restart, "shutdown_seconds": shutdown_seconds}
+    answer = _restarting(context.obj, domain, "detach", body)
     if as_json:
         return print_json(answer)
     say(f"{domain}: detached, shaping {_shaping_text(answer)}")
+
+
+def _restarting(client: Client, domain: str, action: str, body: dict[str, Any]) -> Any:
+    if not body["restart"]:
+        return client.call("POST", "domains", domain, action, body=body)
+    seconds = body["shutdown_seconds"]
+    with waiting(f"{domain}: it may take up to {seconds} s to shut down"):
+        return client.call("POST", "domains", domain, action, body=body, may_take_seconds=seconds)
 
 
 def processes(

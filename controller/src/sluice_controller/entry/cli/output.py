@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +59,20 @@ def show(
         console.print(Text(empty))
         return
     console.print(table(columns, rows, right))
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Says what is waited for and for how long already; on a terminal alone."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        progress.add_task(escape(safe(text)), total=None)
+        yield
 
 
 def say(text: str) -> None:

@@ -51,18 +51,26 @@ async function refreshNote() {
 function openAttach(action) {
   const isAttach = action === "attach";
   const restart = element("input", { type: "checkbox", "data-testid": "attach-restart" });
+  const seconds = element("input", { type: "number", min: "1", max: "900", step: "1", value: "90", disabled: true, id: "shutdown-seconds", "data-testid": "attach-seconds" });
+  restart.addEventListener("change", () => { seconds.disabled = !restart.checked; });
   const vhost = element("input", { type: "checkbox" });
   const error = element("p", { class: "error", role: "alert", "data-testid": "attach-error" });
   const submit = element("button", { type: "button", class: "primary", "data-testid": "attach-submit" }, isAttach ? "Attach" : "Detach");
   submit.addEventListener("click", async () => {
-    submit.disabled = true;
     error.textContent = "";
-    const body = { restart: restart.checked, ...(isAttach ? { disable_vhost: vhost.checked } : {}) };
+    if (restart.checked && !seconds.checkValidity()) {
+      error.textContent = "Give 1 to 900 whole seconds for the VM to shut down.";
+      seconds.focus();
+      return;
+    }
+    submit.disabled = true;
+    const power = restart.checked ? { restart: true, shutdown_seconds: seconds.valueAsNumber } : { restart: false };
+    const body = { ...power, ...(isAttach ? { disable_vhost: vhost.checked } : {}) };
     try {
       await call("POST", path("domains", domain, action), body);
       closeDialog();
       const back = isAttach ? "detach" : "attach";
-      changed(`${domain} is ${isAttach ? "attached" : "detached"}.`, () => call("POST", path("domains", domain, back), { restart: restart.checked }));
+      changed(`${domain} is ${isAttach ? "attached" : "detached"}.`, () => call("POST", path("domains", domain, back), power));
       announce();
       refreshNote();
     } catch (problem) {
@@ -75,6 +83,7 @@ function openAttach(action) {
     : "Its definition becomes again what it was before. Classes and limits are kept for the next time.";
   openDialog(`${isAttach ? "Attach" : "Detach"} ${domain}`, element("p", {}, says),
     element("label", { class: "check" }, restart, element("span", {}, "Shut the VM down and start it now; otherwise it takes effect at its next start")),
+    element("div", { class: "row" }, element("label", { for: "shutdown-seconds" }, "It may take this many seconds to shut down"), seconds),
     isAttach ? element("label", { class: "check" }, vhost, element("span", {}, "Switch vhost off where a network card uses it: with vhost, packets would go past the shaper")) : null,
     error, element("div", { class: "row" }, submit, element("button", { type: "button", on: { click: closeDialog } }, "Cancel")));
 }
