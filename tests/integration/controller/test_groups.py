@@ -17,6 +17,7 @@ import pytest
 
 from sluice_controller.adapters.group_pages import GroupPages
 from sluice_controller.domain.group_page import GroupLimit
+from sluice_controller.domain.groups import PARTS
 from sluice_controller.domain.shaper_config import actual, commands, wanted
 
 TOP = Path(__file__).resolve().parents[3]
@@ -44,6 +45,21 @@ def test_a_group_is_made_changed_filled_and_removed(make_daemon):
     assert daemon.cli("group", "leave", "disks", "test").returncode == 0
     assert daemon.cli("group", "remove", "disks").returncode == 0
     assert list((daemon.folder / "run" / "groups").iterdir()) == []
+
+
+def test_a_group_may_limit_both_directions_together(make_daemon):
+    daemon = make_daemon()
+    made = daemon.cli("group", "add", "all", "--resource", "net", "--ops", "5000")
+    assert made.returncode == 0 and "5000 ops/s of net" in made.stdout, made.stderr
+    assert daemon.cli("group", "member", "all", "test").returncode == 0
+    # The other kind of device is free.
+    daemon.call("PUT", "/v1/groups/reads", {"resource": "blk-read", "bytes_per_second": 10**6})
+    daemon.call("PUT", "/v1/groups/reads/members/test", {})
+    daemon.call("PUT", "/v1/groups/sent", {"resource": "net-tx", "bytes_per_second": 10**6})
+    refused = daemon.cli("group", "member", "sent", "test")
+    assert refused.returncode == 1
+    assert "has its net-tx in the group all" in refused.stderr
+    assert "sluice group leave all test" in refused.stderr
 
 
 def test_a_page_outlives_the_daemon_and_is_taken_up_again(make_daemon):
@@ -93,10 +109,12 @@ def test_a_page_that_somebody_shortened_is_named_and_the_daemon_goes_on(make_dae
             "either",
         ),
         ("/v1/groups/disks", {"resource": "blk-write", "bytes_per_second": 1e6}, "blk-read"),
+        ("/v1/groups/disks", {"resource": "blk", "bytes_per_second": 1e6}, "blk-read"),
         ("/v1/groups/none/members/test", {}, "group list"),
         ("/v1/groups/disks/members/nobody", {}, "nobody"),
         ("/v1/groups/disks/members/test", {"weight": 0}, "1 to 10000"),
         ("/v1/groups/second/members/test", {}, "sluice group leave disks test"),
+        ("/v1/groups/both/members/test", {}, "has its blk-read in the group disks"),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_remedy(daemon, path, body, words):
@@ -104,6 +122,7 @@ def test_what_is_wrong_is_refused_with_the_remedy(daemon, path, body, words):
         daemon.call(
             "PUT", f"/v1/groups/{name}", {"resource": "blk-read", "bytes_per_second": 10**6}
         )
+    daemon.call("PUT", "/v1/groups/both", {"resource": "blk", "bytes_per_second": 10**6})
     daemon.call("PUT", "/v1/groups/disks/members/test", {})
     before = daemon.call("GET", "/v1/groups")
     answer = daemon.request("PUT", path, body)
@@ -195,3 +214,15 @@ def test_qemus_join_share_and_leave_what_the_controller_made(qemus, tmp_path):
     reach(both[0], config(0))
     (left,) = pages.members("disks")
     assert left.pid == both[1].process.pid and left.label.endswith("sluice0 blk-read")
+
+
+def test_reads_and_writes_of_one_shaper_share_a_limit(qemus, tmp_path):
+    pages = GroupPages(tmp_path / "groups", None, time.monotonic_ns)
+    pages.ensure("disk", GroupLimit("bytes", 1_000_000, 65_536))
+    qemu = qemus()
+    group = {"group": "group-disk-1", "path": str(pages.path("disk")), "weight": 100}
+    want = wanted("vm", [], [], {}, {}, {part: group for part in PARTS["blk"]})
+    for command, arguments in commands("sluice0", actual(qemu.query(), want), want):
+        qemu.execute(command, arguments)
+    assert commands("sluice0", actual(qemu.query(), want), want) == []
+    assert [m.label.rpartition(" ")[2] for m in pages.members("disk")] == list(PARTS["blk"])

@@ -8,6 +8,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate
 from .problems import Problem, bad_value
 
 RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
+GROUPED = (*RESOURCES, "blk", "net")
 SHUTDOWN_SECONDS = (1, 900)
 RATE_MIN, OPERATIONS_MIN, RATE_MAX, BURST_MAX = 1024, 1, 10**11, 2**40
 
@@ -76,11 +77,11 @@ class Limit(Body):
 
 
 class GroupBody(Limit):
-    """One resource and one rate, in bytes or in operations."""
+    """One resource, or both directions, and one rate, in bytes or in operations."""
 
     resource = fields.String(
         required=True,
-        validate=validate.OneOf(RESOURCES, error=f"use one of {', '.join(RESOURCES)}"),
+        validate=validate.OneOf(GROUPED, error=f"use one of {', '.join(GROUPED)}"),
     )
 
 

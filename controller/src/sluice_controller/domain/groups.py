@@ -9,22 +9,33 @@ from typing import Any
 
 from .errors import BadValue
 from .group_page import GroupLimit
-from .limits import Limit, parse_limit, parse_resource
+from .limits import RESOURCES, Limit, parse_limit
 from .model import parse_class_name
-from .values import parse_integer
+from .values import parse_integer, parse_word
 
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10_000
 # Absent bursts are what shapers choose for classes, too: 1/20 s of the rate.
 BURST_TIME_DIVISOR = 20
 BURST_BYTES_MIN = 65536
+# What a group may limit: one resource, or both directions of disks or of NICs together.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    **{resource: (resource,) for resource in RESOURCES},
+    "blk": ("blk-read", "blk-write"),
+    "net": ("net-tx", "net-rx"),
+}
 
 
 @dataclass(frozen=True)
 class Group:
     name: str
-    resource: str
+    resource: str  # of PARTS
     limit: GroupLimit
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The resources that it limits together."""
+        return PARTS[self.resource]
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def _limit(limit: Limit) -> GroupLimit:
 
 def parse_group(name: Any, body: Mapping[str, Any]) -> Group:
     """From {"resource", and the fields of a limit}."""
-    resource = parse_resource(body.get("resource"))
+    resource = parse_word(body.get("resource"), "resource", PARTS)
     fields = {key: value for key, value in body.items() if key != "resource"}
     return Group(parse_group_name(name), resource, _limit(parse_limit(fields, "limit")))
 

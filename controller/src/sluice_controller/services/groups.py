@@ -151,13 +151,16 @@ class Groups:
         return answer
 
     def _refuse_second(self, unit: Transaction, group: Group, domain: str) -> None:
-        same = {g.name for g in unit.groups() if g.resource == group.resource}
+        others = {g.name: g for g in unit.groups() if g.name != group.name}
         for other in unit.memberships():
-            if other.domain == domain and other.group in same - {group.name}:
+            if other.domain != domain or other.group not in others:
+                continue
+            shared = [part for part in group.parts if part in others[other.group].parts]
+            if shared:
                 raise Conflict(
                     "domain",
                     domain,
-                    f"has its {group.resource} in the group {other.group}",
+                    f"has its {' and '.join(shared)} in the group {other.group}",
                     f"take it out first: sluice group leave {other.group} {domain}",
                 )
 
@@ -181,11 +184,12 @@ class Groups:
         """
         groups = {group.name: group for group in unit.groups()}
         return {
-            groups[m.group].resource: {
+            part: {
                 "group": f"group-{m.group}-{self.pages.created_ns(m.group)}",
                 "path": str(self.pages.path(m.group)),
                 "weight": m.weight,
             }
             for m in unit.memberships()
             if m.domain == domain and self._ensure(groups[m.group])
+            for part in groups[m.group].parts
         }

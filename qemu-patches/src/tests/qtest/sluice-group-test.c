@@ -28,11 +28,16 @@ static void open_group(QTestState *qts, const char *path)
            "'shaper-group', 'id': 'disks', 'path': %s}}", path);
 }
 
-static void join(QTestState *qts, unsigned weight)
+static void join_as(QTestState *qts, const char *resource, unsigned weight)
 {
     qmp_ok(qts, "{'execute': 'shaper-set-group', 'arguments': {'id': "
-           "'sluice0', 'resource': 'blk-read', 'group': 'disks', "
-           "'weight': %u}}", weight);
+           "'sluice0', 'resource': %s, 'group': 'disks', "
+           "'weight': %u}}", resource, weight);
+}
+
+static void join(QTestState *qts, unsigned weight)
+{
+    join_as(qts, "blk-read", weight);
 }
 
 static void leave(QTestState *qts)
@@ -129,6 +134,36 @@ static void test_limit(void)
 static void test_limit_iothread(void)
 {
     check_limit(",iothread=io0", "-object iothread,id=io0");
+}
+
+/* Reads and writes of one disk under one limit: a group of the two. */
+static void test_both_directions(void)
+{
+    char *path = new_group();
+    Disk *disk = disk_of_group(path, 100, "", "");
+    Request reads[8], writes[8];
+    int64_t read, written;
+
+    join_as(disk->qts, "blk-write", 100);
+    g_assert_cmpint(member_count(disk->qts), ==, 2);
+    send_many(disk, 8, VIRTIO_BLK_T_IN, 0, reads);
+    wait_for(waiting(disk) == 7);
+    send_many(disk, 8, VIRTIO_BLK_T_OUT, 0, writes);
+    wait_for(backlog(disk, "default", "blk-write") == 8);
+    qtest_clock_step(disk->qts, 1000);
+    for (unsigned n = 2; n <= 16; n++) {
+        read = passed(disk);
+        written = admitted(disk, "default", "blk-write");
+        g_assert_cmpint(read + written, ==, n);
+        /* Neither gets ahead of the other by more than the first request. */
+        g_assert_cmpint(ABS(read - written), <=, 1);
+        qtest_clock_step(disk->qts, REQUEST_NS);
+    }
+    wait_for(used_count(disk->qts, disk->vq) == 16);
+    check_first_done(disk, reads, 8, 8);
+    check_first_done(disk, writes, 8, 8);
+    disk_free(disk);
+    free_group(path);
 }
 
 /* The disks of two QEMUs, both of which want more than they get. */
@@ -537,6 +572,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/group/limit", test_limit);
     qtest_add_func("/sluice/group/limit/iothread", test_limit_iothread);
+    qtest_add_func("/sluice/group/both-directions", test_both_directions);
     qtest_add_func("/sluice/group/two-vms", test_two_vms);
     qtest_add_func("/sluice/group/killed", test_killed);
     qtest_add_func("/sluice/group/leave", test_leave);

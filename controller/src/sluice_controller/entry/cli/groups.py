@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.limits import RESOURCES
+from ...domain.groups import PARTS
 from ...domain.rates import parse_rate, parse_size
 from .common import AsJson, Domain, completed, names_of
 from .output import print_json, rate, say, show, yes
@@ -74,7 +74,7 @@ def add_group(
     name: Name,
     resource: Annotated[
         str,
-        typer.Option(help=f"one of {', '.join(RESOURCES)}", autocompletion=completed(RESOURCES)),
+        typer.Option(help=f"one of {', '.join(PARTS)}", autocompletion=completed(PARTS)),
     ],
     rate_text: Annotated[str | None, typer.Option("--rate", help="for example 200MB/s")] = None,
     operations: Annotated[float | None, typer.Option("--ops", help="operations per second")] = None,
@@ -85,7 +85,9 @@ def add_group(
 ) -> None:
     """Create a group, or change its rate; its members go on under it at once.
 
-    Example: sluice group add disks --resource blk-read --rate 200MB/s
+    blk is reads and writes together, net both directions of the NICs.
+
+    Example: sluice group add disks --resource blk --rate 200MB/s
     """
     body: dict[str, Any] = {"resource": resource}
     if rate_text is not None:
