@@ -74,9 +74,10 @@ perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2
 	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
 
 .PHONY: stress fuzz check-series newest-qemu
-stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes
-	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, "migration --count 50" or changes'; exit 2; }
+stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes, hosts
+	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, changes, hosts or "migration --count 50"'; exit 2; }
 	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t=setup ;; esac; $(MAKE) $$t
+	@case "$(ARGS)" in hosts*) $(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh ;; esac
 	@case "$(ARGS)" in \
 	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan $(wordlist 2,2,$(ARGS)) ;; \
 	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan $(wordlist 2,2,$(ARGS)) ;; \

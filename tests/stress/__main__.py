@@ -7,11 +7,12 @@ import sys
 import time
 from dataclasses import asdict
 
-from stress import changes, migration
+from stress import changes, hosts, migration
 from testbed import paths
 
 EXAMPLES = """
   make stress ARGS="migration --count 50"      50 live migrations under fio and iperf3
+  make stress ARGS="hosts"                     4 by libvirt between two hosts with KVM
   make stress ARGS="changes"                   100,000 changes of classes in 10 minutes
   make stress ARGS="changes --count 2000 --seconds 60"
   make stress ARGS="lifecycle"                 qtests with the address sanitizer, 334 cycles
@@ -29,6 +30,8 @@ def main() -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     moving = parts.add_parser("migration", help="live migration between two QEMUs")
     moving.add_argument("--count", type=int, default=50, help="how many (%(default)s)")
+    far = parts.add_parser("hosts", help="migration by libvirt between two hosts with KVM")
+    far.add_argument("--count", type=int, default=4, help="how many (%(default)s)")
     changing = parts.add_parser("changes", help="changes of classes under load")
     changing.add_argument("--count", type=int, default=100_000, help="how many (%(default)s)")
     changing.add_argument(
@@ -39,6 +42,8 @@ def main() -> int:
         parser.error(f"--count {arguments.count}: use at least 1")
     if arguments.part == "migration":
         outcome = migration.run(arguments.count, say)
+    elif arguments.part == "hosts":
+        outcome = hosts.run(arguments.count, say)
     else:
         outcome = changes.run(arguments.count, arguments.seconds, say)
     return report(arguments.part, outcome)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stress.loads import VERIFY, read_verify, start_verify
 from stress.machine import Machine
 from stress.scene import BOOT_SECONDS, BULK, BULK_TAG, Scene, StressError, scene, verify_command
 
@@ -27,7 +28,6 @@ RATE_MIN_BPS = 2_000_000
 RATE_MAX_BPS = 50_000_000
 STALL_MS = 100.0
 SHAPED_MS = 1e3 * DEPTH * BLOCK_BYTES / RATE_MIN_BPS
-VERIFY = "/run/verify.out"
 CONTROL = "/run/control.out"
 SAY_EVERY_SECONDS = 30.0
 
@@ -91,7 +91,7 @@ def run(count: int, seconds: float, say: Callable[[str], None]) -> Outcome:
             f"guest up under {stage.accelerator} after {stage.guest.wait_ready(BOOT_SECONDS):.0f} s"
         )
         machine.set_class(BULK, BULK_TAG, blk_read=RATE_MIN_BPS, blk_write=RATE_MIN_BPS)
-        stage.guest.spawn(f"{verify_command(86400, DEPTH)} >{VERIFY} 2>&1", unit="verify")
+        start_verify(stage.guest, verify_command(86400, DEPTH))
         stage.guest.spawn(f"{control_command()} >{CONTROL} 2>&1", unit="control")
         make_changes(machine, chance, count, seconds, say, outcome)
         read_results(stage, outcome)
@@ -138,11 +138,8 @@ def read_results(stage: Scene, outcome: Outcome) -> None:
     stage.guest.ssh("pkill -INT -x fio; true")
     stage.guest.wait_unit("verify", 60)
     stage.guest.wait_unit("control", 60)
-    text = stage.guest.ssh(f"cat {VERIFY}").stdout
-    job = json.loads(text[text.index("{") :])["jobs"][0]
+    job, outcome.verify_errors = read_verify(stage.guest)
     outcome.verified_bytes = job["read"]["io_bytes"]
-    if job["error"] or "verify:" in text or "bad magic" in text:
-        outcome.verify_errors = text[:500]
     outcome.longest_ms = max(job[way]["lat_ns"]["max"] for way in ("read", "write")) / 1e6
     text = stage.guest.ssh(f"cat {CONTROL}").stdout
     control = json.loads(text[text.index("{") :])["jobs"][0]

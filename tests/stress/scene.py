@@ -60,15 +60,17 @@ def scene(label: str) -> Iterator[Scene]:
         runs.remove_disks(folder)
 
 
-def verify_command(seconds: int, depth: int = 16) -> str:
+def verify_command(seconds: int, depth: int = 16, tagged: bool = True) -> str:
     """The fio command that writes and verifies on the data disk, in class bulk.
 
     Every block is read back and compared soon after it was written, and JSON
-    with what it found ends the output.
+    with what it found ends the output. Not ``tagged``, its class is the agent's
+    to give.
     """
+    before, after = (f"{BULK_COMMAND} ", "--prioclass=1 --prio=2 ") if tagged else ("", "")
     return (
-        f"{BULK_COMMAND} fio --name=verify --filename=/dev/vdb --direct=1 --ioengine=libaio "
+        f"{before}fio --name=verify --filename=/dev/vdb --direct=1 --ioengine=libaio "
         f"--iodepth={depth} --rw=randwrite --bs=4k --size={DATA_MIB - 8}m --verify=crc32c "
         f"--verify_backlog=256 --verify_fatal=1 --time_based --runtime={seconds} "
-        "--prioclass=1 --prio=2 --output-format=json"
+        f"{after}--output-format=json"
     )

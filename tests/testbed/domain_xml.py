@@ -56,7 +56,7 @@ class GuestSpec:
 
 @dataclass(frozen=True)
 class Placement:
-    """What the testbed chose for a guest: files, address, accelerator.
+    """What the testbed chose for a guest: files, address, accelerator, network.
 
     ``processors`` is how many the host has for its guests.
     """
@@ -72,6 +72,8 @@ class Placement:
     agent_image: Path | None = None
     uuid: str | None = None
     processors: int = 2
+    bridge: str = network.BRIDGE
+    gateway: str = network.HOST_ADDRESS
 
 
 def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
@@ -82,7 +84,7 @@ def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
         # Where guests are slow, a service that is late is not one that hangs.
         "systemd.service_watchdogs=no",
         f"systemd.hostname={spec.name}",
-        f"sluice.ip={placement.address}/{network.PREFIX} sluice.gw={network.HOST_ADDRESS}",
+        f"sluice.ip={placement.address}/{network.PREFIX} sluice.gw={placement.gateway}",
     ]
     if placement.accelerator != "kvm":
         # Emulated, the guest pays for them and nothing is protected by them.
@@ -185,6 +187,6 @@ def _interface(devices: ET.Element, spec: GuestSpec, placement: Placement, numbe
     octets[4] = f"{number:02x}"
     interface = ET.SubElement(devices, "interface", type="bridge")
     ET.SubElement(interface, "mac", address=":".join(octets))
-    ET.SubElement(interface, "source", bridge=network.BRIDGE)
+    ET.SubElement(interface, "source", bridge=placement.bridge)
     ET.SubElement(interface, "model", type="virtio")
     ET.SubElement(interface, "driver", name="vhost" if spec.vhost else "qemu")

@@ -3,13 +3,11 @@
 
 import itertools
 import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Self
 
-from testbed import accelerator, hypervisor, network, paths, runs
+from testbed import accelerator, agent_disk, hypervisor, network, paths, runs
 from testbed.domain_xml import GuestSpec, Placement
 from testbed.guest import Guest
 from testbed.sandbox import Sandbox, Task
@@ -139,16 +137,10 @@ class Testbed:
         _run([*command, "-b", str(base), "-F", "raw", str(overlay)])
 
     def _agent_image(self) -> Path:
-        """Pack today's agent and its unit into a small disk; one for all guests."""
+        """Today's agent and its unit on a small disk; one for all guests."""
         image = self.folder / "disks" / "agent.img"
-        if image.exists():
-            return image
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            shutil.copy(paths.agent(), folder)
-            shutil.copy(paths.agent_unit(), folder)
-            size = paths.agent().stat().st_size // 2**20 + 4
-            command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-L", "SLUICE"]
-            _run([*command, "-d", folder, str(image), f"{size}M"])
+        if not image.exists():
+            agent_disk.make(image)
         return image
 
     def start_controller(self) -> Controller:
