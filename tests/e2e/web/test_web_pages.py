@@ -13,7 +13,7 @@ from sluice_controller.domain import rates
 from sluice_controller.domain.errors import BadValue
 from sluice_web import formatting
 
-PATHS = ["/", "/vm/test", "/streams", "/classes", "/nightly", "/audit", "/users"]
+PATHS = ["/", "/vm/test", "/streams", "/classes", "/groups", "/nightly", "/audit", "/users"]
 
 
 def limits(service, name: str) -> dict:
@@ -70,6 +70,53 @@ def test_a_class_is_made_undone_with_a_key_and_audited(service, page):
     expect(audit).to_contain_text("nightly")
     audited = service.controller("GET", "/v1/audit?limit=10").json()
     assert any(row["actor"] == "admin" and row["thing"] == "nightly" for row in audited)
+
+
+def test_a_group_is_made_filled_changed_and_removed(service, page):
+    def groups() -> list[dict]:
+        return service.controller("GET", "/v1/groups").json()
+
+    page.goto(f"{service.address}/groups")
+    expect(page.get_by_test_id("no-groups")).to_be_visible()
+    page.get_by_test_id("group-name").fill("disks")
+    page.get_by_test_id("group-resource").select_option("blk")
+    page.get_by_test_id("group-rate").fill("200 MB/s")
+    page.get_by_test_id("group-submit").click()
+    group = page.locator('[data-testid="group"][data-group="disks"]')
+    expect(group).to_contain_text("Disk reads and writes together: 200 MB/s for all")
+    group.get_by_test_id("group-join").select_option("test")
+    member = group.locator('[data-testid="group-member"][data-domain="test"]')
+    expect(member).to_be_visible()
+    expect(group.get_by_test_id("remove-group")).to_have_count(0)
+    member.get_by_test_id("group-weight").fill("300")
+    member.get_by_test_id("group-weight").press("Enter")
+    expect(page.get_by_test_id("toast").last).to_contain_text("test has weight 300 in disks")
+    assert groups()[0]["domains"] == [{"domain": "test", "weight": 300}]
+    group.get_by_test_id("change-group").click()
+    page.get_by_test_id("group-rate").fill("twenty")
+    page.get_by_test_id("group-submit").click()
+    expect(page.get_by_test_id("group-error")).to_contain_text("twenty")
+    page.get_by_test_id("group-rate").fill("50 MB/s")
+    page.get_by_test_id("group-submit").click()
+    expect(group).to_contain_text("50.0 MB/s for all")
+    page.get_by_role("heading", name="Groups", exact=True).click()
+    page.keyboard.press("u")
+    expect(group).to_contain_text("200 MB/s for all")
+    member.get_by_test_id("group-leave").click()
+    expect(member).to_have_count(0)
+    group.get_by_test_id("remove-group").click()
+    expect(page.get_by_test_id("no-groups")).to_be_visible()
+    assert groups() == []
+
+
+def test_a_group_that_somebody_else_makes_appears(service, page):
+    page.goto(f"{service.address}/groups")
+    body = {"resource": "net-tx", "operations_per_second": 5000}
+    service.controller("PUT", "/v1/groups/frames", json=body)
+    group = page.locator('[data-testid="group"][data-group="frames"]')
+    expect(group).to_contain_text("Network, what VMs send: 5000 ops/s for all")
+    service.controller("DELETE", "/v1/groups/frames")
+    expect(group).to_have_count(0)
 
 
 def test_a_bad_class_name_is_refused_beside_the_form(service, page):

@@ -95,6 +95,13 @@ def test_protection_names_fixed_limits_or_nothing():
     assert views.protection(stream("a", "poor"), off, {}).startswith("Nothing")
 
 
+def test_a_group_says_its_rate_in_the_unit_that_it_counts():
+    disks = {"unit": "bytes", "rate_per_second": 200e6, "burst": 10e6}
+    assert (views.group_rate(disks), views.group_burst(disks)) == ("200 MB/s", "10.0 MB")
+    frames = {"unit": "operations", "rate_per_second": 5000, "burst": 250}
+    assert (views.group_rate(frames), views.group_burst(frames)) == ("5000 ops/s", "250 operations")
+
+
 def test_domains_that_wait_come_first():
     domains = [
         {"name": "a", "state": "running"},

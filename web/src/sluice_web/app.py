@@ -158,6 +158,8 @@ def _prepare_templates(app: Flask) -> None:
         views.state_note,
         views.describe_match,
         views.describe_change,
+        views.group_rate,
+        views.group_burst,
         nights.share,
         nights.seconds,
         nights.reason,
@@ -166,6 +168,7 @@ def _prepare_templates(app: Flask) -> None:
     app.jinja_env.globals.update(
         csrf_token=auth.csrf_token,
         resources=views.RESOURCE_TITLES,
+        group_words=views.GROUP_WORDS,
         verdict_mark=views.VERDICT_MARK,
         outcome_mark=nights.OUTCOME_MARK,
         outcome_words=nights.OUTCOME_WORDS,

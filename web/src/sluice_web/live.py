@@ -23,7 +23,15 @@ log = logging.getLogger(__name__)
 Topic = tuple[str, str]
 CONTROLLER: Topic = ("controller", "")
 TICK_SECONDS = 0.5
-PERIOD_TICKS = {"live": 1, "processes": 1, "streams": 2, "auto": 2, "domains": 2, "domain": 2}
+PERIOD_TICKS = {
+    "live": 1,
+    "processes": 1,
+    "streams": 2,
+    "auto": 2,
+    "domains": 2,
+    "domain": 2,
+    "groups": 2,
+}
 # The thread ends this long after the last page was closed.
 LINGER_SECONDS = 5.0
 

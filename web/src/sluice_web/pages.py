@@ -159,6 +159,24 @@ def _classes_context() -> dict:
     }
 
 
+@blueprint.get("/groups")
+@auth.require("viewer")
+def groups():
+    """Limits that VMs share, and who uses them now."""
+    return render_template("groups.html", **_groups_context())
+
+
+@blueprint.get("/parts/groups")
+@auth.require("viewer")
+def groups_part():
+    """The same without the frame, after a change."""
+    return render_template("parts/groups.html", **_groups_context())
+
+
+def _groups_context() -> dict:
+    return {"groups": controller().get("/v1/groups"), "domains": _domains()[0]}
+
+
 @blueprint.get("/audit")
 @auth.require("viewer")
 def audit():
@@ -210,7 +228,7 @@ def event_stream():
         check_argument("domain", domain)
     topics = set()
     for kind in request.args.getlist("topic"):
-        if kind in ("streams", "auto", "domains"):
+        if kind in ("streams", "auto", "domains", "groups"):
             topics.add((kind, ""))
         elif kind == "live" or (kind in ("processes", "domain") and domain):
             topics.add((kind, domain))

@@ -11,6 +11,15 @@ RESOURCE_TITLES = {
     "net-tx": "Network out",
     "net-rx": "Network in",
 }
+# What a group may limit, as a sentence begins.
+GROUP_WORDS = {
+    "blk": "Disk reads and writes together",
+    "blk-read": "Disk reads",
+    "blk-write": "Disk writes",
+    "net": "Network, both directions together",
+    "net-tx": "Network, what VMs send",
+    "net-rx": "Network, what VMs receive",
+}
 VERDICT_RANK = {"poor": 0, "unknown": 1, "good": 2, "perfect": 3}
 VERDICT_MARK = {"perfect": "●", "good": "◐", "poor": "▲", "unknown": "○"}
 PALETTE_SIZE = 8
@@ -106,6 +115,20 @@ def sort_domains(domains: list[dict], live: dict) -> list[dict]:
         return (not held, domain.get("state") != "running", domain["name"])
 
     return sorted(domains, key=rank)
+
+
+def group_rate(group: dict) -> str:
+    """The rate of a group, in the unit that it counts."""
+    if group["unit"] == "bytes":
+        return f.rate(group["rate_per_second"])
+    return f"{f.significant(group['rate_per_second'])} ops/s"
+
+
+def group_burst(group: dict) -> str:
+    """What may pass a group at once."""
+    if group["unit"] == "bytes":
+        return f.size(group["burst"])
+    return f"{group['burst']} operations"
 
 
 def describe_match(match: dict[str, str]) -> str:

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Groups: who uses them now, who is in them, and their rates.
+
+import { call, path } from "./api.js";
+import { announce, changed, failed } from "./changes.js";
+import { setText } from "./dom.js";
+import { binarySize, parseRate, parseSize, rate, significant } from "./format.js";
+import { attempt } from "./forms.js";
+import { on } from "./live.js";
+
+// A second is short beside a burst: what is shown is smoothed over about three.
+const SMOOTH_MS = 3000;
+const GROUP_RATES = { low: 1, high: 1e12, none: "5000 ops/s" };
+const OPERATIONS = /^([0-9]+)\s*(?:ops|operations|requests)(?:\/s)?$/;
+
+const sectionOf = (name) => document.querySelector(`[data-group="${CSS.escape(name)}"]`);
+const text = (unit, value) => (unit === "bytes" ? rate(value) : `${significant(value)} ops/s`);
+
+// A VM is inactive that does not run, or runs without a shaper.
+
+// What each QEMU process has counted for a group → units per second of each VM.
+const meters = new Map();
+
+function metered(group, now) {
+  const sums = new Map();
+  for (const member of group.members) {
+    const key = `${group.name} ${member.pid} ${member.label}`;
+    const before = meters.get(key);
+    const meter = { units: member.units, at: now, rate: before?.rate ?? 0 };
+    if (before && now > before.at && member.units >= before.units) {
+      const share = Math.min(1, (now - before.at) / SMOOTH_MS);
+      meter.rate += ((member.units - before.units) * 1000 / (now - before.at) - meter.rate) * share;
+    }
+    meters.set(key, meter);
+    // A label is the VM's name, the shaper's and the resource; only the first may have spaces.
+    const domain = member.label.split(" ").slice(0, -2).join(" ");
+    const sum = sums.get(domain) ?? { rate: 0, waiting: false, known: false };
+    sums.set(domain, { rate: sum.rate + meter.rate, waiting: sum.waiting || member.waiting, known: sum.known || Boolean(before) });
+  }
+  for (const [key, meter] of meters) if (now - meter.at > 10 * SMOOTH_MS) meters.delete(key);
+  return sums;
+}
+
+function showRow(row, group, sum) {
+  setText(row.querySelector("[data-field=rate]"), sum.known ? text(group.unit, sum.rate) : "–");
+  row.querySelector(".bar").style.setProperty("--now", Math.min(1, sum.rate / group.rate_per_second));
+}
+
+function update(groups) {
+  const now = performance.now();
+  for (const group of groups) {
+    const section = sectionOf(group.name);
+    const sums = metered(group, now);
+    const all = { rate: 0, known: false };
+    for (const row of section?.querySelectorAll("tbody [data-domain]") ?? []) {
+      const sum = sums.get(row.dataset.domain) ?? { rate: 0, waiting: false, known: false };
+      showRow(row, group, sum);
+      setText(row.querySelector("[data-field=state]"), !sums.has(row.dataset.domain) ? "inactive" : sum.waiting ? "waits" : "");
+      all.rate += sum.rate;
+      all.known ||= sum.known;
+    }
+    const total = section?.querySelector("[data-field=total]");
+    if (total) showRow(total, group, all);
+  }
+  const said = saidOf(groups);
+  if (said !== shown() && said !== news) announce();
+  news = said;
+}
+
+// What the newest figures say of groups and members; the page asks again once for each.
+let news = "";
+
+const saidOf = (groups) => groups
+  .map((group) => [group.name, group.rate_per_second, group.burst, ...group.domains.flatMap((one) => [one.domain, one.weight])].join())
+  .sort().join(";");
+
+const shown = () => [...document.querySelectorAll("[data-group]")]
+  .map(({ dataset, children }) => [dataset.group, dataset.rate, dataset.burst,
+    ...[...children].flatMap((child) => [...child.querySelectorAll("tbody [data-domain]")]).flatMap((row) => [row.dataset.domain, row.dataset.weight])].join())
+  .sort().join(";");
+
+on("groups", (groups) => Array.isArray(groups) && update(groups));
+
+function limitOf(typed, burst) {
+  const operations = OPERATIONS.exec(typed.trim());
+  const size = parseSize(burst);
+  if (operations) return { operations_per_second: Number(operations[1]), ...(size === null ? {} : { burst_operations: size }) };
+  const bytes = parseRate(typed, GROUP_RATES);
+  if (bytes === null) throw new Error("A group has a rate: type for example 200 MB/s or 5000 ops/s.");
+  return { bytes_per_second: bytes, ...(size === null ? {} : { burst_bytes: size }) };
+}
+
+// As it is now, for the undo.
+function bodyOf({ resource, unit, rate: perSecond, burst }) {
+  return { resource, [`${unit}_per_second`]: Number(perSecond), [`burst_${unit}`]: Number(burst) };
+}
+
+async function setGroup({ name, resource, rate: typed, burst }) {
+  const where = path("groups", name);
+  const before = (await call("GET", "/groups")).find((one) => one.name === name);
+  await call("PUT", where, { resource, ...limitOf(typed, burst) });
+  const undone = before && bodyOf({ ...before, rate: before.rate_per_second });
+  changed(before ? `Group ${name} is changed.` : `Group ${name} is made.`, () => (before ? call("PUT", where, undone) : call("DELETE", where)));
+  announce();
+  return true;
+}
+
+async function act(action) {
+  try {
+    await action();
+  } catch (problem) {
+    failed(problem);
+  }
+  announce();
+}
+
+function join(name, domain, weight, undo, said) {
+  return act(async () => {
+    await call("PUT", path("groups", name, "members", domain), weight === undefined ? {} : { weight });
+    changed(said, undo);
+  });
+}
+
+const form = document.getElementById("group-form");
+const ACTIONS = {
+  "change-group": ({ dataset }) => {
+    form.elements.name.value = dataset.group;
+    form.elements.resource.value = dataset.resource;
+    form.elements.rate.value = dataset.unit === "bytes" ? text("bytes", Number(dataset.rate)) : `${dataset.rate} ops/s`;
+    form.elements.burst.value = dataset.unit === "bytes" ? binarySize(Number(dataset.burst)) : dataset.burst;
+    form.scrollIntoView({ block: "center" });
+    form.elements.rate.select();
+  },
+  "remove-group": ({ dataset }) => act(async () => {
+    const where = path("groups", dataset.group);
+    await call("DELETE", where);
+    changed(`Group ${dataset.group} is removed.`, () => call("PUT", where, bodyOf(dataset)));
+  }),
+  leave: ({ dataset }, { dataset: { domain, weight } }) => act(async () => {
+    const where = path("groups", dataset.group, "members", domain);
+    await call("DELETE", where);
+    changed(`${domain} is out of ${dataset.group}.`, () => call("PUT", where, { weight: Number(weight) }));
+  }),
+};
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-action]");
+  if (button) ACTIONS[button.dataset.action]?.(button.closest("[data-group]"), button.closest("[data-domain]"));
+});
+document.addEventListener("change", (event) => {
+  const field = event.target.closest?.("[data-action=join], [data-action=weigh]");
+  const name = field?.closest("[data-group]")?.dataset.group;
+  if (!name || !field.value) return;
+  if (field.dataset.action === "join") {
+    const where = path("groups", name, "members", field.value);
+    join(name, field.value, undefined, () => call("DELETE", where), `${field.value} is in ${name}.`);
+    return;
+  }
+  const { domain, weight } = field.closest("[data-domain]").dataset;
+  const where = path("groups", name, "members", domain);
+  join(name, domain, Number(field.value), () => call("PUT", where, { weight: Number(weight) }), `${domain} has weight ${field.value} in ${name}.`);
+});
+form?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await attempt(form, setGroup)) form.reset();
+});
