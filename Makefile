@@ -58,7 +58,7 @@ machines: packages
 test-deploy: venv qemu images ## deploy to two emulated Debian 13 machines and take it away again
 	@$(MAKE) deb ONLY= ARGS=
 	@bash $(SETUP)/machines.sh
-	@build/venv/bin/python -m pytest -v -rs -p no:cacheprovider tests/deploy $(ARGS)
+	@bash tools/test/deploy.sh $(ARGS)
 
 .PHONY: deb
 deb: packages venv agent web-assets ## Debian packages into build/deb, a flat APT repository
