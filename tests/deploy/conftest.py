@@ -90,9 +90,12 @@ def hold_if_asked(request: pytest.FixtureRequest, fleet: Fleet) -> None:
     if not request.config.getoption("--keep"):
         return
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
+    capture.suspend_global_capture(in_=True)
+    try:
         print(f"\nThe machines stay up. Ways in:\n{fleet.shell_hint()}")
         input("Enter ends them. ")
+    finally:
+        capture.resume_global_capture()
 
 
 @pytest.fixture(scope="session")
