@@ -140,7 +140,7 @@ def test_an_upgrade_to_what_is_there_is_none(operator: Operator, web1: NestedGue
 
 @pytest.mark.needs("an_upgrade_to_what_is_there_is_none")
 def test_it_goes_as_the_page_says(operator: Operator, kvm1: Machine, web1: NestedGuest) -> None:
-    """The guest is shut down in time; "libvirt has any domain" is settled before its packages go."""
+    """The guest is shut down in time; "libvirt has any domain" is settled before packages go."""
     operator.type("Remove")
     assert web1.inside.ssh("dpkg-query -W sluice-agent", check=False).returncode
     kvm1.ssh(f"virsh destroy {web1.name}")

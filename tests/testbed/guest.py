@@ -95,7 +95,8 @@ class Guest:
                 raise GuestError(
                     f"guest {self.name} has no ssh after {limit_seconds:g} s{self._tails()}"
                 )
-            time.sleep(0.2)
+            # Asking costs the host what a slow guest needs for its boot.
+            time.sleep(min(5.0, 0.2 + (time.monotonic() - started) / 40))
 
     def _tails(self) -> str:
         """Return the last lines of the console and of QEMU's log, for an error."""
