@@ -80,6 +80,7 @@ class Sampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._lock = threading.Lock()
+        self._reporting = threading.Lock()
         self._samples: list[Sample] = []
         self._windows: list[Window] = []
         self._stream_wire_bytes = 0
@@ -94,7 +95,9 @@ class Sampler:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(10)
-        self._probe.close()
+        # The viewer's thread may be slow, and have windows left.
+        with self._reporting:
+            self._probe.close()
 
     def samples(self) -> list[Sample]:
         with self._lock:
@@ -110,10 +113,13 @@ class Sampler:
             self._windows.append(window)
             header = DATAGRAM_HEADER_BYTES * window.received_datagrams
             self._stream_wire_bytes += window.received_bytes + header
-        try:
-            self._probe.report({name: getattr(window, name) for name in REPORTED})
-        except (ApiError, httpx.HTTPError) as problem:
-            self.problem = f"a report on the stream was refused: {problem}"
+        with self._reporting:
+            if self._stop.is_set():
+                return
+            try:
+                self._probe.report({name: getattr(window, name) for name in REPORTED})
+            except (ApiError, httpx.HTTPError) as problem:
+                self.problem = f"a report on the stream was refused: {problem}"
 
     def _run(self) -> None:
         due = time.monotonic()
