@@ -34,5 +34,8 @@ with (
         lane(page, "default").wait_for()
         # A few samples, so that the picture shows the rates.
         time.sleep(5)
+    if path.startswith("/nightly/"):
+        # Its plots come after the page.
+        page.locator("#night canvas").first.wait_for()
     page.screenshot(path=picture, full_page=True)
     print(page.inner_text("body"))
