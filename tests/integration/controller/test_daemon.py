@@ -65,6 +65,41 @@ def test_a_bad_configuration_file_is_refused_by_name(tmp_path, make_daemon):
     daemon.start()
 
 
+def refusal(daemon, *options: str) -> str:
+    """What sluiced says at a start that fails: one line."""
+    command = [*daemon.command, *options]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert run.returncode == 1
+    lines = [line for line in run.stderr.splitlines() if line.startswith("sluiced: ")]
+    assert len(lines) == 1 and "Traceback" not in run.stderr, run.stderr
+    return lines[0]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, make_daemon):
+    daemon = make_daemon()
+    daemon.stop()
+    (tmp_path / "file").touch()
+    for option, name in (("--state-dir", "state_dir"), ("--run-dir", "run_dir")):
+        path = tmp_path / "file" / "sluice"
+        said = refusal(daemon, f"{option}={path}")
+        assert f"{name} '{path}' cannot be made (Not a directory): give a folder that" in said
+
+
+def test_a_database_that_cannot_be_used_is_named_without_its_password(tmp_path, make_daemon):
+    daemon = make_daemon()
+    daemon.stop()
+    (tmp_path / "no.db").write_text("no database at all, whatever it is called\n" * 50)
+    for url, words in (
+        (f"sqlite:///{tmp_path / 'no.db'}", "(sqlite3.DatabaseError) file is not a database"),
+        (f"sqlite:///{tmp_path / 'away' / 'x.db'}", "unable to open database file"),
+        ("nosuch://me:geheim@db.example/x", "database 'nosuch://me:***@db.example/x' cannot be"),
+        ("geheim", "database '…' cannot be used"),
+    ):
+        said = refusal(daemon, f"--database={url}")
+        assert words in said
+        assert "geheim" not in said
+
+
 def test_without_libvirt_the_api_answers_and_says_so(make_daemon, tmp_path):
     daemon = make_daemon(uri=f"qemu:///system?socket={tmp_path / 'none'}")
     status = daemon.call("GET", "/v1/status")

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from waitress.server import create_server
 
-from ..domain.errors import Conflict, SluiceError
+from ..domain.errors import BadValue, Conflict, SluiceError
 from .api.app import create_app
 from .config import Config, argument_parser, load
 from .wiring import Services
@@ -36,10 +36,39 @@ def _give_to_group(path: Path, group: str, mode: int) -> None:
         log.warning("there is no group %s: %s is left to root", group, path)
 
 
-def prepare_folders(config: Config) -> None:
-    for folder in (config.state_dir, config.run_dir, config.etc_dir, config.pages_dir):
+def _make_folder(name: str, folder: Path) -> None:
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-    config.state_dir.chmod(0o750)
+    except OSError as error:
+        raise BadValue(
+            name,
+            str(folder),
+            f"cannot be made ({error.strerror})",
+            "give a folder that sluiced may write to; its unit writes only to those that"
+            " ReadWritePaths= of a drop-in names, which must be there",
+        ) from error
+
+
+def _make_folder(name: str, folder: Path, mode: int | None = None) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if mode is not None:
+            folder.chmod(mode)
+    except OSError as error:
+        raise BadValue(
+            name,
+            str(folder),
+            f"cannot be made ({error.strerror})",
+            "give a folder that sluiced may write to; its unit writes only to those that"
+            " ReadWritePaths= of a drop-in names, which must be there",
+        ) from error
+
+
+def prepare_folders(config: Config) -> None:
+    _make_folder("state_dir", config.state_dir, 0o750)
+    _make_folder("run_dir", config.run_dir)
+    _make_folder("etc_dir", config.etc_dir)
+    config.pages_dir.mkdir(exist_ok=True)
     # QEMU, under libvirt's user, creates its counters page here.
     _give_to_group(config.pages_dir, config.qemu_group, 0o2770)
 

@@ -15,7 +15,7 @@ from typing import Any
 from .. import __version__
 from ..adapters.agent_hub import AgentHub
 from ..adapters.counters_page import CountersPages
-from ..adapters.database import SqlStore
+from ..adapters.database import open_store
 from ..adapters.group_pages import GroupPages
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
@@ -54,7 +54,7 @@ class Services:
         self.clock = time.time
         self.started_at = self.clock()
         self.stopping = threading.Event()
-        self.store = SqlStore(config.database_url)
+        self.store = open_store(config.database_url)
         self._set_emulator()
         self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
         self.uplinks = LinuxUplinks()

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Opening the store, or one line about why it cannot be opened."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from ...domain.errors import Unavailable
+from .store import SqlStore
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return "…"
+
+
+def open_store(url: str) -> SqlStore:
+    """The store of this database; Unavailable, with the reason, if it cannot be used."""
+    try:
+        return SqlStore(url)
+    except ModuleNotFoundError as error:
+        raise Unavailable(
+            "database",
+            _shown(url),
+            f"needs Python's {error.name}",
+            "install it (python3-psycopg2 for postgresql)",
+        ) from error
+    except SQLAlchemyError as error:
+        # SQLAlchemy adds the statement and a link; the first line has the reason.
+        reason = str(error).splitlines()[0]
+        raise Unavailable(
+            "database",
+            _shown(url),
+            f"cannot be used ({reason})",
+            "see that it is there, lets sluiced in, and that the unit may reach it"
+            " (RestrictAddressFamilies= in sluiced.toml(5))",
+        ) from error
