@@ -39,14 +39,16 @@ class GuestSpec:
 
     ``agent`` puts a disk with the guest agent beside the root disk (it comes
     last). ``vhost`` asks for the kernel's network backend, which a shaper
-    refuses. Of several ``nics`` only the first has an address; MAC addresses of
-    the others differ in their fifth byte.
+    refuses. ``disk_queue_size`` is the ring of each disk; None: what QEMU, or
+    attaching a shaper, makes it. Of several ``nics`` only the first has an
+    address; MAC addresses of the others differ in their fifth byte.
     """
 
     name: str
     memory_mib: int = 512
     vcpus: int = 2
     disks: tuple[Disk, ...] = ()
+    disk_queue_size: int | None = None
     agent: bool = True
     vhost: bool = False
     nics: int = 1
@@ -142,6 +144,9 @@ def _devices(domain: ET.Element, spec: GuestSpec, placement: Placement) -> None:
             _nbd_disk(devices, target, disk)
         else:
             _disk(devices, target, disk.path, "raw", disk.cache, disk.io, disk.readonly)
+    if spec.disk_queue_size:
+        for driver in devices.iterfind("disk/driver"):
+            driver.set("queue_size", str(spec.disk_queue_size))
     ET.SubElement(devices, "controller", type="usb", model="none")
     for number in range(spec.nics):
         _interface(devices, spec, placement, number)

@@ -86,3 +86,11 @@ def test_every_nic_has_a_mac_address_of_its_own():
     macs = [interface.find("mac").get("address") for interface in interfaces]
     assert macs[0] == PLACEMENT.mac
     assert len(set(macs)) == 2
+
+
+def test_all_disks_get_the_ring_that_is_asked_for():
+    spec = GuestSpec("g", disks=(FileDisk(Path("/a")), NbdDisk(Path("/run/nbd"))))
+    plain = parsed(spec).findall("devices/disk/driver")
+    assert [driver.get("queue_size") for driver in plain] == [None] * 3
+    large = parsed(replace(spec, disk_queue_size=1024)).findall("devices/disk/driver")
+    assert [driver.get("queue_size") for driver in large] == ["1024"] * 3
