@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The papers' experiments, run on real guests.
 
-``accuracy`` is arithmetic on samples and imports no testbed; an experiment
-(``e2``) drives guests and hands its samples to it; ``report`` writes the JSON
-file and the page.
+``accuracy`` and ``bars`` import no testbed: the one is arithmetic on samples, the
+other judges an experiment's figures. An experiment (``e1``, ``e2``, ``flood``)
+drives guests and returns rows of figures; ``report`` writes the JSON file and the
+page.
 """

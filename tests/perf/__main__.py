@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Run an experiment: ``python -m perf E2``; writes build/perf/NAME.json and .html."""
+"""Run an experiment: ``python -m perf E2``; writes build/perf/NAME.json and .html.
+
+The exit status is 1 unless every bar of the experiment is met and nothing is missing.
+"""
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from perf import e1, e2, flood, report
+from perf import bars, e1, e2, flood, report
+from testbed import CommandFailed, GuestError, SandboxError, ServiceError, paths
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
+# What ends an experiment that can say why; anything else is a mistake in it.
+FAILURES = (paths.Missing, CommandFailed, GuestError, SandboxError, ServiceError, TimeoutError)
 OUT = Path(__file__).resolve().parents[2] / "build" / "perf"
 
 
@@ -35,13 +43,30 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"[{time.monotonic() - started:5.0f} s] {text}", flush=True)
 
-    found = EXPERIMENTS[chosen.experiment].run(chosen.repeats, say)
-    OUT.mkdir(parents=True, exist_ok=True)
-    name = chosen.experiment.lower()
-    (OUT / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
-    (OUT / f"{name}.html").write_text(report.page(found))
-    say(f"wrote {OUT / name}.json and .html")
-    return 0
+    try:
+        found = EXPERIMENTS[chosen.experiment].run(chosen.repeats, say)
+    except FAILURES as problem:
+        say(f"WRONG: {chosen.experiment} came to no end: {problem}")
+        return 1
+    return conclude(found, OUT, say)
+
+
+def conclude(found: dict[str, Any], folder: Path, say: Callable[[str], None]) -> int:
+    """Judge what was found, keep it in a folder, tell it; return the exit status."""
+    problems = bars.problems(found)
+    verdicts = bars.as_json(bars.judge(found))
+    whole = {"missing": [], **found, "verdicts": verdicts, "problems": problems}
+    folder.mkdir(parents=True, exist_ok=True)
+    name = found["experiment"].lower()
+    text = json.dumps(report.finite(whole), indent=2, allow_nan=False)
+    (folder / f"{name}.json").write_text(text + "\n")
+    (folder / f"{name}.html").write_text(report.page(whole))
+    for problem in problems:
+        say(f"WRONG: {problem}")
+    met = sum(verdict["outcome"] == bars.Outcome.MET for verdict in verdicts)
+    say(f"{met} of {len(verdicts)} bars met, {len(problems)} problems")
+    say(f"wrote {folder / name}.json and .html")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

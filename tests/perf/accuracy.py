@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How well a rate was kept: arithmetic on samples of a byte counter.
 
-Samples are ``(seconds, bytes)`` pairs of a counter that only grows. Whole
-requests are counted, so a window of t seconds is known to one request at each
-end: with requests of *q* bytes at *r* bytes/s, errors below q / (r · t) are
-below what can be seen, and are reported as ``quantum_ratio``.
+Samples are readings of a counter that only grows. Whole requests are counted, so
+a window of t seconds is known to one request at each end: with requests of *q*
+bytes at *r* bytes/s, errors below q / (r · t) are below what can be seen, and are
+reported as ``quantum_ratio``. A reading takes a while, and the counter was as
+read at some time within it: what that may put wrong is ``clock_ratio``.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
-Sample = tuple[float, float]
+
+class Sample(NamedTuple):
+    """A reading: the middle of the time it took, and half of that time."""
+
+    at_seconds: float
+    bytes: float
+    unsure_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -21,10 +30,19 @@ class Accuracy:
     mean_error_ratio: float
     worst_window_error_ratio: float
     quantum_ratio: float
+    clock_ratio: float
     windows: int
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
+
+
+def _around(samples: Sequence[Sample], at_seconds: float) -> tuple[Sample, Sample]:
+    """Return the samples before and after a time. Raises ValueError outside of them."""
+    if not samples or not samples[0].at_seconds <= at_seconds <= samples[-1].at_seconds:
+        raise ValueError(f"{at_seconds} s lies outside the samples")
+    after = bisect_right(samples, at_seconds, key=lambda sample: sample.at_seconds)
+    return samples[after - 1], samples[min(after, len(samples) - 1)]
 
 
 def bytes_at(samples: Sequence[Sample], at_seconds: float) -> float:
@@ -32,13 +50,11 @@ def bytes_at(samples: Sequence[Sample], at_seconds: float) -> float:
 
     Raises ValueError outside of them.
     """
-    if not samples or not samples[0][0] <= at_seconds <= samples[-1][0]:
-        raise ValueError(f"{at_seconds} s lies outside the samples")
-    after = bisect_right(samples, at_seconds, key=lambda sample: sample[0])
-    if after == len(samples):
-        return samples[-1][1]
-    (t0, b0), (t1, b1) = samples[after - 1], samples[after]
-    return b0 + (b1 - b0) * (at_seconds - t0) / (t1 - t0)
+    before, after = _around(samples, at_seconds)
+    if before is after:
+        return after.bytes
+    share = (at_seconds - before.at_seconds) / (after.at_seconds - before.at_seconds)
+    return before.bytes + (after.bytes - before.bytes) * share
 
 
 def assess(
@@ -54,16 +70,18 @@ def assess(
 
     Raises ValueError if the samples are too short for the windows.
     """
-    start = samples[0][0] + skip_seconds
-    edges = [bytes_at(samples, start + n * window_seconds) for n in range(windows + 1)]
+    start = samples[0].at_seconds + skip_seconds
+    times = [start + n * window_seconds for n in range(windows + 1)]
+    edges = [bytes_at(samples, at) for at in times]
+    unsure = [max(sample.unsure_seconds for sample in _around(samples, at)) for at in times]
     errors = [
-        (after - before) / (rate_bps * window_seconds) - 1
-        for before, after in zip(edges, edges[1:], strict=False)
+        (after - before) / (rate_bps * window_seconds) - 1 for before, after in pairwise(edges)
     ]
     return Accuracy(
         mean_error_ratio=(edges[-1] - edges[0]) / (rate_bps * windows * window_seconds) - 1,
         worst_window_error_ratio=max(errors, key=abs),
         quantum_ratio=request_bytes / (rate_bps * window_seconds),
+        clock_ratio=max(map(sum, pairwise(unsure))) / window_seconds,
         windows=windows,
     )
 

@@ -3,8 +3,9 @@
 
 Two guests, alike but for their QEMU: one runs the stock emulator, built from the
 same source with the same options, the other the patched one with a shaper and no
-limit. They take turns at each load, in pairs, in an order that alternates, so
-that the machine's slow minutes hit both. A pair gives one ratio.
+limit. Both have disk rings of the size that attaching a shaper asks for. They
+take turns at each load, in pairs, in an order that alternates, so that the
+machine's slow minutes hit both. A pair gives one ratio.
 
 Beside throughput, the CPU time of the QEMU process per unit of work is compared:
 it says the same on a machine that is busy with other things.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perf import loads, machine
+from perf.rings import disk_rings
 from perf.spread import spread
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
@@ -24,6 +26,8 @@ TITLE = "patched and unlimited against stock"
 DISK = "vdb"
 DEPTH = 16
 SECONDS = 5
+# What attaching a shaper gives a disk that has no size of its own.
+RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 Say = Callable[[str], None]
@@ -40,9 +44,9 @@ class Load:
 
 def _fio(request_bytes: int) -> Callable[[Guest], float]:
     def run(guest: Guest) -> float:
-        command = loads.fio_read(DISK, request_bytes, DEPTH, SECONDS)
+        command = loads.fio_logged("read", DISK, request_bytes, DEPTH, SECONDS)
         guest.ssh(command, timeout_seconds=SECONDS + 60)
-        return float(loads.fio_result(guest)["iops"])
+        return float(loads.fio_result(guest, "read")["iops"])
 
     return run
 
@@ -68,7 +72,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
     disks = (FileDisk(paths.image("media-data.img"), readonly=True),)
     with ExitStack() as stack:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
-        spec = {"disks": disks, "agent": False}
+        spec = {"disks": disks, "disk_queue_size": RING_SIZE, "agent": False}
         stock = testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec))
         patched = testbed.add_guest(GuestSpec("patched", **spec))
         testbed.start_controller()
@@ -77,6 +81,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             guest.start()
             say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
         machine.await_shaper(testbed, patched)
+        _require_like_rings(stock, patched)
         stack.enter_context(loads.iperf_server(testbed))
         rows = [_row(load, testbed, stock, patched, repeats, say) for load in LOADS]
         return {
@@ -87,6 +92,13 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             "note": f"A run is a pair of {SECONDS} s each, in alternating order.",
             "rows": rows,
         }
+
+
+def _require_like_rings(stock: Guest, patched: Guest) -> None:
+    """Raise ValueError if the guests differ in more than their QEMU."""
+    sizes = [[ring.size for ring in disk_rings(guest, DISK)] for guest in (stock, patched)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"{DISK} has rings of {sizes[0]}, patched of {sizes[1]}: make them alike")
 
 
 def _row(
@@ -101,6 +113,7 @@ def _row(
     row = {
         "part": load.part,
         "subject": load.name,
+        "runs": len(both),
         "stock": spread([work for work, _ in found[stock.name]]),
         "patched": spread([work for work, _ in found[patched.name]]),
         "throughput_ratio": spread([mine[0] / theirs[0] for mine, theirs in both]),

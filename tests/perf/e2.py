@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """E2: the rate that passes against the rate that was set (TAP Fig. 3).
 
-On the disk a guest reads at random with sixteen requests outstanding; on the
-network one TCP flow runs from it, then to it. Sluice and its peers take turns
-at the same rates on the same guest in the same run. Bytes are counted on the
-host where they leave the shaper; the longest wait is what the guest's fio saw.
+On the disk a guest reads, then writes, at random with sixteen requests
+outstanding; on the network one TCP flow runs from it, then to it. Sluice and its
+peers take turns at the same rates on the same guest in the same run. Bytes are
+counted on the host where they leave the shaper; the longest wait is what the
+guest's fio saw.
 
 The highest rate of each part is 90 % of what was measured without any limit.
+Requests and frames are so small that one is less than 1 % of a second: larger
+ones could not show the bar of 1 %.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perf import loads, machine
-from perf.accuracy import assess, fluid_wait_seconds
+from perf.accuracy import Sample, assess, fluid_wait_seconds
 from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
-from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
+from testbed import CommandFailed, FileDisk, Guest, GuestSpec, Testbed, paths
 
-TITLE = "achieved rate against set rate: disk reads, network out and in"
+TITLE = "achieved rate against set rate: disk reads and writes, network out and in"
+LOAD = "load"
 DEPTH = 16
 RUN_SECONDS = 13
 # The first second may hold what the guest had outstanding before the limit.
@@ -30,8 +36,12 @@ SKIP_SECONDS = 1.5
 # Ten windows of a second, after what is skipped.
 MEASURE_SECONDS = SKIP_SECONDS + 10.1
 CAPACITY_SECONDS = 5
-DISK = "vdb"
+# What is written is small enough to be made anew for each run.
+WRITE_DISK_MIB = 256
 FRAME_BYTES = 1514
+# Ethernet, IPv4 and TCP around the smallest segment that a host must take.
+SMALL_SEGMENT_BYTES = 536
+SMALL_FRAME_BYTES = 54 + SMALL_SEGMENT_BYTES
 UNLIMITED_LINK_BPS = 5_000_000_000
 Say = Callable[[str], None]
 
@@ -45,88 +55,116 @@ class Point:
 
 
 DISK_POINTS = (
-    Point(64 * 1024, 4096),
-    Point(256 * 1024, 4096),
+    Point(64 * 1024, 512),
+    Point(256 * 1024, 2048),
     Point(4 * 2**20, 4096),
-    Point(4 * 2**20, 65536),
+    Point(4 * 2**20, 32768),
     Point(40 * 2**20, 65536),
 )
-NET_RATES_BPS = (64 * 1024, 2**20, 10 * 2**20)
+NET_POINTS = (
+    Point(64 * 1024, SMALL_FRAME_BYTES),
+    Point(2**20, FRAME_BYTES),
+    Point(10 * 2**20, FRAME_BYTES),
+)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """One way to use a disk: which, its image, and where libvirt counts its bytes."""
+
+    way: str
+    device: str
+    image: Path
+    counter: int
 
 
 def run(repeats: int, say: Say) -> dict[str, Any]:
     """Run the experiment; return its rows. Raises what the testbed raises."""
-    image = paths.image("media-data.img")
-    spec = GuestSpec("e2", disks=(FileDisk(image, readonly=True),), agent=False)
     with Testbed("perf-e2", link_bps=UNLIMITED_LINK_BPS) as testbed:
-        guest = testbed.add_guest(spec)
+        read = Disk("read", "vdb", paths.image("media-data.img"), 1)
+        blank = machine.blank_disk(testbed, "blank", WRITE_DISK_MIB)
+        write = Disk("write", "vdc", blank, 3)
+        disks = (FileDisk(read.image, readonly=True), FileDisk(write.image))
+        guest = testbed.add_guest(GuestSpec("e2", disks=disks, agent=False))
         testbed.start_controller()
         machine.attach(testbed, guest)
         guest.start()
         say(f"guest ready after {guest.wait_ready():.0f} s ({testbed.accelerator.name})")
         machine.await_shaper(testbed, guest)
-        rows = list(_disk_rows(testbed, guest, repeats, say))
+        comparison = Comparison(testbed, guest, repeats, say)
+        for disk in (read, write):
+            _disk_rows(comparison, disk)
         loads.without_offload(testbed, guest)
         with loads.iperf_server(testbed):
             for to_guest in (False, True):
-                rows += _net_rows(testbed, guest, repeats, say, to_guest=to_guest)
+                _net_rows(comparison, to_guest=to_guest)
         return {
             "experiment": "E2",
             "title": TITLE,
             "accelerator": testbed.accelerator.name,
             "repeats": repeats,
             "note": f"Disk: {DEPTH} requests outstanding. Network: one TCP flow, frames of"
-            f" {FRAME_BYTES} bytes.",
-            "rows": rows,
+            f" {FRAME_BYTES} bytes, at the lowest rate of {SMALL_FRAME_BYTES}.",
+            "rows": comparison.rows,
+            "missing": comparison.missing,
         }
 
 
 # --- disk
 
 
-def _disk_rows(testbed: Testbed, guest: Guest, repeats: int, say: Say) -> Iterator[dict[str, Any]]:
-    image = paths.image("media-data.img")
-    subjects = [Sluice("blk-read"), Sluice("blk-read", LEAKY_BUCKET)]
-    subjects += [QemuThrottle(DISK), CgroupThrottle(image)]
+def _disk_rows(comparison: "Comparison", disk: Disk) -> None:
+    guest, resource = comparison.guest, f"blk-{disk.way}"
+    subjects = [Sluice(resource), Sluice(resource, LEAKY_BUCKET)]
+    subjects += [QemuThrottle(disk.device, disk.way), CgroupThrottle(disk.image, disk.way)]
 
-    def measure(_subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:
-        return _measure_disk(guest, point, seconds)
+    def measure(_subject: Subject | None, point: Point) -> dict[str, float]:
+        return _measure_disk(guest, disk, point)
 
-    capacity = _disk_capacity(guest)
-    say(f"disk without a limit: {capacity / 2**20:.0f} MiB/s")
-    points = [*DISK_POINTS, Point(int(0.9 * capacity), 65536)]
-    yield from _compare("disk read", testbed, guest, subjects, points, repeats, measure, say)
+    capacity = _disk_capacity(guest, disk)
+    comparison.say(f"disk {disk.way} without a limit: {capacity / 2**20:.0f} MiB/s")
+    points = with_capacity(DISK_POINTS, capacity, 65536)
+    comparison.compare(f"disk {disk.way}", subjects, points, measure)
 
 
-def _disk_capacity(guest: Guest) -> float:
-    command = loads.fio_read(DISK, 65536, DEPTH, CAPACITY_SECONDS)
+def with_capacity(points: Sequence[Point], capacity_bps: float, request_bytes: int) -> list[Point]:
+    """Return the points below 90 % of a capacity, and one at it."""
+    highest = Point(int(0.9 * capacity_bps), request_bytes)
+    return [point for point in points if point.rate_bps < highest.rate_bps] + [highest]
+
+
+def _disk_capacity(guest: Guest, disk: Disk) -> float:
+    command = loads.fio_logged(disk.way, disk.device, 65536, DEPTH, CAPACITY_SECONDS)
     guest.ssh(command, timeout_seconds=CAPACITY_SECONDS + 30)
-    return float(loads.fio_result(guest)["bw_bytes"])
+    return float(loads.fio_result(guest, disk.way)["bw_bytes"])
 
 
-def _measure_disk(guest: Guest, point: Point, seconds: int) -> dict[str, float]:
-    guest.spawn(loads.fio_read(DISK, point.request_bytes, DEPTH, seconds), unit="load")
+def _measure_disk(guest: Guest, disk: Disk, point: Point) -> dict[str, float]:
+    ideal = fluid_wait_seconds(DEPTH, point.request_bytes, point.rate_bps)
+    # Beyond the end, for twice the time that a request begun before it may wait.
+    seconds = RUN_SECONDS + math.ceil(2 * ideal) + 1
+    command = loads.fio_logged(disk.way, disk.device, point.request_bytes, DEPTH, seconds)
+    guest.spawn(command, unit=LOAD)
     domain = guest.domain
-    samples = loads.sample_load(lambda: float(domain.blockStats(DISK)[1]), MEASURE_SECONDS)
-    # What is outstanding at its end still has to pass, at the rate that was set.
-    guest.wait_unit("load", timeout_seconds=60)
-    wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), seconds)
+    samples = loads.sample_load(
+        lambda: float(domain.blockStats(disk.device)[disk.counter]), MEASURE_SECONDS
+    )
+    guest.wait_unit(LOAD, timeout_seconds=seconds + 60)
+    wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), RUN_SECONDS)
     accuracy = assess(
         samples,
         point.rate_bps,
         point.request_bytes,
         skip_seconds=SKIP_SECONDS,
     )
-    ideal = fluid_wait_seconds(DEPTH, point.request_bytes, point.rate_bps)
     return {**accuracy.as_dict(), "longest_wait_ratio": wait_seconds / ideal}
 
 
 # --- network
 
 
-def _net_rows(
-    testbed: Testbed, guest: Guest, repeats: int, say: Say, *, to_guest: bool
-) -> list[dict[str, Any]]:
+def _net_rows(comparison: "Comparison", *, to_guest: bool) -> None:
+    testbed, guest = comparison.testbed, comparison.guest
     title = "net in" if to_guest else "net out"
     tap = tap_of(guest)
     outbound = not to_guest
@@ -134,69 +172,91 @@ def _net_rows(
     subjects = [Sluice(resource), Sluice(resource, LEAKY_BUCKET)]
     subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
 
-    def measure(subject: Subject | None, point: Point, seconds: int) -> dict[str, float]:
+    def samples(subject: Subject | None, seconds: int, segment: int | None) -> list[Sample]:
         on_tap = not isinstance(subject, TcTbf | TcHtb)
         read = loads.net_counter(testbed, tap, to_guest=to_guest, shaped_on_tap=on_tap)
-        guest.spawn(loads.iperf(seconds + 2, to_guest=to_guest), unit="load")
-        samples = loads.sample_load(read, seconds)
-        guest.kill_unit("load")
-        skip = min(SKIP_SECONDS, seconds / 4)
-        windows = int(seconds - skip - 1)
+        command = loads.iperf(seconds + 2, to_guest=to_guest, segment_bytes=segment)
+        guest.spawn(command, unit=LOAD)
+        found = loads.sample_load(read, seconds)
+        guest.kill_unit(LOAD)
+        return found
+
+    def measure(subject: Subject | None, point: Point) -> dict[str, float]:
+        segment = SMALL_SEGMENT_BYTES if point.request_bytes == SMALL_FRAME_BYTES else None
+        found = samples(subject, RUN_SECONDS, segment)
         return assess(
-            samples, point.rate_bps, point.request_bytes, skip_seconds=skip, windows=windows
+            found, point.rate_bps, point.request_bytes, skip_seconds=SKIP_SECONDS
         ).as_dict()
 
-    free = measure(None, Point(1, FRAME_BYTES), CAPACITY_SECONDS)
-    capacity = free["mean_error_ratio"] + 1
-    say(f"{title} without a limit: {capacity / 2**20:.0f} MiB/s")
-    rates = [rate for rate in NET_RATES_BPS if rate < 0.9 * capacity] + [int(0.9 * capacity)]
-    points = [Point(rate, FRAME_BYTES) for rate in rates]
-    return list(_compare(title, testbed, guest, subjects, points, repeats, measure, say))
+    free = samples(None, CAPACITY_SECONDS, None)
+    capacity = 1 + assess(free, 1, 1, skip_seconds=1.0, windows=3).mean_error_ratio
+    comparison.say(f"{title} without a limit: {capacity / 2**20:.0f} MiB/s")
+    points = with_capacity(NET_POINTS, capacity, FRAME_BYTES)
+    comparison.compare(title, subjects, points, measure)
 
 
 # --- both
 
-Measure = Callable[[Subject | None, Point, int], dict[str, float]]
+Measure = Callable[[Subject | None, Point], dict[str, float]]
 
 
-def _compare(
-    part: str,
-    testbed: Testbed,
-    guest: Guest,
-    subjects: list[Subject],
-    points: list[Point],
-    repeats: int,
-    measure: Measure,
-    say: Say,
-) -> Iterator[dict[str, Any]]:
-    """Measure all subjects at all points; they take turns at each."""
-    for point in points:
-        # Turns, so that a slow minute of the machine hits all of them.
-        found: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in subjects}
-        for _ in range(repeats):
-            for subject in subjects:
-                with ExitStack() as stack:
+class Comparison:
+    """Subjects that take turns, and what was measured, or could not be."""
+
+    def __init__(self, testbed: Testbed, guest: Guest, repeats: int, say: Say):
+        self.testbed = testbed
+        self.guest = guest
+        self.say = say
+        self.rows: list[dict[str, Any]] = []
+        self.missing: list[dict[str, Any]] = []
+        self._repeats = repeats
+
+    def compare(
+        self, part: str, subjects: list[Subject], points: Sequence[Point], measure: Measure
+    ) -> None:
+        """Measure all subjects at all points; they take turns at each."""
+        for point in points:
+            # Turns, so that a slow minute of the machine hits all of them.
+            found: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in subjects}
+            for _ in range(self._repeats):
+                for subject in subjects:
                     try:
-                        subject.open(testbed, guest)
-                    except Unavailable as reason:
-                        say(f"{part}: {subject.name} is left out: {reason}")
-                        continue
-                    stack.callback(subject.close)
-                    stack.enter_context(limited(subject, point.rate_bps))
-                    found[subject.name].append(measure(subject, point, RUN_SECONDS))
-        for name, measured in found.items():
-            if measured:
-                row = {"part": part, "subject": name, **vars(point), **spreads(measured)}
-                say(_line(row))
-                yield row
+                        found[subject.name].append(self._measure(subject, point, measure))
+                    except (Unavailable, CommandFailed, TimeoutError, ValueError) as reason:
+                        self._leave_out(part, subject, point, reason)
+            for name, measured in found.items():
+                if measured:
+                    row = {"part": part, "subject": name, **vars(point), "runs": len(measured)}
+                    self.rows.append({**row, **spreads(measured)})
+                    self.say(_line(self.rows[-1]))
+
+    def _measure(self, subject: Subject, point: Point, measure: Measure) -> dict[str, float]:
+        with ExitStack() as stack:
+            subject.open(self.testbed, self.guest)
+            stack.callback(subject.close)
+            # Not before the limit is lifted: what is outstanding passes soon then.
+            stack.callback(self.guest.kill_unit, LOAD)
+            stack.enter_context(limited(subject, point.rate_bps))
+            return measure(subject, point)
+
+    def _leave_out(self, part: str, subject: Subject, point: Point, reason: Exception) -> None:
+        """Note why something was not measured, once."""
+        said = " ".join(str(reason).split())
+        if not isinstance(reason, Unavailable):
+            said = f"at {point.rate_bps / 2**20:.4g} MiB/s: {said}"
+        gone = {"part": part, "subject": subject.name, "reason": said}
+        if gone not in self.missing:
+            self.say(f"{part}: {subject.name} is left out: {said}")
+            self.missing.append(gone)
 
 
 def _line(row: dict[str, Any]) -> str:
     wait = row.get("longest_wait_ratio")
     return (
-        f"{row['part']:<9} {row['subject']:<17} {row['rate_bps'] / 2**20:9.4f} MiB/s"
+        f"{row['part']:<10} {row['subject']:<17} {row['rate_bps'] / 2**20:9.4f} MiB/s"
         f" {row['request_bytes']:6d} B: mean {row['mean_error_ratio']['median']:+.2%},"
         f" worst 1 s {row['worst_window_error_ratio']['median']:+.2%}"
-        f" (one request is {row['quantum_ratio']['median']:.2%})"
+        f" (one request is {row['quantum_ratio']['median']:.2%},"
+        f" the clock {row['clock_ratio']['max']:.2%})"
         + (f", longest wait {wait['median']:.2f} of the ideal" if wait else "")
     )

@@ -1,64 +1,120 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """FLOOD: what a class that floods its device does to its neighbours.
 
-A limited class of one guest keeps 512 disk reads outstanding, or sends datagrams
-as fast as it can. Meanwhile another class of the same guest, without a limit,
-reads one block at a time, or answers pings, and another guest does the same.
+*Same guest.* A limited class keeps 512 disk reads outstanding, which is less than
+the ring, or sends datagrams from several sockets, as fast as it can, which fills
+its share of the ring and its buffer. Meanwhile another class, without a limit,
+reads at a steady pace, or answers pings. The control differs in one thing: the
+flood goes to another device of the same guest.
 
-Their 99th percentile is compared with a control in which everything is the same
-but where the flood goes: to another device of the same guest. The two take
-turns, so that the machine's slow minutes hit both. For the other guest the
-control is the same class at the same rate which keeps one request outstanding:
-it uses what it is granted and fills no ring.
+*Other guest.* A guest with a single class fills its rings to the last slot:
+twice as many reads as a ring has, and more datagrams than the ring holds; another
+guest reads and answers pings. The control is the same class at the same rate
+which fills no ring.
+
+Flood and control take turns, so that the machine's slow minutes hit both. Before
+and after each measurement QEMU is asked how much of the ring it holds.
 """
 
+import math
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from statistics import quantiles
 from typing import Any
 
 from perf import loads, machine
+from perf.rings import TRANSMIT_SPARE, Ring, disk_rings, transmit_ring
 from perf.spread import spread
 from testbed import CLIENT_ADDRESS, CLIENTS, FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "a flooding class and its neighbours"
+SAME, OTHER = "same guest", "other guest"
 SECONDS = 10
-WARM_SECONDS = 2
+# How long a flood may take to fill its ring, and how long it lasts at most.
+FILL_SECONDS = 20
+FLOOD_SECONDS = 90
+# Of so many readings the fullest counts: a slot that was let go is filled again.
+READINGS = 20
+READING_SECONDS = 0.05
 UNLIMITED_LINK_BPS = 5_000_000_000
 FLOOD_CLASS = "bulk"
 FLOOD_UNIT = "flood"
 DISK_BPS = 4 * 2**20
 NET_BPS = 2 * 2**20
 DISK_DEPTH = 512
+DISK_BYTES = 65536
+# Twice and a half of two rings of 1,024; small, so that they drain in seconds.
+FULL_JOBS, FULL_DEPTH, FULL_BYTES = 4, 640, 16384
+SENDERS = 8
+DATAGRAM_BYTES = 1400
+WIRE_BYTES = DATAGRAM_BYTES + 42
+READS_PER_SECOND = 500
+PINGS_PER_SECOND = 200
 SECOND_CLIENT = "10.78.0.200"
 SECOND_GUEST = "10.78.0.11"
-BARS = {"same guest": 1.1, "other guest": 1.05}
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Latencies:
+    """What was asked for at a steady pace: waits, and how many never came."""
+
+    values_ms: list[float]
+    lost: int = 0
+
+    @property
+    def asked(self) -> int:
+        return len(self.values_ms) + self.lost
+
+    def percentile99_ms(self) -> float:
+        """Return the value at the nearest rank; what never came is the greatest."""
+        ordered = sorted(self.values_ms) + [math.inf] * self.lost
+        if not ordered:
+            return math.inf
+        return ordered[math.ceil(0.99 * len(ordered)) - 1]
+
+
+@dataclass(frozen=True)
 class Case:
-    """A pair of floods, and the latency that is measured beside them."""
+    """A pair of floods, the latency that is measured beside them, and the ring's fill.
+
+    ``fill_ratio`` is 1 or more if the flood holds all that it is meant to hold.
+    """
 
     part: str
     subject: str
     flood: str
     control: str
-    latencies_ms: Callable[[], list[float]]
+    latencies: Callable[[], Latencies]
+    fill_ratio: Callable[[], float]
 
 
-def percentile99(values: list[float]) -> float:
-    """Return the 99th percentile. Raises ValueError for fewer than 100 values."""
-    if len(values) < 100:
-        raise ValueError(f"{len(values)} values are too few for a 99th percentile")
-    return quantiles(values, n=100, method="inclusive")[98]
+def parse_ping(text: str, asked: int) -> Latencies:
+    """Read ping's replies; what is not among them is lost. A doubled one counts once."""
+    replies = dict(re.findall(r"icmp_seq=(\d+) .*time=([\d.]+) ms", text))
+    return Latencies([float(ms) for ms in replies.values()], asked - len(replies))
 
 
-def parse_ping(text: str) -> list[float]:
-    """Read the milliseconds of ping's replies."""
-    return [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
+def at_a_pace(waits_ms: Sequence[float], interval_ms: float) -> list[float]:
+    """Add the waits of those who would have asked while one was waiting.
+
+    A reader that asks again only when it has its answer asks little while it is
+    starved: without this, the longest waits would count least.
+    """
+    found = []
+    for wait in waits_ms:
+        while wait > 0:
+            found.append(wait)
+            wait -= interval_ms
+    return found
+
+
+def p99_ratio(flood: Latencies, control: Latencies) -> float:
+    """Return flood ÷ control; infinite if either has none."""
+    mine, theirs = flood.percentile99_ms(), control.percentile99_ms()
+    return math.inf if math.isinf(mine) or math.isinf(theirs) else mine / theirs
 
 
 def run(repeats: int, say: Say) -> dict[str, Any]:
@@ -68,16 +124,23 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         busy, calm = _guests(testbed, say)
         stack.enter_context(loads.iperf_server(testbed))
         stack.enter_context(loads.iperf_server(testbed, SECOND_CLIENT))
-        rows = [_row(testbed, busy, case, repeats, say) for case in _cases(testbed, busy, calm)]
+        _limit_a_class(testbed, busy)
+        rows = [_row(busy, case, repeats, say) for case in _same_guest(testbed, busy)]
+        _limit_all(testbed, busy)
+        rows += [_row(busy, case, repeats, say) for case in _other_guest(testbed, busy, calm)]
         return {
             "experiment": "FLOOD",
             "title": TITLE,
             "accelerator": testbed.accelerator.name,
             "repeats": repeats,
             "note": f"The flooding class is limited to {DISK_BPS / 2**20:g} MiB/s of disk reads"
-            f" and {NET_BPS / 2**20:g} MiB/s sent. Latencies are 99th percentiles in ms.",
+            f" and {NET_BPS / 2**20:g} MiB/s sent. Latencies are 99th percentiles in ms; a lost"
+            " ping has taken infinitely long.",
             "rows": rows,
         }
+
+
+# --- the guests
 
 
 def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
@@ -94,15 +157,12 @@ def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
         machine.await_shaper(testbed, guest)
     testbed.controller.wait_for_agent(busy.name)
     _second_network(testbed, busy)
-    call = testbed.controller.call
-    call("PUT", f"/v1/classes/{FLOOD_CLASS}", {"title": "Bulk", "priority": 7, "is_stream": False})
-    limits = {"blk-read": {"bytes_per_second": DISK_BPS}, "net-tx": {"bytes_per_second": NET_BPS}}
-    call("PUT", f"/v1/domains/{busy.name}/classes/{FLOOD_CLASS}", {"limits": limits, "dscp": []})
-    rule = {"domain": busy.name, "class": FLOOD_CLASS, "match": {"unit": f"{FLOOD_UNIT}.service"}}
-    call("POST", "/v1/rules", rule)
-    # Both programs are in the guests' page cache before anything is limited.
+    # With a scheduler Linux would keep fewer requests than a ring has slots.
+    busy.ssh("for disk in vdb vdc; do echo none >/sys/block/$disk/queue/scheduler; done")
+    # All programs are in the guests' page cache before anything is limited.
     for guest in (busy, calm):
-        guest.ssh(loads.fio_read("vdb", 4096, 1, 1), timeout_seconds=60)
+        guest.ssh(loads.fio_logged("read", "vdb", 4096, 1, 1), timeout_seconds=60)
+    busy.ssh("iperf3 --version")
     return busy, calm
 
 
@@ -113,95 +173,190 @@ def _second_network(testbed: Testbed, guest: Guest) -> None:
     testbed.sandbox.run(address, netns=CLIENTS)
 
 
-def _cases(testbed: Testbed, busy: Guest, calm: Guest) -> list[Case]:
-    total = WARM_SECONDS + SECONDS + 2
-
-    def disk(device: str, depth: int) -> str:
-        return loads.fio_read(device, 65536, depth, total, name="flood")
-
-    def net(client: str, rate: str) -> str:
-        return f"iperf3 --client {client} --udp --bitrate {rate} --length 1400 --time {total}"
-
-    at_rate = f"{NET_BPS * 8}"
-    return [
-        Case(
-            "same guest",
-            "disk read",
-            disk("vdb", DISK_DEPTH),
-            disk("vdc", DISK_DEPTH),
-            _reads(busy),
-        ),
-        Case(
-            "same guest",
-            "ping",
-            net(CLIENT_ADDRESS, "0"),
-            net(SECOND_CLIENT, "0"),
-            _pings(testbed, busy),
-        ),
-        Case("other guest", "disk read", disk("vdb", DISK_DEPTH), disk("vdb", 1), _reads(calm)),
-        Case(
-            "other guest",
-            "ping",
-            net(CLIENT_ADDRESS, "0"),
-            net(CLIENT_ADDRESS, at_rate),
-            _pings(testbed, calm),
-        ),
-    ]
+def _limits() -> dict[str, Any]:
+    return {
+        "blk-read": {"bytes_per_second": DISK_BPS},
+        "net-tx": {"bytes_per_second": NET_BPS},
+    }
 
 
-def _reads(guest: Guest) -> Callable[[], list[float]]:
-    """Return what measures single reads of a guest's first data disk."""
+def _limit_a_class(testbed: Testbed, busy: Guest) -> None:
+    """Have the flood in a class of its own."""
+    call = testbed.controller.call
+    call("PUT", f"/v1/classes/{FLOOD_CLASS}", {"title": "Bulk", "priority": 7, "is_stream": False})
+    grant = {"limits": _limits(), "dscp": []}
+    call("PUT", f"/v1/domains/{busy.name}/classes/{FLOOD_CLASS}", grant)
+    rule = {"domain": busy.name, "class": FLOOD_CLASS, "match": {"unit": f"{FLOOD_UNIT}.service"}}
+    call("POST", "/v1/rules", rule)
 
-    def measure() -> list[float]:
-        guest.ssh(loads.fio_read("vdb", 4096, 1, SECONDS), timeout_seconds=SECONDS + 60)
-        log = loads.fio_log(guest)
-        return [int(line.split(",")[1]) / 1e6 for line in log.splitlines()]
 
-    return measure
+def _limit_all(testbed: Testbed, busy: Guest) -> None:
+    """Leave the guest one class: only then a flood may hold a whole ring of a card."""
+    call = testbed.controller.call
+    call("DELETE", f"/v1/domains/{busy.name}/classes/{FLOOD_CLASS}")
+    for resource, limit in _limits().items():
+        call("PUT", f"/v1/domains/{busy.name}/classes/default/limits/{resource}", limit)
 
 
-def _pings(testbed: Testbed, guest: Guest) -> Callable[[], list[float]]:
-    """Return what measures pings from the clients: the reply leaves by the guest's queue."""
+# --- floods
 
-    def measure() -> list[float]:
-        command = ["ping", "-n", "-i", "0.01", "-c", str(SECONDS * 100), "-W", "5", guest.address]
-        done = testbed.client_run(command, timeout_seconds=SECONDS + 60, check=False)
-        return parse_ping(done.stdout)
 
-    return measure
+def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
+    def disk(device: str) -> str:
+        return loads.fio("read", device, DISK_BYTES, DISK_DEPTH, FLOOD_SECONDS)
+
+    yield Case(
+        SAME,
+        "disk read",
+        disk("vdb"),
+        disk("vdc"),
+        lambda: reads(busy),
+        lambda: sum(ring.held for ring in disk_rings(busy, "vdb")) / DISK_DEPTH,
+    )
+    yield Case(
+        SAME,
+        "ping",
+        _datagrams(CLIENT_ADDRESS, SENDERS, None),
+        _datagrams(SECOND_CLIENT, SENDERS, None),
+        lambda: pings(testbed, busy),
+        lambda: _share_fill(testbed, busy),
+    )
+
+
+def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
+    jobs = f"--numjobs={FULL_JOBS} --cpus_allowed=0-1 --cpus_allowed_policy=split"
+    yield Case(
+        OTHER,
+        "disk read",
+        loads.fio("read", "vdb", FULL_BYTES, FULL_DEPTH, FLOOD_SECONDS, more=jobs),
+        loads.fio("read", "vdb", FULL_BYTES, 1, FLOOD_SECONDS),
+        lambda: reads(calm),
+        lambda: full_ratio(disk_rings(busy, "vdb")),
+    )
+    yield Case(
+        OTHER,
+        "ping",
+        _datagrams(CLIENT_ADDRESS, SENDERS, None),
+        # Headers count in the limit; just below it nothing gathers in the ring.
+        _datagrams(CLIENT_ADDRESS, 1, int(0.98 * NET_BPS * DATAGRAM_BYTES / WIRE_BYTES)),
+        lambda: pings(testbed, calm),
+        lambda: full_ratio([transmit_ring(busy)], spare=TRANSMIT_SPARE),
+    )
+
+
+def _datagrams(client: str, senders: int, rate_bps: int | None) -> str:
+    bits = f"{(rate_bps or 0) * 8 // senders}"
+    return (
+        f"iperf3 --client {client} --udp --parallel {senders} --bitrate {bits}"
+        f" --length {DATAGRAM_BYTES} --time {FLOOD_SECONDS}"
+    )
+
+
+def full_ratio(rings: Sequence[Ring], spare: int = 0) -> float:
+    """Return held ÷ size of the least full ring; ``spare`` slots are never used."""
+    return min(ring.held / (ring.size - spare) for ring in rings)
+
+
+def _share_fill(testbed: Testbed, busy: Guest) -> float:
+    """Return how full the class is: of its share of the ring, and of its buffer."""
+    ring = transmit_ring(busy)
+    live = testbed.controller.call("GET", f"/v1/live?domain={busy.name}")
+    classes = live["domains"][busy.name]["classes"]
+    share = ring.size // (len(classes) + 1)
+    sample = classes.get(FLOOD_CLASS, {}).get("net-tx")
+    if not sample or not sample["buffer_bytes_max"]:
+        return 0.0
+    room = sample["buffer_bytes_max"] - 2 * WIRE_BYTES
+    return min(ring.held / share, sample["buffered_bytes"] / room)
+
+
+# --- latencies
+
+
+def reads(guest: Guest) -> Latencies:
+    """Read single blocks of a guest's first data disk at a steady pace."""
+    command = loads.fio_logged("read", "vdb", 4096, 1, SECONDS)
+    guest.ssh(f"{command} --rate_iops={READS_PER_SECOND}", timeout_seconds=SECONDS + 120)
+    waits_ms = [1e3 * wait for _at, wait in loads.fio_waits(loads.fio_log(guest))]
+    return Latencies(at_a_pace(waits_ms, 1e3 / READS_PER_SECOND))
+
+
+def pings(testbed: Testbed, guest: Guest) -> Latencies:
+    """Ping from the clients: the reply leaves by the guest's queue."""
+    count = SECONDS * PINGS_PER_SECOND
+    command = ["ping", "-n", "-i", f"{1 / PINGS_PER_SECOND:g}", "-c", f"{count}", "-W", "5"]
+    # It ends with an error if replies are lost, which is a figure here.
+    done = testbed.client_run([*command, guest.address], timeout_seconds=SECONDS + 120, check=False)
+    return parse_ping(done.stdout, count)
+
+
+# --- measuring
+
+
+@dataclass(frozen=True)
+class Measured:
+    latencies: Latencies
+    fill_ratio: float
 
 
 @contextmanager
-def _flooding(testbed: Testbed, busy: Guest, command: str):
-    """Run a flood in the class that is limited; the block begins when it is held."""
+def _flooding(busy: Guest, command: str) -> Iterator[None]:
     busy.spawn(command, unit=FLOOD_UNIT)
     try:
-        busy.ssh(f"sleep {WARM_SECONDS}")
         yield
     finally:
-        busy.kill_unit(FLOOD_UNIT)
+        busy.ssh(f"systemctl stop {FLOOD_UNIT}", check=False, timeout_seconds=120)
 
 
-def _row(testbed: Testbed, busy: Guest, case: Case, repeats: int, say: Say) -> dict[str, Any]:
-    found: dict[str, list[float]] = {"flood": [], "control": []}
+def _fullest(fill_ratio: Callable[[], float]) -> float:
+    found = 0.0
+    for _ in range(READINGS):
+        found = max(found, fill_ratio())
+        time.sleep(READING_SECONDS)
+    return found
+
+
+def _measure(busy: Guest, case: Case, which: str) -> Measured:
+    """Measure beside a flood once it holds its ring, or beside a control once it runs."""
+    with _flooding(busy, getattr(case, which)):
+        deadline = time.monotonic() + FILL_SECONDS
+        before = _fullest(case.fill_ratio)
+        while which == "flood" and before < 1 and time.monotonic() < deadline:
+            before = _fullest(case.fill_ratio)
+        latencies = case.latencies()
+        after = _fullest(case.fill_ratio)
+    # A flood must have been full all the time, a control never.
+    return Measured(latencies, (min if which == "flood" else max)(before, after))
+
+
+def _row(busy: Guest, case: Case, repeats: int, say: Say) -> dict[str, Any]:
+    found: dict[str, list[Measured]] = {"flood": [], "control": []}
     for number in range(repeats):
         order = ("flood", "control") if number % 2 == 0 else ("control", "flood")
         for which in order:
-            with _flooding(testbed, busy, getattr(case, which)):
-                found[which].append(percentile99(case.latencies_ms()))
-    ratios = [flood / control for flood, control in zip(*found.values(), strict=True)]
-    row = {
-        "part": case.part,
-        "subject": case.subject,
-        "flood_p99_ms": spread(found["flood"]),
-        "control_p99_ms": spread(found["control"]),
-        "p99_ratio": spread(ratios),
-        "bar_ratio": BARS[case.part],
-    }
+            found[which].append(_measure(busy, case, which))
+    row = {"part": case.part, "subject": case.subject, "runs": repeats, **figures(**found)}
     say(
         f"{case.part:<12} {case.subject:<10} p99 {row['flood_p99_ms']['median']:.2f} ms,"
         f" control {row['control_p99_ms']['median']:.2f} ms, ratio"
         f" {row['p99_ratio']['median']:.3f} ({row['p99_ratio']['min']:.3f} …"
-        f" {row['p99_ratio']['max']:.3f}), bar {row['bar_ratio']}"
+        f" {row['p99_ratio']['max']:.3f}); held ÷ full {row['flood_fill_ratio']['min']:.2f},"
+        f" control {row['control_fill_ratio']['max']:.2f};"
+        f" lost at most {row['flood_lost']['max']}, control {row['control_lost']['max']}"
     )
     return row
+
+
+def figures(flood: Sequence[Measured], control: Sequence[Measured]) -> dict[str, Any]:
+    """Return a row's figures from its pairs."""
+    pairs = list(zip(flood, control, strict=True))
+    return {
+        "flood_p99_ms": spread([one.latencies.percentile99_ms() for one in flood]),
+        "control_p99_ms": spread([one.latencies.percentile99_ms() for one in control]),
+        "p99_ratio": spread([p99_ratio(mine.latencies, its.latencies) for mine, its in pairs]),
+        "asked": spread([one.latencies.asked for one in (*flood, *control)]),
+        "flood_lost": spread([one.latencies.lost for one in flood]),
+        "control_lost": spread([one.latencies.lost for one in control]),
+        "flood_fill_ratio": spread([one.fill_ratio for one in flood]),
+        "control_fill_ratio": spread([one.fill_ratio for one in control]),
+    }

@@ -14,39 +14,51 @@ START_SECONDS = 30.0
 IPERF_PORT = 5201
 
 
-def fio_read(
-    device: str, request_bytes: int, depth: int, seconds: int, *, name: str = "fio"
+def fio(
+    way: str, device: str, request_bytes: int, depth: int, seconds: int, *, more: str = ""
 ) -> str:
-    """Return the command of a random read of a device, past the guest's cache."""
+    """Return the command of random reads or writes of a device, past the guest's cache."""
     return (
-        f"fio --name=read --filename=/dev/{device} --readonly --rw=randread --direct=1"
-        f" --ioengine=libaio --iodepth={depth} --bs={request_bytes} --time_based"
-        f" --runtime={seconds} --norandommap --output-format=json --output=/tmp/{name}.json"
-        f" --write_lat_log=/tmp/{name}"
+        f"fio --name={way} --filename=/dev/{device} {'--readonly ' * (way == 'read')}"
+        f"--rw=rand{way} --direct=1 --ioengine=libaio --iodepth={depth} --bs={request_bytes}"
+        f" --time_based --runtime={seconds} --norandommap {more}".rstrip()
     )
 
 
-def fio_result(guest: Guest) -> dict:
-    """Return the ``read`` part of what the last fio wrote."""
-    text = guest.ssh("cat /tmp/fio.json", timeout_seconds=60).stdout
-    return json.loads(text)["jobs"][0]["read"]
+def fio_logged(way: str, device: str, request_bytes: int, depth: int, seconds: int) -> str:
+    """Return the same command, which writes its result and a log of all waits."""
+    more = "--output-format=json --output=/run/fio.json --write_lat_log=/run/fio"
+    return fio(way, device, request_bytes, depth, seconds, more=more)
 
 
-def longest_wait_seconds(log: str, run_seconds: float) -> float:
-    """Return the longest wait in fio's log of completion latencies.
+def fio_result(guest: Guest, way: str) -> dict:
+    """Return the part of what the last logged fio wrote that is about reads, or writes."""
+    text = guest.ssh("cat /run/fio.json", timeout_seconds=60).stdout
+    return json.loads(text)["jobs"][0][way]
 
-    At its end fio waits for all that is outstanding and only then looks which
-    requests have finished when: of these it reports up to twice the wait that
-    they had. They are left out. Raises ValueError if nothing is left.
+
+def fio_waits(log: str) -> list[tuple[float, float]]:
+    """Return when each request was seen to be finished, and its wait, in seconds."""
+    lines = (line.split(",") for line in log.splitlines())
+    return [(int(at_ms) / 1e3, int(wait_ns) / 1e9) for at_ms, wait_ns, *_ in lines]
+
+
+def longest_wait_seconds(log: str, begun_before_seconds: float) -> float:
+    """Return the longest wait of requests that were begun before a time.
+
+    However late they finish, they count. fio waits at its end for all that is
+    outstanding and only then looks which requests have finished when: those it
+    reports with up to twice the wait that they had. So it has to run on for
+    longer than a request may wait, and what it began meanwhile does not count.
+    Raises ValueError if nothing is left.
     """
-    lines = [line.split(",") for line in log.splitlines()]
-    waits_ns = [int(wait) for at_ms, wait, *_ in lines if int(at_ms) < 1000 * run_seconds]
-    return max(waits_ns) / 1e9
+    waits = [wait for at, wait in fio_waits(log) if at - wait < begun_before_seconds]
+    return max(waits)
 
 
 def fio_log(guest: Guest) -> str:
-    """Return what the last fio logged: lines of milliseconds, nanoseconds, and more."""
-    return guest.ssh("cat /tmp/fio_clat.1.log", timeout_seconds=60).stdout
+    """Return the last fio's log of waits from submission on, of the kernel's queues too."""
+    return guest.ssh("cat /run/fio_lat.1.log", timeout_seconds=60).stdout
 
 
 @contextmanager
@@ -60,10 +72,14 @@ def iperf_server(testbed: Testbed, address: str = CLIENT_ADDRESS) -> Iterator[No
         task.stop()
 
 
-def iperf(seconds: int, *, to_guest: bool) -> str:
-    """Return the guest's command of one TCP flow from, or to, the guest."""
+def iperf(seconds: int, *, to_guest: bool, segment_bytes: int | None = None) -> str:
+    """Return the guest's command of one TCP flow from, or to, the guest.
+
+    ``segment_bytes`` is the largest segment, as TCP counts it: with its options.
+    """
     words = f"iperf3 --client {CLIENT_ADDRESS} --port {IPERF_PORT} --time {seconds} --json"
-    return words + (" --reverse" if to_guest else "")
+    segment = f" --set-mss {segment_bytes}" if segment_bytes else ""
+    return words + segment + (" --reverse" if to_guest else "")
 
 
 def iperf_bps(guest: Guest, seconds: int, *, to_guest: bool) -> float:
@@ -108,14 +124,20 @@ def sample_load(read: Callable[[], float], seconds: float) -> list[Sample]:
     """
     first = read()
     deadline = time.monotonic() + START_SECONDS
-    while (count := read()) == first:
+    while (sample := _sample(read)).bytes == first:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the load moved nothing in {START_SECONDS:g} s")
         time.sleep(SAMPLE_SECONDS)
-    samples = [(time.monotonic(), count)]
-    end = samples[0][0] + seconds
-    while samples[-1][0] < end:
+    samples = [sample]
+    end = samples[0].at_seconds + seconds
+    while samples[-1].at_seconds < end:
         time.sleep(SAMPLE_SECONDS)
-        count = read()
-        samples.append((time.monotonic(), count))
+        samples.append(_sample(read))
     return samples
+
+
+def _sample(read: Callable[[], float]) -> Sample:
+    before = time.monotonic()
+    count = read()
+    after = time.monotonic()
+    return Sample((before + after) / 2, count, (after - before) / 2)

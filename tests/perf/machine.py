@@ -2,10 +2,12 @@
 """What experiments do to a testbed before they measure."""
 
 import time
+from pathlib import Path
 
 from testbed import Guest, Testbed
 
 SHAPER_SECONDS = 20.0
+MIB = 2**20
 
 
 def attach(testbed: Testbed, guest: Guest) -> None:
@@ -20,3 +22,12 @@ def await_shaper(testbed: Testbed, guest: Guest) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the shaper of {guest.name} is not active in {SHAPER_SECONDS:g} s")
         time.sleep(0.2)
+
+
+def blank_disk(testbed: Testbed, name: str, size_mib: int) -> Path:
+    """Make a disk to write on, all of it allocated: writes then find blocks that are there."""
+    path = testbed.folder / "disks" / f"{name}.img"
+    with path.open("wb") as disk:
+        for _ in range(size_mib):
+            disk.write(bytes(MIB))
+    return path

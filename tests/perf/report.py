@@ -7,9 +7,12 @@ min, max}``. Each part becomes a plot and a table.
 
 import html
 import io
+import math
 from typing import Any
 
 import matplotlib
+
+from perf.bars import FIGURES, bar_of, written
 
 matplotlib.use("svg")
 from matplotlib import pyplot
@@ -23,23 +26,18 @@ td:first-child, th:first-child { text-align: left; }
 small { opacity: .7; white-space: nowrap; }
 svg { width: 100%; height: auto; background: #fff; border-radius: 4px; }
 .wide { overflow-x: auto; }
+.missed td:last-child, .inconclusive td:last-child { font-weight: bold; }
+.missed td:last-child { color: #d33; }
 """
-# What a column is called, and how its figures are written.
-COLUMNS = {
-    "mean_error_ratio": ("error over 10 s", "{:+.2%}"),
-    "worst_window_error_ratio": ("worst second", "{:+.2%}"),
-    "quantum_ratio": ("one request", "{:.2%}"),
-    "longest_wait_ratio": ("longest wait ÷ ideal", "{:.2f}"),
-    "throughput_ratio": ("patched ÷ stock", "{:.3f}"),
-    "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
-    "p99_ratio": ("p99, flood ÷ control", "{:.3f}"),
-    "flood_p99_ms": ("p99 beside the flood, ms", "{:.2f}"),
-    "control_p99_ms": ("p99 of the control, ms", "{:.2f}"),
-    "stock": ("stock", "{:,.0f}"),
-    "patched": ("patched", "{:,.0f}"),
-}
-BAR_RATIO = 0.002
-THROUGHPUT_BAR = 0.99
+
+
+def finite(value: Any) -> Any:
+    """Return figures as JSON can have them: null for what never came."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def page(found: dict[str, Any]) -> str:
@@ -47,7 +45,8 @@ def page(found: dict[str, Any]) -> str:
     title = html.escape(f"{found['experiment']}: {found['title']}")
     parts = dict.fromkeys(row["part"] for row in found["rows"])
     sections = "".join(
-        _section(part, [row for row in found["rows"] if row["part"] == part]) for part in parts
+        _section(found["experiment"], part, [row for row in found["rows"] if row["part"] == part])
+        for part in parts
     )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -55,12 +54,29 @@ def page(found: dict[str, Any]) -> str:
         f' content="Sluice"><style>{STYLE}</style></head><body><h1>{title}</h1>'
         f"<p>Accelerator {html.escape(found['accelerator'])}, {found['repeats']} runs of each row."
         f" Median, with the least and the greatest. {html.escape(found['note'])}</p>"
-        f"{sections}</body></html>\n"
+        f"{_verdicts(found)}{sections}</body></html>\n"
     )
 
 
-def _section(part: str, rows: list[dict[str, Any]]) -> str:
-    plot = _rates(rows) if "rate_bps" in rows[0] else _ratios(rows)
+def _verdicts(found: dict[str, Any]) -> str:
+    """Say what is wrong, and show each figure beside its bar."""
+    wrong = "".join(f"<li>{html.escape(problem)}</li>" for problem in found["problems"])
+    body = ""
+    for one in found["verdicts"]:
+        names = ("part", "subject", "figure", "measured", "bar", "outcome")
+        cells = "".join(f"<td>{html.escape(one[name])}</td>" for name in names)
+        body += f'<tr class="{one["outcome"]}">{cells}</tr>'
+    return (
+        "<h2>Bars</h2>"
+        + (f"<ul>{wrong}</ul>" if wrong else "<p>All bars are met, and nothing is missing.</p>")
+        + '<div class="wide"><table><thead><tr><th>part</th><th>subject</th><th>figure</th>'
+        f"<th>measured</th><th>bar</th><th>verdict</th></tr></thead><tbody>{body}</tbody></table>"
+        "</div>"
+    )
+
+
+def _section(experiment: str, part: str, rows: list[dict[str, Any]]) -> str:
+    plot = _rates(rows) if "rate_bps" in rows[0] else _ratios(experiment, rows)
     return f'<h2>{html.escape(part)}</h2>{plot}<div class="wide">{_table(rows)}</div>'
 
 
@@ -73,28 +89,28 @@ def _rates(rows: list[dict[str, Any]]) -> str:
         rates = [row["rate_bps"] / 1e6 for row in mine]
         errors = [100 * row["mean_error_ratio"]["median"] for row in mine]
         axes.plot(rates, errors, marker=marker, linestyle="none", label=subject)
-    axes.axhspan(-100 * BAR_RATIO, 100 * BAR_RATIO, alpha=0.15, label=f"bar: ±{BAR_RATIO:.1%}")
+    bar = 100 * bar_of("E2", rows[0], "mean_error_ratio").high
+    axes.axhspan(-bar, bar, alpha=0.15, label=f"bar: ±{bar:g} %")
     axes.set_yscale("symlog", linthresh=1)
     axes.set(xscale="log", xlabel="rate that was set, MB/s", ylabel="error over 10 s, %")
     axes.legend()
     return _svg(figure)
 
 
-def _ratios(rows: list[dict[str, Any]]) -> str:
+def _ratios(experiment: str, rows: list[dict[str, Any]]) -> str:
     """Draw one ratio per row with its spread, and the bar that it is held to."""
-    key, name, bar = (
-        ("p99_ratio", "p99, flood ÷ control", rows[0]["bar_ratio"])
-        if "p99_ratio" in rows[0]
-        else ("throughput_ratio", "throughput, patched ÷ stock", THROUGHPUT_BAR)
-    )
+    key = "p99_ratio" if experiment == "FLOOD" else "throughput_ratio"
+    held = bar_of(experiment, rows[0], key)
+    bar = held.high if math.isinf(held.low) else held.low
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)))
     for place, row in enumerate(rows):
-        axes.plot([row[key]["min"], row[key]["max"]], [place, place], color="0.6")
-        axes.plot(row[key]["median"], place, "o")
-    axes.axvline(bar, linestyle=":", label=f"bar: {bar}")
+        spread = {name: value for name, value in row[key].items() if not math.isinf(value)}
+        axes.plot(list(spread.values()), [place] * len(spread), color="0.6")
+        axes.plot(spread.get("median", []), [place] * ("median" in spread), "o")
+    axes.axvline(bar, linestyle=":", label=f"bar: {bar:g}")
     axes.set_yticks(range(len(rows)), [row["subject"] for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set(xlabel=name)
+    axes.set(xlabel=FIGURES[key][0])
     axes.legend()
     return _svg(figure)
 
@@ -108,19 +124,19 @@ def _svg(figure: pyplot.Figure) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    columns = [key for key in COLUMNS if key in rows[0]]
-    names = [COLUMNS[key][0] for key in columns]
+    columns = [key for key in FIGURES if key in rows[0]]
+    names = [FIGURES[key][0] for key in columns]
     rated = "rate_bps" in rows[0]
     head = "".join(f"<th>{name}</th>" for name in (*(("rate, MB/s", "request, B") * rated), *names))
     body = ""
     for row in rows:
         cells = [f"{row['rate_bps'] / 1e6:.3g}", f"{row['request_bytes']}"] if rated else []
-        cells += [_cell(row[key], COLUMNS[key][1]) for key in columns]
+        cells += [_cell(key, row[key]) for key in columns]
         subject = html.escape(row["subject"])
         body += f"<tr><td>{subject}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     return f"<table><thead><tr><th>subject</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(spread: dict[str, float], form: str) -> str:
-    low, high = form.format(spread["min"]), form.format(spread["max"])
-    return f"{form.format(spread['median'])} <small>({low} … {high})</small>"
+def _cell(figure: str, spread: dict[str, float]) -> str:
+    low, high = written(figure, spread["min"]), written(figure, spread["max"])
+    return f"{written(figure, spread['median'])} <small>({low} … {high})</small>"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Peers that limit a guest's disk reads: QEMU's throttling, cgroup block throttling."""
+"""Peers that limit a guest's disk: QEMU's throttling, cgroup block throttling.
+
+Each limits one way, ``read`` or ``write``.
+"""
 
 import contextlib
 import os
@@ -16,15 +19,18 @@ class QemuThrottle:
 
     name = "qemu-throttle"
 
-    def __init__(self, target: str):
+    def __init__(self, target: str, way: str):
         self._target = target
+        self._way = way
         self._guest: Guest | None = None
 
     def open(self, _testbed: Testbed, guest: Guest) -> None:
         self._guest = guest
 
     def set_rate(self, rate_bps: int | None) -> None:
-        self._guest.domain.setBlockIoTune(self._target, {"read_bytes_sec": rate_bps or 0}, 0)
+        self._guest.domain.setBlockIoTune(
+            self._target, {f"{self._way}_bytes_sec": rate_bps or 0}, 0
+        )
 
     def close(self) -> None:
         """The last ``set_rate(None)`` left nothing."""
@@ -35,23 +41,26 @@ class CgroupThrottle:
 
     name = "cgroup-blkio"
 
-    def __init__(self, image: Path):
+    def __init__(self, image: Path, way: str):
         self._image = image
+        self._file = f"blkio.throttle.{way}_bps_device"
         self._group: Path | None = None
         self._device = ""
 
     def open(self, testbed: Testbed, guest: Guest) -> None:
-        if not (BLKIO / "blkio.throttle.read_bps_device").exists():
-            raise Unavailable(f"{BLKIO} is not a blkio hierarchy of cgroup v1")
+        if not (BLKIO / self._file).exists():
+            raise Unavailable(
+                f"{BLKIO} is not a blkio hierarchy of cgroup v1; boot the host with"
+                " systemd.unified_cgroup_hierarchy=0"
+            )
         self._device = _whole_disk(self._image)
+        pid = _outer_pid(testbed, guest.qemu_pid())
         self._group = BLKIO / f"sluice-perf-{os.getpid()}"
         self._group.mkdir()
-        pid = _outer_pid(testbed, guest.qemu_pid())
         (self._group / "cgroup.procs").write_text(f"{pid}\n")
 
     def set_rate(self, rate_bps: int | None) -> None:
-        limit = self._group / "blkio.throttle.read_bps_device"
-        limit.write_text(f"{self._device} {rate_bps or 0}\n")
+        (self._group / self._file).write_text(f"{self._device} {rate_bps or 0}\n")
 
     def close(self) -> None:
         if not self._group:
@@ -68,7 +77,7 @@ def _whole_disk(image: Path) -> str:
     number = image.stat().st_dev
     device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not device.exists():
-        raise Unavailable(f"{image} lies on no block device")
+        raise Unavailable(f"{image} lies on no block device; keep the checkout on a disk")
     whole = device.resolve()
     if (whole / "partition").exists():
         whole = whole.parent
@@ -87,4 +96,6 @@ def _outer_pid(testbed: Testbed, inner: int) -> int:
             continue
         if int(fields["NSpid"].split()[-1]) == inner:
             return int(status.parent.name)
-    raise Unavailable(f"the sandbox's process {inner} is not to be seen from outside")
+    raise Unavailable(
+        f"the sandbox's process {inner} is not to be seen from outside; run with the host's /proc"
+    )

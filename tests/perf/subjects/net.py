@@ -92,7 +92,10 @@ class LibvirtBandwidth:
         try:
             self.set_rate(PROBE_BPS)
         except libvirt.libvirtError as reason:
-            raise Unavailable(str(reason).strip()) from None
+            raise Unavailable(
+                f"{str(reason).strip()}; load the kernel modules sch_htb, sch_ingress, cls_u32,"
+                " cls_fw and act_police"
+            ) from None
         self.set_rate(None)
 
     def set_rate(self, rate_bps: int | None) -> None:

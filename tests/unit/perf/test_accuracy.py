@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.accuracy import assess, bytes_at, fluid_wait_seconds
+from perf.accuracy import Sample, assess, bytes_at, fluid_wait_seconds
 
 
 def _steady(rate_bps: float, seconds: float = 12.0, step: float = 0.1):
     count = round(seconds / step)
-    return [(n * step, n * step * rate_bps) for n in range(count + 1)]
+    return [Sample(n * step, n * step * rate_bps) for n in range(count + 1)]
 
 
 def test_an_exact_flow_has_no_error():
@@ -21,10 +21,18 @@ def test_an_exact_flow_has_no_error():
 
 
 def test_one_slow_second_shows_in_the_worst_window_and_a_tenth_of_it_in_the_mean():
-    samples = [(float(n), 1000.0 * n - (500.0 if n >= 5 else 0.0)) for n in range(13)]
+    samples = [Sample(float(n), 1000.0 * n - (500.0 if n >= 5 else 0.0)) for n in range(13)]
     found = assess(samples, 1000.0, 1, skip_seconds=1.0)
     assert found.worst_window_error_ratio == pytest.approx(-0.5)
     assert found.mean_error_ratio == pytest.approx(-0.05)
+
+
+def test_a_slow_reading_makes_both_windows_at_its_edge_unsure():
+    samples = [Sample(float(n), 1000.0 * n, 0.02 if n == 5 else 0.001) for n in range(13)]
+    found = assess(samples, 1000.0, 1, skip_seconds=1.0)
+    # Edges lie on samples here, and the next sample counts too.
+    assert found.clock_ratio == pytest.approx(0.04)
+    assert assess(_steady(1.0), 1.0, 1, skip_seconds=1.0).clock_ratio == 0
 
 
 def test_samples_that_are_too_short_are_refused():
@@ -49,8 +57,8 @@ def test_a_steady_flow_has_the_same_error_in_every_window(rate, factor, skip):
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=30), st.floats(0.0, 1.0))
 def test_interpolation_stays_between_its_neighbours(steps, where):
-    samples = [(0.0, 0.0)]
+    samples = [Sample(0.0, 0.0)]
     for step in steps:
-        samples.append((samples[-1][0] + step, samples[-1][1] + 3 * step))
-    at = samples[-1][0] * where
+        samples.append(Sample(samples[-1].at_seconds + step, samples[-1].bytes + 3 * step))
+    at = samples[-1].at_seconds * where
     assert bytes_at(samples, at) == pytest.approx(3 * at, rel=1e-6, abs=1e-6)

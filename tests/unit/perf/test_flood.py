@@ -1,23 +1,99 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""perf.flood: percentiles and what ping prints."""
+"""perf.flood: percentiles, lost pings, starved readers, full rings."""
+
+import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perf.flood import parse_ping, percentile99
+from perf import bars, flood
+from perf.flood import Latencies, Measured, at_a_pace, figures, full_ratio, p99_ratio, parse_ping
+from perf.rings import Ring
+
+HUNDRED = [float(n) for n in range(1, 101)]
 
 
 def test_the_99th_percentile_of_one_to_a_hundred():
-    assert percentile99([float(n) for n in range(1, 101)]) == pytest.approx(99.01)
+    assert Latencies(HUNDRED).percentile99_ms() == 99.0
 
 
-def test_too_few_values_are_refused():
-    with pytest.raises(ValueError, match="too few"):
-        percentile99([1.0] * 99)
+def test_of_a_hundred_pings_one_may_be_lost_and_not_two():
+    assert Latencies(HUNDRED[:99], 1).percentile99_ms() == 99.0
+    assert Latencies(HUNDRED[:98], 2).percentile99_ms() == math.inf
 
 
-def test_replies_are_read_and_the_rest_is_not():
+def test_without_any_answer_the_percentile_is_infinite():
+    assert Latencies([], 2000).percentile99_ms() == math.inf
+    assert Latencies([]).percentile99_ms() == math.inf
+
+
+def test_a_flood_that_starves_most_pings_has_no_good_ratio():
+    control = Latencies([1.0] * 2000)
+    assert p99_ratio(Latencies([1.0] * 400, 1600), control) == math.inf
+    assert p99_ratio(Latencies([1.5] * 2000), control) == 1.5
+    assert p99_ratio(control, Latencies([], 2000)) == math.inf
+
+
+def test_replies_are_read_and_the_rest_is_lost():
     text = "64 bytes from 10.77.0.11: icmp_seq=1 ttl=64 time=0.532 ms\n"
     text += "From 10.77.0.1 icmp_seq=2 Destination Host Unreachable\n"
     text += "64 bytes from 10.77.0.11: icmp_seq=3 ttl=64 time=12 ms\n"
+    text += "64 bytes from 10.77.0.11: icmp_seq=3 ttl=64 time=12 ms (DUP!)\n"
     text += "rtt min/avg/max/mdev = 0.532/6.2/12.0/5.7 ms\n"
-    assert parse_ping(text) == [0.532, 12.0]
+    found = parse_ping(text, 5)
+    assert found == Latencies([0.532, 12.0], 3)
+    assert found.asked == 5
+
+
+def test_a_ping_that_failed_altogether_has_lost_all():
+    assert parse_ping("ping: connect: Network is unreachable\n", 2000).lost == 2000
+
+
+def test_a_starved_reader_counts_as_often_as_it_would_have_asked():
+    assert at_a_pace([1.0, 7.0, 2.0], 2.0) == [1.0, 7.0, 5.0, 3.0, 1.0, 2.0]
+    # 4,500 quick reads and one of a second: at 500/s a tenth of all.
+    starved = Latencies(at_a_pace([0.5] * 4500 + [1000.0], 2.0))
+    assert starved.percentile99_ms() > 800
+
+
+@given(st.lists(st.floats(0.01, 100), max_size=50), st.floats(0.5, 10))
+def test_no_wait_is_left_out_or_made_longer(waits, interval):
+    found = at_a_pace(waits, interval)
+    assert len(found) >= len(waits)
+    assert max(found, default=0) == max(waits, default=0)
+    assert sum(wait in found for wait in waits) == len(waits)
+
+
+def test_the_least_full_ring_decides():
+    assert full_ratio([Ring(1024, 1024), Ring(512, 1024)]) == 0.5
+    assert full_ratio([Ring(237, 256)], spare=19) == 1.0
+
+
+def test_the_flood_asks_for_twice_what_two_rings_hold():
+    assert flood.FULL_JOBS * flood.FULL_DEPTH >= 2 * 1024
+    assert flood.SENDERS > 1
+
+
+def _row(part, mine, its):
+    return {"part": part, "subject": "ping", "runs": len(mine), **figures(mine, its)}
+
+
+def test_figures_of_a_calm_machine_are_met_and_those_of_a_starved_one_missed():
+    calm = [Measured(Latencies([1.0] * 2000), 0.1)] * 3
+    full = [Measured(Latencies([1.02] * 2000), 1.0)] * 3
+    starved = [Measured(Latencies([1.0] * 400, 1600), 1.0)] * 3
+    empty = [Measured(Latencies([1.0] * 2000), 0.4)] * 3
+    outcomes = []
+    for mine in (full, starved, empty):
+        (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("other guest", mine, calm)]})
+        outcomes.append(verdict.outcome)
+    assert outcomes == [bars.Outcome.MET, bars.Outcome.MISSED, bars.Outcome.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_few_pings_are_no_percentile(which):
+    few, many = Measured(Latencies([1.0] * 999), 1.0), Measured(Latencies([1.0] * 2000), 0.0)
+    pairs = [[few] * 3, [many] * 3] if which == 0 else [[many] * 3, [few] * 3]
+    (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("same guest", *pairs)]})
+    assert verdict.outcome is bars.Outcome.INCONCLUSIVE

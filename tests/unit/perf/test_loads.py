@@ -5,26 +5,50 @@ import itertools
 
 import pytest
 
-from perf.loads import longest_wait_seconds, sample_load
+from perf.loads import fio, iperf, longest_wait_seconds, sample_load
+
+# Milliseconds of the end, nanoseconds of the wait, direction, bytes, offset, priority.
+IN_TIME = "10, 10000000, 0, 4096, 1, 0\n9990, 260000000, 0, 4096, 2, 0\n"
 
 
-def test_the_longest_wait_is_that_of_a_request_that_ended_while_fio_ran():
-    log = "10, 250000000, 0, 4096, 1, 0\n9990, 260000000, 0, 4096, 2, 0\n"
-    log += "10241, 445000000, 0, 4096, 3, 0\n"
-    assert longest_wait_seconds(log, 10.0) == 0.26
+def test_the_longest_wait_is_that_of_a_request_that_was_begun_in_time():
+    begun_late = "11241, 445000000, 0, 4096, 3, 0\n"
+    assert longest_wait_seconds(IN_TIME + begun_late, 10.0) == 0.26
+
+
+def test_a_request_that_was_starved_until_the_end_counts():
+    starved = "15000, 12000000000, 0, 4096, 3, 0\n"
+    assert longest_wait_seconds(IN_TIME + starved, 10.0) == 12.0
+
+
+def test_waits_of_writes_are_read_too():
+    assert longest_wait_seconds("500, 3000000, 1, 512, 0, 0\n", 10.0) == 0.003
 
 
 def test_a_log_without_a_request_in_time_is_refused():
     with pytest.raises(ValueError):
-        longest_wait_seconds("10241, 445000000, 0, 4096, 3, 0\n", 10.0)
+        longest_wait_seconds("10800, 445000000, 0, 4096, 3, 0\n", 10.0)
+
+
+def test_only_a_reading_fio_is_told_not_to_write():
+    assert "--rw=randread" in fio("read", "vdb", 512, 1, 1)
+    assert "--readonly" in fio("read", "vdb", 512, 1, 1)
+    assert "--rw=randwrite" in fio("write", "vdb", 512, 1, 1)
+    assert "--readonly" not in fio("write", "vdb", 512, 1, 1)
+
+
+def test_a_flow_has_the_wire_s_segments_unless_told_otherwise():
+    assert "mss" not in iperf(1, to_guest=False)
+    assert "--set-mss 536 --reverse" in iperf(1, to_guest=True, segment_bytes=536)
 
 
 def test_sampling_starts_with_the_first_byte():
     counts = itertools.chain([5.0, 5.0, 5.0], itertools.count(9.0))
     samples = sample_load(lambda: next(counts), 0.05)
-    assert samples[0][1] == 9.0
-    assert [count for _, count in samples] == sorted(count for _, count in samples)
-    assert samples[-1][0] - samples[0][0] >= 0.05
+    assert samples[0].bytes == 9.0
+    assert [sample.bytes for sample in samples] == sorted(sample.bytes for sample in samples)
+    assert samples[-1].at_seconds - samples[0].at_seconds >= 0.05
+    assert all(sample.unsure_seconds >= 0 for sample in samples)
 
 
 def test_a_load_that_does_not_run_is_refused(monkeypatch):

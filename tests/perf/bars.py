@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment must show, and whether it did: measured figures in, verdicts out.
+
+Pure: an experiment hands over its rows as they go into its JSON file. A figure
+of a row is a spread, ``{median, min, max}``, over ``runs`` runs. A bar holds for
+the median or for every run. A verdict is one of three:
+
+* **met**;
+* **missed**: the figure lies beyond its bar by more than the clock may be wrong;
+* **inconclusive**: it cannot be told: too few runs or samples, a counter that was
+  read too slowly, a request too large for the window, a ring that was not full.
+
+A bar for every run is missed by a single one, however few there were. All but
+*met* is a problem, and so is a row that is not there. Infinity stands for what
+never came, a lost ping for instance.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+Row = dict[str, Any]
+
+# "Every experiment repeats at least three times."
+RUNS_MIN = 3
+# A 99th percentile has ten values beyond it.
+ASKED_MIN = 1000
+SLUICE = ("sluice", "sluice leaky")
+DISK_PEERS = ("qemu-throttle", "cgroup-blkio")
+NET_PEERS = ("tc-tbf", "tc-htb", "libvirt-bandwidth")
+DISK_PARTS = ("disk read", "disk write")
+NET_PARTS = ("net out", "net in")
+
+# What a figure is called, and how it is written.
+FIGURES = {
+    "mean_error_ratio": ("error over 10 s", "{:+.2%}"),
+    "worst_window_error_ratio": ("worst second", "{:+.2%}"),
+    "quantum_ratio": ("one request", "{:.2%}"),
+    "clock_ratio": ("clock", "{:.2%}"),
+    "longest_wait_ratio": ("longest wait ÷ ideal", "{:.3f}"),
+    "throughput_ratio": ("patched ÷ stock", "{:.3f}"),
+    "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
+    "p99_ratio": ("p99, flood ÷ control", "{:.3f}"),
+    "flood_p99_ms": ("p99 beside the flood, ms", "{:.2f}"),
+    "control_p99_ms": ("p99 of the control, ms", "{:.2f}"),
+    "asked": ("asked", "{:.0f}"),
+    "flood_lost": ("lost beside the flood", "{:.0f}"),
+    "control_lost": ("lost in the control", "{:.0f}"),
+    "flood_fill_ratio": ("flood: held ÷ full", "{:.2f}"),
+    "control_fill_ratio": ("control: held ÷ full", "{:.2f}"),
+    "stock": ("stock", "{:,.0f}"),
+    "patched": ("patched", "{:,.0f}"),
+}
+
+
+class Outcome(StrEnum):
+    MET = "met"
+    MISSED = "missed"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a figure must be, in which rows, and what to do if it is not.
+
+    ``parts`` and ``subjects`` choose rows; empty means all. ``needs`` must hold
+    for the figure to mean anything. ``windows`` is how many windows of the
+    row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
+    """
+
+    figure: str
+    remedy: str
+    low: float = -math.inf
+    high: float = math.inf
+    of_median: bool = False
+    parts: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    needs: tuple["Bar", ...] = ()
+    windows: int = 0
+
+    def applies(self, row: Row) -> bool:
+        return (not self.parts or row["part"] in self.parts) and (
+            not self.subjects or row["subject"] in self.subjects
+        )
+
+    def text(self) -> str:
+        """Return the bar in words, such as ``≤ 1.10 in every run``."""
+        if self.low == -self.high:
+            limit = "within ±" + written(self.figure, self.high).lstrip("+")
+        elif math.isinf(self.high):
+            limit = f"≥ {written(self.figure, self.low)}"
+        else:
+            limit = f"≤ {written(self.figure, self.high)}"
+        return limit + (" in the median" if self.of_median else " in every run")
+
+    def worst(self, spread: dict[str, float]) -> float:
+        """Return the value of a spread that this bar judges."""
+        if self.of_median:
+            return spread["median"]
+        return max(spread["min"], spread["max"], key=self.beyond)
+
+    def beyond(self, value: float) -> float:
+        """Return by how much a value misses the bar; 0 or less if it does not."""
+        return max(self.low - value, value - self.high)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One figure of one row, judged."""
+
+    part: str
+    subject: str
+    figure: str
+    measured: str
+    bar: str
+    outcome: Outcome
+    remedy: str = ""
+
+    def sentence(self) -> str:
+        return (
+            f"{self.part}, {self.subject}: {self.figure} is {self.measured}, the bar is"
+            f" {self.bar}: {self.outcome}; {self.remedy}"
+        )
+
+
+def written(figure: str, value: float) -> str:
+    """Return a figure's value as people read it."""
+    return "∞" if math.isinf(value) else FIGURES[figure][1].format(value)
+
+
+IDLE = "let the machine do nothing else and run again"
+# Bars as the table of experiments has them. What the engine's decisions cost in
+# nanoseconds is measured, and held to its bars, by `make bench`.
+_SAME_RATE = "the limit is not kept"
+_RING = "the row says nothing before the ring is full: give the flood more depth or more senders"
+_CALM = "the control must not fill the ring: lower its rate or its depth"
+_FLOOD = "a flood reaches its neighbours, or the machine was busy"
+
+
+def _rate(figure: str, ratio: float, windows: int, remedy: str) -> Bar:
+    """Return the bar of an error over so many windows, above which it must be visible."""
+    needs = (
+        Bar("quantum_ratio", "give this rate smaller requests", high=ratio * windows),
+        Bar("clock_ratio", f"the counter was read too slowly: {IDLE}", high=ratio * windows),
+    )
+    return Bar(
+        figure, remedy, low=-ratio, high=ratio, subjects=SLUICE, needs=needs, windows=windows
+    )
+
+
+def _flood(high: float, part: str) -> Bar:
+    needs = (
+        Bar("flood_fill_ratio", _RING, low=1.0),
+        Bar("control_fill_ratio", _CALM, high=0.5),
+        Bar("control_lost", f"the control loses pings: {IDLE}", high=0),
+        Bar("asked", "measure for longer", low=ASKED_MIN),
+    )
+    remedy = f"{_FLOOD}: {IDLE}"
+    return Bar("p99_ratio", remedy, high=high, of_median=True, parts=(part,), needs=needs)
+
+
+BARS: dict[str, tuple[Bar, ...]] = {
+    "E1": (
+        Bar(
+            "throughput_ratio",
+            f"the patched QEMU is slower, or the machine was busy: {IDLE}, with more pairs"
+            " (ARGS=--repeats=20)",
+            low=0.99,
+            of_median=True,
+        ),
+    ),
+    "E2": (
+        _rate(
+            "mean_error_ratio",
+            0.002,
+            10,
+            f"{_SAME_RATE}: {IDLE}; if it stays, see what passes beside the limit",
+        ),
+        _rate(
+            "worst_window_error_ratio",
+            0.01,
+            1,
+            f"{_SAME_RATE} evenly: {IDLE}; if it stays, see when requests are let go",
+        ),
+        Bar(
+            "longest_wait_ratio",
+            f"a request was passed over, or the guest stood still: {IDLE}, under KVM",
+            high=1.1,
+            parts=DISK_PARTS,
+            subjects=SLUICE,
+        ),
+    ),
+    "FLOOD": (_flood(1.1, "same guest"), _flood(1.05, "other guest")),
+}
+
+EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
+    "E1": (
+        ("disk", "fio 4 KiB, requests/s"),
+        ("disk", "fio 128 KiB, requests/s"),
+        ("network", "TCP out, bytes/s"),
+        ("network", "TCP in, bytes/s"),
+    ),
+    "E2": (
+        *((part, subject) for part in DISK_PARTS for subject in SLUICE + DISK_PEERS),
+        *((part, subject) for part in NET_PARTS for subject in SLUICE + NET_PEERS),
+    ),
+    "FLOOD": tuple(
+        (part, subject)
+        for part in ("same guest", "other guest")
+        for subject in ("disk read", "ping")
+    ),
+}
+
+
+def bar_of(experiment: str, row: Row, figure: str) -> Bar:
+    """Return the bar that a figure has in a row, or would have if the row were ours."""
+    return next(
+        bar
+        for bar in BARS[experiment]
+        if bar.figure == figure and (not bar.parts or row["part"] in bar.parts)
+    )
+
+
+def judge(found: dict[str, Any]) -> list[Verdict]:
+    """Judge all figures of an experiment that have a bar."""
+    bars = BARS[found["experiment"]]
+    return [_judge_one(bar, row) for row in found["rows"] for bar in bars if bar.applies(row)]
+
+
+def problems(found: dict[str, Any]) -> list[str]:
+    """Return one sentence for all that keeps an experiment from having shown what it must."""
+    wrong = [one.sentence() for one in judge(found) if one.outcome is not Outcome.MET]
+    return [*wrong, *_absent(found)]
+
+
+def as_json(verdicts: Iterable[Verdict]) -> list[dict[str, str]]:
+    return [asdict(one) for one in verdicts]
+
+
+def _absent(found: dict[str, Any]) -> Iterator[str]:
+    told = set()
+    for gone in found.get("missing", ()):
+        told.add((gone["part"], gone["subject"]))
+        yield f"{gone['part']}, {gone['subject']}: a measurement is missing: {gone['reason']}"
+    there = {(row["part"], row["subject"]) for row in found["rows"]}
+    for part, subject in EXPECTED[found["experiment"]]:
+        if (part, subject) not in there | told:
+            yield f"{part}, {subject}: all figures are missing: run {found['experiment']} again"
+
+
+def _judge_one(bar: Bar, row: Row) -> Verdict:
+    worst = bar.worst(row[bar.figure])
+    clock = row["clock_ratio"]["max"] / bar.windows if bar.windows else 0.0
+    beyond = bar.beyond(worst)
+    few = _few_runs(row)
+    if doubt := _unmet_need(bar, row):
+        outcome, remedy = Outcome.INCONCLUSIVE, doubt
+    elif beyond > clock and not (few and bar.of_median):
+        outcome, remedy = Outcome.MISSED, bar.remedy
+    elif few:
+        outcome, remedy = Outcome.INCONCLUSIVE, few
+    elif beyond > 0:
+        outcome = Outcome.INCONCLUSIVE
+        remedy = f"the clock may be wrong by {written('clock_ratio', clock)}: {IDLE}"
+    else:
+        outcome, remedy = Outcome.MET, ""
+    return Verdict(
+        row["part"],
+        row["subject"] + _at(row),
+        FIGURES[bar.figure][0],
+        written(bar.figure, worst),
+        bar.text(),
+        outcome,
+        remedy,
+    )
+
+
+def _few_runs(row: Row) -> str:
+    if row["runs"] >= RUNS_MIN:
+        return ""
+    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={RUNS_MIN} or more"
+
+
+def _unmet_need(bar: Bar, row: Row) -> str:
+    """Return why a row's figure means nothing; empty if it does."""
+    for need in bar.needs:
+        worst = need.worst(row[need.figure])
+        if need.beyond(worst) > 0:
+            name = FIGURES[need.figure][0]
+            return f"{name} is {written(need.figure, worst)}, not {need.text()}: {need.remedy}"
+    return ""
+
+
+def _at(row: Row) -> str:
+    if "rate_bps" not in row:
+        return ""
+    return f" at {row['rate_bps'] / 2**20:.4g} MiB/s, {row['request_bytes']} B"

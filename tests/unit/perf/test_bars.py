@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""perf.bars: what is met, missed and not to be told."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perf.bars import BARS, EXPECTED, Outcome, as_json, judge, problems
+
+
+def _spread(*values):
+    return {"median": sorted(values)[len(values) // 2], "min": min(values), "max": max(values)}
+
+
+def _rate_row(part, subject, **figures):
+    row = {
+        "part": part,
+        "subject": subject,
+        "rate_bps": 65536,
+        "request_bytes": 512,
+        "runs": 3,
+        "mean_error_ratio": _spread(0.0),
+        "worst_window_error_ratio": _spread(0.0),
+        "quantum_ratio": _spread(0.0078),
+        "clock_ratio": _spread(0.0005),
+    }
+    if part.startswith("disk"):
+        row["longest_wait_ratio"] = _spread(1.0)
+    return {**row, **figures}
+
+
+def _flood_row(part, subject, **figures):
+    return {
+        "part": part,
+        "subject": subject,
+        "runs": 3,
+        "p99_ratio": _spread(1.0),
+        "flood_fill_ratio": _spread(1.0),
+        "control_fill_ratio": _spread(0.1),
+        "control_lost": _spread(0),
+        "asked": _spread(2000),
+        **figures,
+    }
+
+
+def _cost_row(part, subject, **figures):
+    return {
+        "part": part,
+        "subject": subject,
+        "runs": 3,
+        "throughput_ratio": _spread(1.0),
+        **figures,
+    }
+
+
+ROWS = {"E1": _cost_row, "E2": _rate_row, "FLOOD": _flood_row}
+
+
+def _found(experiment, changes=None, **figures):
+    """All rows of an experiment, flawless, but for one row's figures."""
+    rows = [
+        ROWS[experiment](*key, **(figures if key == changes else {}))
+        for key in EXPECTED[experiment]
+    ]
+    return {"experiment": experiment, "rows": rows}
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+def test_an_experiment_without_a_flaw_has_no_problem(experiment):
+    found = _found(experiment)
+    assert problems(found) == []
+    assert {one.outcome for one in judge(found)} == {Outcome.MET}
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+def test_an_experiment_that_measured_nothing_misses_every_row(experiment):
+    wrong = problems({"experiment": experiment, "rows": []})
+    assert len(wrong) == len(EXPECTED[experiment])
+    assert all("missing" in line and "again" in line for line in wrong)
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+def test_every_bar_of_an_experiment_judges_one_of_its_rows(experiment):
+    found = _found(experiment)
+    for bar in BARS[experiment]:
+        assert any(bar.applies(row) for row in found["rows"])
+
+
+SLUICE_READ = ("disk read", "sluice")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "row", "figure", "values", "bar"),
+    [
+        ("E1", ("network", "TCP in, bytes/s"), "throughput_ratio", (0.98,), "≥ 0.990"),
+        ("E2", SLUICE_READ, "mean_error_ratio", (0, 0, 0.0031), "±0.20%"),
+        ("E2", SLUICE_READ, "mean_error_ratio", (-0.0031, 0, 0), "±0.20%"),
+        ("E2", ("net in", "sluice leaky"), "worst_window_error_ratio", (0, 0, -0.02), "±1.00%"),
+        ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, 1.11), "≤ 1.100"),
+        ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, math.inf), "≤ 1.100"),
+        ("FLOOD", ("same guest", "ping"), "p99_ratio", (1.11,), "≤ 1.100"),
+        ("FLOOD", ("other guest", "disk read"), "p99_ratio", (1.06,), "≤ 1.050"),
+        ("FLOOD", ("other guest", "ping"), "p99_ratio", (1, math.inf, math.inf), "≤ 1.050"),
+    ],
+)
+def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, values, bar):
+    (line,) = problems(_found(experiment, row, **{figure: _spread(*values)}))
+    assert line.startswith(", ".join(row))
+    assert bar in line
+    assert ": missed; " in line
+
+
+def test_a_bar_for_the_median_bears_a_single_bad_run():
+    assert problems(_found("E1", ("disk", "fio 4 KiB, requests/s"))) == []
+    row = ("other guest", "ping")
+    assert problems(_found("FLOOD", row, p99_ratio=_spread(0.9, 1.0, 3.0))) == []
+
+
+def test_peers_are_shown_and_not_judged():
+    figures = {"mean_error_ratio": _spread(0.3), "worst_window_error_ratio": _spread(0.3)}
+    assert problems(_found("E2", ("net in", "tc-htb"), **figures)) == []
+
+
+def _only(found):
+    (one,) = [verdict for verdict in judge(found) if verdict.outcome is not Outcome.MET]
+    return one
+
+
+@pytest.mark.parametrize(
+    ("experiment", "row", "figures", "why"),
+    [
+        ("E1", ("disk", "fio 4 KiB, requests/s"), {"runs": 2}, "--repeats=3"),
+        (
+            "E2",
+            SLUICE_READ,
+            {"quantum_ratio": _spread(0.0156)},
+            "smaller requests",
+        ),
+        ("E2", SLUICE_READ, {"clock_ratio": _spread(0, 0, 0.011)}, "read too slowly"),
+        (
+            "E2",
+            SLUICE_READ,
+            {"worst_window_error_ratio": _spread(0.012), "clock_ratio": _spread(0.004)},
+            "the clock may be wrong by 0.40%",
+        ),
+        (
+            "FLOOD",
+            ("other guest", "disk read"),
+            {"flood_fill_ratio": _spread(1, 1, 0.7)},
+            "held ÷ full is 0.70, not ≥ 1.00",
+        ),
+        ("FLOOD", ("same guest", "ping"), {"control_fill_ratio": _spread(0.9)}, "control must not"),
+        ("FLOOD", ("same guest", "ping"), {"control_lost": _spread(0, 0, 1)}, "loses pings"),
+        ("FLOOD", ("same guest", "ping"), {"asked": _spread(2000, 999)}, "for longer"),
+    ],
+)
+def test_what_cannot_be_told_is_a_problem_with_its_remedy(experiment, row, figures, why):
+    found = _found(experiment, row, **figures)
+    assert _only(found).outcome is Outcome.INCONCLUSIVE
+    (line,) = problems(found)
+    assert why in line
+
+
+def test_one_run_beyond_a_bar_for_every_run_is_missed_not_doubted():
+    found = _found("E2", SLUICE_READ, runs=1, longest_wait_ratio=_spread(2.0))
+    outcomes = {one.figure: one.outcome for one in judge(found) if one.outcome is not Outcome.MET}
+    assert outcomes["longest wait ÷ ideal"] is Outcome.MISSED
+    assert outcomes["worst second"] is Outcome.INCONCLUSIVE
+
+
+def test_a_ring_that_was_not_full_leaves_even_a_bad_ratio_untold():
+    figures = {"p99_ratio": _spread(2.0), "flood_fill_ratio": _spread(0.2)}
+    found = _found("FLOOD", ("other guest", "ping"), **figures)
+    assert _only(found).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_missing_peer_is_told_once_with_its_reason():
+    found = _found("E2")
+    found["rows"] = [row for row in found["rows"] if row["subject"] != "tc-htb"]
+    found["missing"] = [
+        {"part": part, "subject": "tc-htb", "reason": "no sch_htb; load it"}
+        for part in ("net out", "net in")
+    ]
+    assert problems(found) == [
+        "net out, tc-htb: a measurement is missing: no sch_htb; load it",
+        "net in, tc-htb: a measurement is missing: no sch_htb; load it",
+    ]
+
+
+def test_verdicts_go_into_json():
+    text = json.dumps(as_json(judge(_found("E2", SLUICE_READ, mean_error_ratio=_spread(0.5)))))
+    assert '"outcome": "missed"' in text
+
+
+@given(st.floats(0, 0.5), st.floats(0, 0.009))
+def test_a_worse_error_is_never_judged_better(error, clock):
+    order = [Outcome.MET, Outcome.INCONCLUSIVE, Outcome.MISSED]
+
+    def rank(error_ratio):
+        figures = {"worst_window_error_ratio": _spread(error_ratio), "clock_ratio": _spread(clock)}
+        verdicts = judge(_found("E2", SLUICE_READ, **figures))
+        return max(order.index(one.outcome) for one in verdicts)
+
+    assert rank(error) <= rank(error * 1.5 + 0.001)
+    assert rank(error) == rank(-error)

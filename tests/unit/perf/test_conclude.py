@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""perf.__main__ and perf.report: the exit status, the JSON file and the page."""
+
+import json
+import math
+
+import pytest
+
+from perf.__main__ import conclude
+from perf.bars import EXPECTED
+from perf.report import finite
+
+
+def _spread(value):
+    return {"median": value, "min": value, "max": value}
+
+
+def _found(ratio):
+    figures = ("stock", "patched", "throughput_ratio", "cpu_ratio")
+    rows = [
+        {"part": part, "subject": subject, "runs": 3, **{name: _spread(ratio) for name in figures}}
+        for part, subject in EXPECTED["E1"]
+    ]
+    about = {"title": "a title", "accelerator": "none", "repeats": 3, "note": "A <note>."}
+    return {"experiment": "E1", "rows": rows, **about}
+
+
+def _conclude(found, folder):
+    said = []
+    status = conclude(found, folder, said.append)
+    name = found["experiment"].lower()
+    kept = json.loads((folder / f"{name}.json").read_text())
+    return status, kept, (folder / f"{name}.html").read_text(), said
+
+
+def test_all_bars_met_is_a_success(tmp_path):
+    status, kept, page, said = _conclude(_found(1.0), tmp_path)
+    assert status == 0
+    assert kept["problems"] == [] and kept["missing"] == []
+    assert [one["outcome"] for one in kept["verdicts"]] == ["met"] * 4
+    assert "All bars are met" in page
+    assert not any("WRONG" in line for line in said)
+
+
+def test_a_missed_bar_is_a_failure_that_stands_everywhere(tmp_path):
+    status, kept, page, said = _conclude(_found(0.9), tmp_path)
+    assert status == 1
+    assert len(kept["problems"]) == 4
+    assert {one["outcome"] for one in kept["verdicts"]} == {"missed"}
+    assert page.count('<tr class="missed">') == 4
+    assert sum(line.startswith("WRONG: ") for line in said) == 4
+
+
+def test_a_missing_row_is_a_failure(tmp_path):
+    found = _found(1.0)
+    found["rows"].pop()
+    status, kept, page, _said = _conclude(found, tmp_path)
+    assert status == 1
+    assert "TCP in" in kept["problems"][0] and "TCP in" in page
+
+
+def test_nothing_measured_is_a_failure(tmp_path):
+    status, _kept, page, _said = _conclude({**_found(1.0), "rows": []}, tmp_path)
+    assert status == 1 and "missing" in page
+
+
+def test_what_never_came_is_null_in_json_and_does_not_break_the_page(tmp_path):
+    rows = [
+        {
+            "part": part,
+            "subject": subject,
+            "runs": 3,
+            **{name: _spread(1) for name in ("asked", "flood_fill_ratio")},
+            **{name: _spread(0) for name in ("control_lost", "control_fill_ratio")},
+            **{name: _spread(math.inf) for name in ("p99_ratio", "flood_p99_ms")},
+        }
+        for part, subject in EXPECTED["FLOOD"]
+    ]
+    found = {**_found(1.0), "experiment": "FLOOD", "rows": rows}
+    status, kept, page, _said = _conclude(found, tmp_path)
+    assert status == 1
+    assert kept["rows"][0]["p99_ratio"]["median"] is None
+    assert "∞" in page
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "text", None, [1, {"a": (2.0,)}]])
+def test_finite_figures_stay(value):
+    assert json.dumps(finite(value)) == json.dumps(value)

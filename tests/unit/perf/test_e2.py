@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""perf.e2: its points can show its bars, and its subjects are those that are expected."""
+
+import pytest
+
+from perf import bars, e1
+from perf.e2 import DISK_POINTS, NET_POINTS, Point, with_capacity
+from perf.subjects import LEAKY_BUCKET, Sluice
+from perf.subjects.disk import CgroupThrottle, QemuThrottle
+from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
+from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
+
+
+@pytest.mark.parametrize("point", DISK_POINTS + NET_POINTS)
+def test_one_request_is_less_than_the_bar_of_a_second(point):
+    row = {"part": "disk read", "subject": "sluice"}
+    bar = bars.bar_of("E2", row, "worst_window_error_ratio")
+    assert point.request_bytes / point.rate_bps < bar.high
+
+
+def test_rates_begin_at_64_kib():
+    assert min(point.rate_bps for point in DISK_POINTS) == 64 * 1024
+    assert min(point.rate_bps for point in NET_POINTS) == 64 * 1024
+
+
+def test_the_highest_point_is_nine_tenths_of_the_capacity():
+    points = with_capacity([Point(10, 1), Point(90, 1), Point(95, 1)], 100.0, 7)
+    assert points == [Point(10, 1), Point(90, 7)]
+
+
+def test_expected_subjects_are_those_that_are_compared():
+    sluice = (Sluice("blk-read").name, Sluice("blk-read", LEAKY_BUCKET).name)
+    assert sluice == bars.SLUICE
+    assert (QemuThrottle.name, CgroupThrottle.name) == bars.DISK_PEERS
+    assert (TcTbf.name, TcHtb.name, LibvirtBandwidth.name) == bars.NET_PEERS
+
+
+def test_expected_loads_of_e1_are_those_that_run():
+    assert tuple((load.part, load.name) for load in e1.LOADS) == bars.EXPECTED["E1"]
+
+
+def test_the_stock_guest_has_the_ring_that_attaching_gives():
+    assert str(e1.RING_SIZE) == DISK_QUEUE_SIZE
