@@ -50,6 +50,7 @@ FIGURES = {
     "control_lost": ("lost in the control", "{:.0f}"),
     "flood_fill_ratio": ("flood: held ÷ full", "{:.2f}"),
     "control_fill_ratio": ("control: held ÷ full", "{:.2f}"),
+    "elsewhere_fill_ratio": ("control: held elsewhere ÷ full", "{:.2f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
 }
@@ -150,8 +151,9 @@ def _rate(figure: str, ratio: float, windows: int, remedy: str) -> Bar:
     )
 
 
-def _flood(high: float, part: str) -> Bar:
+def _flood(high: float, part: str, *more: Bar) -> Bar:
     needs = (
+        *more,
         Bar("flood_fill_ratio", _RING, low=1.0),
         Bar("control_fill_ratio", _CALM, high=0.5),
         Bar("control_lost", f"the control loses pings: {IDLE}", high=0),
@@ -192,7 +194,10 @@ BARS: dict[str, tuple[Bar, ...]] = {
             subjects=SLUICE,
         ),
     ),
-    "FLOOD": (_flood(1.1, "same guest"), _flood(1.05, "other guest")),
+    "FLOOD": (
+        _flood(1.1, "same guest", Bar("elsewhere_fill_ratio", _RING, low=1.0)),
+        _flood(1.05, "other guest"),
+    ),
 }
 
 EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {

@@ -81,6 +81,7 @@ class Case:
     """A pair of floods, the latency that is measured beside them, and the ring's fill.
 
     ``fill_ratio`` is 1 or more if the flood holds all that it is meant to hold.
+    ``elsewhere_ratio`` is the same of the device to which the control's flood goes.
     """
 
     part: str
@@ -89,6 +90,7 @@ class Case:
     control: str
     latencies: Callable[[], Latencies]
     fill_ratio: Callable[[], float]
+    elsewhere_ratio: Callable[[], float] | None = None
 
 
 def parse_ping(text: str, asked: int) -> Latencies:
@@ -205,13 +207,17 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
     def disk(device: str) -> str:
         return loads.fio("read", device, DISK_BYTES, DISK_DEPTH, FLOOD_SECONDS)
 
+    def held(device: str) -> float:
+        return sum(ring.held for ring in disk_rings(busy, device)) / DISK_DEPTH
+
     yield Case(
         SAME,
         "disk read",
         disk("vdb"),
         disk("vdc"),
         lambda: reads(busy),
-        lambda: sum(ring.held for ring in disk_rings(busy, "vdb")) / DISK_DEPTH,
+        lambda: held("vdb"),
+        lambda: held("vdc"),
     )
     yield Case(
         SAME,
@@ -219,7 +225,8 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
         _datagrams(CLIENT_ADDRESS, SENDERS, None),
         _datagrams(SECOND_CLIENT, SENDERS, None),
         lambda: pings(testbed, busy),
-        lambda: _share_fill(testbed, busy),
+        lambda: _share_fill(testbed, busy, 0),
+        lambda: _share_fill(testbed, busy, 1),
     )
 
 
@@ -257,9 +264,9 @@ def full_ratio(rings: Sequence[Ring], spare: int = 0) -> float:
     return min(ring.held / (ring.size - spare) for ring in rings)
 
 
-def _share_fill(testbed: Testbed, busy: Guest) -> float:
-    """Return how full the class is: of its share of the ring, and of its buffer."""
-    ring = transmit_ring(busy)
+def _share_fill(testbed: Testbed, busy: Guest, card: int) -> float:
+    """Return how full the class is: of its share of a card's ring, and of its buffer."""
+    ring = transmit_ring(busy, card)
     live = testbed.controller.call("GET", f"/v1/live?domain={busy.name}")
     classes = live["domains"][busy.name]["classes"]
     share = ring.size // (len(classes) + 1)
@@ -297,6 +304,7 @@ def pings(testbed: Testbed, guest: Guest) -> Latencies:
 class Measured:
     latencies: Latencies
     fill_ratio: float
+    elsewhere_ratio: float | None = None
 
 
 @contextmanager
@@ -316,25 +324,39 @@ def _fullest(fill_ratio: Callable[[], float]) -> float:
     return found
 
 
-def _measure(busy: Guest, case: Case, which: str) -> Measured:
-    """Measure beside a flood once it holds its ring, or beside a control once it runs."""
-    with _flooding(busy, getattr(case, which)):
-        deadline = time.monotonic() + FILL_SECONDS
-        before = _fullest(case.fill_ratio)
-        while which == "flood" and before < 1 and time.monotonic() < deadline:
-            before = _fullest(case.fill_ratio)
+def _await_full(fill_ratio: Callable[[], float]) -> float:
+    deadline = time.monotonic() + FILL_SECONDS
+    while (found := _fullest(fill_ratio)) < 1 and time.monotonic() < deadline:
+        pass
+    return found
+
+
+def _measure_flood(busy: Guest, case: Case) -> Measured:
+    """Measure beside a flood that is full before and after."""
+    with _flooding(busy, case.flood):
+        before = _await_full(case.fill_ratio)
         latencies = case.latencies()
-        after = _fullest(case.fill_ratio)
-    # A flood must have been full all the time, a control never.
-    return Measured(latencies, (min if which == "flood" else max)(before, after))
+        return Measured(latencies, min(before, _fullest(case.fill_ratio)))
+
+
+def _measure_control(busy: Guest, case: Case) -> Measured:
+    """Measure beside the control, whose flood, if it has one, is full elsewhere."""
+    elsewhere = case.elsewhere_ratio
+    with _flooding(busy, case.control):
+        full = _await_full(elsewhere) if elsewhere else None
+        before = _fullest(case.fill_ratio)
+        latencies = case.latencies()
+        most = max(before, _fullest(case.fill_ratio))
+        return Measured(latencies, most, min(full, _fullest(elsewhere)) if elsewhere else None)
 
 
 def _row(busy: Guest, case: Case, repeats: int, say: Say) -> dict[str, Any]:
     found: dict[str, list[Measured]] = {"flood": [], "control": []}
+    measures = {"flood": _measure_flood, "control": _measure_control}
     for number in range(repeats):
         order = ("flood", "control") if number % 2 == 0 else ("control", "flood")
         for which in order:
-            found[which].append(_measure(busy, case, which))
+            found[which].append(measures[which](busy, case))
     row = {"part": case.part, "subject": case.subject, "runs": repeats, **figures(**found)}
     say(
         f"{case.part:<12} {case.subject:<10} p99 {row['flood_p99_ms']['median']:.2f} ms,"
@@ -350,6 +372,7 @@ def _row(busy: Guest, case: Case, repeats: int, say: Say) -> dict[str, Any]:
 def figures(flood: Sequence[Measured], control: Sequence[Measured]) -> dict[str, Any]:
     """Return a row's figures from its pairs."""
     pairs = list(zip(flood, control, strict=True))
+    elsewhere = [one.elsewhere_ratio for one in control if one.elsewhere_ratio is not None]
     return {
         "flood_p99_ms": spread([one.latencies.percentile99_ms() for one in flood]),
         "control_p99_ms": spread([one.latencies.percentile99_ms() for one in control]),
@@ -359,4 +382,5 @@ def figures(flood: Sequence[Measured], control: Sequence[Measured]) -> dict[str,
         "control_lost": spread([one.latencies.lost for one in control]),
         "flood_fill_ratio": spread([one.fill_ratio for one in flood]),
         "control_fill_ratio": spread([one.fill_ratio for one in control]),
+        **({"elsewhere_fill_ratio": spread(elsewhere)} if elsewhere else {}),
     }

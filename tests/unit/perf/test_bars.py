@@ -42,6 +42,7 @@ def _flood_row(part, subject, **figures):
         "control_fill_ratio": _spread(0.1),
         "control_lost": _spread(0),
         "asked": _spread(2000),
+        **({"elsewhere_fill_ratio": _spread(1.0)} if part == "same guest" else {}),
         **figures,
     }
 
@@ -153,6 +154,12 @@ def _only(found):
             "held ÷ full is 0.70, not ≥ 1.00",
         ),
         ("FLOOD", ("same guest", "ping"), {"control_fill_ratio": _spread(0.9)}, "control must not"),
+        (
+            "FLOOD",
+            ("same guest", "ping"),
+            {"elsewhere_fill_ratio": _spread(1, 1, 0.9)},
+            "held elsewhere ÷ full is 0.90",
+        ),
         ("FLOOD", ("same guest", "ping"), {"control_lost": _spread(0, 0, 1)}, "loses pings"),
         ("FLOOD", ("same guest", "ping"), {"asked": _spread(2000, 999)}, "for longer"),
     ],

@@ -70,7 +70,7 @@ def test_what_never_came_is_null_in_json_and_does_not_break_the_page(tmp_path):
             "part": part,
             "subject": subject,
             "runs": 3,
-            **{name: _spread(1) for name in ("asked", "flood_fill_ratio")},
+            **{name: _spread(1) for name in ("asked", "flood_fill_ratio", "elsewhere_fill_ratio")},
             **{name: _spread(0) for name in ("control_lost", "control_fill_ratio")},
             **{name: _spread(math.inf) for name in ("p99_ratio", "flood_p99_ms")},
         }

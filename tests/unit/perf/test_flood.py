@@ -91,9 +91,20 @@ def test_figures_of_a_calm_machine_are_met_and_those_of_a_starved_one_missed():
     assert outcomes == [bars.Outcome.MET, bars.Outcome.MISSED, bars.Outcome.INCONCLUSIVE]
 
 
+def test_a_control_whose_flood_is_not_held_elsewhere_is_no_control():
+    mine = [Measured(Latencies([1.0] * 2000), 1.0)] * 3
+    outcomes = []
+    for elsewhere in (1.0, 0.2):
+        control = [Measured(Latencies([1.0] * 2000), 0.0, elsewhere)] * 3
+        rows = [_row("same guest", mine, control)]
+        (verdict,) = bars.judge({"experiment": "FLOOD", "rows": rows})
+        outcomes.append(verdict.outcome)
+    assert outcomes == [bars.Outcome.MET, bars.Outcome.INCONCLUSIVE]
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_few_pings_are_no_percentile(which):
     few, many = Measured(Latencies([1.0] * 999), 1.0), Measured(Latencies([1.0] * 2000), 0.0)
     pairs = [[few] * 3, [many] * 3] if which == 0 else [[many] * 3, [few] * 3]
-    (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("same guest", *pairs)]})
+    (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("other guest", *pairs)]})
     assert verdict.outcome is bars.Outcome.INCONCLUSIVE
