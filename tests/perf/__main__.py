@@ -12,12 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perf import bars, e1, e2, flood, report
+from perf import bars, e1, e2, flood, machine, report
 from testbed import CommandFailed, GuestError, SandboxError, ServiceError, paths
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
 # What ends an experiment that can say why; anything else is a mistake in it.
-FAILURES = (paths.Missing, CommandFailed, GuestError, SandboxError, ServiceError, TimeoutError)
+FAILURES = (
+    paths.Missing,
+    machine.NotAlike,
+    CommandFailed,
+    GuestError,
+    SandboxError,
+    ServiceError,
+    TimeoutError,
+)
 OUT = Path(__file__).resolve().parents[2] / "build" / "perf"
 
 

@@ -15,10 +15,12 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perf import loads, machine
 from perf.rings import disk_rings
+from perf.rows import Rows
 from perf.spread import spread
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
@@ -83,22 +85,28 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         machine.await_shaper(testbed, patched)
         _require_like_rings(stock, patched)
         stack.enter_context(loads.iperf_server(testbed))
-        rows = [_row(load, testbed, stock, patched, repeats, say) for load in LOADS]
+        rows = Rows(say)
+        for load in LOADS:
+            row = partial(_row, load, testbed, stock, patched, repeats, say)
+            rows.add(load.part, load.name, row)
         return {
             "experiment": "E1",
             "title": TITLE,
             "accelerator": testbed.accelerator.name,
             "repeats": repeats,
             "note": f"A run is a pair of {SECONDS} s each, in alternating order.",
-            "rows": rows,
+            **rows.as_dict(),
         }
 
 
 def _require_like_rings(stock: Guest, patched: Guest) -> None:
-    """Raise ValueError if the guests differ in more than their QEMU."""
+    """Raise NotAlike if the guests differ in more than their QEMU."""
     sizes = [[ring.size for ring in disk_rings(guest, DISK)] for guest in (stock, patched)]
     if sizes[0] != sizes[1]:
-        raise ValueError(f"{DISK} has rings of {sizes[0]}, patched of {sizes[1]}: make them alike")
+        raise machine.NotAlike(
+            f"{DISK} has rings of {sizes[0]} in the stock guest and {sizes[1]} in the patched one;"
+            f" the stock QEMU must take queue_size {RING_SIZE}"
+        )
 
 
 def _row(

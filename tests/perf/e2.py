@@ -21,11 +21,12 @@ from typing import Any
 
 from perf import loads, machine
 from perf.accuracy import Sample, assess, fluid_wait_seconds
+from perf.rows import FAILURES, Rows
 from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
-from testbed import CommandFailed, FileDisk, Guest, GuestSpec, Testbed, paths
+from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "achieved rate against set rate: disk reads and writes, network out and in"
 LOAD = "load"
@@ -105,8 +106,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             "repeats": repeats,
             "note": f"Disk: {DEPTH} requests outstanding. Network: one TCP flow, frames of"
             f" {FRAME_BYTES} bytes, at the lowest rate of {SMALL_FRAME_BYTES}.",
-            "rows": comparison.rows,
-            "missing": comparison.missing,
+            **comparison.rows.as_dict(),
         }
 
 
@@ -207,8 +207,7 @@ class Comparison:
         self.testbed = testbed
         self.guest = guest
         self.say = say
-        self.rows: list[dict[str, Any]] = []
-        self.missing: list[dict[str, Any]] = []
+        self.rows = Rows(say)
         self._repeats = repeats
 
     def compare(
@@ -222,13 +221,16 @@ class Comparison:
                 for subject in subjects:
                     try:
                         found[subject.name].append(self._measure(subject, point, measure))
-                    except (Unavailable, CommandFailed, TimeoutError, ValueError) as reason:
-                        self._leave_out(part, subject, point, reason)
+                    except Unavailable as reason:
+                        self.rows.leave_out(part, subject.name, str(reason))
+                    except FAILURES as reason:
+                        rate = f"at {point.rate_bps / 2**20:.4g} MiB/s: {reason}"
+                        self.rows.leave_out(part, subject.name, rate)
             for name, measured in found.items():
                 if measured:
                     row = {"part": part, "subject": name, **vars(point), "runs": len(measured)}
-                    self.rows.append({**row, **spreads(measured)})
-                    self.say(_line(self.rows[-1]))
+                    self.rows.rows.append({**row, **spreads(measured)})
+                    self.say(_line(self.rows.rows[-1]))
 
     def _measure(self, subject: Subject, point: Point, measure: Measure) -> dict[str, float]:
         with ExitStack() as stack:
@@ -238,16 +240,6 @@ class Comparison:
             stack.callback(self.guest.kill_unit, LOAD)
             stack.enter_context(limited(subject, point.rate_bps))
             return measure(subject, point)
-
-    def _leave_out(self, part: str, subject: Subject, point: Point, reason: Exception) -> None:
-        """Note why something was not measured, once."""
-        said = " ".join(str(reason).split())
-        if not isinstance(reason, Unavailable):
-            said = f"at {point.rate_bps / 2**20:.4g} MiB/s: {said}"
-        gone = {"part": part, "subject": subject.name, "reason": said}
-        if gone not in self.missing:
-            self.say(f"{part}: {subject.name} is left out: {said}")
-            self.missing.append(gone)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -22,10 +22,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perf import loads, machine
 from perf.rings import TRANSMIT_SPARE, Ring, disk_rings, transmit_ring
+from perf.rows import Rows
 from perf.spread import spread
 from testbed import CLIENT_ADDRESS, CLIENTS, FileDisk, Guest, GuestSpec, Testbed, paths
 
@@ -127,9 +129,12 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         stack.enter_context(loads.iperf_server(testbed))
         stack.enter_context(loads.iperf_server(testbed, SECOND_CLIENT))
         _limit_a_class(testbed, busy)
-        rows = [_row(busy, case, repeats, say) for case in _same_guest(testbed, busy)]
+        rows = Rows(say)
+        for case in _same_guest(testbed, busy):
+            rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         _limit_all(testbed, busy)
-        rows += [_row(busy, case, repeats, say) for case in _other_guest(testbed, busy, calm)]
+        for case in _other_guest(testbed, busy, calm):
+            rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         return {
             "experiment": "FLOOD",
             "title": TITLE,
@@ -138,7 +143,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             "note": f"The flooding class is limited to {DISK_BPS / 2**20:g} MiB/s of disk reads"
             f" and {NET_BPS / 2**20:g} MiB/s sent. Latencies are 99th percentiles in ms; a lost"
             " ping has taken infinitely long.",
-            "rows": rows,
+            **rows.as_dict(),
         }
 
 
@@ -268,7 +273,8 @@ def _share_fill(testbed: Testbed, busy: Guest, card: int) -> float:
     """Return how full the class is: of its share of a card's ring, and of its buffer."""
     ring = transmit_ring(busy, card)
     live = testbed.controller.call("GET", f"/v1/live?domain={busy.name}")
-    classes = live["domains"][busy.name]["classes"]
+    # Neither is there as long as the page has not been read, or is late.
+    classes = live["domains"].get(busy.name, {}).get("classes", {})
     share = ring.size // (len(classes) + 1)
     sample = classes.get(FLOOD_CLASS, {}).get("net-tx")
     if not sample or not sample["buffer_bytes_max"]:

@@ -10,6 +10,10 @@ SHAPER_SECONDS = 20.0
 MIB = 2**20
 
 
+class NotAlike(Exception):
+    """What is to be compared differs in more than it should; the text says in what."""
+
+
 def attach(testbed: Testbed, guest: Guest) -> None:
     """Have the controller put the shaper into a guest that is not running yet."""
     testbed.controller.call("POST", f"/v1/domains/{guest.name}/attach", {})

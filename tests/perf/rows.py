@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an experiment gathers: rows of figures, and what could not be measured, with its reason.
+
+One measurement that fails does not take the others with it; it is missing in the
+end, which is a problem of its own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from perf.bars import Row
+from testbed import CommandFailed
+
+# What a measurement on a busy or broken machine ends with: a command that failed or
+# took too long, a load that did not begin, a log or samples that are too short.
+FAILURES = (CommandFailed, TimeoutError, ValueError)
+
+
+class Rows:
+    """Rows in the order of measuring. ``say`` tells what is left out."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self.rows: list[Row] = []
+        self.missing: list[dict[str, Any]] = []
+        self._say = say
+
+    def add(self, part: str, subject: str, measure: Callable[[], Row]) -> None:
+        """Measure a row, or note why it could not be measured."""
+        try:
+            self.rows.append(measure())
+        except FAILURES as reason:
+            self.leave_out(part, subject, str(reason))
+
+    def leave_out(self, part: str, subject: str, reason: str) -> None:
+        """Note why something was not measured, once."""
+        gone = {"part": part, "subject": subject, "reason": " ".join(reason.split())}
+        if gone not in self.missing:
+            self.missing.append(gone)
+            self._say(f"{part}: {subject} is left out: {gone['reason']}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows, "missing": self.missing}

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""perf.rows: a measurement that fails is missing, and the others are there."""
+
+import pytest
+
+from perf.bars import problems
+from perf.rows import Rows
+from testbed import CommandFailed
+
+
+def _failing():
+    raise CommandFailed("fio ended with 1:\n  no such device")
+
+
+def test_a_failure_is_noted_in_one_line_and_the_next_row_is_measured():
+    said = []
+    rows = Rows(said.append)
+    rows.add("disk", "fio", _failing)
+    rows.add("network", "TCP", lambda: {"part": "network"})
+    assert rows.rows == [{"part": "network"}]
+    reason = "fio ended with 1: no such device"
+    assert rows.missing == [{"part": "disk", "subject": "fio", "reason": reason}]
+    assert said == [f"disk: fio is left out: {reason}"]
+
+
+def test_the_same_failure_in_every_turn_is_told_once():
+    said = []
+    rows = Rows(said.append)
+    for _ in range(3):
+        rows.leave_out("net out", "tc-htb", "no sch_htb")
+    assert len(said) == len(rows.missing) == 1
+
+
+def test_what_is_missing_is_a_problem():
+    rows = Rows(lambda _text: None)
+    rows.add("disk", "fio 4 KiB, requests/s", _failing)
+    found = problems({"experiment": "E1", **rows.as_dict()})
+    assert sum("no such device" in line for line in found) == 1
+
+
+def test_a_mistake_in_an_experiment_is_not_hidden():
+    with pytest.raises(KeyError):
+        Rows(lambda _text: None).add("disk", "fio", lambda: {}["nothing"])
