@@ -1,35 +1,98 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest does while it moves: fio that verifies, and iperf3 both ways."""
+"""What a guest does while it moves: two programs that verify a disk, and iperf3 both ways."""
 
 import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
+from stress import rewriter
 from stress.scene import StressError
+from testbed import patience
 from testbed.guest import Guest
-from testbed.sandbox import Task
+from testbed.sandbox import CommandFailed, Task
 
-VERIFY = "/run/verify.out"
-SECTORS_AND_BYTES = (
-    "awk '{print $7}' /sys/block/vdb/stat; cat /sys/class/net/eth0/statistics/[rt]x_bytes"
+UNIT = "verify"
+VERIFY = f"/run/{UNIT}.out"
+# In the order of Progress. fio is two processes, of which one writes.
+PROGRESS = (
+    "for name in fio rewrite; do for pid in $(pgrep -x $name); do cat /proc/$pid/io; done "
+    "2>/dev/null | awk '/^write_bytes/ {sum += $2} END {print sum + 0}'; done; "
+    "cat /sys/class/net/eth0/statistics/[rt]x_bytes"
 )
 # An ssh command itself moves some kilobytes.
 MOVED_BYTES = 100_000
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What each load has moved so far, in bytes, as the guest counts it."""
+
+    fio: int
+    rewrite: int
+    received: int
+    sent: int
+
+    def idle_since(self, before: "Progress") -> list[str]:
+        """Name the loads that have not gone on since ``before``."""
+        least = {"fio": 1, "rewrite": 1, "received": MOVED_BYTES, "sent": MOVED_BYTES}
+        now, then = asdict(self), asdict(before)
+        return [name for name, bytes_ in least.items() if now[name] < then[name] + bytes_]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of the loads; the errors are empty if all is well."""
+
+    verified_bytes: int
+    verify_errors: str
+    rewrites: int
+    rewrite_errors: str
+    network_bytes: int
+    network_errors: str
+
+
 def start_verify(guest: Guest, command: str) -> None:
     """Start fio in the unit verify.service."""
-    guest.spawn(f"{command} >{VERIFY} 2>&1", unit="verify")
+    guest.spawn(f"{command} >{VERIFY} 2>&1", unit=UNIT)
+
+
+def fio_job(text: str) -> dict:
+    """Return the job in fio's JSON, which what it complained of comes before."""
+    try:
+        return json.loads(text[text.index("{") :])["jobs"][0]
+    except (ValueError, KeyError, IndexError):
+        raise StressError(f"fio has given no result: {text[:500]!r}") from None
 
 
 def read_verify(guest: Guest) -> tuple[dict, str]:
     """Return what an ended fio says of its job, and its errors."""
     text = guest.ssh(f"cat {VERIFY}").stdout
-    job = json.loads(text[text.index("{") :])["jobs"][0]
+    job = fio_job(text)
     wrong = job["error"] or "verify:" in text or "bad magic" in text
     return job, text[:500] if wrong else ""
+
+
+def end_units(guest: Guest, *units: str) -> None:
+    """Interrupt fio and the rewriter and await these units; StressError if one hangs."""
+    guest.ssh("pkill -INT -x fio; pkill -INT -x rewrite; true")
+    for unit in units:
+        try:
+            guest.wait_unit(unit, 60)
+        except CommandFailed as problem:
+            raise StressError(
+                f"{unit} does not end, so a request was never answered: {problem}"
+            ) from None
+
+
+def require_active(guest: Guest, *units: str) -> None:
+    """StressError with its last words if a unit has ended; one word a unit is the answer."""
+    states = guest.ssh(f"systemctl is-active {' '.join(units)}", check=False).stdout.split()
+    for unit, state in zip(units, states, strict=True):
+        if state != "active":
+            said = guest.ssh(f"tail -n 5 /run/{unit}.out", check=False).stdout
+            raise StressError(f"{unit} has ended ({state}): {said}")
 
 
 @dataclass
@@ -42,53 +105,56 @@ class Loads:
     stall_seconds: float
     _net: Task | None = None
 
-    def start(self, verify_command: str) -> None:
-        """Start fio in the guest, and iperf3 in both directions to it."""
+    def start(self, verify_command: str, rewrite_command: str) -> None:
+        """Start both writers in the guest, and iperf3 in both directions to it."""
         start_verify(self.guest, verify_command)
+        rewriter.start(self.guest, rewrite_command)
         self.guest.spawn("iperf3 --server --one-off", unit="stream")
         self.guest.ssh("until ss -lnt | grep -q :5201; do sleep 0.1; done")
         command = ["iperf3", "--client", self.address, "--time", "86400"]
         self._net = self.client([*command, "--bidir", "--forceflush"])
 
-    def progress(self) -> tuple[int, int]:
-        """Return sectors written to the data disk and bytes sent and received, in the guest."""
-        sectors, *frames = map(int, self.guest.ssh(SECTORS_AND_BYTES).stdout.split())
-        return sectors, sum(frames)
+    def progress(self) -> Progress:
+        numbers = map(int, self.guest.ssh(PROGRESS).stdout.split())
+        return Progress(**dict(zip((each.name for each in fields(Progress)), numbers, strict=True)))
 
-    def check_alive(self, before: tuple[int, int]) -> None:
-        """Both loads go on after a move; StressError if one does not."""
-        deadline = time.monotonic() + self.stall_seconds
-        while True:
-            disk_sectors, net_bytes = self.progress()
-            if disk_sectors > before[0] and net_bytes > before[1] + MOVED_BYTES:
-                break
-            if time.monotonic() > deadline:
+    def wait_gone_on(self) -> float:
+        """Wait until every load has gone on from where it is now; StressError.
+
+        To be called when the guest runs on its new host. Returns how long that
+        took, in seconds; what asking takes is within.
+        """
+        started = time.monotonic()
+        before = now = self.progress()
+        while idle := now.idle_since(before):
+            if time.monotonic() > started + self.stall_seconds:
                 raise StressError(
-                    f"{self.stall_seconds:g} s after a migration: sectors written {before[0]} then "
-                    f"{disk_sectors}, bytes on the network {before[1]} then {net_bytes}"
+                    f"{', '.join(idle)} did not go on in {self.stall_seconds:g} s after a "
+                    f"migration: {before}, then {now}"
                 )
-            time.sleep(0.2)
+            time.sleep(0.1)
+            now = self.progress()
+        seconds = time.monotonic() - started
         if not self._net.running():
             raise StressError("iperf3 has lost its connection; see logs/iperf3.log")
-        if self.guest.ssh("pgrep -x fio", check=False).returncode:
-            raise StressError(f"fio has ended: {self.guest.ssh(f'tail -n 5 {VERIFY}').stdout}")
+        require_active(self.guest, UNIT, rewriter.UNIT)
+        return seconds
 
-    def finish(self) -> "Found":
-        """End both loads and read what they found."""
-        self.guest.ssh("pkill -INT -x fio; true")
-        self.guest.wait_unit("verify", 60)
+    def finish(self) -> Found:
+        """End all loads and read what they found."""
+        require_active(self.guest, UNIT, rewriter.UNIT)
+        end_units(self.guest, UNIT, rewriter.UNIT)
         job, wrong = read_verify(self.guest)
+        rewritten = rewriter.read(self.guest)
         lost = "" if self._net.running() else "its client has ended"
         self._net.signal(signal.SIGINT)
-        self._net.wait(20)
-        return Found(job["read"]["io_bytes"], wrong, self.progress()[1], lost)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What came of the loads; the errors are empty if all is well."""
-
-    verified_bytes: int
-    verify_errors: str
-    network_bytes: int
-    network_errors: str
+        self._net.wait(patience.seconds(20))
+        now = self.progress()
+        return Found(
+            verified_bytes=job["read"]["io_bytes"],
+            verify_errors=wrong,
+            rewrites=rewritten.writes,
+            rewrite_errors=rewritten.errors,
+            network_bytes=now.received + now.sent,
+            network_errors=lost,
+        )

@@ -3,11 +3,12 @@
 
 libvirt would hide what these runs look at: two QEMUs of one guest on one host.
 The guest has the testbed's kernel and root image, and a second disk for fio.
-Both disks and the network card are shaped by ``sluice0``.
+Both disks and the network card are shaped by ``sluice0``, unless the root disk
+is to show what a request costs without.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,17 @@ class Files:
     data: Path
 
 
+@dataclass(frozen=True)
+class DiskRequests:
+    """How many requests were finished, as a QEMU or as the guest counts them."""
+
+    reads: int = 0
+    writes: int = 0
+
+    def __add__(self, other: "DiskRequests") -> "DiskRequests":
+        return DiskRequests(self.reads + other.reads, self.writes + other.writes)
+
+
 class Machine:
     """One QEMU process. ``incoming`` waits for a migration to its socket."""
 
@@ -43,6 +55,7 @@ class Machine:
         *,
         incoming: bool = False,
         disk_options: str = "",
+        root_options: str = ",shaper=sluice0",
         trace: Sequence[str] = (),
     ):
         self.name = name
@@ -53,7 +66,8 @@ class Machine:
         self._tap = f"tap-{name}"[:15]
         self._make_tap()
         monitor = files.folder / f"{name}.qmp"
-        command = self._command(accelerator, monitor, incoming, disk_options, trace)
+        options = {"root": root_options, "data": f",shaper=sluice0{disk_options}"}
+        command = self._command(accelerator, monitor, incoming, options, trace)
         self.log = files.folder / "logs" / f"qemu-{name}.log"
         self.task: Task = sandbox.popen(command, name=f"QEMU {name}", log=self.log)
         try:
@@ -73,7 +87,7 @@ class Machine:
         accelerator: str,
         monitor: Path,
         incoming: bool,
-        disk_options: str,
+        disk_options: Mapping[str, str],
         trace: Sequence[str],
     ) -> list[str]:
         files = self._files
@@ -90,8 +104,7 @@ class Machine:
             ]
             disks += [
                 "-device",
-                f"virtio-blk-pci,drive={node},shaper=sluice0,id=disk{index}"
-                f"{disk_options if node == 'data' else ''}",
+                f"virtio-blk-pci,drive={node},id=disk{index}{disk_options[node]}",
             ]
         console = files.folder / "logs" / f"console-{self.name}.log"
         return [
@@ -137,6 +150,14 @@ class Machine:
                 raise QmpError("the guest does not run on the target")
             time.sleep(0.05)
 
+    def disk_requests(self) -> "DiskRequests":
+        """Return what this QEMU has done on the data disk since it began."""
+        for disk in self.qmp.execute("query-blockstats"):
+            if disk["node-name"] == "data":
+                stats = disk["stats"]
+                return DiskRequests(stats["rd_operations"], stats["wr_operations"])
+        raise QmpError(f"{self.name} has no disk named data")
+
     def stop(self) -> int:
         """End QEMU and its tap; return its exit code."""
         try:
@@ -174,3 +195,8 @@ class LiveGuest(Guest):
 
     def running(self) -> bool:
         return True
+
+    def disk_requests(self) -> DiskRequests:
+        """Return what the guest's kernel has had answered on the data disk."""
+        numbers = self.ssh("cat /sys/block/vdb/stat").stdout.split()
+        return DiskRequests(int(numbers[0]), int(numbers[4]))

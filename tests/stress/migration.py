@@ -3,20 +3,37 @@
 
 A guest writes and verifies on its disk and sends and receives over TCP, both
 through limited classes, so that there are always requests held. It moves to a
-fresh QEMU, again and again. A request lost would hang fio or leave a block that
-is not what was written; one doubled, a block that an older write came over; a
-frame lost costs TCP a moment, a connection lost ends iperf3.
+fresh QEMU, again and again. What a mistake would do:
 
-The source's trace says how many held requests it gave to the migration.
+- A request lost hangs the program that waits for it, or, answered but not done,
+  leaves an older block: fio and the rewriter know which write each block holds.
+- A request done twice is one more that the QEMUs have done than the guest has
+  had answered; if the second is late, it also puts an older block over a newer.
+- A frame lost costs TCP a moment; a connection lost ends iperf3.
+
+That fio and the rewriter see an older block is shown first (``proof.py``). The
+source's trace says how many held requests it gave to the migration.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from stress import proof, rewriter
 from stress.loads import Found, Loads
-from stress.machine import ADDRESS, Machine
-from stress.scene import BOOT_SECONDS, BULK, BULK_TAG, Scene, scene, verify_command
+from stress.machine import ADDRESS, DiskRequests, Machine
+from stress.scene import (
+    BOOT_SECONDS,
+    BULK,
+    BULK_COMMAND,
+    BULK_TAG,
+    REWRITE_OFFSET_BYTES,
+    Scene,
+    scene,
+    verify_command,
+)
+from stress.withdrawn import EVENT, withdrawn
 from testbed import network
 from testbed.sandbox import Task
 
@@ -25,38 +42,79 @@ NET_BPS = 1_000_000
 MIGRATION_SECONDS = 180.0
 STALL_SECONDS = 30.0
 SECONDS_BETWEEN = 2.0
-TRACE = ("shaper_withdraw", "sluice_net_*")
+TRACE = (EVENT, "sluice_net_*")
+# Between two passes fio has nothing outstanding, and no write while it compares.
+HELD_SHARE = 0.9
+HELD_WRITES_SHARE = 0.5
 
 
 @dataclass
 class Outcome:
-    """What came of it. ``held`` is per migration: requests that moved along."""
+    """What came of it.
+
+    Lists have one value a migration: ``gone_on_seconds`` is how long after it
+    each load had gone on, ``held`` are the requests that moved along, of them
+    ``held_writes`` the disk's writes. What the QEMUs have done and the guest has
+    had answered is counted where all the QEMUs can be asked.
+    """
 
     seconds: list[float] = field(default_factory=list)
+    gone_on_seconds: list[float] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
+    held_writes: list[int] = field(default_factory=list)
     verified_bytes: int = 0
     verify_errors: str = ""
+    rewrites: int = 0
+    rewrite_errors: str = ""
     network_bytes: int = 0
     network_errors: str = ""
+    done: DiskRequests | None = None
+    answered: DiskRequests | None = None
 
     def found(self, what: Found) -> None:
         """Take over what the loads found."""
         for name, value in asdict(what).items():
             setattr(self, name, value)
 
+    def moved(self, seconds: float, held: Counter[str]) -> None:
+        """Take over what is known of a migration when it has ended."""
+        self.seconds.append(seconds)
+        self.held.append(held.total())
+        self.held_writes.append(held["blk-write"])
+
     def problems(self) -> list[str]:
         """Return what is wrong, one sentence each; empty if all is well."""
-        found = []
-        if self.verify_errors:
-            found.append(f"fio: {self.verify_errors}")
+        errors = {
+            "fio": self.verify_errors,
+            "rewrite": self.rewrite_errors,
+            "iperf3": self.network_errors,
+        }
+        found = [f"{name}: {error}" for name, error in errors.items() if error]
         if not self.verified_bytes:
             found.append("fio has verified nothing")
-        if self.network_errors:
-            found.append(f"iperf3: {self.network_errors}")
+        if not self.rewrites and not self.rewrite_errors:
+            found.append("rewrite has written nothing")
         if not self.network_bytes:
             found.append("iperf3 has moved nothing")
-        if self.held and not any(self.held):
-            found.append("no migration had a request held, so nothing was tested")
+        if self.done != self.answered:
+            found.append(
+                f"the QEMUs have done {self.done}, and the guest has had {self.answered} answered"
+            )
+        return found + self._untested()
+
+    def _untested(self) -> list[str]:
+        """Name what too few of the migrations had, so that they prove little."""
+        found = []
+        for what, counts, share in (
+            ("a request", self.held, HELD_SHARE),
+            ("a write to the disk", self.held_writes, HELD_WRITES_SHARE),
+        ):
+            having = sum(map(bool, counts))
+            if having < share * len(counts) or not counts:
+                found.append(
+                    f"{having} of {len(counts)} migrations had {what} held; "
+                    f"at least {share:.0%} must"
+                )
         return found
 
 
@@ -74,19 +132,28 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
         boot_seconds = stage.guest.wait_ready(BOOT_SECONDS)
         say(f"guest up under {stage.accelerator} after {boot_seconds:.0f} s")
         limit(machine)
+        rewriter.install(stage.guest, stage.folder)
+        commands = verify_command(), rewriter.command(REWRITE_OFFSET_BYTES, f"{BULK_COMMAND} ")
+        proof.prove(stage.guest, *commands)
+        say("fio and the rewriter both see a stale block")
         loads = loads_of(stage)
-        loads.start(verify_command(86400))
+        loads.start(*commands)
+        done = DiskRequests()
         time.sleep(SECONDS_BETWEEN)
         for index in range(1, count + 1):
-            before = loads.progress()
-            machine = migrate_once(stage, machine, index, outcome)
-            loads.check_alive(before)
+            source, machine = machine, migrate(stage, machine, index, outcome)
+            outcome.gone_on_seconds.append(loads.wait_gone_on())
+            done += source.disk_requests()
+            source.stop()
             say(
                 f"migration {index} of {count}: {outcome.seconds[-1]:.1f} s, "
-                f"{outcome.held[-1]} requests held"
+                f"{outcome.held[-1]} requests held, {outcome.held_writes[-1]} of them writes; "
+                f"all loads gone on after {outcome.gone_on_seconds[-1]:.1f} s"
             )
             time.sleep(SECONDS_BETWEEN)
         outcome.found(loads.finish())
+        outcome.answered = stage.guest.disk_requests()
+        outcome.done = done + machine.disk_requests()
         machine.stop()
     return outcome
 
@@ -101,13 +168,13 @@ def loads_of(stage: Scene) -> Loads:
     return Loads(stage.guest, ADDRESS, client, STALL_SECONDS)
 
 
-def migrate_once(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Machine:
-    """Move the guest to a new QEMU and end the old one; return the new one."""
+def migrate(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Machine:
+    """Move the guest to a new QEMU and return that; the old one stays, stopped."""
     target = stage.machine(f"m{index}", incoming=True, trace=TRACE)
     limit(target)
+    before = withdrawn(source.trace_log.read_text())
     started = time.monotonic()
     source.migrate_to(target, MIGRATION_SECONDS)
-    outcome.seconds.append(time.monotonic() - started)
-    source.stop()
-    outcome.held.append(source.trace_log.read_text().count("shaper_withdraw"))
+    seconds = time.monotonic() - started
+    outcome.moved(seconds, withdrawn(source.trace_log.read_text()) - before)
     return target

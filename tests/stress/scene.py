@@ -11,7 +11,10 @@ from stress.machine import Files, LiveGuest, Machine
 from testbed import accelerator, network, paths, runs
 from testbed.sandbox import Sandbox
 
-DATA_MIB = 128
+DATA_MIB = 16
+# fio has the first; the rewriter has blocks from the other on.
+VERIFY_MIB = 1
+REWRITE_OFFSET_BYTES = 8 * 2**20
 LINK_BPS = 200_000_000
 BOOT_SECONDS = 600.0
 # Tag 2, as the agent would set it: the real-time class, which root may use.
@@ -60,17 +63,23 @@ def scene(label: str) -> Iterator[Scene]:
         runs.remove_disks(folder)
 
 
-def verify_command(seconds: int, depth: int = 16, tagged: bool = True) -> str:
+def verify_command(depth: int = 16, tagged: bool = True) -> str:
     """The fio command that writes and verifies on the data disk, in class bulk.
 
-    Every block is read back and compared soon after it was written, and JSON
-    with what it found ends the output. Not ``tagged``, its class is the agent's
-    to give.
+    It goes over the same 256 blocks again and again, in passes. Each block is
+    read back and compared soon after it was written, and JSON with what it found
+    ends the output. Not ``tagged``, its class is the agent's to give.
+
+    A lost write leaves the block of the pass before, whose checksum is right. What
+    tells it from the one that is wanted is the number of the write, which fio
+    compares only without ``--time_based`` and with a random map: hence passes,
+    and no time. The seed in the header would tell it too, but fio does not know
+    the right one with ``--verify_backlog``.
     """
     before, after = (f"{BULK_COMMAND} ", "--prioclass=1 --prio=2 ") if tagged else ("", "")
     return (
         f"{before}fio --name=verify --filename=/dev/vdb --direct=1 --ioengine=libaio "
-        f"--iodepth={depth} --rw=randwrite --bs=4k --size={DATA_MIB - 8}m --verify=crc32c "
-        f"--verify_backlog=256 --verify_fatal=1 --time_based --runtime={seconds} "
-        f"{after}--output-format=json"
+        f"--iodepth={depth} --rw=randwrite --bs=4k --size={VERIFY_MIB}m --loops=1000000000 "
+        "--verify=crc32c --verify_backlog=64 --verify_write_sequence=1 --verify_fatal=1 "
+        f"--verify_state_save=0 {after}--output-format=json"
     )

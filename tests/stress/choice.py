@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which change to make next: random, but valid against what is there.
+
+Two classes and the ceiling change. Whatever they become, a request of any class
+has a rate of at least ``RATE_MIN_BPS``: no limit is below that, and under the
+ceiling, where the best priority would leave nothing to the others, each class
+and the default one have that much reserved. A tag is taken from any that the
+other class does not have, so that now and then one of the guest's programs
+sends what no class is for, and the default class takes it.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+SHAPER = "sluice0"
+RATE_MIN_BPS = 1_000_000
+RATE_MAX_BPS = 50_000_000
+# Two classes and the default one must find their reservations under it.
+CEILING_MIN_BPS = 4 * RATE_MIN_BPS
+# The first two are what the guest's programs carry.
+TAGS = (2, 3, 4)
+BURSTS_BYTES = (1, 4096, 65536)
+DISK = ("blk-read", "blk-write")
+# Of a thousand changes; the others are of a class's rates and priority.
+CEILING, REMOVE, TAG = 100, 20, 180
+
+Command = tuple[str, dict[str, Any]]
+
+
+def reserved(resource: str) -> dict[str, Any]:
+    return {"resource": resource, "reservation-bytes-per-second": RATE_MIN_BPS}
+
+
+def rate_bps(chance: random.Random, least_bps: int = RATE_MIN_BPS) -> int:
+    """Return a rate up to the highest, small ones as often as large ones."""
+    return int(least_bps * (RATE_MAX_BPS / least_bps) ** chance.random())
+
+
+@dataclass
+class Choice:
+    """What the classes are, and what becomes of them. ``made`` counts by kind."""
+
+    chance: random.Random
+    classes: dict[str, int]
+    made: dict[str, int] = field(default_factory=dict)
+
+    def first(self) -> list[Command]:
+        """Return the commands that make the classes, once."""
+        default = {"class_": "default", "tag": 0, "scheduling": [reserved("blk-write")]}
+        commands = [("shaper-set-class", {"id": SHAPER, **default})]
+        return commands + [self._set(name) for name in self.classes]
+
+    def next(self) -> list[Command]:
+        """Return the commands of one change."""
+        number = self.chance.randrange(1000)
+        name = self.chance.choice(list(self.classes))
+        if number < CEILING:
+            return self._count("ceiling", [self._ceiling()])
+        if number < CEILING + REMOVE:
+            gone = ("shaper-remove-class", {"id": SHAPER, "class_": name})
+            return self._count("removal", [gone, self._set(name)])
+        if number < CEILING + REMOVE + TAG:
+            taken = {*self.classes.values()}
+            self.classes[name] = self.chance.choice([tag for tag in TAGS if tag not in taken])
+            return self._count("tag", [self._set(name)])
+        return self._count(f"rates of {name}", [self._set(name)])
+
+    def _count(self, kind: str, commands: list[Command]) -> list[Command]:
+        self.made[kind] = self.made.get(kind, 0) + 1
+        return commands
+
+    def _ceiling(self) -> Command:
+        rate = rate_bps(self.chance, CEILING_MIN_BPS)
+        limits = [{"resource": "blk-write", "bytes-per-second": rate}]
+        return "shaper-set-ceiling", {"id": SHAPER, "limits": limits}
+
+    def _set(self, name: str) -> Command:
+        chance = self.chance
+        limits = [
+            {
+                "resource": resource,
+                "bytes-per-second": rate_bps(chance),
+                "burst-bytes": chance.choice(BURSTS_BYTES),
+            }
+            for resource in DISK
+        ]
+        return "shaper-set-class", {
+            "id": SHAPER,
+            "class_": name,
+            "tag": self.classes[name],
+            "priority": chance.randrange(10),
+            "weight": chance.randint(1, 1000),
+            "limits": limits,
+            "scheduling": [reserved("blk-write")],
+        }

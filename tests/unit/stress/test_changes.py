@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""stress.changes: what makes a run fail, and what the control may excuse."""
+
+import pytest
+
+from stress.changes import (
+    BULK,
+    EXCUSED_MS,
+    KINDS,
+    OTHER,
+    SHAPED_MS,
+    STALL_MS,
+    Outcome,
+    held_writes,
+)
+
+
+def _outcome(**changed) -> Outcome:
+    well = {
+        "kinds": dict.fromkeys(KINDS, 3),
+        "held_writes": {BULK: 5, OTHER: 5, "default": 0},
+        "verified_bytes": 4096,
+        "rewrites": 7,
+    }
+    return Outcome(**{**well, **changed})
+
+
+def test_a_quiet_run_is_well():
+    assert _outcome().problems() == []
+
+
+@pytest.mark.parametrize("name", ["longest_ms", "rewrite_longest_ms"])
+def test_a_wait_is_explained_by_its_rate_the_machine_and_the_bound(name):
+    most_ms = SHAPED_MS + STALL_MS + 40.0
+    assert _outcome(**{name: most_ms, "control_longest_ms": 40.0}).problems() == []
+    (problem,) = _outcome(**{name: most_ms + 1, "control_longest_ms": 40.0}).problems()
+    assert f"took {most_ms + 1:.0f} ms; its rate explains {SHAPED_MS:.0f} ms" in problem
+
+
+def test_an_answer_has_no_rate_to_explain_it():
+    assert _outcome(answer_longest_ms=STALL_MS).problems() == []
+    (problem,) = _outcome(answer_longest_ms=STALL_MS + 1).problems()
+    assert problem.startswith("the answer to a change took 101 ms; its rate explains 0 ms")
+
+
+def test_a_stall_that_the_control_shares_is_not_excused():
+    """As when a change stops all of QEMU: five seconds for everybody."""
+    found = _outcome(longest_ms=5000.0, control_longest_ms=5000.0).problems()
+    assert len(found) == 2
+    assert found[0].startswith("inconclusive: without a shaper a request took 5000 ms")
+    assert f"the machine {EXCUSED_MS:.0f} ms" in found[1]
+
+
+def test_a_control_that_waited_for_too_long_fails_the_run_by_itself():
+    assert _outcome(control_longest_ms=EXCUSED_MS).problems() == []
+    (problem,) = _outcome(control_longest_ms=EXCUSED_MS + 1).problems()
+    assert problem.startswith("inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"verify_errors": "bad magic"}, "fio: bad magic"),
+        ({"verified_bytes": 0}, "fio has verified nothing"),
+        ({"rewrite_errors": "block 3"}, "rewrite: block 3"),
+        ({"rewrites": 0}, "rewrite has written nothing"),
+        (
+            {"held_writes": {BULK: 5, "default": 9}},
+            "class other has held no write, so its changes prove nothing",
+        ),
+        (
+            {"kinds": {kind: 1 for kind in KINDS if kind != "tag"}},
+            "no change was one of the kind 'tag'; use a larger --count",
+        ),
+    ],
+)
+def test_what_was_not_tested_is_a_failure(changed, problem):
+    assert _outcome(**changed).problems() == [problem]
+
+
+def test_held_writes_are_read_from_the_shapers_counters():
+    def stats(reads: int, writes: int) -> list[dict]:
+        return [
+            {"resource": "blk-read", "held-requests": reads},
+            {"resource": "blk-write", "held-requests": writes},
+        ]
+
+    classes = [{"class": "default", "stats": stats(1, 0)}, {"class": "bulk", "stats": stats(2, 3)}]
+    assert held_writes({"classes": classes}) == {"default": 0, "bulk": 3}

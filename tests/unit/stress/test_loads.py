@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""stress.loads: which load stands still, and what fio says."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stress.loads import MOVED_BYTES, Progress, fio_job
+from stress.scene import StressError, verify_command
+
+BEFORE = Progress(fio=8192, rewrite=4096, received=10**6, sent=10**6)
+COUNTS = st.integers(0, 2**50)
+PROGRESS = st.builds(Progress, fio=COUNTS, rewrite=COUNTS, received=COUNTS, sent=COUNTS)
+
+
+def test_what_has_not_moved_at_all_is_idle():
+    assert BEFORE.idle_since(BEFORE) == ["fio", "rewrite", "received", "sent"]
+
+
+def test_one_write_is_enough_of_each_writer_but_ssh_is_no_network_load():
+    now = Progress(fio=8193, rewrite=4097, received=10**6 + 5000, sent=10**6 + MOVED_BYTES)
+    assert now.idle_since(BEFORE) == ["received"]
+
+
+def test_a_writer_that_has_ended_is_idle():
+    now = Progress(fio=0, rewrite=8192, received=2 * 10**6, sent=2 * 10**6)
+    assert now.idle_since(BEFORE) == ["fio"]
+
+
+@given(PROGRESS, st.integers(1, 2**40), st.integers(MOVED_BYTES, 2**40))
+def test_property_what_has_moved_enough_in_all_is_not_idle(before, written, moved):
+    now = Progress(
+        before.fio + written, before.rewrite + written, before.received + moved, before.sent + moved
+    )
+    assert now.idle_since(before) == []
+
+
+def test_the_job_follows_what_fio_complained_of():
+    text = "verify: bad header\nfio: pid=3\n" + json.dumps({"jobs": [{"error": 84}]})
+    assert fio_job(text) == {"error": 84}
+
+
+@pytest.mark.parametrize("text", ["", "fio: terminating", '{"jobs": []}', '{"jo'])
+def test_a_fio_without_a_result_is_an_error(text):
+    with pytest.raises(StressError, match="fio has given no result"):
+        fio_job(text)
+
+
+def test_fio_compares_the_numbers_of_writes():
+    """With any of these fio 3.39 passes over a block that a lost write has left."""
+    command = verify_command()
+    assert "--verify_write_sequence=1" in command
+    for option in ("--time_based", "--norandommap", "--verify_only", "--bsrange"):
+        assert option not in command
