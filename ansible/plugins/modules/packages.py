@@ -15,7 +15,8 @@ description:
     names of all packages that will be new are added to a record, so that an interrupted run can be
     taken back too; those that did not come are taken out again. Packages whose names begin with
     C(sluice-) are not recorded.
-  - Finishes an interrupted installation first (C(dpkg --configure -a)).
+  - Waits until no other program changes packages. Finishes an interrupted installation first
+    (C(dpkg --configure -a) and C(apt-get --fix-broken install)).
   - Never removes a package in order to install another.
 options:
   name:
@@ -36,6 +37,18 @@ options:
     description:
       - Folders of the host. What appears right in them while packages are installed is recorded
         too, and so are new users and groups, because purging leaves some of that behind.
+      - Only what the packages account for is recorded; paths are in dpkg's list of their files, or
+        named by their scripts, units or tmpfiles.d, and were born while they were installed; users
+        and groups are made by their scripts or sysusers.d files and have an id of the system's.
+        After an interruption dpkg's log says when they were installed.
+    type: list
+    elements: str
+    default: []
+  keep:
+    description:
+      - With I(state=absent), folders in which only operators put anything. If there are files in
+        them, they are not among what is left, nor are the folders that they are in. The same holds
+        for files below C(/etc) that were not born while packages were installed or purged.
     type: list
     elements: str
     default: []
@@ -100,201 +113,39 @@ repaired:
 left:
   description:
     - With I(state=absent) and I(record), the users, groups and paths that came with recorded
-      packages, are still there and belong to no package any more.
+      packages, are still there and belong to no package any more, and in C(kept) what is
+      spared (see I(keep)).
   returned: always
   type: dict
 """
 
 import fnmatch
-import grp
-import json
 import os
-import pwd
+import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.apt import (
+    LOCK_SECONDS,
+    Apt,
+    Failed,
+)
 from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
-    STATUS_FORMAT,
     Installed,
     Plan,
-    errors_of,
     journal,
-    read_plan,
-    read_status,
 )
-
-OWN_PREFIX = "sluice-"
-LOCK_SECONDS = 300
-ENVIRONMENT = {
-    "DEBIAN_FRONTEND": "noninteractive",
-    "NEEDRESTART_MODE": "l",
-    "LC_ALL": "C",
-    "APT_LISTCHANGES_FRONTEND": "none",
-}
-APT_OPTIONS = (
-    "--assume-yes",
-    f"-oDPkg::Lock::Timeout={LOCK_SECONDS}",
-    "-oDpkg::Options::=--force-confdef",
-    "-oDpkg::Options::=--force-confold",
+from ansible_collections.sluice.appliance.plugins.module_utils.package_record import (
+    OWN_PREFIX,
+    Host,
+    Record,
+    look,
 )
-
-
-# What is named for purging comes from the record of what was not there before, and nothing
-# that is not named goes (see Packages.purge).
-# So a package that Debian holds to be essential goes as well, if it came with the others.
-PURGE_OPTIONS = ("--allow-remove-essential",)
-
-
-class Failed(Exception):
-    """What went wrong, with the remedy."""
-
-
-def look(folders: list[str]) -> dict[str, list[str]]:
-    """Users, groups and what is right in the watched folders, as of now."""
-    paths = []
-    for folder in folders:
-        try:
-            paths += [os.path.join(folder, name) for name in os.listdir(folder)]
-        except OSError:
-            continue
-    return {
-        "users": sorted(user.pw_name for user in pwd.getpwall()),
-        "groups": sorted(group.gr_name for group in grp.getgrall()),
-        "paths": sorted(paths),
-    }
-
-
-class Record:
-    """The file with what came with the packages that were installed for Sluice.
-
-    Before a transaction it holds, in ``before``, how the host looked; afterwards
-    what is new. A run that finds ``before`` there takes up where an interrupted
-    one ended.
-    """
-
-    def __init__(self, path: str | None, folders: list[str]) -> None:
-        self.path, self.folders = path, folders
-
-    def read(self) -> dict:
-        """The record, or an empty one."""
-        if self.path and os.path.exists(self.path):
-            try:
-                with open(self.path, encoding="utf-8") as file:
-                    return json.load(file)
-            except ValueError as error:
-                raise Failed(
-                    f"record {self.path!r} is not JSON ({error}): restore it from a backup, or"
-                    " delete it; what it names is then never removed"
-                ) from error
-        return {"format": 1, "packages": [], "users": [], "groups": [], "paths": []}
-
-    def begin(self, names: list[str]) -> None:
-        """Add the packages that will be new, and how the host looks before them."""
-        if self.path:
-            record = self.read()
-            record["packages"] = sorted({*record["packages"], *names})
-            record.setdefault("before", look(self.folders))
-            self._write(record)
-
-    def end(self) -> None:
-        """Add what is new since the beginning."""
-        record = self.read()
-        if self.path and "before" in record:
-            before, now = record.pop("before"), look(self.folders)
-            for kind, present in now.items():
-                new = set(present).difference(before[kind])
-                record[kind] = sorted(new.union(record[kind]))
-            self._write(record)
-
-    def forget(self, names: list[str]) -> None:
-        """Take out packages that did not come after all."""
-        if self.path and names:
-            record = self.read()
-            record["packages"] = sorted(set(record["packages"]).difference(names))
-            self._write(record)
-
-    def _write(self, record: dict) -> None:
-        """Whole or not at all, and on the disk before returning."""
-        os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
-        new = f"{self.path}.new"
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
-
-
-class Apt:
-    """apt-get and dpkg on this host."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        recommends = "true" if module.params["recommends"] else "false"
-        self.options = (*APT_OPTIONS, f"-oAPT::Install-Recommends={recommends}")
-
-    def _run(self, *command: str) -> tuple[int, str]:
-        code, out, error = self.module.run_command(list(command), environ_update=ENVIRONMENT)
-        return code, f"{out}\n{error}"
-
-    def status(self) -> dict[str, Installed]:
-        """dpkg's database."""
-        _code, out, _error = self.module.run_command(
-            ["dpkg-query", "-W", "-f", STATUS_FORMAT], environ_update=ENVIRONMENT
-        )
-        return read_status(out)
-
-    def owners(self, path: str) -> set[str]:
-        """Names of the packages that a path belongs to."""
-        code, text = self._run("dpkg-query", "--search", path)
-        if code:
-            return set()
-        lines = [line.partition(": ")[0] for line in text.splitlines() if ": " in line]
-        return {name.strip().partition(":")[0] for line in lines for name in line.split(",")}
-
-    def simulate(self, verb: str, names: list[str]) -> tuple[Plan, str]:
-        """What apt-get would do, and its complaint if it would not."""
-        if not names:
-            return Plan({}, {}, ()), ""
-        code, text = self._run("apt-get", "--simulate", *self._options(verb), verb, *names)
-        return read_plan(text), errors_of(text) if code else ""
-
-    def update(self) -> str:
-        """Read the package lists; returns the complaint, if any."""
-        code, text = self._run("apt-get", *self.options, "update")
-        return errors_of(text) if code else ""
-
-    def change(self, verb: str, names: list[str]) -> str:
-        """Install or purge; returns the complaint, if any."""
-        code, text = self._run("apt-get", *self._options(verb), verb, *names)
-        return errors_of(text) if code else ""
-
-    def _options(self, verb: str) -> tuple[str, ...]:
-        return (*self.options, *PURGE_OPTIONS) if verb == "purge" else self.options
-
-    def automatic(self, names: list[str]) -> list[str]:
-        """Those of the packages that APT may take away when nothing needs them."""
-        code, text = self._run("apt-mark", "showauto", *names) if names else (0, "")
-        return [] if code else sorted(set(text.split()).intersection(names))
-
-    def mark_automatic(self, names: list[str]) -> None:
-        """Naming a package to apt-get made it the operator's choice, which it is not."""
-        if names:
-            self._run("apt-mark", "auto", *names)
-
-    def finish_interrupted(self) -> None:
-        """Take up what an interruption left. Raises Failed."""
-        code, text = self._run("dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
-        if code:
-            raise Failed(
-                f"'dpkg --configure -a' failed ({errors_of(text)}): run it by hand on this host"
-                " and correct what it names"
-            )
-        complaint = self.change("--fix-broken", ["install"])
-        if complaint:
-            raise Failed(
-                f"'apt-get --fix-broken install' failed ({complaint}): run it by hand on this host"
-                " and correct what it names"
-            )
+from ansible_collections.sluice.appliance.plugins.module_utils.traces import (
+    is_system,
+    is_within_spans,
+    read_owned,
+    read_traces,
+)
 
 
 class Work:
@@ -302,23 +153,27 @@ class Work:
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.params = module, module.params
-        self.apt, self.record = (
-            Apt(module),
-            Record(module.params["record"], module.params["watch"]),
-        )
+        self.apt = Apt(module)
+        self.record = Record(module.params["record"], module.params["watch"])
+        self.host = Host(self.apt.root(), self.births)
         self.repaired: list[str] = []
 
     def run(self) -> dict:
         """Do it; returns the result."""
+        if not self.module.check_mode:
+            # What another apt is at is neither broken nor ours.
+            self.record.lock(LOCK_SECONDS)
+            self.apt.hold()
         status = self.apt.status()
         unfinished = sorted(p.name for p in status.values() if p.repairable or p.broken)
-        if unfinished or journal():
+        if unfinished or journal(f"{self.host.root}/var/lib/dpkg/updates"):
             self.repaired = unfinished or ["dpkg's own journal"]
             if not self.module.check_mode:
                 self.apt.finish_interrupted()
+                self.apt.hold()
                 status = self.apt.status()
         if not self.module.check_mode:
-            self.record.end()
+            self.record.end(self.host, _there(status))
         action = self.purge if self.params["state"] == "absent" else self.install
         plan = action(status)
         before = {name: status[name].version for name in plan.removed if name in status}
@@ -334,19 +189,52 @@ class Work:
             "diff": {"before": _lines(before), "after": _lines(after)},
         }
 
-    def left_behind(self, plan: Plan) -> dict[str, list[str]]:
-        """What the record names, is still there and belongs to no package any more."""
-        if self.params["state"] != "absent" or not self.params["record"]:
-            return {"users": [], "groups": [], "paths": []}
-        record, now = self.record.read(), look(self.params["watch"])
-        there = {kind: sorted(set(record[kind]).intersection(now[kind])) for kind in now}
-        there["paths"] = [path for path in there["paths"] if self.is_nobodys(path, plan)]
-        return there
+    def births(self, paths: list[str]) -> dict[str, float]:
+        """When paths were made; where the file system does not know, when last changed."""
+        found = {}
+        if paths:
+            command = ["stat", "--printf=%.9W %.9Z %n\\0", "--", *paths]
+            _code, out, _error = self.module.run_command(command)
+            for entry in out.split("\0")[:-1]:
+                born, changed, path = entry.split(" ", 2)
+                found[path] = float(born if born[0] in "123456789" else changed)
+        return found
 
-    def is_nobodys(self, path: str, plan: Plan) -> bool:
-        """Whether no package but those that go has it, and it is not Sluice's own."""
-        owners = self.apt.owners(path) - set(plan.removed)
-        return not owners and not os.path.basename(path).startswith("sluice")
+    def left_behind(self, plan: Plan) -> dict[str, list[str]]:
+        """What the record names, is still there and belongs to nobody else."""
+        if self.params["state"] != "absent" or not self.params["record"]:
+            return {"users": [], "groups": [], "paths": [], "kept": []}
+        record, now = self.record.read(), look(self.params["watch"])
+        others = self.host.listed(lambda name: name not in plan.removed)
+        accounts = read_traces(self.host.root, others).accounts
+        owned = read_owned(self.host.root, others)
+        left = {
+            kind: sorted(
+                name
+                for name in set(record[kind]).intersection(numbers)
+                if is_system(numbers[name]) and name not in accounts
+            )
+            for kind, numbers in (("users", now.users), ("groups", now.groups))
+        }
+        paths = [
+            path
+            for path in sorted(set(record["paths"]).intersection(now.paths))
+            if path not in owned and not os.path.basename(path).startswith("sluice")
+        ]
+        kept = [folder for folder in self.params["keep"] if _files(folder)]
+        kept += self.operators_files(paths, record.get("spans", []))
+        left["paths"] = [one for path in paths for one in _around(path, kept)]
+        left["kept"] = [one for one in kept if any(_is_within(one, path) for path in paths)]
+        return left
+
+    def operators_files(self, paths: list[str], spans: list) -> list[str]:
+        """What scripts did not write of the configuration.
+
+        Services keep their state below /var; what comes to /etc later is the operator's.
+        """
+        configuration = [path for path in paths if path.startswith(f"{self.host.root}/etc/")]
+        born = self.births(sorted(file for path in configuration for file in _files(path)))
+        return [file for file, at in born.items() if not is_within_spans(at, spans)]
 
     # Installing
 
@@ -378,12 +266,9 @@ class Work:
             automatic = self.apt.automatic(sorted(present.intersection(names)))
             self.record.begin(new)
             complaint = self.apt.change("install", names)
-            self.record.end()
+            self.record.end(self.host, _there(self.apt.status()), time.time())
             self.apt.mark_automatic(automatic)
             if complaint:
-                # Installed later by the operator, these are theirs.
-                now = self.apt.status()
-                self.record.forget([name for name in new if not _is_there(name, now)])
                 raise Failed(
                     f"installing {', '.join(names)} failed ({complaint}): correct what apt-get"
                     " names and run the playbook again"
@@ -436,7 +321,7 @@ class Work:
 
     def purge(self, status: dict[str, Installed]) -> Plan:
         """Purge what there is of the named packages, and nothing that is not named."""
-        there = [name for name in status if _is_there(name, status)]
+        there = sorted(_there(status))
         names = sorted({n for wanted in self.params["name"] for n in fnmatch.filter(there, wanted)})
         plan, complaint = self.apt.simulate("purge", names)
         if complaint:
@@ -452,7 +337,9 @@ class Work:
                 " come with Sluice: remove these first, or keep the prerequisites"
             )
         if names and not self.module.check_mode:
+            began = time.time()
             complaint = self.apt.change("purge", names)
+            self.record.purged(began)
             if complaint:
                 raise Failed(
                     f"purging {', '.join(names)} failed ({complaint}): correct what apt-get names"
@@ -461,9 +348,31 @@ class Work:
         return Plan({}, {}, tuple(sorted({*names, *plan.removed})))
 
 
-def _is_there(name: str, status: dict[str, Installed]) -> bool:
-    """Whether dpkg has anything of the package, if only its configuration."""
-    return name in status and status[name].state != "not-installed"
+def _there(status: dict[str, Installed]) -> set[str]:
+    """The packages of which dpkg has anything, if only the configuration."""
+    return {name for name, package in status.items() if package.state != "not-installed"}
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _files(path: str) -> list[str]:
+    """The path, or what is in it, without folders."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return [path] if os.path.lexists(path) else []
+    with os.scandir(path) as entries:
+        return [file for entry in entries for file in _files(entry.path)]
+
+
+def _around(path: str, kept: list[str]) -> list[str]:
+    """The path, or all in it but the folders that are kept."""
+    if not any(_is_within(folder, path) for folder in kept):
+        return [path]
+    if path in kept:
+        return []
+    inner = sorted(os.path.join(path, name) for name in os.listdir(path))
+    return [one for part in inner for one in _around(part, kept)]
 
 
 def _lines(versions: dict[str, str]) -> str:
@@ -482,6 +391,7 @@ def main() -> None:
             },
             "record": {"type": "path"},
             "watch": {"type": "list", "elements": "str", "default": []},
+            "keep": {"type": "list", "elements": "str", "default": []},
             "expected": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "recommends": {"type": "bool", "default": False},

@@ -23,7 +23,7 @@ def daemon(tmp_path_factory):
 class DebianRoot:
     """A folder that apt-get and dpkg take for the machine's root, with a repository.
 
-    The packages hold no scripts, so that nothing needs a chroot.
+    Scripts of packages run without a chroot and find the folder in ``DPKG_ROOT``.
     """
 
     def __init__(self, folder: Path):
@@ -51,10 +51,17 @@ class DebianRoot:
             f'DPkg::Options {{"--root={self.root}"; "--force-bad-path";}};\n'
             'DPkg::Use-Pty "false";\n'
         )
+        self.log = self.root / "var/log/dpkg.log"
+        options = ("force-bad-path", "force-script-chrootless", f"log {self.log}")
+        (folder / ".dpkg.cfg").write_text("".join(f"{option}\n" for option in options))
 
     @property
     def env(self) -> dict[str, str]:
-        return {"APT_CONFIG": str(self.folder / "apt.conf"), "DPKG_ROOT": str(self.root)}
+        return {
+            "APT_CONFIG": str(self.folder / "apt.conf"),
+            "DPKG_ROOT": str(self.root),
+            "HOME": str(self.folder),
+        }
 
     def add(
         self,
@@ -64,12 +71,20 @@ class DebianRoot:
         conflicts: str = "",
         important: str = "",
         architecture: str = "all",
+        postinst: str = "",
+        size: int = 0,
     ) -> None:
         """Build a package and index the repository anew."""
         tree = self.folder / "tree" / f"{name}-{version}-{architecture}"
         (tree / "DEBIAN").mkdir(parents=True)
         (tree / "usr/share" / name).mkdir(parents=True)
         (tree / "usr/share" / name / "version").write_text(version)
+        if size:
+            (tree / "usr/share" / name / "data").write_bytes(b"\0" * size)
+        if postinst:
+            script = tree / "DEBIAN" / "postinst"
+            script.write_text(f"#!/bin/sh\nset -e\n{postinst}\n")
+            script.chmod(0o755)
         fields = {
             "Package": name,
             "Version": version,
@@ -92,6 +107,17 @@ class DebianRoot:
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def dpkg(self, *arguments: str, largest_kib: int | None = None) -> int:
+        """Run dpkg by hand, killed when a file becomes larger than that; its exit code."""
+        limit = f"ulimit -f {largest_kib}; " if largest_kib else ""
+        command = ["bash", "-c", f'{limit}exec dpkg "$@"', "dpkg", *arguments]
+        env = {**self.env, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+        return subprocess.run(command, capture_output=True, env=env, timeout=60).returncode
+
+    def deb(self, name: str, version: str) -> str:
+        """Where the repository has a package."""
+        return str(self.repository / f"{name}_{version}_all.deb")
 
     def version(self, name: str) -> str | None:
         """What the installed package put there."""

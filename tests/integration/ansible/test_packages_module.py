@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The module ``packages`` with the real apt-get and dpkg, in a root of its own."""
 
+import fcntl
 import json
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +33,9 @@ def test_prerequisites_are_installed_once_and_recorded_with_their_needs(debian):
     answer = packages(debian, ["libvirt-daemon"])
     assert answer["installed"] == ["libvirt-daemon", "libvirt0"]
     assert debian.version("libvirt0") == "11.3"
-    assert json.loads(debian.record.read_text()) == {
+    record = json.loads(debian.record.read_text())
+    assert len(record.pop("spans")) == 1
+    assert record == {
         "format": 1,
         "packages": ["libvirt-daemon", "libvirt0"],
         "users": [],
@@ -58,23 +66,137 @@ def test_what_packages_leave_behind_is_told_and_nothing_else(debian):
     (share / "libvirt0" / "state").touch()
     (share / "since").touch()
     gone = packages(debian, ["libvirt-daemon", "libvirt0"], state="absent", **watch)
-    assert gone["left"] == {"users": [], "groups": [], "paths": [str(share / "libvirt0")]}
+    left = [str(share / "libvirt0")]
+    assert gone["left"] == {"users": [], "groups": [], "paths": left, "kept": []}
 
 
-def test_an_interrupted_transaction_is_taken_into_the_record_later(debian):
-    share = debian.root / "usr/share"
-    share.mkdir(parents=True)
-    watch = {"watch": [str(share)]}
-    packages(debian, ["libvirt0"], **watch)
-    # As a power cut after the installation and before the record's end leaves it.
+# What a script makes is in no list of dpkg's; DPKG_ROOT makes up for the missing chroot.
+MAKES_CONFIGURATION = 'f=/etc/cron.d\nmkdir -p "$DPKG_ROOT$f/x"; >"$DPKG_ROOT$f/y"'
+MAKES_STATE = 'state=/var/lib/guests\nmkdir -p "$DPKG_ROOT$state"'
+
+
+@pytest.fixture
+def interrupted(debian):
+    """A root in which a package's installation was killed in its script, after its folder."""
+    debian.add("guests", "1", postinst=f"{MAKES_STATE}\nkill -9 $PPID", depends="libvirt0")
+    answer = packages(debian, ["guests"], **watching(debian))
+    assert "installing guests failed" in answer["msg"]
+    assert debian.state("guests") == "half-configured"
+    # As if the module had been killed as well: its record is as it was before apt-get.
     record = json.loads(debian.record.read_text())
-    before = {"users": ["root"], "groups": [], "paths": []}
-    debian.record.write_text(json.dumps({**record, "paths": [], "before": before}))
-    packages(debian, ["libvirt0"], **watch)
-    record = json.loads(debian.record.read_text())
-    assert record["paths"] == [str(share / "libvirt0")]
-    assert "daemon" in record["users"] and "root" not in record["users"]
+    record["before"] = {
+        "since": int((debian.root / "usr/share/libvirt0").stat().st_ctime) - 5,
+        "packages": ["guests", "libvirt0"],
+        "users": [],
+        "groups": [],
+        "paths": [str(debian.root / "var/lib" / name) for name in ("apt", "dpkg")],
+    }
+    debian.record.write_text(json.dumps({**record, "paths": []}))
+    info = debian.root / "var/lib/dpkg/info/guests.postinst"
+    info.write_text(info.read_text().replace("kill -9 $PPID", ""))
+    return debian
+
+
+def watching(debian):
+    return {"watch": [str(debian.root / "var/lib")]}
+
+
+def test_what_the_operator_puts_into_a_folder_of_the_configuration_stays(debian):
+    folder = debian.root / "etc/cron.d"
+    debian.add("cron", "1", postinst=MAKES_CONFIGURATION)
+    watch = {"watch": [str(folder.parent)]}
+    packages(debian, ["cron"], **watch)
+    own = folder / "backup"
+    own.touch()
+    gone = packages(debian, ["cron"], state="absent", **watch)
+    assert gone["left"]["paths"] == [str(folder / name) for name in ("x", "y")]
+    assert gone["left"]["kept"] == [str(own)]
+
+
+def test_an_interrupted_transaction_is_taken_into_the_record_later(interrupted):
+    answer = packages(interrupted, ["guests"], **watching(interrupted))
+    assert answer["repaired"] == ["guests"]
+    record = json.loads(interrupted.record.read_text())
+    assert record["packages"] == ["guests", "libvirt0"]
+    assert record["paths"] == [str(interrupted.root / "var/lib/guests")]
     assert "before" not in record
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_an_interruption_claims_nothing_that_others_made_since(interrupted, state):
+    """Also not if the removal is the first to see it; users are the machine's own here."""
+    packages(interrupted, ["guests"], record=None)
+    interrupted.add("docker", "1", postinst='mkdir -p "$DPKG_ROOT/var/lib/docker"')
+    packages(interrupted, ["docker"], record=None)
+    (interrupted.root / "var/lib/myapp").mkdir()
+    answer = packages(interrupted, ["guests"], state=state, **watching(interrupted))
+    record = json.loads(interrupted.record.read_text())
+    assert record["paths"] == [str(interrupted.root / "var/lib/guests")]
+    assert (record["users"], record["groups"]) == ([], [])
+    gone = record["paths"] if state == "absent" else []
+    assert answer["left"] == {"users": [], "groups": [], "paths": gone, "kept": []}
+
+
+def test_what_is_named_but_was_made_much_later_is_not_claimed(interrupted):
+    """An operator's folder of the name that the package's script has."""
+    log = re.sub(r"(?m)^\S+ \S+", "2026-01-01 00:00:00", interrupted.log.read_text())
+    packages(interrupted, ["guests"], record=None)
+    interrupted.log.write_text(log)
+    packages(interrupted, ["guests"], **watching(interrupted))
+    assert json.loads(interrupted.record.read_text())["paths"] == []
+
+
+def test_packages_that_an_interruption_kept_away_are_not_recorded(interrupted):
+    """Installed by the operator later, they are the operator's."""
+    record = json.loads(interrupted.record.read_text())
+    record["packages"].append("libvirt-daemon")
+    record["before"]["packages"].append("libvirt-daemon")
+    interrupted.record.write_text(json.dumps(record))
+    packages(interrupted, ["guests"], **watching(interrupted))
+    assert json.loads(interrupted.record.read_text())["packages"] == ["guests", "libvirt0"]
+
+
+def test_what_another_apt_made_before_ours_could_begin_is_not_recorded(debian):
+    """Its lock is waited for before the host is looked at."""
+    lock = debian.root / "var/lib/dpkg/lock-frontend"
+    debian.add("guests", "1", postinst=MAKES_STATE)
+    with lock.open("w") as file, ThreadPoolExecutor(1) as pool:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        waiting = pool.submit(packages, debian, ["guests"], **watching(debian))
+        while not _waits_for(lock):
+            assert not waiting.done()
+            time.sleep(0.05)
+        (debian.root / "var/lib/guests").mkdir()
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        assert waiting.result()["installed"] == ["guests"]
+    assert json.loads(debian.record.read_text())["paths"] == []
+
+
+def _waits_for(path):
+    """Whether another process has it open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if link.parts[2] != str(os.getpid()) and link.readlink() == path:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def test_disk_images_stay_with_the_folders_that_they_are_in(debian):
+    debian.add("guests", "1", postinst=MAKES_STATE)
+    packages(debian, ["guests"], **watching(debian))
+    guests = debian.root / "var/lib/guests"
+    for name in ("images", "cache", "boot"):
+        (guests / name).mkdir()
+    (guests / "images" / "web1.qcow2").touch()
+    keep = [str(guests / name) for name in ("images", "boot")]
+    gone = packages(debian, ["guests"], state="absent", keep=keep, **watching(debian))
+    assert gone["left"]["paths"] == [str(guests / name) for name in ("boot", "cache")]
+    assert gone["left"]["kept"] == keep[:1]
+    (guests / "images" / "web1.qcow2").unlink()
+    gone = packages(debian, ["guests"], state="absent", keep=keep, **watching(debian))
+    assert gone["left"]["paths"] == [str(guests)]
 
 
 def test_a_newer_version_is_found_although_the_lists_are_older(debian):
@@ -100,6 +222,35 @@ def test_an_interrupted_installation_is_finished_first(debian):
     assert (answer["repaired"], answer["installed"]) == (["libvirt0"], ["sluice-web"])
     assert debian.state("libvirt0") == "installed"
     assert packages(debian, ["sluice-web"])["repaired"] == []
+
+
+def test_what_is_unpacked_without_its_needs_is_finished(debian):
+    """As after a full disk: dpkg cannot configure it before apt-get has brought the rest."""
+    packages(debian, ["sluice-web"], update=True)
+    assert debian.dpkg("--unpack", debian.deb("libvirt-daemon", "11.3")) == 0
+    assert debian.dpkg("--configure", "-a") != 0
+    answer = packages(debian, ["libvirt-daemon"])
+    assert answer["repaired"] == ["libvirt-daemon"]
+    assert debian.state("libvirt-daemon") == debian.state("libvirt0") == "installed"
+
+
+def test_what_was_killed_while_it_was_unpacked_is_finished(debian):
+    debian.add("firmware", "1", size=4 << 20)
+    packages(debian, ["sluice-web"], update=True)
+    assert debian.dpkg("--unpack", debian.deb("firmware", "1"), largest_kib=1024) != 0
+    assert debian.state("firmware") == "half-installed"
+    assert packages(debian, ["sluice-web"])["repaired"] == ["firmware"]
+    assert debian.state("firmware") == "installed"
+
+
+def test_no_repair_removes_a_package(debian):
+    """Without a source for what is missing, apt-get would rather remove the other."""
+    packages(debian, ["sluice-web"], update=True)
+    assert debian.dpkg("--unpack", debian.deb("libvirt-daemon", "11.3")) == 0
+    (debian.root / "etc/apt/sources.list").write_text("")
+    answer = packages(debian, ["sluice-web"])
+    assert "would remove libvirt-daemon: give apt the package sources" in answer["msg"]
+    assert debian.state("libvirt-daemon") == "unpacked"
 
 
 def test_an_installation_that_fails_records_nothing_that_is_not_there(debian):
