@@ -5,6 +5,14 @@
 from __future__ import annotations
 
 from ansible_collections.sluice.appliance.plugins.module_utils.pem import pair_problem
+from ansible_collections.sluice.appliance.plugins.module_utils.sandbox import (
+    controller_dropin,
+    driver_packages,
+    folders_to_check,
+    nightly_dropin,
+    own_folders,
+    web_dropin,
+)
 from ansible_collections.sluice.appliance.plugins.module_utils.settings import (
     nightly_needs,
     variable_problems,
@@ -48,6 +56,12 @@ class FilterModule:
 
     def filters(self):
         return {
+            "controller_dropin": controller_dropin,
+            "driver_packages": driver_packages,
+            "folders_to_check": folders_to_check,
+            "nightly_dropin": nightly_dropin,
+            "own_folders": own_folders,
+            "web_dropin": web_dropin,
             "nightly_needs": nightly_needs,
             "pair_problem": pair_problem,
             "variable_problems": variable_problems,

@@ -138,6 +138,16 @@ def port_problems(found: dict) -> list[str]:
     ]
 
 
+def folder_problems(found: dict) -> list[str]:
+    """Folders that were given to one program and hold other things."""
+    return [
+        f"folder {path!r} for Sluice's data holds {', '.join(names[:3])}"
+        f"{' and more' if len(names) > 3 else ''}: give an empty folder, or one to be made"
+        for path, names in sorted(found["others_things"].items())
+        if names
+    ]
+
+
 def setting_problems(found: dict) -> list[str]:
     """Settings that only the host can judge."""
     problems = [
@@ -166,5 +176,5 @@ def judge(found: dict, wanted: dict) -> tuple[list[str], list[str]]:
     problems += space_problems(found, {**wanted, "free_bytes": free_bytes})
     problems += memory_problems(found, wanted)
     more, repairs = package_problems(found)
-    problems += more + port_problems(found) + setting_problems(found)
+    problems += more + port_problems(found) + folder_problems(found) + setting_problems(found)
     return problems, repairs

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .rates import is_number, shown
+from .sandbox import STATE, controller_problems, nightly_problems
 from .shaping import SHUTDOWN_SECONDS
 
 HISTORY_SECONDS = (60, 30 * 86400)
@@ -56,7 +57,7 @@ PATH = "absolute path"
 # /etc/sluice/sluiced.toml. The folders with choices are where the collection and
 # the page look for the daemon.
 CONTROLLER = {
-    "state_dir": Setting(PATH, "/var/lib/sluice"),
+    "state_dir": Setting(PATH, STATE["sluiced"]),
     "run_dir": Setting(PATH, "/run/sluice", choices=("/run/sluice",)),
     "etc_dir": Setting(PATH, "/etc/sluice", choices=("/etc/sluice",)),
     "libvirt_uri": Setting(str, "qemu:///system"),
@@ -103,7 +104,7 @@ NIGHTLY = {
     "abort.every_s": Setting(float, 5, 1, 60),
     "abort.samples": Setting(int, 2, 1, 100),
     "keep.results": Setting(int, 90, 1, 1000),
-    "paths.state": Setting(PATH, "/var/lib/sluice-nightly"),
+    "paths.state": Setting(PATH, STATE["sluice-nightly"]),
     "paths.socket": Setting(PATH, "/run/sluice/sluiced.sock"),
     "paths.token_file": Setting(PATH, "/etc/sluice/api-token"),
     "paths.emulator": Setting(PATH, "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"),
@@ -177,6 +178,21 @@ def file_problems(variable: str, given: Mapping, known: Mapping[str, Setting]) -
             told = "" if setting.secret else f" {shown(value)}"
             problems.append(f"{variable}: {name}{told} {problem}")
     return problems
+
+
+def _files_problems(variable: str, known: Mapping[str, Setting], impossible: Callable) -> Callable:
+    """Judges a file's settings: each by itself, then what the unit's sandbox makes of them."""
+
+    def judge(given: Mapping) -> list[str]:
+        problems = file_problems(variable, given, known)
+        if problems:
+            return problems
+        for name, problem in impossible(given).items():
+            told = "" if known[name].secret else f" {shown(given[name])}"
+            problems.append(f"{variable}: {name}{told} {problem}")
+        return problems
+
+    return judge
 
 
 def nightly_needs(given: Mapping) -> dict:
@@ -286,8 +302,10 @@ def _source_problems(value: str) -> list[str]:
 
 
 CHECKS: dict[str, Callable] = {
-    "sluice_controller_config": lambda v: file_problems("sluice_controller_config", v, CONTROLLER),
-    "sluice_nightly_config": lambda v: file_problems("sluice_nightly_config", v, NIGHTLY),
+    "sluice_controller_config": _files_problems(
+        "sluice_controller_config", CONTROLLER, controller_problems
+    ),
+    "sluice_nightly_config": _files_problems("sluice_nightly_config", NIGHTLY, nightly_problems),
     "sluice_web_names": web_names_problems,
     "sluice_free_mib": _free_problems,
     "sluice_web_bind": _bind_problems,

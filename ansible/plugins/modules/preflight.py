@@ -45,7 +45,7 @@ options:
     type: str
     default: ""
   bind_owner:
-    description: Systemd unit that may already have that address.
+    description: Systemd unit that may already have that address, and then has it still.
     type: str
     default: sluice-web.service
   source:
@@ -70,6 +70,12 @@ options:
       - What a nightly run needs; not looked at if empty. C(state) is its folder, C(parts) are the
         images it makes there (C(files), and C(mib) while they are missing), C(run_mib) is what must
         be free on the disk besides, C(memory_mib) the memory.
+    type: dict
+    default: {}
+  own_folders:
+    description:
+      - Folders that one program has for itself, each with the names that it makes there. Nothing
+        else may be in them.
     type: dict
     default: {}
   calendar:
@@ -108,6 +114,7 @@ found:
   type: dict
 """
 
+import errno
 import fcntl
 import os
 import pwd
@@ -127,6 +134,11 @@ from ansible_collections.sluice.appliance.plugins.module_utils.hostcheck import 
     KVM_MODULES,
     MIB,
     judge,
+)
+from ansible_collections.sluice.appliance.plugins.module_utils.listeners import (
+    in_the_way,
+    sockets_of,
+    tables,
 )
 
 KVM_CREATE_VM = 0xAE01
@@ -195,10 +207,15 @@ def filesystem(path: str) -> dict:
     }
 
 
-def port_error(bind: str) -> str | None:
-    """Why a listener cannot be put there."""
+def split_bind(bind: str) -> tuple[str, str]:
+    """Host, without brackets, and port."""
     host, _colon, port = bind.rpartition(":")
-    host = host.strip("[]")
+    return host.strip("[]"), port
+
+
+def port_error(bind: str) -> OSError | str | None:
+    """Why a listener cannot be put there."""
+    host, port = split_bind(bind)
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         return "it is not HOST:PORT, for example 0.0.0.0:8480"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -207,8 +224,16 @@ def port_error(bind: str) -> str | None:
         try:
             probe.bind((host, int(port)))
         except OSError as error:
-            return error.strerror or str(error)
+            return error
     return None
+
+
+def others_things(path: str, known: list[str]) -> list[str]:
+    """What is in a folder and not by these names; a file in its place, too."""
+    if os.path.isdir(path):
+        # What a file system of its own has at its top.
+        return sorted(set(os.listdir(path)).difference(known, ["lost+found"]))
+    return [path] if os.path.lexists(path) else []
 
 
 def memory_mib(path: str = "/proc/meminfo") -> int:
@@ -257,10 +282,14 @@ class Host:
         code, out, error = self.module.run_command(list(command), environ_update=ENVIRONMENT)
         return code, f"{out}\n{error}"
 
-    def unit_runs(self, unit: str) -> bool:
-        """Whether systemd has it active."""
+    def main_process(self, unit: str) -> int:
+        """The unit's first process; 0 without one, or without systemd."""
         systemctl = self.module.get_bin_path("systemctl")
-        return bool(systemctl) and self._output(systemctl, "is-active", "-q", unit)[0] == 0
+        if not systemctl:
+            return 0
+        _code, text = self._output(systemctl, "show", "--property=MainPID", "--value", "--", unit)
+        first = text.split("\n", 1)[0].strip()
+        return int(first) if first.isdigit() else 0
 
     def packages(self) -> dict:
         """dpkg's state."""
@@ -311,10 +340,21 @@ class Host:
     def ports(self) -> dict[str, str]:
         """The web page's address, unless its own service has it."""
         bind = self.params["bind"]
-        if not bind or self.unit_runs(self.params["bind_owner"]):
+        error = port_error(bind) if bind else None
+        if error is None:
             return {}
-        error = port_error(bind)
-        return {bind: error} if error else {}
+        if isinstance(error, OSError):
+            if error.errno == errno.EADDRINUSE and self.is_its_own(bind):
+                return {}
+            error = error.strerror or str(error)
+        return {bind: error}
+
+    def is_its_own(self, bind: str) -> bool:
+        """Whether nobody but the page's own service is in the way."""
+        host, port = split_bind(bind)
+        there = in_the_way(host, int(port), tables())
+        own = sockets_of(self.main_process(self.params["bind_owner"]))
+        return bool(there) and all(one.inode in own for one in there)
 
     def calendar_error(self) -> str | None:
         """What systemd has against the time of a timer."""
@@ -353,6 +393,10 @@ class Host:
             "missing_interface": missing_interface(self.params["interface"]),
             "source_error": self.source_error(),
             "port_errors": self.ports(),
+            "others_things": {
+                path: others_things(path, known)
+                for path, known in self.params["own_folders"].items()
+            },
             "missing_users": missing_users(self.params["users"]),
             "calendar_error": self.calendar_error(),
             **self.packages(),
@@ -377,6 +421,7 @@ def main() -> None:
             "users": {"type": "list", "elements": "str", "default": []},
             "interface": {"type": "str", "default": ""},
             "nightly": {"type": "dict", "default": {}},
+            "own_folders": {"type": "dict", "default": {}},
             "calendar": {"type": "str", "default": ""},
         },
         supports_check_mode=True,

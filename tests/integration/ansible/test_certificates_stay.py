@@ -23,8 +23,6 @@ PLAY = """
       ansible.builtin.include_role:
         name: "sluice.appliance.{{ part }}"
         tasks_from: "{{ file_of_tasks }}"
-    - name: Restart no page, because there is no systemd
-      ansible.builtin.meta: end_play
 """
 
 

@@ -163,6 +163,10 @@ BAD = {
         {"sluice_controller_config": {"log_levl": "debug"}},
         "badsetting: sluice_controller_config: setting 'log_levl' is not known: did you mean 'log",
     ),
+    "badfolder": (
+        {"sluice_controller_config": {"state_dir": "/home/sluice"}},
+        "badfolder: sluice_controller_config: state_dir '/home/sluice' is not seen by the service",
+    ),
     "badnight": (
         {"sluice_nightly_config": {"run.readers": 20}},
         "badnight: sluice_nightly_config: run.readers 20 is out of range: give 1 to 12",

@@ -10,7 +10,14 @@ from ansible_collection import run_module
 
 def problems(**arguments) -> list[str]:
     answer = run_module("preflight", releases=[], virtualisation=False, **arguments)
-    about = ("user ", "sluice_nightly_on_calendar", "interface ", "memory ", "file system ")
+    about = (
+        "user ",
+        "sluice_nightly_on_calendar",
+        "interface ",
+        "memory ",
+        "file system ",
+        "folder ",
+    )
     return [problem for problem in answer["problems"] if problem.startswith(about)]
 
 
@@ -60,3 +67,12 @@ def test_images_of_the_nightly_run_that_are_made_or_ready_are_seen(tmp_path):
     (tmp_path / "images" / "root.img").unlink()
     (tmp_path / "images" / "root.img").symlink_to("gone/root.img")
     assert len(problems(nightly=nightly(tmp_path, mib=10**9))) == 1
+
+
+def test_a_folder_with_other_things_is_not_given_to_a_program(tmp_path):
+    (tmp_path / "sluice.db").touch()
+    folders = {str(tmp_path): ["sluice.db"], str(tmp_path / "away"): []}
+    assert problems(own_folders=folders) == []
+    (tmp_path / "web1.img").touch()
+    (found,) = problems(own_folders=folders)
+    assert f"folder '{tmp_path}' for Sluice's data holds web1.img: give an empty folder" in found

@@ -24,8 +24,6 @@ PLAY = """
       ansible.builtin.include_role:
         name: sluice.appliance.web
         tasks_from: admin
-    - name: Restart no page, because there is no systemd
-      ansible.builtin.meta: end_play
 """
 ENTER = """\
 set -e

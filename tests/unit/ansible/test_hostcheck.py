@@ -25,6 +25,7 @@ FIT = {
     "missing_users": [],
     "calendar_error": None,
     "missing_interface": None,
+    "others_things": {"/srv/sluice": []},
     "memory_mib": 4096,
     "nightly_files": set(),
 }
@@ -100,6 +101,12 @@ def test_a_fit_host_has_no_problem():
             {"port_errors": {"0.0.0.0:8480": "Address already in use"}},
             {},
             "address '0.0.0.0:8480' for the web page cannot be used (Address already in use): stop",
+        ),
+        (
+            {"others_things": {"/srv/sluice": ["a.img", "b.img", "c.img", "d.img"]}},
+            {},
+            "folder '/srv/sluice' for Sluice's data holds a.img, b.img, c.img and more: give an"
+            " empty folder, or one to be made",
         ),
         (
             {"missing_interface": "eth7"},

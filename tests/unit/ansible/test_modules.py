@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the modules decide, apart from what they do."""
 
+import errno
 import os
+import socket
 
 import pytest
 from ansible_collections.sluice.appliance.plugins.filter.domain_problems import unknown_variables
@@ -126,7 +128,20 @@ def test_names_of_a_certificate():
 def test_an_address_is_tried(tmp_path):
     assert preflight.port_error("127.0.0.1:0") == "it is not HOST:PORT, for example 0.0.0.0:8480"
     assert preflight.port_error("8480") == "it is not HOST:PORT, for example 0.0.0.0:8480"
-    assert preflight.port_error("192.0.2.77:8480") == "Cannot assign requested address"
+    error = preflight.port_error("192.0.2.77:8480")
+    assert isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        error = preflight.port_error(f"127.0.0.1:{there.getsockname()[1]}")
+        assert isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+
+
+def test_other_things_in_a_folder_are_seen(tmp_path):
+    for name in ("sluice.db", "lost+found", "web1.img"):
+        (tmp_path / name).touch()
+    assert preflight.others_things(str(tmp_path), ["sluice.db"]) == ["web1.img"]
+    assert preflight.others_things(str(tmp_path / "away"), []) == []
+    # A file where the folder is to be.
+    assert preflight.others_things(str(tmp_path / "web1.img"), []) == [str(tmp_path / "web1.img")]
 
 
 def test_a_file_system_is_found_for_a_folder_that_is_not_there_yet(tmp_path):
