@@ -109,6 +109,7 @@ class Settings(Body):
 
 class Attach(Body):
     restart = Flag()
+    upgrade = Flag()
     disable_vhost = Flag()
     shutdown_seconds = _shutdown_seconds()
 

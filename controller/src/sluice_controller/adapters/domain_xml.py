@@ -354,6 +354,22 @@ def _comparable(xml: str) -> bytes:
     return etree.tostring(root, method="c14n2")
 
 
+def attached_alike(one: str, other: str) -> bool:
+    """Whether attach has put the same into two definitions of a domain."""
+    return _put_in(one) == _put_in(other)
+
+
+def _put_in(xml: str) -> tuple:
+    root = parse(xml)
+    shaped = sorted(
+        device.get("alias", "")
+        for device in root.findall(f"{_Q}override/{_Q}device")
+        if any(p.get("name") == "shaper" for p in device.findall(f"{_Q}frontend/{_Q}property"))
+    )
+    record = domain_metadata.text(root, domain_metadata.ATTACHED)
+    return root.findtext("devices/emulator"), _shaper(root), shaped, record
+
+
 def detach(xml: str, record: dict[str, Any]) -> str:
     """Takes the changes of an earlier attach back out of a domain's XML."""
     root = parse(xml)

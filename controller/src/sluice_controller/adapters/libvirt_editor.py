@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import libvirt
 
 from ..domain.errors import Conflict, SluiceError, Unavailable
+from ..domain.restarts import Off, Seen
 from . import domain_xml
 from .libvirt_host import LibvirtHost
 
@@ -21,19 +21,23 @@ from .libvirt_host import LibvirtHost
 FIRST_LIBVIRT_WITHOUT_NO_ACPI = 9_001_000
 PROBE_SECONDS = 20
 
+UNANSWERED = (libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_AGENT_UNRESPONSIVE)
+OFF = {
+    libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN: Off.SHUT_DOWN,
+    libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED: Off.DESTROYED,
+    libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: Off.CRASHED,
+    libvirt.VIR_DOMAIN_SHUTOFF_FAILED: Off.CRASHED,
+    libvirt.VIR_DOMAIN_SHUTOFF_DAEMON: Off.CRASHED,
+    libvirt.VIR_DOMAIN_SHUTOFF_SAVED: Off.SAVED,
+    libvirt.VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT: Off.SAVED,
+    libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED: Off.MOVED,
+}
+
 
 class LibvirtEditor:
-    def __init__(
-        self,
-        host: LibvirtHost,
-        pages_dir: Path,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, host: LibvirtHost, pages_dir: Path) -> None:
         self.host = host
         self.pages_dir = pages_dir
-        self.sleep = sleep
-        self.monotonic = monotonic
 
     def persistent_xml(self, name: str) -> str:
         domain = self.host.domain(name)
@@ -87,16 +91,25 @@ class LibvirtEditor:
                 "emulator", emulator, "is a QEMU without shaping (no object type shaper)", remedy
             )
 
-    def shut_down(self, name: str, seconds: float) -> bool:
-        """Asks the guest to shut down; True once it has."""
+    def attached_alike(self, one: str, other: str) -> bool:
+        return domain_xml.attached_alike(one, other)
+
+    # Running
+
+    def ask_to_shut_down(self, name: str) -> None:
         domain = self.host.domain(name)
         self._ask(name, "shut down", domain.shutdown)
-        deadline = self.monotonic() + seconds
-        while self.monotonic() < deadline:
-            if not self._ask(name, "look at", domain.isActive):
-                return True
-            self.sleep(0.25)
-        return False
+
+    def look(self, name: str) -> Seen:
+        """How the domain is now, asked of libvirt each time: the connection may be a new one."""
+        domain = self.host.domain(name)
+        try:
+            state, reason = domain.state()
+            off = OFF.get(reason, Off.UNKNOWN) if state == libvirt.VIR_DOMAIN_SHUTOFF else None
+            return Seen(domain.UUIDString(), domain.ID(), off)
+        except libvirt.libvirtError as error:
+            self.host.lost(error)
+            raise _unanswered(name, error) from error
 
     def start(self, name: str) -> None:
         domain = self.host.domain(name)
@@ -113,14 +126,16 @@ class LibvirtEditor:
         if not self.host.connection()["connected"]:
             return self.host.unavailable()
         text = str(error)
-        if error.get_error_code() in (
-            libvirt.VIR_ERR_OPERATION_TIMEOUT,
-            libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
-        ):
-            return Unavailable("domain", name, f"does not answer ({text})", "try again")
+        # The second: the connection broke, and another thread has made a new one.
+        if error.get_error_code() in UNANSWERED or error.get_error_domain() == libvirt.VIR_FROM_RPC:
+            return _unanswered(name, error)
         return Conflict(
             "domain",
             name,
             f"cannot be changed: libvirt refused to {verb} it ({text})",
             "correct what libvirt names and try again",
         )
+
+
+def _unanswered(name: str, error: libvirt.libvirtError) -> Unavailable:
+    return Unavailable("domain", name, f"does not answer ({error})", "try again")

@@ -52,3 +52,10 @@ class Guest:
     @property
     def needs_restart(self) -> bool:
         return self.live is not None and self.attached != self.active
+
+    @property
+    def runs_otherwise(self) -> bool:
+        """Whether it runs with another shaper or QEMU than it is defined with."""
+        return self.live is not None and (
+            self.needs_restart or self.live.emulator != self.persistent.emulator
+        )

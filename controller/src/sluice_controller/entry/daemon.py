@@ -22,6 +22,7 @@ from .wiring import Services
 
 log = logging.getLogger(__name__)
 
+# More than restarts may wait at once (`services/restarts.py`).
 API_THREADS = 8
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import __version__
 from ..adapters.agent_hub import AgentHub
+from ..adapters.boot import boot_id
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import open_store
 from ..adapters.group_pages import GroupPages
@@ -31,6 +32,7 @@ from ..services.groups import Groups
 from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
+from ..services.restarts import Restarts
 from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
@@ -64,15 +66,25 @@ class Services:
             self.store, self.host, self.agents, self.auto_limits, self.clock, self._changed
         )
         editing = DomainLocks()
+        editor = LibvirtEditor(self.host, config.pages_dir)
+        self.restarts = Restarts(
+            self.store,
+            editor,
+            _steady_clock(),
+            self.stopping.wait,
+            boot_id(),
+            editing,
+            self._changed,
+        )
         self.domains = Domains(
             self.store,
             self.host,
             self.agents,
-            LibvirtEditor(self.host, config.pages_dir),
+            editor,
             self.catalogue,
-            self.clock,
             self._changed,
             editing,
+            self.restarts,
         )
         self.groups = Groups(
             self.store,
@@ -170,6 +182,7 @@ class Services:
             Loop("reconciler", 0.0, self._reconcile),
             Loop("agents", 0.0, self.agents.round),
             Loop("sampler", 1 / SAMPLE_HZ, self._sample),
+            Loop("restarts", POLL_SECONDS, self.restarts.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
@@ -198,6 +211,12 @@ class Services:
         self.host.close()
         self.uplinks.close()
         self.store.close()
+
+
+def _steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch that do not jump when the host's clock is set."""
+    at_zero = time.time() - time.monotonic()
+    return lambda: at_zero + time.monotonic()
 
 
 def accelerator_note() -> str:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Domains: what libvirt has and what Sluice knows of it; attach and detach.
 
-Attach and detach change the persistent XML. Whatever fails after that puts the
-stored original back, so that a refused request changes nothing.
+Attach and detach change the persistent XML, once for a request, and whatever
+fails after that puts back what was there before (`restarts.py`): a refused
+request changes nothing. To attach anew is one such change too: the definition is
+never without a shaper in between.
 
 Detach has two records to go by: this host's own with the whole original, and
 the one that the domain carries. The first is exact as long as the definition
@@ -11,39 +13,34 @@ is as attach left it; the second came with the domain if that was elsewhere.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ..domain import render
-from ..domain.errors import Conflict, SluiceError
+from ..domain.errors import Conflict
 from ..domain.guests import Guest
 from ..domain.values import parse_bool, parse_integer
-from .catalogue import Catalogue, audited
+from .catalogue import Catalogue
 from .locks import DomainLocks
-from .ports import Agents, Clock, Host, Store
-
-log = logging.getLogger(__name__)
+from .ports import Agents, Host, Store
+from .restarts import Change, Power, Restarts
 
 # How long a guest may take to shut down: if nothing is said, and at most.
 SHUTDOWN_SECONDS = 90
 LONGEST_SHUTDOWN_SECONDS = 900
 
 
-class Editor(Protocol):
-    """Changes a domain's definition and runs it."""
+class Editor(Power, Protocol):
+    """What attach and detach make of a definition."""
 
-    def persistent_xml(self, name: str) -> str: ...
-    def define(self, xml: str) -> None: ...
     def check_emulator(self, emulator: str) -> None: ...
     def attach(
         self, xml: str, *, emulator: str, name: str, disable_vhost: bool
     ) -> tuple[str, dict[str, Any]]: ...
     def detach(self, xml: str, record: Mapping[str, Any]) -> str: ...
     def attach_record(self, xml: str, name: str) -> Mapping[str, Any] | None: ...
-    def same(self, one: str, other: str) -> bool: ...
-    def shut_down(self, name: str, seconds: float) -> bool: ...
-    def start(self, name: str) -> None: ...
+    def attached_alike(self, one: str, other: str) -> bool: ...
 
 
 def _shutdown_seconds(body: Mapping[str, Any]) -> int:
@@ -59,18 +56,18 @@ class Domains:
         agents: Agents,
         editor: Editor,
         catalogue: Catalogue,
-        clock: Clock,
         changed: Callable[[str | None], None],
         editing: DomainLocks,
+        restarts: Restarts,
     ) -> None:
         self.store = store
         self.host = host
         self.agents = agents
         self.editor = editor
         self.catalogue = catalogue
-        self.clock = clock
         self.changed = changed
         self.editing = editing
+        self.restarts = restarts
 
     def list(self) -> list[dict[str, Any]]:
         return [self._json(guest) for guest in self.host.guests()]
@@ -90,100 +87,79 @@ class Domains:
 
     def attach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
+        upgrade = parse_bool(body.get("upgrade", False), "upgrade")
         disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
-        seconds = _shutdown_seconds(body)
-        with self.editing.of(name):
-            guest = self.host.guest(name)
-            if restart and guest.attached and guest.needs_restart:
-                return self._only_restart(guest, "attach", seconds)
-            with self.store.transaction() as unit:
-                unit.remember_domain(guest.name, guest.uuid)
-                emulator = unit.settings().emulator
-            original = self.editor.persistent_xml(name)
-            new_xml, changes = self.editor.attach(
-                original, emulator=emulator, name=name, disable_vhost=disable_vhost
-            )
-            self.editor.check_emulator(emulator)
-            self._apply(guest, original, new_xml, seconds if restart else None)
-            record = {
-                "original": original,
-                "attached": self.editor.persistent_xml(name),
-                "changes": changes,
-            }
-            with self.store.transaction() as unit:
-                unit.put_stored_xml(name, record)
-                audited(unit, self.clock, "attach", name, None, changes["said"])
+        seconds = _shutdown_seconds(body) if restart else None
+        with self._editing(name) as guest:
+            if restart and guest.attached and guest.needs_restart and not upgrade:
+                said = self._restart(guest, "attach", seconds)
+            else:
+                anew = upgrade and guest.attached
+                said = self._attach(guest, seconds, disable_vhost, anew)
         self.changed(name)
-        return {**self.get(name), "changes": changes["said"]}
+        return {**self.get(name), "changes": said}
 
-    def _apply(
-        self, guest: Guest, original: str, new_xml: str, restart_seconds: int | None
-    ) -> None:
-        """Defines the new XML and restarts the domain if asked; undoes both on failure.
+    @contextmanager
+    def _editing(self, name: str) -> Iterator[Guest]:
+        """The domain, for one who changes it; Conflict while another does."""
+        with self.editing.changing(name):
+            guest = self.host.guest(name)
+            self.restarts.refuse_unfinished(guest)
+            yield guest
 
-        A restart waits `restart_seconds` for the guest to shut down; None: no restart.
-        """
-        stopped = False
-        try:
-            self.editor.define(new_xml)
-            if restart_seconds is not None and guest.live is not None:
-                self._shut_down(guest.name, restart_seconds)
-                stopped = True
-                self.editor.start(guest.name)
-        except SluiceError:
-            self._restore(guest.name, original, stopped)
-            raise
+    def _attach(
+        self, guest: Guest, seconds: int | None, disable_vhost: bool, anew: bool
+    ) -> list[str]:
+        """What was changed. `anew`: of an attached domain, as if it had been detached first."""
+        name = guest.name
+        emulator, record = self._known(guest)
+        present = original = self.editor.persistent_xml(name)
+        if anew:
+            original = self._detached(name, present, record)
+            disable_vhost = disable_vhost or self._gave_up_vhost(name, present, record)
+        wanted, changes = self.editor.attach(
+            original, emulator=emulator, name=name, disable_vhost=disable_vhost
+        )
+        if anew and self.editor.attached_alike(present, wanted):
+            due = seconds is not None and guest.runs_otherwise
+            return self._restart(guest, "attach", seconds) if due else []
+        self.editor.check_emulator(emulator)
+        change = Change("attach", present, wanted, original, changes, changes["said"])
+        self._apply(guest, change, seconds)
+        return changes["said"]
 
-    def _shut_down(self, name: str, seconds: int) -> None:
-        if not self.editor.shut_down(name, seconds):
-            raise Conflict(
-                "domain",
-                name,
-                f"did not shut down within {seconds} s",
-                "give it longer with shutdown_seconds, shut it down from inside, or repeat"
-                " without restart and restart it later",
-            )
-
-    def _only_restart(self, guest: Guest, action: str, seconds: int) -> dict[str, Any]:
-        """The definition is what was asked for, and the domain waits for a restart."""
-        self._shut_down(guest.name, seconds)
-        self.editor.start(guest.name)
+    def _known(self, guest: Guest) -> tuple[str, Mapping[str, Any] | None]:
+        """The emulator for domains, and this host's record of the domain's attach."""
         with self.store.transaction() as unit:
-            audited(unit, self.clock, action, guest.name, None, "restarted")
-        self.changed(guest.name)
-        answer = self.get(guest.name)
-        return {**answer, "changes": ["restarted"]} if action == "attach" else answer
+            unit.remember_domain(guest.name, guest.uuid)
+            return unit.settings().emulator, unit.stored_xml(guest.name)
 
-    def _restore(self, name: str, original: str, start: bool) -> None:
-        try:
-            self.editor.define(original)
-            if start:
-                self.editor.start(name)
-        except SluiceError as error:
-            log.error("domain %s: restoring its definition failed: %s", name, error)
+    def _apply(self, guest: Guest, change: Change, seconds: int | None) -> None:
+        self.restarts.run(guest, change, seconds if guest.live is not None else None)
+
+    def _restart(self, guest: Guest, action: str, seconds: int) -> list[str]:
+        """The definition is what was asked for, and the domain waits for a restart."""
+        self._known(guest)
+        self._apply(guest, Change(action, said="restarted"), seconds)
+        return ["restarted"]
 
     # Detach
 
     def detach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         restart = parse_bool(body.get("restart", False), "restart")
-        seconds = _shutdown_seconds(body)
-        with self.editing.of(name):
-            guest = self.host.guest(name)
+        seconds = _shutdown_seconds(body) if restart else None
+        with self._editing(name) as guest:
             if restart and not guest.attached and guest.needs_restart:
-                return self._only_restart(guest, "detach", seconds)
-            with self.store.transaction() as unit:
-                unit.remember_domain(guest.name, guest.uuid)
-                record = unit.stored_xml(name)
-            if not guest.attached:
+                self._restart(guest, "detach", seconds)
+            elif guest.attached:
+                _emulator, record = self._known(guest)
+                present = self.editor.persistent_xml(name)
+                wanted = self._detached(name, present, record)
+                self._apply(guest, Change("detach", present, wanted), seconds)
+            else:
                 raise Conflict(
                     "domain", name, "is not attached", f"attach it first: sluice attach {name}"
                 )
-            present = self.editor.persistent_xml(name)
-            target = self._detached(name, present, record)
-            self._apply(guest, present, target, seconds if restart else None)
-            with self.store.transaction() as unit:
-                unit.put_stored_xml(name, None)
-                audited(unit, self.clock, "detach", name, None, None)
         self.changed(name)
         return self.get(name)
 
@@ -191,9 +167,7 @@ class Domains:
         if record is not None and self.editor.same(present, record["attached"]):
             return record["original"]
         # Edited since, or attached elsewhere: take out what attach put in and keep the rest.
-        changes = self.editor.attach_record(present, name)
-        if changes is None and record is not None:
-            changes = record["changes"]
+        changes = self._changes(name, present, record)
         if changes is None:
             raise Conflict(
                 "domain",
@@ -202,3 +176,15 @@ class Domains:
                 "take the shaper out with 'virsh edit'",
             )
         return self.editor.detach(present, changes)
+
+    def _changes(
+        self, name: str, present: str, record: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """What attach changed: as the domain has it, else as this host has it."""
+        changes = self.editor.attach_record(present, name)
+        return record["changes"] if changes is None and record is not None else changes
+
+    def _gave_up_vhost(self, name: str, present: str, record: Mapping[str, Any] | None) -> bool:
+        """Whether vhost was switched off for the shaper: that need not be allowed again."""
+        changes = self._changes(name, present, record)
+        return changes is not None and "vhost" in changes["drivers_named"].values()

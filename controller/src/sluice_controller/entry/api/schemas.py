@@ -52,6 +52,7 @@ class AssignBody(Body):
 
 class AttachBody(Body):
     restart = Flag()
+    upgrade = Flag()
     disable_vhost = Flag()
     shutdown_seconds = Whole()
 

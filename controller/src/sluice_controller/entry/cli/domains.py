@@ -119,15 +119,22 @@ def attach(
     disable_vhost: Annotated[
         bool, typer.Option("--disable-vhost", help="switch interfaces from vhost to QEMU")
     ] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="attach an attached domain anew, with today's QEMU")
+    ] = False,
     shutdown_seconds: ShutdownSeconds = SHUTDOWN_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite a domain's XML so that its disks and interfaces are shaped.
 
+    A guest that is not off in time runs on as before; if it shuts down within the next 600 s,
+    which may be the same request, it is started again, once.
+
     Example: sluice attach media --restart
     """
     body = {
         "restart": restart,
+        "upgrade": upgrade,
         "disable_vhost": disable_vhost,
         "shutdown_seconds": shutdown_seconds,
     }
