@@ -34,7 +34,9 @@ options:
     type: int
     default: 90
   upgrade:
-    description: Attach anew a domain whose definition names an older QEMU of Sluice.
+    description:
+      - Attach anew a domain whose definition names an older QEMU of Sluice. If that fails, its
+        definition is as before.
     type: bool
     default: false
   disable_vhost:
@@ -78,9 +80,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 domain:
-  description: The domain as sluiced has it; null if libvirt has none of that name.
+  description: The domain as sluiced has it; null if libvirt has none of that name, or
+    nobody can tell.
   returned: always
   type: dict
+missing:
+  description:
+    - Whether libvirt has no such domain. False in check mode before sluiced is installed, where
+      nobody can tell.
+  returned: always
+  type: bool
 needs_restart:
   description: Whether it runs otherwise than it is defined.
   returned: always
@@ -154,18 +163,20 @@ def emulator_report(module: AnsibleModule, api: Api, domain: dict) -> dict:
     return {"defined": defined, "newest": newest, "older": older}
 
 
-def plan(params: dict, domain: dict, older: bool) -> list[tuple[str, bool]]:
-    """The calls to make, as (attach or detach, restart). Pure."""
+def plan(params: dict, domain: dict, older: bool) -> tuple[str, dict] | None:
+    """The call to make, attach or detach, and what it is to do; None without one. Pure."""
     restart, state = params["restart"], params["state"]
+    # A domain that is detached may still run its shaper, and one that is attached none yet.
+    waits = restart and domain["needs_restart"]
     if state == "detached":
-        return [("detach", restart)] if domain["attached"] else []
+        return ("detach", {"restart": restart}) if domain["attached"] or waits else None
     if state != "attached":
-        return []
-    if not domain["attached"]:
-        return [("attach", restart)]
-    if (params["upgrade"] and older) or (restart and domain["needs_restart"]):
-        return [("detach", False), ("attach", restart)]
-    return []
+        return None
+    if domain["attached"] and params["upgrade"] and older:
+        return "attach", {"restart": restart, "upgrade": True}
+    if not domain["attached"] or waits:
+        return "attach", {"restart": restart}
+    return None
 
 
 class Changer:
@@ -193,16 +204,26 @@ class Changer:
                 raise
             return None
 
-    def step(self, verb: str, restart: bool) -> dict:
-        body: dict = {"restart": restart}
+    def call(self, verb: str, options: dict) -> dict:
+        body = dict(options)
         if verb == "attach":
             body["disable_vhost"] = self.params["disable_vhost"]
-        seconds = self.params["shutdown_seconds"] if restart else 0
-        if restart and seconds != USUAL_SHUTDOWN_SECONDS:
+        seconds = self.params["shutdown_seconds"] if body["restart"] else 0
+        if body["restart"] and seconds != USUAL_SHUTDOWN_SECONDS:
             # Said only where it matters: a sluiced of an earlier release does not know it.
             body["shutdown_seconds"] = seconds
-        path = ("domains", self.params["name"], verb)
-        return self.api.call("POST", *path, body=body, may_take_seconds=seconds)
+        name = self.params["name"]
+        try:
+            return self.api.call("POST", "domains", name, verb, body=body, may_take_seconds=seconds)
+        except ApiError as error:
+            if error.status == 422 and "upgrade" in body and str(error).startswith("upgrade "):
+                raise ApiError(
+                    f"domain {name!r} cannot be attached anew: the sluiced of this host is of an"
+                    " earlier release; upgrade the controller first (role controller, package"
+                    " sluice-controller)",
+                    422,
+                ) from error
+            raise
 
     def ceiling(self, domain: dict) -> tuple[dict, dict]:
         """The ceiling before and as wanted."""
@@ -215,38 +236,44 @@ class Changer:
         domain = self.find()
         if domain is None:
             foreseen = self.module.check_mode and not self.api.installed
-            return {"changed": foreseen, "domain": None, "needs_restart": False}
+            return {
+                "changed": foreseen,
+                "domain": None,
+                "missing": not foreseen,
+                "needs_restart": False,
+            }
         problem = device_problem(domain, self.params["devices"])
         if problem and self.params["state"] != "detached":
             raise ApiError(problem)
         ceiling, wanted_ceiling = self.ceiling(domain)
         emulator = emulator_report(self.module, self.api, domain)
-        steps = plan(self.params, domain, emulator["older"])
+        due = plan(self.params, domain, emulator["older"])
         before = {"attached": domain["attached"], "ceiling": ceiling}
-        result = {"changed": bool(steps) or ceiling != wanted_ceiling}
+        result = {"changed": due is not None or ceiling != wanted_ceiling}
         if not self.module.check_mode:
-            domain, result["changes"] = self.carry_out(domain, steps, ceiling, wanted_ceiling)
-            if steps:
+            domain, result["changes"] = self.carry_out(domain, due, ceiling, wanted_ceiling)
+            if due:
                 emulator = emulator_report(self.module, self.api, domain)
         attached = domain["attached"]
-        if self.module.check_mode and steps:
-            attached = steps[-1][0] == "attach"
+        if self.module.check_mode and due:
+            attached = due[0] == "attach"
         after = {"attached": attached, "ceiling": wanted_ceiling}
         return {
             **result,
             "domain": domain,
+            "missing": False,
             "needs_restart": domain["needs_restart"],
             "emulator": emulator,
             "diff": {"before": before, "after": after},
         }
 
     def carry_out(
-        self, domain: dict, steps: list, ceiling: dict, wanted: dict
+        self, domain: dict, due: tuple[str, dict] | None, ceiling: dict, wanted: dict
     ) -> tuple[dict, list[str]]:
         """Make the calls; returns the domain after them and what attach said."""
         said: list[str] = []
-        for verb, restart in steps:
-            domain = self.step(verb, restart)
+        if due:
+            domain = self.call(*due)
             said = domain.get("changes") or []
         if ceiling != wanted:
             domain = self.api.call("PUT", "domains", self.params["name"], "ceiling", body=wanted)

@@ -73,12 +73,24 @@ def surplus(params: dict, grants: list, rules: list, streams: list) -> list[tupl
     return found
 
 
+def grants_of(api: Api, module: AnsibleModule) -> list[dict] | None:
+    """The grants of the domain; None in check mode where it is not defined yet."""
+    try:
+        return api.call("GET", "domains", module.params["domain"])["classes"]
+    except ApiError as error:
+        if module.check_mode and error.status == 404:
+            return None
+        raise
+
+
 def run(module: AnsibleModule) -> dict:
     """Remove the surplus."""
     api = Api.of(module)
     if module.check_mode and not api.installed:
         return {"changed": False, "removed": []}
-    grants = api.call("GET", "domains", module.params["domain"])["classes"]
+    grants = grants_of(api, module)
+    if grants is None:
+        return {"changed": False, "removed": []}
     found = surplus(module.params, grants, api.call("GET", "rules"), api.call("GET", "streams"))
     for _description, path in [] if module.check_mode else found:
         api.call("DELETE", *path)

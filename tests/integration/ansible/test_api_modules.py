@@ -223,8 +223,17 @@ def test_a_refusal_is_said_in_full(module, name, arguments, words):
 
 
 def test_a_domain_that_is_not_there_may_be_left_out(module):
-    answer = module("sluice_domain", name="nosuch", missing="skip")
-    assert (answer["changed"], answer["domain"]) == (False, None)
+    for check in (False, True):
+        answer = module("sluice_domain", name="nosuch", missing="skip", check=check)
+        assert (answer["changed"], answer["domain"]) == (False, None)
+        assert answer["missing"] is True
+    assert module("sluice_domain", name="test", state="seen")["missing"] is False
+
+
+def test_of_a_domain_that_is_not_there_yet_nothing_is_surplus(module):
+    foreseen = module("sluice_only", domain="nosuch", check=True)
+    assert (foreseen.get("changed"), foreseen.get("removed")) == (False, [])
+    assert "does not exist" in module("sluice_only", domain="nosuch")["msg"]
 
 
 def test_attached_domains_are_asked_of_the_daemon(module):

@@ -313,6 +313,16 @@ def test_a_domain_that_is_not_defined_is_named_before_anything_changes(daemon, f
     assert [c["name"] for c in daemon.call("GET", "/v1/classes")] == ["default"]
 
 
+def test_check_mode_leaves_out_what_the_real_run_leaves_out(daemon, folder):
+    there = {"name": "test", "state": "detached"}
+    domains = [{**DOMAIN, "exclusive": True}, there]
+    done = attach(daemon, folder, "--check", sluice_domains=domains, sluice_missing_domain="skip")
+    assert done.returncode == 0, done.stdout
+    assert "here: media not defined in libvirt yet and left out" in done.stdout
+    # The class is the host's; what the domain would have of it is no change.
+    assert recap(done.stdout)["here"]["changed"] == 1, done.stdout
+
+
 def test_a_domain_that_cannot_be_shaped_is_refused(daemon, folder):
     done = attach(
         daemon, folder, sluice_domains=[{**DOMAIN, "name": "test", "devices": ["testnet0"]}]
