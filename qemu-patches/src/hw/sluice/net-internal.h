@@ -17,6 +17,7 @@
 typedef struct SluiceNetTx {
     VirtQueueElement elem;      /* first: the device frees it as an element */
     ShaperRequest request;
+    size_t header_bytes;        /* of the virtio header, when it was judged */
     unsigned held_slots;        /* of the ring, while it is held there */
     uint8_t held_tag;
     QSIMPLEQ_ENTRY(SluiceNetTx) next;
@@ -25,6 +26,7 @@ typedef struct SluiceNetTx {
 /* A frame that the guest is to receive, in a buffer. */
 typedef struct SluiceNetRx {
     ShaperRequest request;
+    size_t header_bytes;        /* of the virtio header that it came with */
     QSIMPLEQ_ENTRY(SluiceNetRx) next;   /* while it is spare */
 } SluiceNetRx;
 

@@ -8,6 +8,10 @@
  * When the guest has no buffers for an admitted frame, that frame waits in
  * first place and the network backend is told to wait, as without a shaper.
  *
+ * A held frame keeps the length of the virtio header that it came with. When the
+ * driver changes that of the backend meanwhile, by way of its features, the frame
+ * cannot be told from its header any more, and is dropped.
+ *
  * Held frames stay over a stop. A migration loses them, as the network may,
  * and counts them.
  */
@@ -32,6 +36,7 @@ static SluiceNetRx *rx_new(SluiceNetPair *pair)
         rx = g_new0(SluiceNetRx, 1);
     }
     shaper_request_init(&rx->request);
+    rx->header_bytes = pair->net->n->host_hdr_len;
     return rx;
 }
 
@@ -71,14 +76,14 @@ static bool rx_hand_over(SluiceNetPair *pair, SluiceNetRx *rx)
     if (!VIRTIO_DEVICE(n)->vm_running && !nc->link_down) {
         return false;
     }
-    if (!nc->link_down) {
+    if (!nc->link_down && rx->header_bytes == n->host_hdr_len) {
         taken = virtio_net_receive_admitted(nc, rx_data(pair, rx),
                                             rx->request.pooled.bytes);
     }
     if (taken > 0) {
         rx_free(pair, rx);
     } else if (taken < 0) {
-        /* There is no queue to wait for: its driver has gone. */
+        /* Nothing to wait for: its driver has gone, or wants another header. */
         rx_discard(pair, rx, SHAPER_DROP_RESET);
     }
     return taken != 0;
@@ -93,7 +98,7 @@ static SluiceNetRx *rx_take(SluiceNetPair *pair)
                                           SHAPER_RESOURCE_NET_RX)))) {
         if (rx->request.signal != SHAPER_SIGNAL_DROP) {
             if (rx->request.signal == SHAPER_SIGNAL_MARK) {
-                sluice_net_mark(&rx->request, pair->net->n->host_hdr_len);
+                sluice_net_mark(&rx->request, rx->header_bytes);
             }
             return rx;
         }

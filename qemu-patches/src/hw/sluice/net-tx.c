@@ -13,12 +13,16 @@
  * the host, and its descriptors go back to the guest. Beyond the buffer it is
  * dropped and counted. A queue that belongs to one class, or whose VM has just
  * one, is not shared: there the class may keep the whole ring and loses
- * nothing. With VIRTIO_F_IN_ORDER a held descriptor would keep all behind it,
- * so nothing is held in a shared ring at all.
+ * nothing. VIRTIO_F_IN_ORDER is not offered: a held descriptor would keep all
+ * behind it.
  *
  * Work. A guest that sends without end what is dropped at once must not keep
  * the main loop: after BUDGET elements that may not be sent the rest of the ring
  * waits for a bottom half.
+ *
+ * Header. A driver can change the length of the virtio header without a reset,
+ * by way of its features. A frame that was judged by another length is not what
+ * would be sent now, so it is dropped when it may go.
  *
  * Marks. The guest's own memory is never written to: a frame that is to carry
  * the mark of congestion is moved to the buffer first, when it may be sent.
@@ -73,9 +77,6 @@ static unsigned share_of_ring(SluiceNetPair *pair)
 
     if (pair->client.class_tag >= 0 || classes == 1) {
         return UINT_MAX;
-    }
-    if (virtio_vdev_has_feature(vdev, VIRTIO_F_IN_ORDER)) {
-        return 0;
     }
     return virtio_queue_get_num(vdev, pair->index * 2 + 1) / (classes + 1);
 }
@@ -179,7 +180,7 @@ static void dispose_detached(SluiceNetPair *pair, SluiceNetTx *tx)
     g_free(tx);
 }
 
-/* Drops a frame of which nobody knows yet. */
+/* Drops a frame, and counts it. */
 static void drop(SluiceNetPair *pair, SluiceNetTx *tx, ShaperDropReason reason)
 {
     bool buffered = in_buffer(tx);
@@ -194,10 +195,22 @@ static void drop(SluiceNetPair *pair, SluiceNetTx *tx, ShaperDropReason reason)
 /* Judging */
 
 /*
- * A frame of nothing but a header is not shaped: what the device says to it is
- * its own affair. None such is ever put in a buffer, so one that is there came
- * with a migration; the device, which finds fault with it, must not give back
- * descriptors that it does not have.
+ * Whether the device has anything to send of an element of that many bytes. It
+ * finds fault with one that is nothing but a header, and the network layer
+ * drops what is too large. Neither may be charged: descriptors can name the same
+ * memory over and over, and 4 GiB that are never sent would be paid for by all
+ * of a group.
+ */
+static bool device_sends(const VirtIONet *n, size_t size)
+{
+    return size > n->guest_hdr_len
+           && size - n->guest_hdr_len + n->host_hdr_len <= NET_BUFSIZE;
+}
+
+/*
+ * What the device does not send is not shaped: what it says to it is its own
+ * affair. None such is ever put in a buffer, so one that is there came with a
+ * migration; it goes no further.
  */
 static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
 {
@@ -210,9 +223,10 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
         show_pieces(pair, tx);
     }
     size = iov_size(tx->elem.out_sg, tx->elem.out_num);
-    if (size <= n->guest_hdr_len) {
+    if (!device_sends(n, size)) {
         return in_buffer(tx) ? SHAPER_DROP : SHAPER_PASS;
     }
+    tx->header_bytes = n->guest_hdr_len;
     head_bytes = iov_to_buf(tx->elem.out_sg, tx->elem.out_num,
                             n->guest_hdr_len, head, sizeof(head));
     shaper_request_again(&tx->request);
@@ -221,10 +235,9 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
     *crowded = !in_buffer(tx)
                && pair->held_slots[tag] + slots_of(pair, tx)
                   > share_of_ring(pair);
-    buffer_bytes = *crowded ? MIN(size, UINT32_MAX) : 0;
+    buffer_bytes = *crowded ? size : 0;
     return shaper_submit(&pair->client, &tx->request, SHAPER_RESOURCE_NET_TX,
-                         tag, MIN(size - n->guest_hdr_len, UINT32_MAX),
-                         buffer_bytes);
+                         tag, size - n->guest_hdr_len, buffer_bytes);
 }
 
 /* Before a frame is sent that is to carry the mark of congestion. */
@@ -232,7 +245,7 @@ static void write_mark(SluiceNetPair *pair, SluiceNetTx *tx)
 {
     if (tx->request.signal == SHAPER_SIGNAL_MARK
         && (in_buffer(tx) || move_to_buffer(pair, tx))) {
-        sluice_net_mark(&tx->request, pair->net->n->guest_hdr_len);
+        sluice_net_mark(&tx->request, tx->header_bytes);
     }
 }
 
@@ -269,15 +282,16 @@ static SluiceNetTx *take_released(SluiceNetPair *pair)
     while ((tx = tx_of(shaper_client_take(&pair->client,
                                           SHAPER_RESOURCE_NET_TX)))) {
         release_slots(pair, tx);
-        if (tx->request.signal != SHAPER_SIGNAL_DROP) {
-            break;
+        if (tx->request.signal == SHAPER_SIGNAL_DROP) {
+            dispose(pair, tx);
+        } else if (tx->header_bytes != pair->net->n->guest_hdr_len) {
+            drop(pair, tx, SHAPER_DROP_RESET);
+        } else {
+            write_mark(pair, tx);
+            return tx;
         }
-        dispose(pair, tx);
     }
-    if (tx) {
-        write_mark(pair, tx);
-    }
-    return tx;
+    return NULL;
 }
 
 static SluiceNetTx *take_stopped(SluiceNetPair *pair)
