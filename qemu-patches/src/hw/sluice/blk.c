@@ -4,7 +4,9 @@
  *
  * What is shaped. Reads, writes and zone appends, by the bytes of their
  * payload. Flush, discard, write-zeroes, zone management and identification
- * move no payload and pass.
+ * move no payload and pass. What the device refuses is not charged: its
+ * descriptors can name the same memory over and over, and 4 GiB that are never
+ * moved would be paid for by all of a group.
  *
  * A held request keeps its descriptors, so the guest waits as for a slow disk.
  * When it may go on it is parsed again, but from the copy of its header that
@@ -22,6 +24,8 @@
  * Drain. Within a drained section ready requests wait for its end. A scheduled
  * bottom half counts as I/O in flight, so that a drain waits for it, and no
  * bottom half is left when the device goes or its ioeventfd stops.
+ *
+ * VIRTIO_F_IN_ORDER is not offered: a held request would keep all behind it.
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
@@ -32,6 +36,7 @@
 #include "qemu/lockable.h"
 #include "qemu/main-loop.h"
 #include "sluice/classify.h"
+#include "system/block-backend.h"
 #include "trace.h"
 
 static const ShaperResource resources[] = {
@@ -160,22 +165,6 @@ void sluice_blk_set_drained(VirtIOBlock *s, bool drained)
 
 /* Admission */
 
-/* Decides as the device does, which ignores the same bits. */
-static bool resource_of_type(uint32_t type, ShaperResource *resource)
-{
-    switch (type & ~(VIRTIO_BLK_T_OUT | VIRTIO_BLK_T_BARRIER)) {
-    case VIRTIO_BLK_T_IN:
-        *resource = type & VIRTIO_BLK_T_OUT ? SHAPER_RESOURCE_BLK_WRITE
-                                            : SHAPER_RESOURCE_BLK_READ;
-        return true;
-    case VIRTIO_BLK_T_ZONE_APPEND & ~VIRTIO_BLK_T_OUT:
-        *resource = SHAPER_RESOURCE_BLK_WRITE;
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* False if the pause is over. */
 static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
 {
@@ -190,21 +179,21 @@ static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
     return true;
 }
 
-bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, uint32_t type,
-                      uint32_t ioprio, uint64_t out_bytes, uint64_t in_bytes)
+bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
+                      uint32_t ioprio, uint64_t bytes)
 {
     SluiceBlkQueue *queue = &s->sluice->queues[virtio_get_queue_index(req->vq)];
-    ShaperResource resource;
     ShaperVerdict verdict;
-    uint64_t bytes;
 
+    /* The block layer refuses writes to a disk that is read-only. */
     if (sluice_blk_admitted(&req->sluice)
-        || !resource_of_type(type, &resource)) {
+        || (is_write && !blk_is_writable(s->blk))) {
         return true;
     }
-    bytes = resource == SHAPER_RESOURCE_BLK_READ ? in_bytes : out_bytes;
     do {
-        verdict = shaper_submit(&queue->client, &req->sluice, resource,
+        verdict = shaper_submit(&queue->client, &req->sluice,
+                                is_write ? SHAPER_RESOURCE_BLK_WRITE
+                                         : SHAPER_RESOURCE_BLK_READ,
                                 sluice_tag_of_ioprio(ioprio),
                                 MIN(bytes, UINT32_MAX), 0);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
@@ -283,6 +272,17 @@ void sluice_blk_drop(VirtIOBlock *s, VirtQueue *vq)
             drop_queue(&s->sluice->queues[i]);
         }
     }
+}
+
+/*
+ * Twice, since draining runs bottom halves, among them the one that takes up
+ * s->rq after a stop: what it brings is judged, and held, only then.
+ */
+void sluice_blk_drop_all(VirtIOBlock *s)
+{
+    sluice_blk_drop(s, NULL);
+    blk_drain(s->blk);
+    sluice_blk_drop(s, NULL);
 }
 
 /* Life cycle */

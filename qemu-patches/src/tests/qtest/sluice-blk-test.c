@@ -325,9 +325,9 @@ static void test_rewritten_header(void)
  * Migrates with seven requests held. With `limited` the target knows the class:
  * it lets the first pass, and holds six until their time.
  */
-static void check_migrate(bool limited)
+static void check_migrate(const char *options, bool limited)
 {
-    Disk *source = disk_new("", "");
+    Disk *source = disk_new(options, "");
     Disk target = { .image = source->image, .format = source->format,
                     .page = g_strconcat(source->image, ".page2", NULL) };
     g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
@@ -336,7 +336,7 @@ static void check_migrate(bool limited)
     Request requests[8];
 
     hold_seven(source, requests);
-    disk_boot(&target, "", incoming);
+    disk_boot(&target, options, incoming);
     if (limited) {
         limit_class(&target, "bulk", 2, "blk-read");
     }
@@ -363,12 +363,18 @@ static void check_migrate(bool limited)
 
 static void test_migrate(void)
 {
-    check_migrate(false);
+    check_migrate("", false);
 }
 
 static void test_migrate_limited(void)
 {
-    check_migrate(true);
+    check_migrate("", true);
+}
+
+/* The order in which they are taken does not travel; they must not need it. */
+static void test_migrate_in_order(void)
+{
+    check_migrate(",in_order=on", false);
 }
 
 /* The monitor shows the same histogram as the page. */
@@ -546,6 +552,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/blk/rewritten-header", test_rewritten_header);
     qtest_add_func("/sluice/blk/migrate", test_migrate);
     qtest_add_func("/sluice/blk/migrate/limited", test_migrate_limited);
+    qtest_add_func("/sluice/blk/migrate/in-order", test_migrate_in_order);
     qtest_add_func("/sluice/blk/queue-class", test_queue_class);
     qtest_add_func("/sluice/page/content", test_page);
     qtest_add_func("/sluice/page/heartbeat", test_heartbeat);

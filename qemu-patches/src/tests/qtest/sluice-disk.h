@@ -84,10 +84,9 @@ static void disk_stop(Disk *disk)
     }
 }
 
-/* A disk with an image of `format`, whose device is not yet started. */
+/* An image of `format`, for a disk that is not yet there. */
 G_GNUC_UNUSED
-static Disk *disk_new_format(const char *format, const char *options,
-                             const char *more)
+static Disk *disk_image(const char *format)
 {
     Disk *disk = g_new0(Disk, 1);
     int fd = g_file_open_tmp("sluice.XXXXXX", &disk->image, NULL);
@@ -97,6 +96,16 @@ static Disk *disk_new_format(const char *format, const char *options,
     g_assert(mkimg(disk->image, format, IMAGE_BYTES / MiB));
     disk->format = format;
     disk->page = g_strconcat(disk->image, ".page", NULL);
+    return disk;
+}
+
+/* A disk with an image of `format`, whose device is not yet started. */
+G_GNUC_UNUSED
+static Disk *disk_new_format(const char *format, const char *options,
+                             const char *more)
+{
+    Disk *disk = disk_image(format);
+
     disk_boot(disk, options, more);
     return disk;
 }

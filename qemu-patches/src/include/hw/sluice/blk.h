@@ -19,10 +19,13 @@ typedef struct SluiceBlk SluiceBlk;
  * blk_dec_in_flight() once, as after a stop.
  */
 void sluice_blk_realize(struct VirtIOBlock *s, QEMUBHFunc *restart);
-/* After sluice_blk_drop() and a drain. */
+/* After sluice_blk_drop_all() and a drain. */
 void sluice_blk_unrealize(struct VirtIOBlock *s);
-/* Drops held requests of all queues, or of one. */
+/* Drops held requests of a queue, or of all. */
 void sluice_blk_drop(struct VirtIOBlock *s, struct VirtQueue *vq);
+/* Reset, unplug: drops what is held, and what a drain brings. What is scheduled
+ * to look at it is gone after another drain. */
+void sluice_blk_drop_all(struct VirtIOBlock *s);
 /* Moves held requests to s->rq, where migration and restart find them. */
 void sluice_blk_pause(struct VirtIOBlock *s);
 /* After migration has filled s->rq. */
@@ -33,12 +36,12 @@ void sluice_blk_resume(struct VirtIOBlock *s);
 void sluice_blk_set_drained(struct VirtIOBlock *s, bool drained);
 
 /*
- * Any thread. False: the request is held, or kept in s->rq, and no longer the
+ * Any thread. For a request that the device does: its sectors are in range.
+ * False: the request is held, or kept in s->rq, and no longer the
  * caller's. True: go on; a request that was held before is not charged again.
  */
 bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
-                      uint32_t type, uint32_t ioprio, uint64_t out_bytes,
-                      uint64_t in_bytes);
+                      bool is_write, uint32_t ioprio, uint64_t bytes);
 
 static inline bool sluice_blk_admitted(const ShaperRequest *request)
 {

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * QTest of what the driver of a disk may ask for in vain: what the device
+ * refuses, and what moves no payload, waits for nothing and costs nothing,
+ * however much memory its descriptors name.
+ */
+#include "qemu/osdep.h"
+#include "sluice-disk.h"
+
+#define END         (IMAGE_BYTES / SECTOR_BYTES)
+#define PIECE       (4 * 1024 * 1024)
+
+/* Its data is `pieces` times the same memory of `piece_bytes`. */
+typedef struct Case {
+    uint32_t type;
+    uint64_t sector;
+    unsigned pieces;
+    uint32_t piece_bytes;
+    uint8_t status;
+} Case;
+
+static const Case cases[] = {
+    /* Beyond the end of the disk; partly, wholly, far, and by its size alone */
+    { VIRTIO_BLK_T_IN, END - 1, 2, SECTOR_BYTES, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_OUT, END - 1, 2, SECTOR_BYTES, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_IN, END + 1, 1, SECTOR_BYTES, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_OUT, UINT64_MAX, 1, SECTOR_BYTES, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_IN, 0, 16, PIECE, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_OUT, 0, 16, PIECE, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_OUT | VIRTIO_BLK_T_BARRIER, 0, 16, PIECE,
+      VIRTIO_BLK_S_IOERR },
+    /* Not whole sectors */
+    { VIRTIO_BLK_T_IN, 0, 1, SECTOR_BYTES + 1, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_OUT, 0, 1, SECTOR_BYTES - 1, VIRTIO_BLK_S_IOERR },
+    /* What this device does not know, or does not do */
+    { VIRTIO_BLK_T_SCSI_CMD, 0, 16, PIECE, VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_SCSI_CMD | VIRTIO_BLK_T_OUT, 0, 16, PIECE,
+      VIRTIO_BLK_S_IOERR },
+    { VIRTIO_BLK_T_ZONE_APPEND, 0, 16, PIECE, VIRTIO_BLK_S_UNSUPP },
+    { VIRTIO_BLK_T_DISCARD, 0, 16, PIECE, VIRTIO_BLK_S_UNSUPP },
+    { VIRTIO_BLK_T_WRITE_ZEROES, 0, 16, PIECE, VIRTIO_BLK_S_UNSUPP },
+    { 0x1234, 0, 16, PIECE, VIRTIO_BLK_S_UNSUPP },
+    /* Done, but without a payload */
+    { VIRTIO_BLK_T_FLUSH, 0, 1, SECTOR_BYTES, VIRTIO_BLK_S_OK },
+    { VIRTIO_BLK_T_GET_ID, 0, 1, SECTOR_BYTES, VIRTIO_BLK_S_OK },
+};
+
+/* Whether the device writes its data: what the type itself says, or a read. */
+static bool to_guest(uint32_t type)
+{
+    return !(type & VIRTIO_BLK_T_OUT);
+}
+
+static uint64_t send_case(Disk *disk, const Case *c, uint64_t memory)
+{
+    QTestState *qts = disk->qts;
+    uint64_t header = guest_alloc(&disk->qs->alloc, 16 + 1);
+    uint32_t head;
+
+    qtest_writel(qts, header, c->type);
+    qtest_writel(qts, header + 4, ioprio_of_tag(0));
+    qtest_writeq(qts, header + 8, c->sector);
+    qtest_writeb(qts, header + 16, PENDING);
+    head = qvirtqueue_add(qts, disk->vq, header, 16, false, true);
+    for (unsigned i = 0; i < c->pieces; i++) {
+        qvirtqueue_add(qts, disk->vq, memory, c->piece_bytes, to_guest(c->type),
+                       true);
+    }
+    qvirtqueue_add(qts, disk->vq, header + 16, 1, true, false);
+    qvirtqueue_kick(qts, disk->dev, disk->vq, head);
+    return header + 16;
+}
+
+/* Each is answered at once, with the clock standing still. */
+static void check_cases(Disk *disk, uint64_t memory)
+{
+    for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint64_t status;
+
+        /* What is held has been read: its descriptors may be used again. */
+        qvirtqueue_reset_pool(disk->vq);
+        status = send_case(disk, &cases[i], memory);
+        wait_for(qtest_readb(disk->qts, status) != PENDING);
+        if (qtest_readb(disk->qts, status) != cases[i].status) {
+            g_error("case %u: the status is %u", i,
+                    qtest_readb(disk->qts, status));
+        }
+    }
+    qvirtqueue_reset_pool(disk->vq);
+}
+
+static void check_counted(Disk *disk, const char *resource, unsigned requests)
+{
+    wait_for(admitted(disk, "default", resource) == requests);
+    g_assert_cmpint(stat_of(disk->qts, "default", resource, "bytes"), ==,
+                    requests * REQUEST_BYTES);
+}
+
+/* Neither before a class is over its limit, nor then. */
+static void test_refused(void)
+{
+    static const uint32_t types[] = { VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT };
+    Disk *disk = disk_new("", "");
+    uint64_t memory = guest_alloc(&disk->qs->alloc, PIECE);
+    Request first, second[2];
+
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'default', 'tag': 0, 'limits': ["
+           "{'resource': 'blk-read', " LIMIT_1MBPS "}, "
+           "{'resource': 'blk-write', " LIMIT_1MBPS "}]}}");
+    check_cases(disk, memory);
+    check_counted(disk, "blk-read", 0);
+    check_counted(disk, "blk-write", 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(types); i++) {
+        first = send_request(disk, types[i], 0, 0, 0);
+        wait_for(status_of(disk, first) == VIRTIO_BLK_S_OK);
+        second[i] = send_request(disk, types[i], 0, 0, 0);
+    }
+    wait_for(backlog(disk, "default", "blk-read") == 1);
+    wait_for(backlog(disk, "default", "blk-write") == 1);
+    check_cases(disk, memory);
+    check_counted(disk, "blk-read", 1);
+    check_counted(disk, "blk-write", 1);
+    qtest_clock_step(disk->qts, REQUEST_NS);
+    for (unsigned i = 0; i < ARRAY_SIZE(types); i++) {
+        wait_for(status_of(disk, second[i]) == VIRTIO_BLK_S_OK);
+    }
+    check_counted(disk, "blk-read", 2);
+    check_counted(disk, "blk-write", 2);
+    disk_free(disk);
+}
+
+/* A disk that is read-only refuses writes; its reads are shaped. */
+static void test_read_only(void)
+{
+    Disk *disk = disk_image("raw");
+    Request read, write;
+
+    disk->format = "raw,read-only=on";
+    disk_boot(disk, "", "");
+    disk_start(disk);
+    limit_class(disk, "default", 0, "blk-write");
+    for (unsigned i = 0; i < 3; i++) {
+        write = send_request(disk, VIRTIO_BLK_T_OUT, 0, 0, 0x11);
+        wait_for(status_of(disk, write) == VIRTIO_BLK_S_IOERR);
+    }
+    read = send_request(disk, VIRTIO_BLK_T_IN, 0, 0, 0x22);
+    wait_for(status_of(disk, read) == VIRTIO_BLK_S_OK);
+    check_counted(disk, "blk-write", 0);
+    check_counted(disk, "blk-read", 1);
+    disk_free(disk);
+}
+
+int main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/blk/driver/refused", test_refused);
+    qtest_add_func("/sluice/blk/driver/read-only", test_read_only);
+    return g_test_run();
+}
