@@ -9,7 +9,8 @@
 #   threads    BUILD of variant tsan: one shaper in several I/O threads, CYCLES
 #              times ten rounds (10); fails on a race in Sluice's code
 #
-# Tests run one by one, so that the log says how long each took.
+# Tests run one by one, so that the log says how long each took. One that skips
+# itself has failed here, and so has a program whose tests cannot be listed.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 part=${1:?PART is lifecycle or threads}
@@ -23,10 +24,24 @@ printf '#!/bin/sh\nexec %q "$@" -L /usr/share/seabios -L /usr/share/qemu -L /usr
     "$build/qemu-system-x86_64" >"$work/qemu-system-x86_64"
 chmod +x "$work/qemu-system-x86_64"
 
-# tests_of PROGRAM: the paths of its tests.
-tests_of() {
+# fail WHAT FILE: counts it, and shows the end of the file.
+fail() {
+    failed=$((failed + 1))
+    printf 'FAIL %s; the end of its output:\n' "$1"
+    tail -n 40 "$2"
+}
+
+# list_tests PROGRAM: sets `paths` to those of its tests.
+list_tests() {
+    local status=0
     TSAN_OPTIONS=die_after_fork=0 QTEST_QEMU_BINARY=$work/qemu-system-x86_64 \
-        "$build/tests/qtest/$1" -l 2>/dev/null | grep ^/
+        "$build/tests/qtest/$1" -l >"$work/list" 2>"$work/list-errors" </dev/null || status=$?
+    mapfile -t paths < <(grep ^/ "$work/list")
+    if [ "$status" -ne 0 ] || [ ${#paths[@]} -eq 0 ]; then
+        fail "listing the tests of $build/tests/qtest/$1: exit status $status, ${#paths[@]} tests" \
+            "$work/list-errors"
+        paths=()
+    fi
 }
 
 # run_test PROGRAM PATH CYCLES [VARIABLE=VALUE…]
@@ -37,14 +52,13 @@ run_test() {
         QTEST_QEMU_IMG="$build/qemu-img" TMPDIR="$work" SLUICE_CYCLES="$cycles" \
         timeout "$test_seconds" "tests/qtest/$program" --tap -k -p "$path") \
         >"$work/log" 2>&1 </dev/null || status=$?
-    if [ "$status" -eq 0 ] && grep -q '^ok ' "$work/log"; then
+    if [ "$status" -eq 0 ] && grep -q '^ok ' "$work/log" &&
+        ! grep -qiE '^ok .*# *SKIP' "$work/log"; then
         passed=$((passed + 1))
         printf 'ok   %5d cycles %4d s  %s\n' "$cycles" $((SECONDS - start)) "$path"
     else
-        failed=$((failed + 1))
-        printf 'FAIL %5d cycles %4d s  %s; exit status %d; the end of its output:\n' \
-            "$cycles" $((SECONDS - start)) "$path" "$status"
-        tail -n 40 "$work/log"
+        fail "$(printf '%5d cycles %4d s  %s; exit status %d' \
+            "$cycles" $((SECONDS - start)) "$path" "$status")" "$work/log"
     fi
 }
 
@@ -52,7 +66,8 @@ lifecycle() {
     local cycles=$1 program path
     export LSAN_OPTIONS=suppressions=$top/tests/lsan.supp:print_suppressions=0
     for program in sluice-blk-lifecycle-test sluice-net-lifecycle-test; do
-        for path in $(tests_of "$program"); do
+        list_tests "$program"
+        for path in "${paths[@]}"; do
             case $path in
             # QEMU loses a little with each snapshot, which only complete stacks
             # tell from what is ours, and these make everything slow.
@@ -68,7 +83,8 @@ lifecycle() {
 
 threads() {
     local path
-    for path in $(tests_of sluice-iothread-test); do
+    list_tests sluice-iothread-test
+    for path in "${paths[@]}"; do
         run_test sluice-iothread-test "$path" "$1" \
             "TSAN_OPTIONS=halt_on_error=0 die_after_fork=0 exitcode=0 log_path=$work/tsan"
     done
@@ -88,4 +104,4 @@ threads) threads "${3:-10}" ;;
     ;;
 esac
 printf '%d passed, %d failed\n' "$passed" "$failed"
-[ "$failed" -eq 0 ]
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A small TAP producer: a test function calls check(); tap_run() prints one
- * line per test and, at the end, "N passed, N failed".
+ * A small TAP producer: a test function calls check(), or tap_skip() where the
+ * machine does not let it run; tap_run() prints one line per test and, at the
+ * end, "N passed, N failed" and, if there were any, ", N skipped".
  */
 #ifndef SLUICE_TESTS_TAP_H
 #define SLUICE_TESTS_TAP_H
@@ -20,6 +21,7 @@ typedef struct TapTest {
 } TapTest;
 
 static unsigned tap_failures;           /* in the running test */
+static const char *tap_skipped;         /* why the running test is */
 
 /* Says whether it held, so that a trace can stop at the first violation. */
 #define check(condition) \
@@ -49,21 +51,39 @@ static inline bool tap_equal(const char *file, int line, const char *what,
     return false;
 }
 
+static inline void tap_skip(const char *why)
+{
+    tap_skipped = why;
+}
+
+static inline void tap_result(unsigned number, const char *name)
+{
+    bool skipped = tap_skipped && tap_failures == 0;
+
+    printf("%s %u - %s%s%s\n", tap_failures ? "not ok" : "ok", number, name,
+           skipped ? " # SKIP " : "", skipped ? tap_skipped : "");
+    fflush(stdout);
+}
+
 static inline int tap_run(const TapTest *tests, unsigned count)
 {
-    unsigned failed = 0;
+    unsigned failed = 0, skipped = 0;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("TAP version 13\n1..%u\n", count);
     for (unsigned i = 0; i < count; i++) {
         tap_failures = 0;
+        tap_skipped = NULL;
         tests[i].run();
-        printf("%s %u - %s\n", tap_failures ? "not ok" : "ok", i + 1,
-               tests[i].name);
-        fflush(stdout);
+        tap_result(i + 1, tests[i].name);
         failed += tap_failures > 0;
+        skipped += tap_skipped && tap_failures == 0;
     }
-    printf("%u passed, %u failed\n", count - failed, failed);
+    printf("%u passed, %u failed", count - failed - skipped, failed);
+    if (skipped) {
+        printf(", %u skipped", skipped);
+    }
+    printf("\n");
     return failed > 0;
 }
 
