@@ -200,9 +200,8 @@ void share_destroy(Share *share);
 void share_set_weight(SluiceClass *class, uint32_t weight);
 /* The class has a held request and may send: it competes. */
 void share_join(SluiceEngine *engine, uint32_t class_index);
-/* It is about to be served: takes it in hand. Then _account(), and either
- * _return() or _leave(), which may also be called on a class not in hand. */
-void share_take(SluiceEngine *engine, uint32_t class_index);
+/* It is served. Then either _return() or _leave(), before the share is asked
+ * again: what it knows of the class is out of date. */
 void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes);
 void share_return(SluiceEngine *engine, uint32_t class_index);
 void share_leave(SluiceEngine *engine, uint32_t class_index);

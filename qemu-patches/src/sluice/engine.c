@@ -286,7 +286,7 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
 /* Data path: release */
 
 /*
- * The class to serve next, taken in hand, or NO_CLASS. When just one class is
+ * The class to serve next, or NO_CLASS; then put_back(). When just one class is
  * due and none is READY there is nothing to choose: it does not even join.
  */
 static inline __attribute__((always_inline)) uint32_t
@@ -307,16 +307,12 @@ choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
     }
     engine_promote_due(engine, now_ns);
     if (some_reservation_is_due(engine, now_ns)) {
-        class_index = key_heap_first_class(&engine->reserved);
-    } else {
-        class_index = share_choose(engine,
-                                   __builtin_ctz(ready_mask(engine)));
+        return key_heap_first_class(&engine->reserved);
     }
-    share_take(engine, class_index);
-    return class_index;
+    return share_choose(engine, __builtin_ctz(ready_mask(engine)));
 }
 
-/* Puts a class in hand where it belongs now. */
+/* Puts the class that was chosen where it belongs now. */
 static inline __attribute__((always_inline)) void
 put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
 {

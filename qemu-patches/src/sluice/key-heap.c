@@ -115,6 +115,17 @@ SLUICE_HOT void key_heap_insert(KeyHeap *heap, uint32_t class_index,
     sift_up(heap, heap->count++, entry);
 }
 
+/* Puts an entry where it belongs, from a position that is free on. */
+SLUICE_HOT static void settle(KeyHeap *heap, uint32_t position, KeyEntry entry)
+{
+    if (position > 0
+        && heap->entries[(position - 1) / KEY_HEAP_ARITY].key > entry.key) {
+        sift_up(heap, position, entry);
+    } else {
+        sift_down(heap, position, entry);
+    }
+}
+
 SLUICE_HOT void key_heap_remove(KeyHeap *heap, uint32_t class_index)
 {
     uint32_t position = heap->positions[class_index];
@@ -125,13 +136,29 @@ SLUICE_HOT void key_heap_remove(KeyHeap *heap, uint32_t class_index)
     last = heap->entries[--heap->count];
     mark_absent(heap, heap->count);
     if (position < heap->count) {
-        uint32_t parent = position ? (position - 1) / KEY_HEAP_ARITY : 0;
-
-        if (position > 0
-            && heap->entries[parent].key > last.key) {
-            sift_up(heap, position, last);
-        } else {
-            sift_down(heap, position, last);
-        }
+        settle(heap, position, last);
     }
+}
+
+SLUICE_HOT void key_heap_update(KeyHeap *heap, uint32_t class_index,
+                                uint64_t key)
+{
+    uint32_t position = heap->positions[class_index];
+
+    assert(position < heap->count);
+    if (heap->entries[position].key != key) {
+        settle(heap, position, (KeyEntry){ .key = key,
+                                           .class_index = class_index });
+    }
+}
+
+SLUICE_HOT void key_heap_replace(KeyHeap *heap, uint32_t class_index,
+                                 uint32_t by, uint64_t key)
+{
+    uint32_t position = heap->positions[class_index];
+
+    assert(position < heap->count);
+    assert(heap->positions[by] == KEY_HEAP_ABSENT);
+    heap->positions[class_index] = KEY_HEAP_ABSENT;
+    settle(heap, position, (KeyEntry){ .key = key, .class_index = by });
 }

@@ -40,5 +40,10 @@ static inline uint32_t key_heap_first_class(const KeyHeap *heap)
 
 void key_heap_insert(KeyHeap *heap, uint32_t class_index, uint64_t key);
 void key_heap_remove(KeyHeap *heap, uint32_t class_index);
+/* One that is in here gets another key, */
+void key_heap_update(KeyHeap *heap, uint32_t class_index, uint64_t key);
+/* or makes room for one that is not. */
+void key_heap_replace(KeyHeap *heap, uint32_t class_index, uint32_t by,
+                      uint64_t key);
 
 #endif

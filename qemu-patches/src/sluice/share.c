@@ -32,7 +32,8 @@
  * deadline, the others ("early") by virtual time, the priority in front of
  * either key. Equal deadlines go in the order of arrival: the lowest ten
  * binary places of a deadline, less than a thousandth of a byte per weight,
- * are a running number.
+ * are a running number. A class stays in the heaps while it is served; then its
+ * keys change, and it moves on from where it is.
  *
  * Limits. A virtual time has 60 bits: 2^40 bytes at weight 1. Before they are
  * used up, the times of a priority are set back together.
@@ -92,24 +93,79 @@ static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
     return (SluiceU128)virtual_time * level->weight <= level->sum;
 }
 
-/* Puts a competing class into one of the heaps. */
-SLUICE_HOT static void place(SluiceEngine *engine, uint32_t class_index)
+static uint64_t early_key(const SluiceClass *class)
 {
-    Share *share = &engine->share;
-    SluiceClass *class = &engine->classes[class_index];
-    uint64_t deadline;
+    return key_of(class->priority, class->virtual_time);
+}
 
-    if (!is_eligible(&share->levels[class->priority], class->virtual_time)) {
-        key_heap_insert(&share->early, class_index,
-                        key_of(class->priority, class->virtual_time));
-        return;
-    }
-    deadline = class->virtual_time
-               + virtual_cost(class, charged_bytes(class, class->oldest->bytes));
+static uint64_t deadline_key(Share *share, const SluiceClass *class)
+{
+    uint32_t charged = charged_bytes(class, class->oldest->bytes);
+    uint64_t deadline = class->virtual_time + virtual_cost(class, charged);
+
     deadline = (deadline & ~SEQUENCE_MASK)
                | (share->sequence++ & SEQUENCE_MASK);
-    key_heap_insert(&share->eligible, class_index,
-                    key_of(class->priority, deadline));
+    return key_of(class->priority, deadline);
+}
+
+static bool contains(const KeyHeap *heap, uint32_t class_index)
+{
+    return heap->positions[class_index] != KEY_HEAP_ABSENT;
+}
+
+static bool class_is_eligible(const SluiceEngine *engine, uint32_t class_index)
+{
+    const SluiceClass *class = &engine->classes[class_index];
+
+    return is_eligible(&engine->share.levels[class->priority],
+                       class->virtual_time);
+}
+
+SLUICE_HOT static void place_eligible(SluiceEngine *engine, uint32_t class_index)
+{
+    Share *share = &engine->share;
+    uint64_t key = deadline_key(share, &engine->classes[class_index]);
+
+    if (contains(&share->eligible, class_index)) {
+        key_heap_update(&share->eligible, class_index, key);
+        return;
+    }
+    if (contains(&share->early, class_index)) {
+        key_heap_remove(&share->early, class_index);
+    }
+    key_heap_insert(&share->eligible, class_index, key);
+}
+
+/* Commonly one has had enough by being served, and another has become eligible
+ * by that: they change places. */
+SLUICE_HOT static void place_early(SluiceEngine *engine, uint32_t class_index)
+{
+    Share *share = &engine->share;
+    uint64_t key = early_key(&engine->classes[class_index]);
+    uint32_t first = key_heap_first_class(&share->early);
+
+    if (contains(&share->early, class_index)) {
+        key_heap_update(&share->early, class_index, key);
+    } else if (!contains(&share->eligible, class_index)) {
+        key_heap_insert(&share->early, class_index, key);
+    } else if (share->early.count > 0 && class_is_eligible(engine, first)) {
+        key_heap_replace(&share->early, first, class_index, key);
+        key_heap_replace(&share->eligible, class_index, first,
+                         deadline_key(share, &engine->classes[first]));
+    } else {
+        key_heap_remove(&share->eligible, class_index);
+        key_heap_insert(&share->early, class_index, key);
+    }
+}
+
+/* Puts a competing class into the heap, and to the place, where it belongs. */
+SLUICE_HOT static void place(SluiceEngine *engine, uint32_t class_index)
+{
+    if (class_is_eligible(engine, class_index)) {
+        place_eligible(engine, class_index);
+    } else {
+        place_early(engine, class_index);
+    }
 }
 
 /* Takes a class out of the heaps, if it is in one. */
@@ -117,9 +173,9 @@ SLUICE_HOT static void unplace(SluiceEngine *engine, uint32_t class_index)
 {
     Share *share = &engine->share;
 
-    if (share->eligible.positions[class_index] != KEY_HEAP_ABSENT) {
+    if (contains(&share->eligible, class_index)) {
         key_heap_remove(&share->eligible, class_index);
-    } else if (share->early.positions[class_index] != KEY_HEAP_ABSENT) {
+    } else if (contains(&share->early, class_index)) {
         key_heap_remove(&share->early, class_index);
     }
 }
@@ -166,9 +222,13 @@ SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
     place(engine, class_index);
     if (has_reservation(class)) {
         int64_t due_ns = class->reservation.due_ns;
+        uint64_t key = due_ns > 0 ? due_ns : 0;
 
-        key_heap_insert(&engine->reserved, class_index,
-                        due_ns > 0 ? due_ns : 0);
+        if (contains(&engine->reserved, class_index)) {
+            key_heap_update(&engine->reserved, class_index, key);
+        } else {
+            key_heap_insert(&engine->reserved, class_index, key);
+        }
     }
     if (class->virtual_time >= VIRTUAL_RENEW) {
         renew(engine, class->priority);
@@ -194,14 +254,6 @@ SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
     share_return(engine, class_index);
 }
 
-SLUICE_HOT void share_take(SluiceEngine *engine, uint32_t class_index)
-{
-    unplace(engine, class_index);
-    if (engine->reserved.positions[class_index] != KEY_HEAP_ABSENT) {
-        key_heap_remove(&engine->reserved, class_index);
-    }
-}
-
 SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
 {
     SluiceClass *class = &engine->classes[class_index];
@@ -217,7 +269,10 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
     SluiceClass *class = &engine->classes[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
 
-    share_take(engine, class_index);
+    unplace(engine, class_index);
+    if (contains(&engine->reserved, class_index)) {
+        key_heap_remove(&engine->reserved, class_index);
+    }
     level->sum -= (SluiceU128)class->weight * class->virtual_time;
     level->weight -= class->weight;
     if (level->weight == 0) {
@@ -240,8 +295,7 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
         if (!is_eligible(level, engine->classes[first].virtual_time)) {
             break;
         }
-        key_heap_remove(&share->early, first);
-        place(engine, first);
+        place_eligible(engine, first);
     }
     /* And who no longer is: it moves back when somebody leaves. */
     for (;;) {
@@ -251,8 +305,7 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
         if (is_eligible(level, engine->classes[first].virtual_time)) {
             return first;
         }
-        key_heap_remove(&share->eligible, first);
-        place(engine, first);
+        place_early(engine, first);
     }
 }
 
