@@ -65,8 +65,8 @@ deb: packages venv agent web-assets ## Debian packages into build/deb, a flat AP
 	@bash tools/packaging/build.sh $(ONLY) $(ARGS)
 
 .PHONY: bench
-bench: qemu ## the engine's cost per decision beside QEMU's own throttle core
-	@bash qemu-patches/bench/run.sh
+bench: qemu ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
+	@bash qemu-patches/bench/run.sh $(ARGS)
 
 .PHONY: perf
 perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2

@@ -21,16 +21,25 @@
  *   pass-unlimited       the same with no limit set at all
  *   hold-release         asking for the next event, releasing the request due
  *                        then and holding another of the same class, with 10
- *                        classes that all hold requests. Every knob is in use:
- *                        each class has limits in bytes and operations, a
- *                        reservation, a weight and one of three priorities,
- *                        and the ceiling is limited in bytes and operations;
- *                        it is ample, so the classes wait for their own limits
- *   hold-release-10k     the same with 10,000 classes
+ *                        classes that all hold requests and wait for limits of
+ *                        their own, in bytes and operations. They also have a
+ *                        reservation, a weight and one of three priorities, and
+ *                        the ceiling is limited in bytes and operations, but it
+ *                        is ample: these are charged and never decide
+ *   all-in-use           the same, but limits, reservations, weights and
+ *                        priorities all decide who goes: under a ceiling that
+ *                        is scarce a third of the classes, of the best priority,
+ *                        wait for limits of their own, which are two fifths of
+ *                        it; a third, of the worst priority, gets the fifth that
+ *                        is reserved for it; the others share by weight what is
+ *                        left. The benchmark is void if they do not get that
  *   contended            the same with 10 classes whose limits are ample, under
  *                        a ceiling that is not: reservations, priorities and
  *                        weights decide every time
- *   contended-10k        the same with 10,000 classes
+ *   hold-release-10k, all-in-use-10k, contended-10k
+ *                        the same with 10,000 classes
+ *
+ * Which of them has to cost how much is in bars.py.
  *
  * The variants run in turn, many times in short batches, so that a change of
  * the processor's speed meets all of them; the figure is the median. Before
@@ -217,96 +226,205 @@ static void run_throttle(unsigned requests)
 typedef struct Backlog {
     SluiceEngine *engine;
     SluiceNode *nodes;
+    uint32_t classes;
 } Backlog;
 
+typedef SluiceClassConfig Configure(uint32_t class_index, uint32_t classes);
+
 static Backlog backlog_10, backlog_10k, contended_10, contended_10k;
+static Backlog all_in_use_10, all_in_use_10k;
 
-/*
- * The classes differ in rate a little, so that they do not march in step. All
- * reservations together are half of what a scarce ceiling lets through.
- */
-static void configure_classes(SluiceEngine *engine, uint32_t classes,
-                              uint64_t ceiling)
+/* Priorities 0, 4 and 8 in turn; all have all knobs set. */
+static SluiceClassConfig common_config(uint32_t class_index)
 {
-    bool contended = ceiling < AMPLE;
-
-    for (uint32_t i = 0; i < classes; i++) {
-        uint64_t rate = 10000000 + i * 7919 % 1000 * 1000;
-        SluiceClassConfig config = {
-            .limit = {
-                .bytes_per_second = contended ? AMPLE : rate,
-                .burst_bytes = contended ? AMPLE : 65536,
-                .operations_per_second = contended ? AMPLE : 2000,
-                .burst_operations = 100,
-            },
-            .priority = i % 3 * 4,
-            .weight = 1 + i % 100,
-            .reservation_bytes_per_second = contended ? ceiling / classes / 2
-                                                      : rate / 2,
-        };
-
-        if (!sluice_engine_set_class(engine, i, &config, supplied_ns)) {
-            fail("the engine refuses a class");
-        }
-    }
+    return (SluiceClassConfig){
+        .limit = {
+            .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
+            .operations_per_second = AMPLE, .burst_operations = 100,
+        },
+        .priority = class_index % 3 * 4,
+        .weight = 1 + class_index % 100,
+    };
 }
 
-static void prepare_backlog(Backlog *backlog, uint32_t classes,
-                            uint64_t ceiling_rate)
+/* The classes differ in rate a little, so that they do not march in step. */
+static SluiceClassConfig own_limits(uint32_t class_index, uint32_t classes)
 {
-    bool contended = ceiling_rate < AMPLE;
-    SluiceLimit ceiling = {
-        .bytes_per_second = ceiling_rate,
-        .burst_bytes = contended ? SCARCE_BURST : AMPLE,
-        .operations_per_second = AMPLE, .burst_operations = AMPLE,
-    };
-    SluiceNode passed;
+    SluiceClassConfig config = common_config(class_index);
+    uint64_t rate = 10000000 + class_index * 7919 % 1000 * 1000;
 
+    config.limit.bytes_per_second = rate;
+    config.limit.burst_bytes = 65536;
+    config.limit.operations_per_second = 2000;
+    config.reservation_bytes_per_second = rate / 2;
+    return config;
+}
+
+/* All reservations together are half of what the ceiling lets through. */
+static SluiceClassConfig no_limits(uint32_t class_index, uint32_t classes)
+{
+    SluiceClassConfig config = common_config(class_index);
+
+    config.reservation_bytes_per_second = SCARCE / classes / 2;
+    return config;
+}
+
+/* Parts of the ceiling in percent, by class_index % 3. */
+static const unsigned limited_percent[] = { 40, 0, 0 };
+static const unsigned reserved_percent[] = { 20, 5, 20 };
+static const unsigned served_percent[] = { 40, 40, 20 };
+
+static SluiceClassConfig all_knobs(uint32_t class_index, uint32_t classes)
+{
+    SluiceClassConfig config = common_config(class_index);
+    uint32_t third = class_index % 3;
+    uint64_t part = SCARCE / 100 / ((classes - third + 2) / 3);
+
+    if (limited_percent[third]) {
+        config.limit.bytes_per_second = limited_percent[third] * part;
+        config.limit.burst_bytes = REQUEST_BYTES;
+    }
+    config.reservation_bytes_per_second = reserved_percent[third] * part;
+    return config;
+}
+
+static void new_backlog(Backlog *backlog, uint32_t classes, Configure *configure,
+                        const SluiceLimit *ceiling)
+{
+    backlog->classes = classes;
     backlog->engine = new_engine(classes);
     backlog->nodes = calloc((size_t)classes * HELD_PER_CLASS,
                             sizeof(*backlog->nodes));
     if (!backlog->nodes) {
         fail("no memory");
     }
-    configure_classes(backlog->engine, classes, ceiling_rate);
-    sluice_engine_set_ceiling(backlog->engine, &ceiling, supplied_ns);
     for (uint32_t i = 0; i < classes; i++) {
-        /* The first passes, uses up the burst, and delays the others. */
-        if ((i == 0 || !contended)
-            && sluice_engine_submit(backlog->engine, i, &passed,
-                                    contended ? SCARCE_BURST : 65536 + i,
-                                    supplied_ns) != SLUICE_PASS) {
-            fail("a request was held that should pass");
+        SluiceClassConfig config = configure(i, classes);
+
+        if (!sluice_engine_set_class(backlog->engine, i, &config,
+                                     supplied_ns)) {
+            fail("the engine refuses a class");
         }
-        for (uint32_t n = 0; n < HELD_PER_CLASS; n++) {
-            if (sluice_engine_submit(backlog->engine, i,
-                                     &backlog->nodes[i * HELD_PER_CLASS + n],
-                                     REQUEST_BYTES, supplied_ns)
-                != SLUICE_HOLD) {
-                fail("a request passed that should be held");
-            }
+    }
+    sluice_engine_set_ceiling(backlog->engine, ceiling, supplied_ns);
+}
+
+/* Uses up what burst there is, and delays what follows. */
+static void pass_one(Backlog *backlog, uint32_t class_index, uint32_t bytes)
+{
+    SluiceNode passed;
+
+    if (sluice_engine_submit(backlog->engine, class_index, &passed, bytes,
+                             supplied_ns) != SLUICE_PASS) {
+        fail("a request was held that should pass");
+    }
+}
+
+static void hold_all(Backlog *backlog, uint32_t class_index)
+{
+    for (uint32_t n = 0; n < HELD_PER_CLASS; n++) {
+        SluiceNode *node = &backlog->nodes[class_index * HELD_PER_CLASS + n];
+
+        if (sluice_engine_submit(backlog->engine, class_index, node,
+                                 REQUEST_BYTES, supplied_ns) != SLUICE_HOLD) {
+            fail("a request passed that should be held");
         }
+    }
+}
+
+static void prepare_ample(Backlog *backlog, uint32_t classes)
+{
+    SluiceLimit ceiling = {
+        .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
+        .operations_per_second = AMPLE, .burst_operations = AMPLE,
+    };
+
+    new_backlog(backlog, classes, own_limits, &ceiling);
+    for (uint32_t i = 0; i < classes; i++) {
+        pass_one(backlog, i, 65536 + i);
+        hold_all(backlog, i);
+    }
+}
+
+static void prepare_scarce(Backlog *backlog, uint32_t classes,
+                           Configure *configure)
+{
+    SluiceLimit ceiling = {
+        .bytes_per_second = SCARCE, .burst_bytes = SCARCE_BURST,
+        .operations_per_second = AMPLE, .burst_operations = AMPLE,
+    };
+
+    new_backlog(backlog, classes, configure, &ceiling);
+    pass_one(backlog, 1, SCARCE_BURST);     /* whose limit is ample */
+    for (uint32_t i = 0; i < classes; i++) {
+        hold_all(backlog, i);
     }
 }
 
 static void prepare_hold_release(void)
 {
-    prepare_backlog(&backlog_10, 10, AMPLE);
+    prepare_ample(&backlog_10, 10);
 }
 
 static void prepare_hold_release_10k(void)
 {
-    prepare_backlog(&backlog_10k, MANY, AMPLE);
+    prepare_ample(&backlog_10k, MANY);
+}
+
+static void prepare_all_in_use(void)
+{
+    prepare_scarce(&all_in_use_10, 10, all_knobs);
+}
+
+static void prepare_all_in_use_10k(void)
+{
+    prepare_scarce(&all_in_use_10k, MANY, all_knobs);
 }
 
 static void prepare_contended(void)
 {
-    prepare_backlog(&contended_10, 10, SCARCE);
+    prepare_scarce(&contended_10, 10, no_limits);
 }
 
 static void prepare_contended_10k(void)
 {
-    prepare_backlog(&contended_10k, MANY, SCARCE);
+    prepare_scarce(&contended_10k, MANY, no_limits);
+}
+
+static void expect_about(double actual, double expected, const char *what)
+{
+    if (actual < expected * 0.9 || actual > expected * 1.1) {
+        fprintf(stderr, "error: %s: %.3f of what was served, not %.3f\n", what,
+                actual, expected);
+        fail("not all of the knobs decide");
+    }
+}
+
+/* Each third got what it is to get, and the heavy of the second third theirs
+ * by weight. */
+static void check_all_decide(const Backlog *backlog)
+{
+    double thirds[3] = { 0 }, weights = 0, heavy_weights = 0, heavy = 0, sum;
+
+    for (uint32_t i = 0; i < backlog->classes; i++) {
+        double bytes = sluice_engine_stats(backlog->engine, i)->bytes;
+        uint16_t weight = common_config(i).weight;
+
+        bytes -= i == 1 ? SCARCE_BURST : 0;
+        thirds[i % 3] += bytes;
+        if (i % 3 == 1) {
+            bool is_heavy = weight > (backlog->classes < 100 ? 5 : 50);
+
+            weights += weight;
+            heavy_weights += is_heavy ? weight : 0;
+            heavy += is_heavy ? bytes : 0;
+        }
+    }
+    sum = thirds[0] + thirds[1] + thirds[2];
+    expect_about(thirds[0] / sum, served_percent[0] / 100.0, "by limits");
+    expect_about(thirds[1] / sum, served_percent[1] / 100.0, "by priority");
+    expect_about(thirds[2] / sum, served_percent[2] / 100.0, "by reservations");
+    expect_about(heavy / thirds[1], heavy_weights / weights, "by weight");
 }
 
 static void run_backlog(Backlog *backlog, unsigned requests)
@@ -334,6 +452,16 @@ static void run_hold_release_10k(unsigned requests)
     run_backlog(&backlog_10k, requests);
 }
 
+static void run_all_in_use(unsigned requests)
+{
+    run_backlog(&all_in_use_10, requests);
+}
+
+static void run_all_in_use_10k(unsigned requests)
+{
+    run_backlog(&all_in_use_10k, requests);
+}
+
 static void run_contended(unsigned requests)
 {
     run_backlog(&contended_10, requests);
@@ -353,6 +481,8 @@ static Variant variants[] = {
     { "hold-release", prepare_hold_release, run_hold_release, BATCH / 4 },
     { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k,
       MANY },
+    { "all-in-use", prepare_all_in_use, run_all_in_use, BATCH / 4 },
+    { "all-in-use-10k", prepare_all_in_use_10k, run_all_in_use_10k, MANY },
     { "contended", prepare_contended, run_contended, BATCH / 4 },
     { "contended-10k", prepare_contended_10k, run_contended_10k, MANY },
 };
@@ -430,6 +560,8 @@ int main(int argc, char **argv)
         return 2;
     }
     measure();
+    check_all_decide(&all_in_use_10);
+    check_all_decide(&all_in_use_10k);
     report();
     return 0;
 }

@@ -13,7 +13,7 @@
  * short batches. The processes of the last row have a processor each, and only
  * those batches count in which the other admitted at least a quarter as many
  * requests while this one was not interrupted: on a busy machine there may be
- * few. Without enough of them the row is left out.
+ * few. Without enough of them the row is left out, and report.py misses it.
  *
  * QEMU's throttle group is not among the rows: unlike its core it cannot be
  * built without QEMU's objects, coroutines and locks. It works within one

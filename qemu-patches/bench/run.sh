@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds and runs the engine's benchmark beside QEMU's own throttle core, shows
-# a table, and writes build/bench/engine.json. Fails if letting a request pass
-# costs more than it does in QEMU's throttle core.
+# run.sh [--instructions]: builds and runs the engine's benchmark beside QEMU's
+# own throttle core, shows a table, and writes build/bench/engine.json. Fails if
+# a figure misses its bar (bars.py) or is not there. With --instructions it only
+# counts these, which a busy machine does not change.
 #
 #   SLUICE_QEMU_BUILD     QEMU build tree (build/qemu)
 #   SLUICE_QEMU_SOURCE    its source tree (the folder above it)
@@ -26,4 +27,4 @@ done
 
 mkdir -p "$output"
 exec python3 "$here/report.py" --qemu-build "$qemu_build" \
-    --throttle "$throttle" --output "$output"
+    --throttle "$throttle" --output "$output" "$@"

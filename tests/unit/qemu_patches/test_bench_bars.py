@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which figures of the benchmark meet their bars."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[3]
+SPEC = importlib.util.spec_from_file_location("bars", TOP / "qemu-patches" / "bench" / "bars.py")
+bars = importlib.util.module_from_spec(SPEC)
+sys.modules["bars"] = bars  # dataclasses look it up
+SPEC.loader.exec_module(bars)
+
+MEDIANS = dict.fromkeys(bars.TIMES, 10.0) | {bars.BASELINE: 20.0}
+COUNTS = dict.fromkeys(bars.COUNTED, 90.0)
+
+
+def said_of(medians: dict[str, float], counts: dict[str, float]) -> list[str]:
+    return bars.problems(bars.time_rows(medians) + bars.instruction_rows(counts))
+
+
+def test_figures_below_their_bars_are_well():
+    assert said_of(MEDIANS, COUNTS) == []
+
+
+@pytest.mark.parametrize("name", bars.TIMES)
+def test_a_time_that_is_missing_is_a_problem(name: str):
+    medians = {n: t for n, t in MEDIANS.items() if n != name}
+    assert f"{name} was not measured" in said_of(medians, COUNTS)
+
+
+def test_instructions_that_are_missing_are_a_problem():
+    assert len(said_of(MEDIANS, {})) == len(bars.COUNTED)
+
+
+@pytest.mark.parametrize("name", bars.BARS)
+def test_each_bar_is_of_a_row_and_is_held(name: str):
+    rows = bars.time_rows(MEDIANS) + bars.instruction_rows(COUNTS)
+    unit = next(row.unit for row in rows if row.name == name)
+    bar = bars.BARS[name]
+    assert bars.Row(name, bar, unit).verdict == "met"
+    assert bars.Row(name, bar * 1.01, unit).verdict == "MISSED"
+    assert len(bars.problems([bars.Row(name, bar * 1.01, unit)])) == 1
+
+
+def test_growth_is_of_many_classes_by_few():
+    said = said_of(MEDIANS | {"all-in-use-10k": 15.1}, COUNTS)
+    assert said == ["all-in-use-growth is 1.51 times, the bar is 1.5"]
+
+
+def test_pass_is_held_against_the_baseline():
+    said = said_of(MEDIANS | {bars.BASELINE: 9.0}, COUNTS)
+    assert said == ["pass-of-baseline is 1.11 times, the bar is 1"]
