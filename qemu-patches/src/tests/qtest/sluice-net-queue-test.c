@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QTest of the policy of a class's queue: its limits, CoDel, marks, the bucket
- * of new connections; what a migration does to received frames; and frames of
- * every kind that no protocol knows.
+ * of new connections, frames that come too late for their window; what a
+ * migration does to received frames; and frames of every kind that no protocol
+ * knows.
  *
  * Frames and rates are as in sluice-nic.h: frame n >= 1 of a class that is given
  * N at once goes on after n - 1 ms (and 1 ns).
@@ -563,6 +564,77 @@ static void test_tx_large_frame(void)
                 "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, " \
                 "'queues': [" queue "]}}", __VA_ARGS__)
 
+/*
+ * Late for their window. A frame has its turn every 2 ms, and is late 3 ms after
+ * it was due, but the ceiling lets one go every 4 ms. So of frames given at once
+ * the first passes; each time that a token is there the next one is late, and
+ * of any two one may be: it is dropped, and costs nothing, so that the one
+ * behind it goes, whose turn was 2 ms later.
+ */
+
+#define LATE_FRAMES     9
+
+static void set_window(Net *net, const char *resource)
+{
+    qmp_ok(net->qts, "{'execute': 'shaper-set-ceiling', 'arguments': "
+           "{'id': 'sluice0', 'limits': [{'resource': %s, "
+           "'bytes-per-second': 250000, 'burst-bytes': 1}]}}", resource);
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'scheduling': "
+           "[{'resource': %s, 'window': {'period-ns': 3000000, 'bytes': 1500, "
+           "'may-miss': 1, 'of': 2}}]}}", resource);
+}
+
+/* Every 4 ms one is dropped and one goes on. */
+static void check_late_drops(Net *net, const char *resource)
+{
+    unsigned odd = LATE_FRAMES / 2;
+
+    wait_for(backlog(net, "bulk", resource) == LATE_FRAMES - 1);
+    for (unsigned n = 1; n <= odd; n++) {
+        g_assert_cmpint(drops_of(net, "bulk", resource, "window"), ==, n - 1);
+        qtest_clock_step(net->qts, 4 * FRAME_NS);
+        g_assert_cmpint(admitted(net, "bulk", resource), ==, n + 1);
+        g_assert_cmpint(drops_of(net, "bulk", resource, "window"), ==, n);
+    }
+    g_assert_cmpint(backlog(net, "bulk", resource), ==, 0);
+    g_assert_cmpint(stat_of(net->qts, "bulk", resource, "dropped-requests"),
+                    ==, odd);
+}
+
+static void test_tx_late(void)
+{
+    Net *net = net_new("");
+
+    set_window(net, "net-tx");
+    guest_send_many(net, BULK, 0, LATE_FRAMES);
+    check_late_drops(net, "net-tx");
+    for (unsigned n = 0; n < LATE_FRAMES; n += 2) {
+        check_sent(net, n);
+    }
+    check_nothing_sent(net);
+    /* The guest has all of them back. */
+    wait_for(used_count(net->qts, net->queues[TX_QUEUE]) == LATE_FRAMES);
+    net_free(net);
+}
+
+static void test_rx_late(void)
+{
+    Net *net = net_new("");
+    uint64_t buffers[LATE_FRAMES];
+
+    set_window(net, "net-rx");
+    post_buffers(net, buffers, LATE_FRAMES);
+    network_send_many(net, BULK, 0, LATE_FRAMES);
+    check_late_drops(net, "net-rx");
+    wait_for(received(net) == LATE_FRAMES / 2 + 1);
+    for (unsigned n = 0; n < LATE_FRAMES; n += 2) {
+        g_assert_cmpint(number_in(net, buffers[n / 2]), ==, n);
+    }
+    g_assert_cmpint(buffered(net, "bulk", "net-rx"), ==, 0);
+    net_free(net);
+}
+
 static void test_refused(void)
 {
     Net *net = net_new("");
@@ -647,6 +719,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/queue/tx-odd-frames", test_tx_odd_frames);
     qtest_add_func("/sluice/net/queue/rx-odd-frames", test_rx_odd_frames);
     qtest_add_func("/sluice/net/queue/tx-large-frame", test_tx_large_frame);
+    qtest_add_func("/sluice/net/queue/tx-late", test_tx_late);
+    qtest_add_func("/sluice/net/queue/rx-late", test_rx_late);
     qtest_add_func("/sluice/net/queue/refused", test_refused);
     qtest_add_func("/sluice/net/queue/query", test_query);
     return g_test_run();
