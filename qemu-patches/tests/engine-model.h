@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The engine under a trace, beside a plain model of it: exact buckets
- * (exact-bucket.h, which also derives the tolerance) and an array per class.
- * The model never says what the engine must do where rounding could decide;
- * everywhere else the two must agree on every single request.
- *
- * The trace comes from a Random: seeded, or a fuzzer's bytes.
+ * The engine beside a plain model of it: exact buckets (exact-bucket.h, which
+ * also derives the tolerance) and an array per class. The model never says what
+ * the engine must do where rounding could decide; everywhere else the two must
+ * agree on every single request. The traces are in engine-trace.h.
  */
 #ifndef SLUICE_TESTS_ENGINE_MODEL_H
 #define SLUICE_TESTS_ENGINE_MODEL_H
@@ -28,14 +26,25 @@ typedef struct Item {
     bool in_use;
 } Item;
 
+/* A class's window constraint, and how it has fared. */
+typedef struct ModelWindow {
+    SluiceWindow config;
+    uint16_t seen;              /* of the present `of` requests */
+    uint16_t missed;
+    SluiceWindowStats stats;    /* of the engine, when last looked at */
+} ModelWindow;
+
 /* A class as the model knows it. */
 typedef struct ModelClass {
     uint8_t priority;
     bool unmanaged;
     bool dynamic;
     bool reserved;              /* may go before better priorities */
+    bool windowed;              /* now, or when what is held came */
     uint32_t charge_min;
+    uint64_t waiting_since_ns;  /* if it holds requests: without a break */
     ExactBucket peak;
+    ModelWindow window;
 } ModelClass;
 
 /* Two buckets, and what passed in the worst window so far (see admit()). */
@@ -64,6 +73,7 @@ typedef struct Model {
     uint32_t size_max;
     bool changes;               /* reconfigure during the trace */
     bool all_knobs;             /* not only limits, priorities, weights */
+    bool corrected;             /* something cost more than was charged */
     uint32_t class_count;
     uint32_t spare_classes;     /* of the engine, beyond these */
     Limiter ceiling;
@@ -72,6 +82,7 @@ typedef struct Model {
     Item *queues[CLASSES_MAX][ITEMS];
     uint32_t lengths[CLASSES_MAX];
     uint64_t admitted[CLASSES_MAX];
+    uint64_t dropped;
     uint64_t admitted_bytes[CLASSES_MAX];
     Kept kept[RECEIPTS];
     Item items[ITEMS];
@@ -188,6 +199,73 @@ static bool inverts(const Model *model, uint32_t class_index, bool newcomer)
     return false;
 }
 
+/*
+ * Windows. The counting is of fixed groups of `of` requests, each of which is
+ * in time, missed as allowed, or late though the group has no miss left.
+ */
+
+static bool window_counts(ModelWindow *window, bool missed)
+{
+    window->missed += missed;
+    if (!check(window->missed <= window->config.may_miss)) {
+        return false;
+    }
+    if (++window->seen >= window->config.of) {
+        window->seen = window->missed = 0;
+    }
+    return true;
+}
+
+/*
+ * What the engine has counted as late since it was last asked, of one class.
+ * A turn is due no earlier than the class began to wait, so nothing is late
+ * before it has waited for more than a period.
+ */
+static bool window_judged(Model *model, uint32_t class_index, bool *missed)
+{
+    ModelClass *class = &model->classes[class_index];
+    ModelWindow *window = &class->window;
+    SluiceWindowStats stats = sluice_engine_window_stats(model->engine,
+                                                         class_index);
+    uint64_t late = stats.late_requests - window->stats.late_requests;
+    uint64_t violations = stats.violations - window->stats.violations;
+
+    window->stats = stats;
+    *missed = late > 0;
+    if (late + violations == 0) {
+        return true;
+    }
+    return check_equal(late + violations, 1)
+           && check(window->config.period_ns > 0 && !class->unmanaged)
+           && check(model->now_ns - class->waiting_since_ns
+                    > window->config.period_ns)
+           && check(late || window->missed == window->config.may_miss)
+           && window_counts(window, late > 0);
+}
+
+/* A request goes on, by submission or release; `late` is the engine's word. */
+static bool window_serves(Model *model, uint32_t class_index, SluiceLate late)
+{
+    ModelClass *class = &model->classes[class_index];
+
+    if (late != SLUICE_IN_TIME) {
+        return check(class->windowed);
+    }
+    return class->unmanaged || class->window.config.period_ns == 0
+           || window_counts(&class->window, false);
+}
+
+/* A late request may be dropped if its class says so and has a miss left; it
+ * takes its turn as if it went on, but is charged to nothing. */
+static bool may_drop(const Model *model, uint32_t class_index, bool missed)
+{
+    const ModelClass *class = &model->classes[class_index];
+
+    return check(class->window.config.may_drop) && check(missed)
+           && check(class_may_pass(model, class_index))
+           && check(may_pass(&model->ceiling));
+}
+
 static bool admit(Model *model, uint32_t class_index, uint32_t bytes,
                   bool newcomer)
 {
@@ -276,12 +354,16 @@ static bool submit(Model *model)
     item->node.flow = random_below(&model->random, FLOWS);
     if (sluice_engine_submit(model->engine, class_index, &item->node, bytes,
                              model->now_ns) == SLUICE_PASS) {
-        return admit(model, class_index, bytes, true);
+        return admit(model, class_index, bytes, true)
+               && window_serves(model, class_index, SLUICE_IN_TIME);
     }
     item->in_use = true;
     if (!check(may_hold(model, class_index))
         || !check(item->node.class_index == class_index)) {
         return false;
+    }
+    if (model->lengths[class_index] == 0) {
+        model->classes[class_index].waiting_since_ns = model->now_ns;
     }
     model->queues[class_index][model->lengths[class_index]++] = item;
     return true;
@@ -314,36 +396,56 @@ static bool may_go_next(const Model *model, uint32_t class_index,
     return true;
 }
 
-/* Releases one request if there is one to release; false on a violation. */
-static bool release(Model *model, bool *released)
+/* Nothing was released: nobody was ready, as far as rounding can tell. */
+static bool nobody_is_ready(const Model *model)
 {
-    SluiceNode *node = sluice_engine_release(model->engine, model->now_ns);
-    uint32_t class_index, bytes, position;
-
-    *released = node != NULL;
-    if (!node) {
-        for (uint32_t i = 0; i < model->class_count; i++) {
-            if (!check(!certainly_ready(model, i)
-                       || (!must_pass(&model->ceiling)
-                           && !model->classes[i].unmanaged))) {
-                return false;
-            }
+    for (uint32_t i = 0; i < model->class_count; i++) {
+        if (!check(!certainly_ready(model, i)
+                   || (!must_pass(&model->ceiling)
+                       && !model->classes[i].unmanaged))) {
+            return false;
         }
-        return true;
     }
-    class_index = node->class_index;
-    bytes = node->bytes;
-    position = position_of(model, class_index, node);
+    return true;
+}
+
+/* The engine gave this request back: was it the one to go? */
+static bool released_rightly(Model *model, const SluiceNode *node, bool missed)
+{
+    uint32_t class_index = node->class_index;
+    uint32_t position = position_of(model, class_index, node);
+
     if (!check(position < model->lengths[class_index])
         || !check(may_go_next(model, class_index, position))) {
         return false;
     }
-    /* Its own class may well be ready: that is why it goes on. */
-    if (!admit(model, class_index, bytes, false)) {
-        return false;
+    if (node->late == SLUICE_LATE_DROP) {
+        if (!may_drop(model, class_index, missed)) {
+            return false;
+        }
+        model->dropped++;
+    } else if (!admit(model, class_index, node->bytes, false)
+               || !window_serves(model, class_index, node->late)) {
+        return false;           /* its own class may well be ready */
     }
     queue_remove(model, class_index, position);
     return true;
+}
+
+/* Releases one request if there is one to release; false on a violation. */
+static bool release(Model *model, bool *released)
+{
+    SluiceNode *node = sluice_engine_release(model->engine, model->now_ns);
+    bool missed[CLASSES_MAX] = { false };
+
+    *released = node != NULL;
+    for (uint32_t i = 0; i < model->class_count; i++) {
+        if (!window_judged(model, i, &missed[i])) {
+            return false;
+        }
+    }
+    return node ? released_rightly(model, node, missed[node->class_index])
+                : nobody_is_ready(model);
 }
 
 static bool release_all(Model *model)
@@ -368,7 +470,8 @@ static uint32_t backlog(const Model *model)
     return sum;
 }
 
-/* Goes to the next event, exactly: one before it nothing may come. */
+/* Goes to the next event, exactly: a nanosecond before it nothing comes, and
+ * nothing should have. */
 static bool next_event(Model *model, bool *released)
 {
     uint64_t event_ns = sluice_engine_next_event_ns(model->engine);
@@ -381,11 +484,9 @@ static bool next_event(Model *model, bool *released)
         return true;
     }
     if (event_ns > model->now_ns) {
-        if (event_ns > model->now_ns + 1) {
-            move_to(model, event_ns - 1);
-            if (!check(!sluice_engine_release(model->engine, model->now_ns))) {
-                return false;
-            }
+        move_to(model, event_ns - 1);
+        if (!release(model, released) || !check(!*released)) {
+            return false;
         }
         move_to(model, event_ns);
     }
@@ -405,257 +506,6 @@ static bool withdraw(Model *model)
                            &model->queues[class_index][position]->node);
     queue_remove(model, class_index, position);
     return true;
-}
-
-static SluiceLimit random_limit(Model *model)
-{
-    Random *random = &model->random;
-    SluiceLimit limit = { 0 };
-
-    if (random_chance(random, 70)) {
-        limit.bytes_per_second =
-            (1ULL << (model->rate_bits - 1)) + random_below(
-                random, 1ULL << (model->rate_bits - 1));
-        limit.burst_bytes = random_magnitude(random, model->rate_bits) - 1;
-    }
-    if (random_chance(random, 40)) {
-        limit.operations_per_second = random_magnitude(random, 30);
-        limit.burst_operations = random_magnitude(random, 6) - 1;
-    }
-    return limit;
-}
-
-static void limiter_configure(Model *model, Limiter *limiter, SluiceLimit limit)
-{
-    bool had_bytes = limiter->bytes.rate > 0;
-    bool had_operations = limiter->operations.rate > 0;
-
-    limiter->life += had_bytes != (limit.bytes_per_second > 0)
-                     || had_operations != (limit.operations_per_second > 0);
-    limiter->limit = limit;
-    exact_configure(&limiter->bytes, limit.bytes_per_second, limit.burst_bytes,
-                    model->now_ns);
-    exact_configure(&limiter->operations, limit.operations_per_second,
-                    limit.burst_operations, model->now_ns);
-}
-
-static SluiceClassConfig random_config(Model *model)
-{
-    Random *random = &model->random;
-    SluiceClassConfig config = {
-        .limit = random_limit(model),
-        .priority = random_below(random, 3) * 4,
-        .weight = random_below(random, SLUICE_WEIGHT_MAX + 1),
-    };
-    uint64_t rate = config.limit.bytes_per_second;
-
-    if (!model->all_knobs) {
-        return config;
-    }
-    config.policy = random_below(random, rate ? SLUICE_POLICIES : 2);
-    if (config.policy == SLUICE_POLICY_TOKEN_LEAKY) {
-        config.peak_bytes_per_second = rate + random_below(random, rate / 2 + 1);
-    }
-    if (random_chance(random, 30)) {
-        config.charge_min_bytes = random_magnitude(random, 13);
-    }
-    if (random_chance(random, 30)) {
-        config.reservation_bytes_per_second =
-            1 + random_below(random, rate ? rate : 1000000);
-    }
-    config.unmanaged = random_chance(random, 5);
-    config.dynamic = random_below(random, SLUICE_DYNAMICS);
-    return config;
-}
-
-static bool change_class(Model *model, uint32_t class_index)
-{
-    SluiceClassConfig config = random_config(model);
-    ModelClass *class = &model->classes[class_index];
-    SluiceLimit limit = config.limit;
-
-    if (config.unmanaged) {
-        limit = (SluiceLimit){ 0 };
-    } else if (config.policy == SLUICE_POLICY_LEAKY_BUCKET) {
-        limit.burst_bytes = limit.burst_operations = 0;
-    }
-    limiter_configure(model, &model->limiters[class_index], limit);
-    exact_configure(&class->peak, config.peak_bytes_per_second, 0,
-                    model->now_ns);
-    class->priority = config.priority;
-    class->unmanaged = config.unmanaged;
-    /* Flows that were told apart stay so while they are held. */
-    class->dynamic = config.dynamic
-                     || (class->dynamic && model->lengths[class_index] > 0);
-    class->reserved = config.reservation_bytes_per_second > 0;
-    class->charge_min = config.charge_min_bytes;
-    return check(sluice_engine_set_class(model->engine, class_index, &config,
-                                         model->now_ns));
-}
-
-static bool change_ceiling(Model *model)
-{
-    SluiceLimit limit = random_limit(model);
-
-    limiter_configure(model, &model->ceiling, limit);
-    return check(sluice_engine_set_ceiling(model->engine, &limit,
-                                           model->now_ns));
-}
-
-static bool keep_receipt(Model *model, Kept *kept)
-{
-    uint32_t class_index = random_below(&model->random, model->class_count);
-
-    *kept = (Kept){
-        .receipt = sluice_engine_receipt(model->engine, class_index, 0),
-        .class_life = model->limiters[class_index].life,
-        .ceiling_life = model->ceiling.life,
-    };
-    return check(kept->receipt.charged
-                 == !model->classes[class_index].unmanaged);
-}
-
-/*
- * The true cost of something that went on turns out to be another, perhaps
- * when what was charged for it is no more.
- */
-static bool correct(Model *model)
-{
-    Kept *kept = &model->kept[random_below(&model->random, RECEIPTS)];
-    int64_t bytes = random_magnitude(&model->random, 20);
-    Limiter *limiter;
-
-    if (!model->all_knobs) {
-        return true;
-    }
-    if ((!kept->receipt.charged || random_chance(&model->random, 50))
-        && !keep_receipt(model, kept)) {
-        return false;
-    }
-    if (random_chance(&model->random, 70)) {
-        bytes = -bytes;
-    }
-    limiter = &model->limiters[kept->receipt.class_index];
-    if (kept->receipt.charged && kept->ceiling_life == model->ceiling.life) {
-        exact_correct(&model->ceiling.bytes, bytes);
-    }
-    if (kept->receipt.charged && kept->class_life == limiter->life) {
-        exact_correct(&limiter->bytes, bytes);
-    }
-    sluice_engine_correct(model->engine, &kept->receipt, bytes, model->now_ns);
-    return true;
-}
-
-static bool one_step(Model *model)
-{
-    unsigned dice = random_below(&model->random, 100);
-    bool released;
-
-    if (dice < 55) {
-        return submit(model);
-    }
-    if (dice < 65) {
-        /* Time passes; a due timer may be late while requests come in. */
-        move_to(model, model->now_ns + random_magnitude(&model->random, 30));
-        return random_chance(&model->random, 50) || release_all(model);
-    }
-    if (dice < 92) {
-        return next_event(model, &released);
-    }
-    if (dice < 95) {
-        return withdraw(model);
-    }
-    if (dice < 96) {
-        return correct(model);
-    }
-    if (!model->changes) {
-        return true;
-    }
-    if (dice < 99) {
-        return change_class(model, random_below(&model->random,
-                                                model->class_count));
-    }
-    return change_ceiling(model);
-}
-
-static bool stats_agree(const Model *model)
-{
-    for (uint32_t i = 0; i < model->class_count; i++) {
-        const SluiceClassStats *stats = sluice_engine_stats(model->engine, i);
-
-        if (!check_equal(stats->requests, model->admitted[i])
-            || !check_equal(stats->bytes, model->admitted_bytes[i])
-            || !check_equal(stats->backlog_requests, model->lengths[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/*
- * With nothing new coming, every held request gets out, one per event, and in
- * no more time than its bytes and operations take at the slowest rate.
- */
-static bool drains(Model *model)
-{
-    uint32_t left = backlog(model);
-    bool released = true;
-
-    while (left > 0 && released) {
-        if (!next_event(model, &released)) {
-            return false;
-        }
-        left -= released;
-    }
-    while (left > 0 && sluice_engine_evict(model->engine)) {
-        left--;                 /* beyond what the clock can reach */
-    }
-    return check_equal(left, 0)
-           && check(!sluice_engine_evict(model->engine))
-           && check_equal(sluice_engine_next_event_ns(model->engine),
-                          SLUICE_NEVER);
-}
-
-/* With random, changes, all_knobs and spare_classes set; the engine is the
- * caller's to free. */
-static bool run_trace(Model *model, unsigned steps)
-{
-    Random random = model->random;
-    bool changes = model->changes, all_knobs = model->all_knobs;
-    uint32_t spare_classes = model->spare_classes;
-
-    memset(model, 0, sizeof(*model));
-    model->random = random;
-    model->changes = changes;
-    model->all_knobs = all_knobs;
-    model->spare_classes = spare_classes;
-    model->class_count = 1 + random_below(&model->random, CLASSES_MAX);
-    model->rate_bits = 1 + random_below(&model->random, 39);
-    model->size_max = UINT32_MAX;
-    if (model->rate_bits < 30) {
-        /* A request takes up to about four seconds at the rate. */
-        model->size_max = 4u << model->rate_bits;
-    }
-    model->engine = sluice_engine_new(model->class_count
-                                      + model->spare_classes);
-    if (!check(model->engine)) {
-        return false;
-    }
-    move_to(model, random_magnitude(&model->random, 60));
-    for (uint32_t i = 0; i < model->class_count; i++) {
-        if (!change_class(model, i)) {
-            return false;
-        }
-    }
-    if (random_chance(&model->random, 70) && !change_ceiling(model)) {
-        return false;
-    }
-    for (unsigned step = 0; step < steps && !random_is_spent(&model->random); step++) {
-        if (!one_step(model) || (step % 64 == 0 && !stats_agree(model))) {
-            return false;
-        }
-    }
-    return stats_agree(model) && drains(model);
 }
 
 #endif

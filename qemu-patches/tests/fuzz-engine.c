@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A fuzzer of the engine for clang -fsanitize=fuzzer,address,undefined. The
- * bytes decide what is called with what; the engine is held to the model of
- * engine-model.h at every step. Seeds are in fuzz-engine-seeds/.
+ * first byte says which kind of trace it is (engine-trace.h), the others decide
+ * what is called with what; the engine is held to the model of engine-model.h
+ * at every step. Seeds are in fuzz-engine-seeds/.
  */
-#include "engine-model.h"
+#include "sluice/wheel.h"
+#include "engine-trace.h"
 
 #define STEPS_MAX   4000
+
+/* Of the first byte. */
+enum {
+    KIND_CHANGES = 1,
+    KIND_ALL_KNOBS = 2,
+    KIND_MANY_CLASSES = 4,      /* so that the wheel has a ring */
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,8 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     tap_failures = 0;
     model.random = (Random){ .bytes = data + 1, .left = size - 1 };
-    model.changes = data[0] & 1;
-    model.all_knobs = data[0] & 2;
+    model.changes = data[0] & KIND_CHANGES;
+    model.all_knobs = data[0] & KIND_ALL_KNOBS;
+    model.spare_classes = data[0] & KIND_MANY_CLASSES ? NEAR_CLASSES_MIN : 0;
     if (!run_trace(&model, STEPS_MAX) || tap_failures > 0) {
         abort();
     }

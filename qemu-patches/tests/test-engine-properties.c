@@ -4,7 +4,7 @@
  *
  * SLUICE_TEST_SEED and SLUICE_TEST_TRACES choose the traces.
  */
-#include "engine-model.h"
+#include "engine-trace.h"
 
 #define STEPS   1500
 
@@ -15,7 +15,7 @@ static void run_traces(bool changes, bool all_knobs)
     static Model model;
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
     uint64_t traces = tap_setting("SLUICE_TEST_TRACES", 300);
-    uint64_t admitted = 0;
+    uint64_t admitted = 0, late = 0, violations = 0, dropped = 0;
 
     printf("# seeds %" PRIu64 " to %" PRIu64 "\n", seed, seed + traces - 1);
     for (uint64_t i = 0; i < traces; i++) {
@@ -28,12 +28,20 @@ static void run_traces(bool changes, bool all_knobs)
             return;             /* the engine still holds requests */
         }
         for (uint32_t c = 0; c < model.class_count; c++) {
+            const ModelWindow *window = &model.classes[c].window;
+
             admitted += model.admitted[c];
+            late += window->stats.late_requests;
+            violations += window->stats.violations;
         }
+        dropped += model.dropped;
         sluice_engine_free(model.engine);
     }
-    printf("# %" PRIu64 " requests admitted\n", admitted);
+    printf("# %" PRIu64 " requests admitted, %" PRIu64 " missed their window, of "
+           "which %" PRIu64 " dropped; %" PRIu64 " violations\n", admitted, late,
+           dropped, violations);
     check(admitted > traces * 100);
+    check(!all_knobs || (dropped > 0 && late > dropped && violations > 0));
 }
 
 static void test_fixed_configuration(void)
