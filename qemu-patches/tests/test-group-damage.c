@@ -25,8 +25,40 @@ static void test_damaged_bucket_is_repaired(void)
     }
 }
 
+/* The bucket changes between the refusal and the question when to ask again. */
+static void test_damage_between_two_calls(void)
+{
+    static const uint64_t below[] = { 0, 1, 9998, 9999, 10000, 10001, 1 << 20 };
+
+    for (unsigned i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+        SluiceGroupMember member;
+
+        new_page(&one_megabyte);
+        joins(&member, 1, 100, START_NS);
+        drain(&member, START_NS);
+        page.tat_units = sluice_group_clock_units(&member, START_NS)
+                         + (1ULL << 63) + below[i];
+        /* Nobody took anything for the longest time that can be told. */
+        check_equal(sluice_group_next_ns(&member, START_NS), START_NS);
+        check(sluice_group_admit(&member, 1, START_NS));
+    }
+}
+
+static void damage(Random *random, uint64_t now_ns)
+{
+    SluiceWord *words = &page.sequence;
+    unsigned count = (sizeof(page) - 128) / 8;
+
+    for (unsigned i = random_below(random, count); i > 0; i--) {
+        uint64_t near = random_chance(random, 50) ? now_ns : 0;
+
+        words[random_below(random, count)] = near
+                                             + random_magnitude(random, 64);
+    }
+}
+
 /*
- * Any bytes in what peers can write: every call returns, and once the damage
+ * Any bytes in what peers can write, also between two calls: every call returns, and once the damage
  * has stopped, a request goes on after the largest debt that counts as one,
  * plus the time for which broken members count.
  */
@@ -41,22 +73,16 @@ static void test_any_bytes_on_the_page(void)
     for (unsigned round = 0; round < 300; round++) {
         SluiceGroupMember member;
         uint64_t now_ns = START_NS, start_ns;
-        SluiceWord *words = &page.sequence;
-        unsigned count = (sizeof(page) - 128) / 8;
 
         new_page(&one_megabyte);
         joins(&member, 1, 1 + random_below(&random, 10000), now_ns);
         for (unsigned step = 0; step < 50; step++) {
-            unsigned damage = random_below(&random, count);
-
-            for (unsigned i = 0; i < damage; i++) {
-                uint64_t near = random_chance(&random, 50) ? now_ns : 0;
-
-                words[random_below(&random, count)] =
-                    near + random_magnitude(&random, 64);
-            }
+            damage(&random, now_ns);
             now_ns += random_magnitude(&random, 30);
             sluice_group_admit(&member, random_magnitude(&random, 32), now_ns);
+            if (random_chance(&random, 50)) {
+                damage(&random, now_ns);
+            }
             sluice_group_next_ns(&member, now_ns);
             if (random_chance(&random, 20)) {
                 sluice_group_idle(&member);
@@ -76,6 +102,7 @@ static void test_any_bytes_on_the_page(void)
 
 static const TapTest tests[] = {
     { "group: damaged bucket is repaired", test_damaged_bucket_is_repaired },
+    { "group: damage between two calls", test_damage_between_two_calls },
     { "group/property: any bytes on the page", test_any_bytes_on_the_page },
 };
 

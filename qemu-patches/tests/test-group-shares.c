@@ -5,17 +5,29 @@
  */
 #include "group-fixture.h"
 
+/* Both show that they live until `now_ns`, as a process does. */
+static void keep_alive(SluiceGroupMember *members, uint64_t *alive_ns,
+                       uint64_t now_ns)
+{
+    while (*alive_ns + SLUICE_GROUP_KEEPALIVE_NS <= now_ns) {
+        *alive_ns += SLUICE_GROUP_KEEPALIVE_NS;
+        sluice_group_keepalive(&members[0], *alive_ns);
+        sluice_group_keepalive(&members[1], *alive_ns);
+    }
+}
+
 /*
- * Two that wait, weights 1 and 3, requests of 4000 bytes, hence of 4 ms each.
- * Worked by hand: both start at virtual time 0, and the first has the lower
- * slot, so it goes first (to 4000); then the second (to 1333), again (2667),
- * again (4000); then the first by its slot, and so on: one in four is his.
+ * Two that wait, weights 1 and 3, requests of equal size. Worked by hand: both
+ * start at virtual time 0, and the first has the lower slot, so it goes first
+ * (to 1); then the second (to 1/3), again (2/3), again (1); then the first by
+ * its slot, and so on: one in four is his. If both are due at the same time,
+ * it is the first whose timer fires first.
  */
-static void test_turns_of_two(void)
+static void check_turns(uint32_t bytes)
 {
     static const char expected[] = "ABBBABBBABBB";
     SluiceGroupMember members[2];
-    uint64_t now_ns = START_NS, next_ns[2];
+    uint64_t now_ns = START_NS, alive_ns = START_NS, next_ns[2];
 
     new_page(&one_megabyte);
     joins(&members[0], 1, 100, now_ns);
@@ -24,7 +36,7 @@ static void test_turns_of_two(void)
     for (unsigned i = 0; i < 2; i++) {
         members[i].virtual_time = page.virtual_time;
         members[i].active_ns = now_ns;
-        check(!sluice_group_admit(&members[i], 4000, now_ns));
+        check(!sluice_group_admit(&members[i], bytes, now_ns));
         next_ns[i] = sluice_group_next_ns(&members[i], now_ns);
     }
     for (unsigned i = 0; expected[i]; i++) {
@@ -33,16 +45,85 @@ static void test_turns_of_two(void)
             bool passed;
 
             now_ns = next_ns[who];
-            passed = sluice_group_admit(&members[who], 4000, now_ns);
+            keep_alive(members, &alive_ns, now_ns);
+            passed = sluice_group_admit(&members[who], bytes, now_ns);
             next_ns[who] = sluice_group_next_ns(&members[who], now_ns);
             if (passed) {
                 check_equal('A' + who, expected[i]);
-                /* The tokens of 4 ms, to the nanosecond, for each. */
-                check_equal(now_ns, START_NS + 2000 + i * 4 * MS);
+                /* The tokens of a request, to the nanosecond, for each. */
+                check_equal(now_ns, START_NS + 2000 + i * 1000ULL * bytes);
                 break;
             }
         }
     }
+}
+
+static void test_turns_of_two(void)
+{
+    check_turns(4000);
+}
+
+/* Debts of 1.5 s and 12 s: who waits for one has not been away meanwhile. */
+static void test_turns_of_two_in_debt(void)
+{
+    check_turns(1500000);
+    check_turns(12000000);
+}
+
+/*
+ * One takes five seconds' worth, is away for two, and comes back while the
+ * group is still in debt. The other has waited all the time: it goes next.
+ */
+static void test_absence_does_not_undo_a_lead(void)
+{
+    SluiceGroupMember greedy, waiting;
+    uint64_t now_ns = START_NS, back_ns = now_ns + 2 * SECOND, due_ns;
+
+    new_page(&one_megabyte);
+    joins(&greedy, 1, 100, now_ns);
+    joins(&waiting, 2, 100, now_ns);
+    check(sluice_group_admit(&waiting, 1500000, now_ns));
+    now_ns = START_NS + 1490001 * 1000ULL;
+    check(sluice_group_admit(&greedy, 5000000, now_ns));
+    check(!sluice_group_admit(&waiting, 1500000, now_ns));
+    due_ns = sluice_group_next_ns(&waiting, now_ns);
+    for (now_ns += 50 * MS; now_ns < due_ns; now_ns += 50 * MS) {
+        sluice_group_keepalive(&waiting, now_ns);
+        sluice_group_keepalive(&greedy, now_ns);
+        if (now_ns >= back_ns) {
+            check(!sluice_group_admit(&greedy, 5000000, now_ns));
+            sluice_group_next_ns(&greedy, now_ns);
+        }
+    }
+    check(!sluice_group_admit(&greedy, 5000000, due_ns));
+    check(sluice_group_admit(&waiting, 1500000, due_ns));
+}
+
+/* A process that did not run for so long that no number can be compared. */
+static void test_suspended_member_starts_anew(void)
+{
+    SluiceGroupLimit limit = { .rate = SLUICE_GROUP_RATE_MAX,
+                               .burst = SLUICE_GROUP_BURST_MAX };
+    SluiceGroupMember suspended, busy;
+    uint64_t now_ns = START_NS, end_ns = now_ns + 10 * SECOND;
+
+    new_page(&limit);
+    joins(&suspended, 1, 1, now_ns);
+    joins(&busy, 2, 1, now_ns);
+    while (sluice_group_admit(&suspended, UINT32_MAX, now_ns)) {
+    }
+    sluice_group_next_ns(&suspended, now_ns);
+    /* 2^43 units of weight 1 are 2^63 of virtual time: 9 s of this rate. The
+     * other has not yet come by to free the slot. */
+    while (now_ns < end_ns) {
+        now_ns += 4 * MS;
+        sluice_group_admit(&busy, UINT32_MAX, now_ns);
+    }
+    sluice_group_keepalive(&suspended, now_ns);
+    check(!sluice_group_admit(&busy, 1, now_ns));
+    sluice_group_next_ns(&busy, now_ns);
+    now_ns += 10 * MS;
+    check(sluice_group_admit(&suspended, 1, now_ns));
 }
 
 static void test_a_waiting_member_goes_before_a_newcomer_ahead_of_it(void)
@@ -154,6 +235,11 @@ static void test_idleness_earns_no_more_than_the_credit(void)
 
 static const TapTest tests[] = {
     { "group: turns of two", test_turns_of_two },
+    { "group: turns of two in debt", test_turns_of_two_in_debt },
+    { "group: absence does not undo a lead",
+      test_absence_does_not_undo_a_lead },
+    { "group: suspended member starts anew",
+      test_suspended_member_starts_anew },
     { "group: a waiting member goes before a newcomer ahead of it",
       test_a_waiting_member_goes_before_a_newcomer_ahead_of_it },
     { "group: idle member leaves its share",

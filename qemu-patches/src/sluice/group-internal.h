@@ -16,6 +16,8 @@
 
 #define GROUP_VIRTUAL_BITS      20      /* of a virtual time, below one unit */
 #define GROUP_FRACTION_BITS     32      /* and below that, private */
+/* A member that was away for longer can compare no virtual times any more. */
+#define GROUP_STALE_NS          1000000000ULL
 
 __extension__ typedef unsigned __int128 SluiceWide;
 

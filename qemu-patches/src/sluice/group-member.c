@@ -128,9 +128,19 @@ static bool was_given_back(const SluiceGroupMember *member)
                      - group_load(&member->page->tat_units)) > 0;
 }
 
+/* Who waits is not away; but a process that did not run for so long was. */
+static void stay_active(SluiceGroupMember *member, uint64_t now_ns)
+{
+    if (member->demanding
+        && group_is_recent(member->active_ns, now_ns, GROUP_STALE_NS)) {
+        member->active_ns = now_ns;
+    }
+}
+
 bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
 {
     group_refresh(member);
+    stay_active(member, now_ns);
     if (member->slot) {
         group_publish(member, now_ns);
         group_store(&member->slot->weight, member->weight);

@@ -74,8 +74,12 @@
  *   holds for the others; its slot is free again after _REAP_NS.
  *
  * Virtual times count 2^-20 units per weight, modulo 2^64, and are compared by
- * their difference. Whoever was away for more than a second starts anew, and
- * in a second no virtual time advances by more than 10^12 * 2^20 < 2^63.
+ * their difference: in a second none advances by more than 10^12 * 2^20 < 2^63.
+ * Whoever has neither asked nor waited for more than that is stale. It keeps
+ * its place if it is ahead by no more than one request, the largest there is:
+ * else it would pay for it with a second's absence, while others wait for that
+ * debt. From anywhere else it starts anew. Who waits, however long, is not
+ * stale as long as its process runs, which its keepalives tell.
  *
  * Corrections. What a request really cost may be known only when it is done.
  * What it cost more or less is charged or given back then, in the bucket and
@@ -94,9 +98,8 @@
 #include "group-internal.h"
 
 #define CHARGE_ATTEMPTS     16
-#define STALE_NS            1000000000ULL
 #define UNITS_MAX           ((uint64_t)UINT32_MAX)      /* of one request */
-#define RESERVE_MAX         (1ULL << 61)
+#define RESERVE_MAX         (1LL << 61)
 
 static uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
 {
@@ -124,21 +127,26 @@ static uint64_t virtual_of(const SluiceGroupMember *member, uint64_t units)
 
 /*
  * The start tag of the member's next request: where its last one ended, but
- * no further behind the group than it may lag.
+ * no further behind the group than it may lag, and after an absence no further
+ * ahead than one request can have taken it.
  */
 static uint64_t start_tag(SluiceGroupMember *member, uint64_t now_ns)
 {
-    bool stale = now_ns - member->active_ns >= STALE_NS;
+    bool stale = !group_is_recent(member->active_ns, now_ns,
+                                  GROUP_STALE_NS);
     uint64_t lag_units = member->demanding ? member->clock.grace_units
                                            : member->clock.credit_units;
-    uint64_t floor;
+    uint64_t floor, above_max;
+    int64_t above;
 
     member->group_time = group_load(&member->page->virtual_time);
     if (!stale && ahead(member->last_start, member->group_time) > 0) {
         member->group_time = member->last_start;
     }
     floor = member->group_time - virtual_of(member, lag_units);
-    if (stale || ahead(floor, member->virtual_time) > 0) {
+    above = ahead(member->virtual_time, floor);
+    above_max = virtual_of(member, UNITS_MAX + lag_units);
+    if (above < 0 || (stale && (uint64_t)above > above_max)) {
         member->virtual_time = floor;
     }
     member->active_ns = now_ns;
@@ -245,7 +253,9 @@ static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
 /*
  * What is taken from the bucket: negative if it has been full for a while,
  * more than the burst if it is in debt. A debt that nobody can have made is
- * damage, or a bucket that nobody touched until the numbers wrapped.
+ * damage, or a bucket that nobody touched until the numbers wrapped. For how
+ * long it has been full tells only whether a reserve has filled up, so that
+ * ends where reserves do.
  *
  * The bound: UNITS_MAX beyond the burst is all that a charge or a correction
  * leaves behind; as much again what is added without looking, see
@@ -259,6 +269,7 @@ static int64_t used_units(const SluiceGroupMember *member, uint64_t tat_units,
     int64_t used = ahead(tat_units, clock_units);
 
     *damaged = used > (int64_t)(clock->burst + 2 * UNITS_MAX + clock->rate);
+    used = used > -RESERVE_MAX ? used : -RESERVE_MAX;
     return *damaged ? (int64_t)member->clock.burst : used;
 }
 

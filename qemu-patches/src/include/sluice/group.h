@@ -89,7 +89,7 @@ typedef struct SluiceGroupMember {
     uint64_t virtual_fraction;  /* 2^-32 */
     uint64_t last_start;        /* start tag of the request admitted last */
     uint64_t group_time;        /* the group's virtual time as last judged */
-    uint64_t active_ns;         /* when it last asked */
+    uint64_t active_ns;         /* when it last asked, or waited */
     uint64_t due_ns;            /* when to ask again, while demanding */
     uint64_t due_sequence;      /* of the limit that due_ns was reckoned with */
     uint64_t due_tat_units;     /* and the bucket */
