@@ -8,6 +8,7 @@
 #define MILLI       1000000ULL
 #define WARM_UP     2000
 #define JUDGED      20000
+#define ALONE       UINT64_MAX          /* no completion before it */
 
 typedef struct Kind {
     SluiceCostKind kind;
@@ -49,8 +50,8 @@ static unsigned mistakes(SluiceCostModel *model, Random *random,
 
         /* A larger request takes longer, by its bytes. */
         latency_ns += latency_ns * bytes / 65536;
-        if (sluice_cost_observe(model, bytes, latency_ns) != kind->kind
-            && i >= WARM_UP) {
+        if (sluice_cost_observe(model, bytes, latency_ns, ALONE)
+            != kind->kind && i >= WARM_UP) {
             wrong++;
         }
     }
@@ -131,7 +132,8 @@ static void test_knows_nothing_at_first(void)
     sluice_cost_init(&model);
     for (unsigned i = 0; i < 500; i++) {
         check_equal(sluice_cost_observe(&model, 4096,
-                                        i % 2 ? 10 * US : 10 * MILLI),
+                                        i % 2 ? 10 * US : 10 * MILLI,
+                                        ALONE),
                     SLUICE_COST_SEQUENTIAL);
     }
 }
@@ -144,10 +146,11 @@ static void test_any_latency_is_taken(void)
 
     sluice_cost_init(&model);
     for (unsigned i = 0; i < 300000; i++) {
-        uint64_t latency_ns = random_magnitude(&random, 64) - 1;
+        uint64_t own_ns = random_magnitude(&random, 64) - 1;
+        uint64_t turn_ns = random_magnitude(&random, 64) - 1;
         uint32_t bytes = random_magnitude(&random, 32);
 
-        check(sluice_cost_observe(&model, bytes, latency_ns)
+        check(sluice_cost_observe(&model, bytes, own_ns, turn_ns)
               <= SLUICE_COST_SEEK);
         if (!check(model.host_cache_below_ns <= model.device_cache_below_ns)
             || !check(!model.seek_from_ns
@@ -156,8 +159,88 @@ static void test_any_latency_is_taken(void)
             return;
         }
     }
-    sluice_cost_observe(&model, UINT32_MAX, UINT64_MAX);
-    sluice_cost_observe(&model, 0, 0);
+    sluice_cost_observe(&model, UINT32_MAX, UINT64_MAX, UINT64_MAX);
+    sluice_cost_observe(&model, 0, 0, 0);
+}
+
+/* Bytes of `batch` requests that are found done at the same look, less what is
+ * given back for them; the look takes a microsecond each. */
+static int64_t batch_cost(SluiceCostModel *model, unsigned batch,
+                          uint32_t bytes, uint64_t latency_ns)
+{
+    int64_t cost = 0;
+
+    for (unsigned i = 0; i < batch; i++) {
+        uint64_t own_ns = latency_ns + i * US;
+        SluiceCostKind kind = sluice_cost_observe(model, bytes, own_ns,
+                                                  i ? US : own_ns + 50 * US);
+
+        cost += bytes + sluice_cost_correction(kind, bytes);
+    }
+    return cost;
+}
+
+/*
+ * Merged into one, or reaped in one batch: all but the first come 1 us after
+ * the one before. They read the medium, and cost what they ask for.
+ */
+static void test_requests_done_together_are_no_hits(void)
+{
+    static const uint64_t latencies_ns[] = {
+        30 * US, 85 * US, 150 * US, 800 * US, 6 * MILLI,
+    };
+
+    for (unsigned i = 0; i < sizeof(latencies_ns) / sizeof(*latencies_ns); i++) {
+        uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
+        Random random = random_seeded(seed);
+        SluiceCostModel model;
+        int64_t cost = 0, asked = 0;
+
+        sluice_cost_init(&model);
+        for (unsigned n = 0; n < JUDGED / 8; n++) {
+            /* Now and then one alone, so that the medium is known. */
+            unsigned batch = random_chance(&random, 10) ? 1 : 8;
+
+            cost += batch_cost(&model, batch, 4096,
+                               spread(&random, latencies_ns[i]));
+            asked += 4096 * batch;
+        }
+        check_equal(cost, asked);
+    }
+}
+
+/* A memory hit is one among others that wait for the disk, too. */
+static void test_hits_are_seen_beside_others(void)
+{
+    Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));
+    SluiceCostModel model;
+    unsigned hits = 0;
+
+    sluice_cost_init(&model);
+    mistakes(&model, &random, rotating_with_caches);
+    for (unsigned i = 0; i < JUDGED; i++) {
+        hits += sluice_cost_observe(&model, 4096, spread(&random, 12 * US), US)
+                == SLUICE_COST_HOST_CACHE;
+    }
+    check(hits * 100 >= JUDGED * 99);
+}
+
+/* An arm that always has 32 requests before it: the turns are what counts. */
+static void test_seeks_are_seen_in_a_queue(void)
+{
+    Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));
+    SluiceCostModel model;
+    unsigned wrong = 0;
+
+    sluice_cost_init(&model);
+    for (unsigned i = 0; i < WARM_UP + JUDGED; i++) {
+        const Kind *kind = choose(&random, rotating);
+        uint64_t turn_ns = spread(&random, kind->latency_ns);
+
+        wrong += sluice_cost_observe(&model, 4096, 60 * MILLI + turn_ns,
+                                     turn_ns) != kind->kind && i >= WARM_UP;
+    }
+    check(wrong * 100 <= JUDGED);
 }
 
 static void test_corrections(void)
@@ -176,6 +259,10 @@ static const TapTest tests[] = {
       test_learns_anew_when_the_device_changes },
     { "cost/knows nothing at first", test_knows_nothing_at_first },
     { "cost/property: any latency is taken", test_any_latency_is_taken },
+    { "cost/requests done together are no hits",
+      test_requests_done_together_are_no_hits },
+    { "cost/hits are seen beside others", test_hits_are_seen_beside_others },
+    { "cost/seeks are seen in a queue", test_seeks_are_seen_in_a_queue },
     { "cost/corrections", test_corrections },
 };
 

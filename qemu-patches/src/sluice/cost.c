@@ -27,11 +27,20 @@
  * Large requests take longer for their bytes alone: latencies are scaled to
  * that of a small one by 64 KiB / (64 KiB + bytes).
  *
- * Limits. Latency must be the device's own for this request: from submission,
- * or from the completion before it if that came later, for while others are
- * served a request only waits. A flash device has one mode and no seeks; a
- * remote disk with more than 2 ms of network has one mode, or caches. Until
- * LEARN_FIRST requests are seen everything is the medium.
+ * Which latency? A request's own, from its submission to its completion, is
+ * what the device took for it only if it was alone: while others are served a
+ * request only waits. Then the time since the completion before it tells more
+ * of a device with one arm. It tells nothing of requests that were merged into
+ * one, found done at the same look or served side by side: all but the first
+ * seem to take no time. So a request that waited, and whose turn seems to have
+ * been shorter than MEMORY_NS, is neither learnt from nor corrected; and a hit
+ * in a cache is only who was that fast by its own time.
+ *
+ * Limits. A flash device has one mode and no seeks; a remote disk with more
+ * than 2 ms of network has one mode, or caches; one that at times has many
+ * requests at once and at times one may seem to have an arm. Hits behind other
+ * requests are charged in full. Until LEARN_FIRST requests are learnt from
+ * everything is the medium.
  */
 #include <string.h>
 
@@ -211,10 +220,8 @@ static SluiceCostKind kind_of(const SluiceCostModel *model, uint64_t latency_ns)
     return SLUICE_COST_SEQUENTIAL;
 }
 
-SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
-                                   uint64_t latency_ns)
+static void count(SluiceCostModel *model, uint64_t latency_ns)
 {
-    latency_ns = scaled(latency_ns, bytes);
     model->bins[bin_of(latency_ns)]++;
     model->total++;
     model->since_learnt++;
@@ -229,7 +236,25 @@ SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
             model->total += model->bins[i];
         }
     }
-    return kind_of(model, latency_ns);
+}
+
+SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
+                                   uint64_t own_ns, uint64_t turn_ns)
+{
+    SluiceCostKind kind;
+
+    own_ns = scaled(own_ns, bytes);
+    turn_ns = scaled(turn_ns, bytes);
+    if (turn_ns >= own_ns || own_ns <= MEMORY_NS) {
+        count(model, own_ns);   /* alone, or so fast that it cannot have waited */
+        return kind_of(model, own_ns);
+    }
+    if (turn_ns <= MEMORY_NS) {
+        return SLUICE_COST_SEQUENTIAL;
+    }
+    count(model, turn_ns);
+    kind = kind_of(model, turn_ns);
+    return kind == SLUICE_COST_SEEK ? kind : SLUICE_COST_SEQUENTIAL;
 }
 
 int64_t sluice_cost_correction(SluiceCostKind kind, uint32_t charged)

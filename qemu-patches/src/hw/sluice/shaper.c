@@ -408,23 +408,20 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
 
 /*
  * Caller holds the lock. Charges what the device had to do instead of what the
- * request asked for. The device's own time for it began when it had finished
- * the one before, if that was later than its submission.
+ * request asked for, see cost.c.
  */
 static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
-                           uint64_t now_ns)
+                           uint64_t service_ns, uint64_t now_ns)
 {
     ShaperClient *client = request->client;
     uint64_t *completed_ns = &client->completed_ns[e->resource];
-    uint64_t begin_ns = MAX(request->admitted_ns, *completed_ns);
-    SluiceCostKind kind;
-    int64_t correction;
+    uint64_t turn_ns = now_ns > *completed_ns ? now_ns - *completed_ns : 0;
+    SluiceCostKind kind = sluice_cost_observe(&client->costs[e->resource],
+                                              request->node.bytes, service_ns,
+                                              turn_ns);
+    int64_t correction = sluice_cost_correction(kind, request->receipt.bytes);
 
     *completed_ns = now_ns;
-    kind = sluice_cost_observe(&client->costs[e->resource],
-                               request->node.bytes,
-                               now_ns > begin_ns ? now_ns - begin_ns : 0);
-    correction = sluice_cost_correction(kind, request->receipt.bytes);
     if (correction && request->by_device) {
         trace_shaper_correct(request, ShaperResource_str(e->resource),
                              request->receipt.class_index, correction);
@@ -449,7 +446,7 @@ void shaper_complete(ShaperRequest *request)
         counters->completed_requests++;
         counters->service_ns += service_ns;
         if (e->device_charged && request->client->costs) {
-            correct_charge(e, request, now_ns);
+            correct_charge(e, request, service_ns, now_ns);
         }
         shaper_engine_publish(e, tag);
     }

@@ -34,10 +34,11 @@ typedef struct SluiceCostModel {
 } SluiceCostModel;
 
 void sluice_cost_init(SluiceCostModel *model);
-/* Learns from a finished request, and says what it was. Latency is from its
- * submission to the device below to its completion, without being held. */
+/* Learns from a finished request, and says what it was. `own_ns` is from its
+ * submission to the device below to its completion, without being held;
+ * `turn_ns` since the completion before it, UINT64_MAX if there was none. */
 SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
-                                   uint64_t latency_ns);
+                                   uint64_t own_ns, uint64_t turn_ns);
 /* What to hand to sluice_engine_correct() for a request charged `charged`. */
 int64_t sluice_cost_correction(SluiceCostKind kind, uint32_t charged);
 

@@ -2,8 +2,8 @@
 /*
  * QTest of how classes are scheduled beside their limit: policies, weights,
  * reservations, minimum charge, unmanaged classes, and what is refused.
- * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. The charge for what the
- * device did is tested in sluice-receipt-test.c.
+ * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. What is charged afterwards
+ * for seeks, and to whom, is tested in sluice-receipt-test.c.
  */
 #include "qemu/osdep.h"
 #include "sluice-disk.h"
@@ -138,6 +138,89 @@ static void test_minimum_charge(void)
     wait_for(used_count(disk->qts, disk->vq) == 3);
     g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "bytes"), ==,
                     3 * REQUEST_BYTES);
+    disk_free(disk);
+}
+
+/* Charge for what the device did */
+
+#define READS_PER_SECOND    600
+#define READ_NS             (1000 * NS_PER_MS / READS_PER_SECOND + 1)
+#define FREE_READS          (READS_PER_SECOND / 10 + 1)     /* the throttle's */
+#define MERGED              8
+
+static uint32_t add_read(Disk *disk, uint64_t memory, unsigned n)
+{
+    uint64_t header = memory + n * (16 + REQUEST_BYTES + 1);
+    QTestState *qts = disk->qts;
+    uint32_t head;
+
+    qtest_writel(qts, header, VIRTIO_BLK_T_IN);
+    qtest_writel(qts, header + 4, ioprio_of_tag(2));
+    qtest_writeq(qts, header + 8, n * REQUEST_BYTES / SECTOR_BYTES);
+    head = qvirtqueue_add(qts, disk->vq, header, 16, false, true);
+    qvirtqueue_add(qts, disk->vq, header + 16, REQUEST_BYTES, true, true);
+    qvirtqueue_add(qts, disk->vq, header + 16 + REQUEST_BYTES, 1, true, false);
+    return head;
+}
+
+/* Neighbours in one look at the ring, which the device merges into one. */
+static void read_merged(Disk *disk, uint64_t memory, bool slow)
+{
+    uint16_t before = used_count(disk->qts, disk->vq);
+
+    qvirtqueue_reset_pool(disk->vq);
+    for (unsigned n = 0; n < MERGED; n++) {
+        uint32_t head = add_read(disk, memory, n);
+        uint16_t index = qtest_readw(disk->qts, disk->vq->avail + 2);
+
+        if (n == MERGED - 1) {
+            qvirtqueue_kick(disk->qts, disk->dev, disk->vq, head);
+        } else {
+            qtest_writew(disk->qts, disk->vq->avail + 4
+                                    + 2 * (index % disk->vq->size), head);
+            qtest_writew(disk->qts, disk->vq->avail + 2, index + 1);
+        }
+    }
+    if (slow) {
+        wait_for(stat_of(disk->qts, "bulk", "blk-read", "in-flight")
+                 == MERGED);
+        qtest_clock_step(disk->qts, READ_NS);
+    }
+    wait_for((uint16_t)(used_count(disk->qts, disk->vq) - before) == MERGED);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "in-flight") == 0);
+}
+
+/*
+ * Of requests that are merged all but the first come back at the same time as
+ * the one before. The disk has read them all the same, and they cost it.
+ */
+static void test_merged_reads_are_no_hits(void)
+{
+    Disk *disk = disk_new("", "");
+    uint64_t memory = guest_alloc(&disk->qs->alloc,
+                                  MERGED * (16 + REQUEST_BYTES + 1));
+    Request request;
+
+    qmp_ok(disk->qts, SET(BULK ", 'scheduling': [{" READS
+                          ", 'charge': 'device'}]"));
+    qmp_ok(disk->qts, "{'execute': 'block_set_io_throttle', 'arguments': "
+           "{'id': '/machine/peripheral/disk0/virtio-backend', 'bps': 0, "
+           "'bps_rd': 0, 'bps_wr': 0, 'iops': %u, 'iops_rd': 0, "
+           "'iops_wr': 0}}", READS_PER_SECOND);
+    for (unsigned i = 0; i < FREE_READS + 128; i++) {
+        read_merged(disk, memory, i >= FREE_READS);
+    }
+    /* Tokens for seven and a byte: the eighth passes, and owes the rest. */
+    qmp_ok(disk->qts, SET(BULK ", 'limits': [{" READS ", 'bytes-per-second': "
+                          "1, 'burst-bytes': %u}], 'scheduling': [{" READS
+                          ", 'charge': 'device'}]"),
+           (MERGED - 1) * REQUEST_BYTES + 1);
+    read_merged(disk, memory, true);
+    request = send_request(disk, VIRTIO_BLK_T_IN, 2, 0, 0);
+    wait_for(backlog(disk, "bulk", "blk-read") == 1);
+    qtest_clock_step(disk->qts, 1000 * NS_PER_MS);
+    g_assert_cmpint(backlog(disk, "bulk", "blk-read"), ==, 1);
+    g_assert_cmpint(status_of(disk, request), ==, PENDING);
     disk_free(disk);
 }
 
@@ -280,6 +363,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/sched/weights", test_weights);
     qtest_add_func("/sluice/sched/reservation", test_reservation);
     qtest_add_func("/sluice/sched/minimum-charge", test_minimum_charge);
+    qtest_add_func("/sluice/sched/merged-reads",
+                   test_merged_reads_are_no_hits);
     qtest_add_func("/sluice/sched/dynamic",
                    test_dynamic_keeps_the_order_of_a_disk);
     qtest_add_func("/sluice/sched/unmanaged", test_unmanaged);
