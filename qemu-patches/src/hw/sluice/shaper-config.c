@@ -84,6 +84,15 @@ static void publish_class(ShaperEngine *e, unsigned tag)
     }
 }
 
+/* Caller holds the lock. What one class is given changes what others have. */
+static void divide_buffers(ShaperEngine *e)
+{
+    shaper_queues_reserve(e);
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        shaper_engine_publish(e, tag);
+    }
+}
+
 /* Caller holds the lock. */
 static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
@@ -111,7 +120,7 @@ static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     } else {
         e->granted_tags &= ~(1u << tag);
     }
-    shaper_queues_reserve(e);
+    divide_buffers(e);
     shaper_queue_configure(e, tag, now_ns);
     publish_class(e, tag);
 }
@@ -171,7 +180,7 @@ void shaper_apply_ceiling(Shaper *shaper,
             bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
 
             assert(ok);
-            shaper_queues_reserve(e);
+            divide_buffers(e);
             if (shaper->page) {
                 shaper_page_set_config(shaper->page,
                                        SHAPER_PAGE_CEILING_SLOT + i, &config);
