@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The database in memory: the same code as on disk, without a disk."""
 
+import sqlite3
+
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -143,6 +145,30 @@ def test_a_failed_unit_of_work_leaves_nothing(store):
         raise RuntimeError
     with store.transaction() as unit:
         assert [c.name for c in unit.classes()] == ["batch"]
+
+
+def test_a_unit_of_work_that_reads_first_can_still_write(store, tmp_path):
+    """Another process may read beside it, and waits to write."""
+    other = sqlite3.connect(tmp_path / "sluice.db", timeout=0, isolation_level=None)
+    with store.transaction() as unit:
+        assert [c.name for c in unit.classes()] == ["batch"]
+        assert other.execute("SELECT name FROM classes").fetchall() == [("batch",)]
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("UPDATE classes SET title = 'Theirs'")
+        unit.put_class(ShapingClass("new", "New"))
+    other.execute("UPDATE classes SET title = 'Theirs'")
+    other.close()
+    with store.transaction() as unit:
+        assert [c.title for c in unit.classes()] == ["Theirs", "Theirs"]
+
+
+def test_a_unit_of_work_inside_another_is_refused_at_once(store):
+    with store.transaction() as unit:
+        with pytest.raises(RuntimeError, match="inside another"), store.transaction():
+            raise AssertionError
+        unit.put_class(ShapingClass("new", "New"))
+    with store.transaction() as unit:
+        assert [c.name for c in unit.classes()] == ["batch", "new"]
 
 
 def test_grants_follow_a_domain_that_is_renamed(store):

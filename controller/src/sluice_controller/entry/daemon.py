@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -110,30 +111,29 @@ def _on_signal(signum: int, _frame: Any) -> None:
 
 
 def serve(config: Config) -> None:
-    prepare_folders(config)
-    lock = take_lock(config)
-    token = api_token(config)
-    services = Services(config)
-    server = create_server(
-        create_app(services, token),
-        unix_socket=str(config.socket_path),
-        unix_socket_perms="660",
-        threads=API_THREADS,
-        ident=None,
-    )
-    _give_to_group(config.socket_path, config.group, 0o660)
+    # Before anything lasting begins: what a signal interrupts is taken back.
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
-    services.start()
-    log.info("listening on %s", config.socket_path)
-    try:
+    prepare_folders(config)
+    with ExitStack() as at_end:
+        at_end.enter_context(take_lock(config))
+        token = api_token(config)
+        services = Services(config)
+        at_end.callback(services.stop)
+        at_end.callback(config.socket_path.unlink, missing_ok=True)
+        server = create_server(
+            create_app(services, token),
+            unix_socket=str(config.socket_path),
+            unix_socket_perms="660",
+            threads=API_THREADS,
+            ident=None,
+        )
+        at_end.callback(server.close)
+        _give_to_group(config.socket_path, config.group, 0o660)
+        services.start()
+        log.info("listening on %s", config.socket_path)
+        at_end.callback(log.info, "stopping")
         server.run()
-    finally:
-        log.info("stopping")
-        server.close()
-        services.stop()
-        config.socket_path.unlink(missing_ok=True)
-        lock.close()
 
 
 def main() -> None:

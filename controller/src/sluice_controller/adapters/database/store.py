@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import create_engine, delete, event, select
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy import create_engine, delete, select
+from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from ...domain.errors import NotFound
@@ -28,6 +28,7 @@ from ...domain.model import (
 )
 from ...domain.queues import Queue
 from ...domain.scheduling import Scheduling, Window
+from . import sqlite
 from .migrate import upgrade
 from .tables import (
     AssignmentRow,
@@ -49,33 +50,30 @@ from .tables import (
 AUDIT_ROWS_KEPT = 10_000
 
 
-def _tune_sqlite(engine: Engine) -> None:
-    """Readers beside one writer, and no wait for the disk on each sample."""
-
-    @event.listens_for(engine, "connect")
-    def on_connect(connection: Any, _record: Any) -> None:
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-
 class SqlStore:
     def __init__(self, url: str) -> None:
         self.url = url
-        sqlite = make_url(url).get_backend_name() == "sqlite"
-        arguments = {"timeout": 30} if sqlite else {}
+        is_sqlite = make_url(url).get_backend_name() == "sqlite"
+        arguments = {"timeout": sqlite.BUSY_SECONDS} if is_sqlite else {}
         self.engine = create_engine(url, connect_args=arguments)
-        if sqlite:
-            _tune_sqlite(self.engine)
+        if is_sqlite:
+            sqlite.tune(self.engine)
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
         self._writer = threading.RLock()
+        self._in_unit = False
         upgrade(self.engine)
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
-        with self._writer, Session(self.engine) as session, session.begin():
-            yield SqlTransaction(session)
+        with self._writer:
+            if self._in_unit:
+                raise RuntimeError("a unit of work inside another would wait for itself")
+            self._in_unit = True
+            try:
+                with Session(self.engine) as session, session.begin():
+                    yield SqlTransaction(session)
+            finally:
+                self._in_unit = False
 
     def close(self) -> None:
         self.engine.dispose()
