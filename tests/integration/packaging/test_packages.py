@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice_controller.adapters.domain_xml import attach
 from testbed.debian_root import DebianRoot, build, difference, wanted_by
 
 NAMES = ("sluice-controller", "sluice-web", "sluice-agent")
@@ -25,6 +26,7 @@ COMMANDS = {
 UNITS = ("sluiced.service", "sluice-web.service", "sluice-agent.service")
 # Who may do what in the worst case, by systemd's own measure (0 to 10).
 MOST_EXPOSURE = {"sluiced.service": 2.5, "sluice-web.service": 1.1, "sluice-agent.service": 2.6}
+TMPFILES = Path(__file__).parents[3] / "qemu-patches" / "debian" / "sluice-qemu.tmpfiles"
 IGNORED = {
     "/var/lib/dpkg/*": "dpkg's own book of what is installed",
     "/var/lib/apt/*": "APT's own book",
@@ -165,6 +167,45 @@ def test_an_interrupted_installation_is_completed(root):
     assert root.run(states).stdout.split() == ["unpacked", "unpacked"]
     root.run("apt-get -qq -f install && dpkg --configure -a")
     assert root.run(states).stdout.split() == ["installed", "installed"]
+
+
+def _attached(name: str) -> str:
+    """A domain's XML after attach."""
+    plain = (
+        f"<domain type='kvm'><name>{name}</name><features><acpi/></features><devices>"
+        "<emulator>/usr/bin/qemu-system-x86_64</emulator>"
+        "<disk type='file'><driver name='qemu' type='raw'/><source file='/d'/>"
+        "<target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    page = f"/run/sluice/pages/{name}.page"
+    return attach(plain, emulator="/e", page_path=page, name=name)[0]
+
+
+def test_attached_domains_outlive_the_controller(root):
+    defined, running = root.path("/etc/libvirt/qemu"), root.path("/run/libvirt/qemu")
+    for folder, name in ((defined, "web1"), (running, "web2")):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.xml").write_text(_attached(name))
+    (defined / "plain.xml").write_text("<domain/>")
+    page = root.path("/run/sluice/pages/web2.page")
+    page.write_text("")
+    said = root.run("dpkg --purge sluice-web sluice-controller").stdout
+    assert "warning: these domains stay attached: web1 web2\n" in said
+    assert "without the package sluice-qemu nothing makes /run/sluice/pages" in said
+    assert page.exists() and not root.path("/run/sluice/sluiced.sock").exists()
+    page.unlink()
+    root.run("rm -r /etc/libvirt/qemu /run/libvirt")
+    # With the package that has QEMU, it is that one's folder.
+    entry = root.path("/usr/lib/tmpfiles.d/sluice-qemu.conf")
+    entry.write_text(TMPFILES.read_text())
+    said = root.run(f"{INSTALL} sluice-controller; dpkg --purge sluice-controller").stdout
+    assert "warning" not in said
+    root.run("rmdir /run/sluice/pages; systemd-tmpfiles --create --prefix=/run/sluice")
+    assert root.path("/run/sluice/pages").is_dir()
+    entry.unlink()
+    said = root.run(f"{INSTALL} sluice-controller; dpkg --remove sluice-controller").stdout
+    assert "warning" not in said
+    root.run(f"{INSTALL} sluice-controller sluice-web")
 
 
 def test_purge_keeps_the_data_and_says_where(root):

@@ -127,6 +127,16 @@ def test_libvirts_profiles_compile_with_the_additions(root):
     assert "/run/sluice/groups/*.group rw," in compiled
 
 
+def test_qemu_can_make_its_page_without_the_controller(root):
+    owner = "stat -c '%U %G %a' /run/sluice/pages"
+    assert root.run(owner).stdout.split() == ["root", "kvm", "2770"]
+    # As at a boot.
+    said = root.run(f"rm -r /run/sluice; systemd-tmpfiles --create --prefix=/run/sluice; {owner}")
+    assert said.stdout.splitlines()[-1] == "root kvm 2770"
+    root.run("runuser -u libvirt-qemu -- touch /run/sluice/pages/web1.page")
+    root.run("rm /run/sluice/pages/web1.page")
+
+
 def test_the_line_returns_when_libvirt_is_installed_anew(root):
     path = root.path(LOCAL)
     path.write_text(path.read_text().replace(LINE, "# "))
