@@ -38,19 +38,6 @@ def _give_to_group(path: Path, group: str, mode: int) -> None:
         log.warning("there is no group %s: %s is left to root", group, path)
 
 
-def _make_folder(name: str, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadValue(
-            name,
-            str(folder),
-            f"cannot be made ({error.strerror})",
-            "give a folder that sluiced may write to; its unit writes only to those that"
-            " ReadWritePaths= of a drop-in names, which must be there",
-        ) from error
-
-
 def _make_folder(name: str, folder: Path, mode: int | None = None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
