@@ -63,7 +63,10 @@ typedef struct SluiceClass {
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
     uint64_t reservation_rate;  /* bytes per second; 0: none */
     uint32_t serial;            /* of its buckets, for receipts */
-    uint32_t reserved1[7];
+    uint32_t reserved1;
+    double bytes_per_ns;        /* of its buckets, for gauges; 0: unlimited */
+    double operations_per_ns;
+    uint32_t reserved2[2];
 } __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
 
 /* The classes of one priority that compete (share.c). */
@@ -103,8 +106,9 @@ struct SluiceEngine {
 _Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)
                && offsetof(SluiceClass, newest) == offsetof(WheelRecord, last),
                "a class begins as a WheelRecord");
-_Static_assert(offsetof(SluiceClass, weight) == 3 * CACHE_LINE_BYTES,
-               "a release needs three lines of a class");
+_Static_assert(offsetof(SluiceClass, weight) == 3 * CACHE_LINE_BYTES
+               && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES,
+               "a release needs three lines of a class, which has four");
 
 static inline uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
 {

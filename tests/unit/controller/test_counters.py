@@ -99,6 +99,12 @@ def put_more(page, tag, resource, values, entry_bytes=128):
     return page
 
 
+def put_tokens(page, tag, resource, in_bytes, in_operations, at_ns):
+    offset = PAGE_BYTES + (tag * 4 + resource) * 128 + 80
+    struct.pack_into("<qqQ", page, offset, in_bytes, in_operations, at_ns)
+    return page
+
+
 @pytest.mark.parametrize("entry_bytes", [128, 256])
 def test_the_second_table_is_read_from_its_place(entry_bytes):
     page = put(with_second_table(header(), entry_bytes), 3, 2, "batch")
@@ -142,6 +148,33 @@ def test_drops_by_reason_and_marks_are_rates():
     }
     assert sample["marked_per_second"] == 3
     assert (sample["buffered_bytes"], sample["buffer_bytes_max"]) == (4000, 131072)
+
+
+UNLIMITED = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("in_page", "in_sample"),
+    [
+        ((4096, 3, 7), (4096, 3)),
+        ((-2288, UNLIMITED, 1), (-2288, None)),
+        ((UNLIMITED, -(2**62), 2**63), (None, -(2**62))),
+        ((0, 0, 1), (0, 0)),
+        # Written before there were tokens.
+        ((0, 0, 0), (None, None)),
+    ],
+)
+def test_tokens_are_gauges_where_there_is_a_limit(in_page, in_sample):
+    window = Window()
+    page = put(with_second_table(header()), 3, 0, "batch")
+    window.add(read(put_tokens(page, 3, 0, *in_page), 0))
+    sample = window.samples()["batch"]["blk-read"]
+    assert (sample["tokens_bytes"], sample["tokens_operations"]) == in_sample
+
+
+def test_a_page_without_a_second_table_tells_nothing_of_tokens():
+    sample = window_of((0, {}), (1000, {})).samples()["default"]["blk-read"]
+    assert (sample["tokens_bytes"], sample["tokens_operations"]) == (None, None)
 
 
 def test_an_older_page_tells_nothing_of_reasons():

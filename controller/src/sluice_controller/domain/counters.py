@@ -35,7 +35,9 @@ Copy = Callable[[int, int], bytes]
 
 _HEADER = struct.Struct("<8sIIIIQQQII64sQ")
 _SLOT = struct.Struct("<IBBBB32s15Q12Q")
-_MORE = struct.Struct("<5Q5Q")
+_MORE = struct.Struct("<5Q5Q2qQ")
+# What a bucket holds that is none, because there is no such limit.
+_UNLIMITED = 2**63 - 1
 
 
 class BadPage(ValueError):
@@ -56,7 +58,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What becomes of frames; `drops` in the order of DROP_REASONS."""
+    """What becomes of frames; `drops` in the order of DROP_REASONS.
+
+    Tokens are negative while the class is in debt, and None without such a limit.
+    """
 
     drops: tuple[int, ...]
     marked_requests: int
@@ -64,6 +69,8 @@ class More:
     buffered_bytes: int
     buffer_requests_max: int
     buffer_bytes_max: int
+    tokens_bytes: int | None = None
+    tokens_operations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,10 @@ def _more(raw: bytes | None) -> More | None:
     if raw is None:
         return None
     values = _MORE.unpack(raw)
-    return More(values[:5], *values[5:])
+    *tokens, tokens_ns = values[10:]
+    # A writer from before there were tokens has zeros there.
+    told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
+    return More(values[:5], *values[5:10], *told)
 
 
 def _read_slot(copy: Copy, header: Header, index: int, before: bytes) -> Slot | None:
@@ -258,6 +268,8 @@ def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
         "service_mean_ms": _per(new.service_ns - base.service_ns, done, 1e6),
         "in_flight": new.in_flight,
         "dropped_per_second": (new.dropped_requests - base.dropped_requests) / span,
+        "tokens_bytes": new.more.tokens_bytes if new.more else None,
+        "tokens_operations": new.more.tokens_operations if new.more else None,
         **_frames(base.more, new.more, span),
     }
 

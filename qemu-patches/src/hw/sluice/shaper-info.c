@@ -52,6 +52,14 @@ static ShaperDrops *drops_info(const ShaperPageCounters *counters)
     return info;
 }
 
+static void add_tokens(ShaperClassStats *info, SluiceTokens tokens)
+{
+    info->has_tokens_bytes = tokens.bytes != SLUICE_TOKENS_UNLIMITED;
+    info->has_tokens_operations = tokens.operations != SLUICE_TOKENS_UNLIMITED;
+    info->tokens_bytes = tokens.bytes;
+    info->tokens_operations = tokens.operations;
+}
+
 static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
 {
     ShaperClassStats *info = g_new0(ShaperClassStats, 1);
@@ -74,6 +82,7 @@ static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
     info->buffered_bytes = e->queues[tag].buffered_bytes;
     info->buffer_requests_max = e->queues[tag].room.frames;
     info->buffer_bytes_max = e->queues[tag].room.bytes;
+    add_tokens(info, sluice_engine_tokens(e->engine, tag, shaper_now_ns()));
     info->in_flight = counters->in_flight;
     info->completed_requests = counters->completed_requests;
     info->service_ns = counters->service_ns;
@@ -183,6 +192,18 @@ static void print_limit(GString *text, const ShaperLimitList *limits,
     }
 }
 
+static void print_tokens(GString *text, const ShaperClassStats *stats)
+{
+    if (stats->has_tokens_bytes) {
+        g_string_append_printf(text, ", tokens %" PRId64 " B",
+                               stats->tokens_bytes);
+    }
+    if (stats->has_tokens_operations) {
+        g_string_append_printf(text, ", tokens %" PRId64 " operations",
+                               stats->tokens_operations);
+    }
+}
+
 static void print_stats(GString *text, const ShaperClassInfo *class,
                         const ShaperClassStats *stats)
 {
@@ -193,6 +214,7 @@ static void print_stats(GString *text, const ShaperClassInfo *class,
                            " bytes", ShaperResource_str(stats->resource),
                            stats->requests, stats->bytes);
     print_limit(text, class->limits, stats->resource);
+    print_tokens(text, stats);
     if (stats->held_requests || stats->backlog_requests) {
         g_string_append_printf(text, ", held %" PRIu64 " (mean %" PRIu64
                                " us), waiting %" PRIu64 " (%" PRIu64

@@ -134,6 +134,8 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
                             uint64_t now_ns);
 /* Caller holds the lock. Shows the counters of a class on the page. */
 void shaper_engine_publish(ShaperEngine *e, unsigned tag);
+/* Without the lock: tokens come by themselves, also where nobody asks. */
+void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns);
 /*
  * BQL, without the lock: tells the clients that have ready requests. What they
  * do may come back to submit.

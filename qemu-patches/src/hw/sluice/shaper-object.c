@@ -32,6 +32,9 @@ static void heartbeat_cb(void *opaque)
     Shaper *shaper = opaque;
 
     shaper_page_heartbeat(shaper->page, get_clock());
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        shaper_engine_publish_tokens(&shaper->engines[i], shaper_now_ns());
+    }
     timer_mod(shaper->heartbeat,
               qemu_clock_get_ns(QEMU_CLOCK_REALTIME) + HEARTBEAT_NS);
 }
@@ -58,9 +61,6 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         }
         shaper->exit_notifier.notify = shaper_exit_cb;
         qemu_add_exit_notifier(&shaper->exit_notifier);
-        shaper->heartbeat = timer_new_ns(QEMU_CLOCK_REALTIME, heartbeat_cb,
-                                         shaper);
-        heartbeat_cb(shaper);
     }
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
@@ -82,6 +82,11 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
     shaper_apply_ceiling(shaper, unlimited);
     shaper_default_scheds(class.scheds);
     shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
+    if (shaper->page) {
+        shaper->heartbeat = timer_new_ns(QEMU_CLOCK_REALTIME, heartbeat_cb,
+                                         shaper);
+        heartbeat_cb(shaper);
+    }
 }
 
 static bool shaper_can_be_deleted(UserCreatable *uc)

@@ -69,7 +69,10 @@ typedef struct PageMore {
     uint64_t buffered_bytes;
     uint64_t buffer_requests_max;
     uint64_t buffer_bytes_max;
-    uint64_t reserved[6];
+    int64_t tokens_bytes;
+    int64_t tokens_operations;
+    uint64_t tokens_ns;
+    uint64_t reserved[3];
 } PageMore;
 
 typedef struct PageFile {
@@ -82,6 +85,7 @@ QEMU_BUILD_BUG_ON(sizeof(PageHeader) != 128);
 QEMU_BUILD_BUG_ON(sizeof(PageSlot) != 256);
 QEMU_BUILD_BUG_ON(sizeof(PageMore) != 128);
 QEMU_BUILD_BUG_ON(offsetof(PageSlot, held_histogram) != 160);
+QEMU_BUILD_BUG_ON(offsetof(PageMore, tokens_bytes) != 80);
 
 struct ShaperPage {
     PageFile *file;
@@ -247,6 +251,9 @@ static void set_more(PageMore *more, const ShaperPageCounters *counters)
     more->buffered_bytes = cpu_to_le64(counters->buffered_bytes);
     more->buffer_requests_max = cpu_to_le64(counters->buffer_requests_max);
     more->buffer_bytes_max = cpu_to_le64(counters->buffer_bytes_max);
+    more->tokens_bytes = cpu_to_le64(counters->tokens.bytes);
+    more->tokens_operations = cpu_to_le64(counters->tokens.operations);
+    more->tokens_ns = cpu_to_le64(counters->tokens.at_ns);
 }
 
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,

@@ -47,6 +47,7 @@ typedef struct ShaperPageCounters {
     uint64_t buffered_bytes;
     uint64_t buffer_requests_max;
     uint64_t buffer_bytes_max;
+    SluiceTokens tokens;
 } ShaperPageCounters;
 
 /* Creates the file, replacing one that is there. NULL and an error if not. */

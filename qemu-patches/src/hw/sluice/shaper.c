@@ -53,7 +53,8 @@ static bool is_disk(ShaperResource resource)
            || resource == SHAPER_RESOURCE_BLK_WRITE;
 }
 
-void shaper_engine_publish(ShaperEngine *e, unsigned tag)
+/* `now_ns` is 0 for that of the latest decision. */
+static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperPageCounters *counters = &e->counters[tag];
@@ -71,9 +72,26 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag)
     counters->buffered_bytes = e->queues[tag].buffered_bytes;
     counters->buffer_requests_max = e->queues[tag].room.frames;
     counters->buffer_bytes_max = e->queues[tag].room.bytes;
+    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
     shaper_page_set_counters(e->shaper->page,
                              tag * SHAPER_RESOURCE__MAX + e->resource,
                              counters);
+}
+
+void shaper_engine_publish(ShaperEngine *e, unsigned tag)
+{
+    publish_at(e, tag, 0);
+}
+
+void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns)
+{
+    QEMU_LOCK_GUARD(&e->lock);
+
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        if (e->granted_tags & (1u << tag)) {
+            publish_at(e, tag, now_ns);
+        }
+    }
 }
 
 static void publish_totals(ShaperEngine *e)

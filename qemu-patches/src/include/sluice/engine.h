@@ -145,6 +145,17 @@ typedef struct SluiceClassStats {
     uint64_t backlog_bytes;
 } SluiceClassStats;
 
+/* What the buckets of a class hold, exact to a token or to what the rate gives
+ * in a nanosecond; negative: what they owe. */
+#define SLUICE_TOKENS_UNLIMITED INT64_MAX       /* there is no such limit */
+#define SLUICE_TOKENS_OWED_MAX  (1LL << 62)     /* more counts as this */
+
+typedef struct SluiceTokens {
+    int64_t bytes;
+    int64_t operations;
+    uint64_t at_ns;
+} SluiceTokens;
+
 /* How a class with a window constraint fared. */
 typedef struct SluiceWindowStats {
     uint64_t late_requests;     /* missed their window, as allowed */
@@ -227,6 +238,8 @@ void sluice_engine_refund(SluiceEngine *engine, const SluiceReceipt *receipt,
 
 const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
                                             uint32_t class_index);
+SluiceTokens sluice_engine_tokens(const SluiceEngine *engine,
+                                  uint32_t class_index, uint64_t now_ns);
 SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
                                              uint32_t class_index);
 

@@ -187,13 +187,14 @@ static void test_info(void)
     step_to(disk, &now_ns, 4 * LOOK_NS);
     wait_for(used_count(disk->qts, disk->vq) == 4);
     text = qtest_hmp(disk->qts, "info shaper");
-    /* Waits of 0, 409.6 and 819.2 ms, each a nanosecond more. */
+    /* Waits of 0, 409.6 and 819.2 ms, each a nanosecond more; the next goes
+     * 228.8 ms from now, when 2288 bytes have been made up for. */
     check_says(text, (const char *const []) {
         "sluice0: page ", disk->page, "device /machine/",
         "ceiling net-tx, limit 7000 operations/s (burst 350)",
         "class default: tag 0, priority 5", "class bulk: tag 2, priority 5",
         "blk-read: 4 requests, 16384 bytes, limit 10000 B/s (burst 4096), "
-        "held 3 (mean 409600 us), waiting 4 (16384 bytes)",
+        "tokens -2288 B, held 3 (mean 409600 us), waiting 4 (16384 bytes)",
         "limited", NULL });
     disk_free(disk);
 }

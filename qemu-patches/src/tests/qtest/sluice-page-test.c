@@ -15,6 +15,11 @@
 #define MORE_AT(i)      (SLOT_AT(SLOT_COUNT) + (i) * 128)
 #define ROOM_FRAMES     64
 #define ROOM_BYTES      72
+#define TOKENS_BYTES    80
+#define TOKENS_OPERATIONS 88
+#define TOKENS_NS       96
+#define UNLIMITED       INT64_MAX
+#define READS           "'resource': 'blk-read'"
 
 static const char *const resources[RESOURCES] = {
     "blk-read", "blk-write", "net-tx", "net-rx",
@@ -92,10 +97,112 @@ static void test_room_of_other_classes(void)
     disk_free(disk);
 }
 
+typedef struct Tokens {
+    int64_t bytes, operations, at_ns;
+} Tokens;
+
+/* Of the class with tag 2 for reads, when nobody was writing them. */
+static Tokens page_tokens(Disk *disk)
+{
+    const unsigned slot = 2 * RESOURCES;
+
+    for (;;) {
+        g_autofree char *before = read_page(disk->page);
+        g_autofree char *page = read_page(disk->page);
+        g_autofree char *after = read_page(disk->page);
+        uint32_t sequence = ldl_le_p(page + SLOT_AT(slot));
+        const char *more = page + MORE_AT(slot);
+
+        if (sequence % 2 == 0 && sequence == ldl_le_p(before + SLOT_AT(slot))
+            && sequence == ldl_le_p(after + SLOT_AT(slot))) {
+            return (Tokens){
+                .bytes = ldq_le_p(more + TOKENS_BYTES),
+                .operations = ldq_le_p(more + TOKENS_OPERATIONS),
+                .at_ns = ldq_le_p(more + TOKENS_NS),
+            };
+        }
+    }
+}
+
+/* What the monitor says, too. */
+static void check_tokens(Disk *disk, int64_t bytes, int64_t operations)
+{
+    QDict *shaper = query_shaper(disk->qts);
+    QDict *stats = stats_of(shaper, "bulk", "blk-read");
+
+    g_assert_cmpint(qdict_get_try_int(stats, "tokens-bytes", UNLIMITED), ==,
+                    bytes);
+    g_assert_cmpint(qdict_get_try_int(stats, "tokens-operations", UNLIMITED),
+                    ==, operations);
+    qobject_unref(shaper);
+    g_assert_cmpint(page_tokens(disk).bytes, ==, bytes);
+    g_assert_cmpint(page_tokens(disk).operations, ==, operations);
+}
+
+#define limit_bulk(disk, limits, more)                                      \
+    qmp_ok((disk)->qts, "{'execute': 'shaper-set-class', 'arguments': "     \
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': [{"      \
+           READS limits "}]" more "}}")
+
+/* 1 MB/s, so that a byte is a microsecond; each read takes 4096. */
+static void test_tokens(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[3];
+
+    qtest_clock_step(disk->qts, 1);
+    limit_bulk(disk, "", "");
+    check_tokens(disk, UNLIMITED, UNLIMITED);
+    limit_bulk(disk, ", 'bytes-per-second': 1000000, 'burst-bytes': 10000", "");
+    check_tokens(disk, 10000, UNLIMITED);
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 3);
+    check_tokens(disk, 10000 - 3 * REQUEST_BYTES, UNLIMITED);
+    limit_bulk(disk, ", 'bytes-per-second': 1000000, 'burst-bytes': 10000, "
+               "'operations-per-second': 10, 'burst-operations': 4", "");
+    check_tokens(disk, 10000 - 3 * REQUEST_BYTES, 4);
+    limit_bulk(disk, ", 'operations-per-second': 10, 'burst-operations': 4",
+               "");
+    send_many(disk, 1, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 4);
+    check_tokens(disk, UNLIMITED, 3);
+    /* It is charged to nothing. */
+    limit_bulk(disk, ", 'operations-per-second': 10", ", 'unmanaged': true");
+    check_tokens(disk, UNLIMITED, UNLIMITED);
+    disk_free(disk);
+}
+
+/* They come back while nobody asks for any. */
+static void test_tokens_of_an_idle_class(void)
+{
+    Disk *disk = disk_new("", "");
+    g_autofree char *text = NULL;
+    Request requests[3];
+    int64_t spent_ns;
+
+    limit_bulk(disk, ", 'bytes-per-second': 1000000, 'burst-bytes': 10000", "");
+    qtest_clock_step(disk->qts, 1);
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 3);
+    spent_ns = page_tokens(disk).at_ns;
+    text = qtest_hmp(disk->qts, "info shaper");
+    g_assert(strstr(text, "(burst 10000), tokens -2288 B"));
+    qtest_clock_step(disk->qts, 5 * NS_PER_MS);
+    wait_for(page_tokens(disk).at_ns == spent_ns + 5 * NS_PER_MS);
+    check_tokens(disk, 10000 - 3 * REQUEST_BYTES + 5000, UNLIMITED);
+    qtest_clock_step(disk->qts, 100 * NS_PER_MS);
+    wait_for(page_tokens(disk).at_ns == spent_ns + 105 * NS_PER_MS);
+    check_tokens(disk, 10000, UNLIMITED);
+    disk_free(disk);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/page/room-of-other-classes",
                    test_room_of_other_classes);
+    qtest_add_func("/sluice/page/tokens", test_tokens);
+    qtest_add_func("/sluice/page/tokens-of-an-idle-class",
+                   test_tokens_of_an_idle_class);
     return g_test_run();
 }

@@ -292,6 +292,11 @@ class SampleSchema(Schema):
     marked_per_second = fields.Float(allow_none=True)
     buffered_bytes = fields.Integer(allow_none=True)
     buffer_bytes_max = fields.Integer(allow_none=True)
+    tokens_bytes = fields.Integer(
+        allow_none=True,
+        metadata={"description": "what its limit lets pass at once; negative: what is owed"},
+    )
+    tokens_operations = fields.Integer(allow_none=True)
 
 
 class LiveDomainSchema(Schema):
