@@ -325,6 +325,21 @@ def test_the_nightly_run_may_write_where_the_inventory_says(host):
     host.root.run(f"rm -r $(dirname {stand_in}); systemctl daemon-reload")
 
 
+def test_what_runs_as_a_user_that_is_to_be_deleted_is_stopped(host):
+    """As a service that D-Bus starts once more while its package is purged."""
+    root, unit = host.root, "/run/systemd/system/late.service"
+    root.run("useradd --system late")
+    text = "[Service]\\nUser=late\\nExecStart=/bin/sleep 3600\\n"
+    root.run(f"printf '{text}' >{unit}; systemctl daemon-reload; systemctl start late")
+    root.run(f"rm {unit}; systemctl daemon-reload")
+    assert root.run("userdel late", check=False).returncode == 8
+    answer = host.module("user_services", users=["late", "nobody-of-this-name"])
+    assert answer["changed"] and answer["stopped"] == ["late.service"]
+    assert not host.module("user_services", users=["late"])["changed"]
+    root.run("userdel late")
+    assert root.out("systemctl is-active sluiced.service") == "active"
+
+
 @pytest.fixture
 def removed(host) -> Host:
     """The packages are gone; what the roles wrote is there."""
