@@ -112,6 +112,7 @@ def each_kill(copies, migration):
         ended = killed_at(number, lambda path=path: migration(path))
         assert ended in (0, -signal.SIGKILL)
         yield path
+        path.unlink()
         if ended == 0:
             # It has fewer statements than that.
             assert number > 10
