@@ -42,6 +42,9 @@ class DiskRequests:
     def __add__(self, other: "DiskRequests") -> "DiskRequests":
         return DiskRequests(self.reads + other.reads, self.writes + other.writes)
 
+    def __sub__(self, other: "DiskRequests") -> "DiskRequests":
+        return DiskRequests(self.reads - other.reads, self.writes - other.writes)
+
 
 class Machine:
     """One QEMU process. ``incoming`` waits for a migration to its socket."""

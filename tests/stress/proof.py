@@ -33,12 +33,13 @@ def spoil(guest: Guest, unit: str, output: str, offset_bytes: int) -> str:
     """Put a block's content of a moment ago over it until the unit ends; return its output.
 
     Now and then that falls between two writes and goes unseen; so it is done
-    again and again.
+    again and again. Zeros are no older write: they are waited out.
     """
     block = offset_bytes // BLOCK_BYTES
     again = (
         f"while systemctl is-active --quiet {unit}; do "
         f"dd if=/dev/vdb of=/run/stale bs={BLOCK_BYTES} skip={block} count=1 iflag=direct; "
+        f"if cmp -s -n {BLOCK_BYTES} /run/stale /dev/zero; then sleep 0.1; continue; fi; "
         "sleep 0.$((RANDOM % 10)); "
         f"dd if=/run/stale of=/dev/vdb bs={BLOCK_BYTES} seek={block} oflag=direct; done 2>/dev/null"
     )
