@@ -113,6 +113,7 @@ def test_half_a_write_is_seen(disk, running):
 
 
 def test_another_blocks_write_is_seen(disk, running):
+    _until(disk, running, 1, 0)
     said = _meddle(disk, running, 0, lambda _: _block(disk, 1))
     assert re.search(r"block 0, byte \d+: holds write \d+ of block 1, wanted", said)
 
