@@ -21,7 +21,9 @@
 # device reads guest memory, random bytes there: rings, headers, frames. A
 # monitor that reads its commands from a file limits the default class first, so
 # that requests are held, released and dropped as the fuzzer steps the virtual
-# clock.
+# clock. Its first inputs are drivers that get requests that far, and virtio-net
+# has a network beside it. A run in which no request went, was held, or came from
+# the network, or in which a limit is not there, has failed (tests/fuzz_peer.py).
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 tests=$top/qemu-patches/tests
@@ -63,13 +65,15 @@ END
 device_options() {
     local disk="-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on \
         -device virtio-blk,drive=d0,shaper=sluice0"
-    echo "-machine q35 -nodefaults -display none -object shaper,id=sluice0 \
-        -chardev file,id=qmp,path=/dev/null,input-path=$output/commands.qmp \
+    echo "-machine q35 -nodefaults -display none \
+        -object shaper,id=sluice0,page=$output/$1.page \
+        -chardev file,id=qmp,path=$output/$1.monitor,input-path=$output/commands.qmp \
         -mon chardev=qmp,mode=control"
     case $1 in
     virtio-blk) echo "$disk" ;;
     virtio-blk-iothread) echo "-object iothread,id=io0 $disk,iothread=io0" ;;
-    virtio-net) echo "-netdev hubport,hubid=0,id=net0 -device virtio-net,netdev=net0,shaper=sluice0" ;;
+    virtio-net) echo "-netdev dgram,id=net0,local.type=unix,local.path=$output/$1-nic.socket,\
+remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net0,shaper=sluice0" ;;
     esac
 }
 
@@ -82,15 +86,18 @@ build() {
 }
 
 # fuzzer NAME OPTION…: runs it with libFuzzer's options. Leaks are looked for
-# in our code only: QEMU keeps what it has until it ends.
+# in our code only: QEMU keeps what it has until it ends. It blocks the signal of
+# libFuzzer's own time limit.
 fuzzer() {
-    local name=$1
+    local name=$1 lengths=()
     shift
+    # Drivers are long: they are varied from the beginning.
+    [ "$name" = virtio-blk-iothread ] || lengths=(-len_control=0)
     case $name in
     virtio-*)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
-            ASAN_OPTIONS=detect_leaks=0 \
-            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -rss_limit_mb=4096 "$@"
+            ASAN_OPTIONS=detect_leaks=0 timeout -k 10 $((seconds + 300)) \
+            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -rss_limit_mb=4096 "${lengths[@]}" "$@"
         ;;
     engine) ./fuzz-engine -max_len=2048 "$@" ;;
     *) ./"fuzz-$name" -max_len=600 "$@" ;;
@@ -99,12 +106,40 @@ fuzzer() {
 
 prepare() {
     case $1 in
-    virtio-*) [ -x "$qemu" ] || {
-        echo "$qemu is missing; make qemu-asan builds it"
-        return 1
-    } ;;
+    virtio-*)
+        [ -x "$qemu" ] || {
+            echo "$qemu is missing; make qemu-asan builds it"
+            return 1
+        }
+        # An I/O thread that the fuzzer gives guest memory beyond the RAM waits for
+        # the main thread, which may wait for it: there no driver goes first.
+        [ "$1" = virtio-blk-iothread ] ||
+            python3 "$tests/fuzz_device_seeds.py" "$1" "drivers-$1"
+        ;;
     *) build "$1" ;;
     esac
+}
+
+# with_peer NAME COMMAND…: runs it beside what a device needs and is judged by.
+with_peer() {
+    local name=$1 status=0 peer
+    shift
+    case $name in
+    virtio-*) ;;
+    *)
+        "$@"
+        return
+        ;;
+    esac
+    rm -f "$name.page" "$name"-*.socket
+    PYTHONPATH=$top/controller/src python3 "$tests/fuzz_peer.py" "$name" "$output" \
+        "$tests/fuzz-frame-seeds" >"$name.peer" 2>&1 &
+    peer=$!
+    "$@" || status=$?
+    kill "$peer"
+    wait "$peer" || [ "$action" != run ] || status=$((status ? status : 1))
+    cat "$name.peer"
+    return "$status"
 }
 
 # run NAME: fuzzes for some seconds and prints the verdict. Inputs that reach
@@ -113,13 +148,20 @@ run() {
     local name=$1 status=0 runs folders=("corpus-$1")
     mkdir -p "corpus-$name"
     [ ! -d "$tests/fuzz-$name-seeds" ] || folders+=("$tests/fuzz-$name-seeds")
+    case $name in
+    virtio-*)
+        mkdir -p "drivers-$name"
+        folders+=("drivers-$name")
+        ;;
+    esac
     {
-        prepare "$name" && fuzzer "$name" -max_total_time="$seconds" -artifact_prefix="$name-" \
-            "${folders[@]}"
+        prepare "$name" && with_peer "$name" fuzzer "$name" -max_total_time="$seconds" \
+            -artifact_prefix="$name-" "${folders[@]}"
     } >"$name.log" 2>&1 </dev/null || status=$?
     runs=$(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$name.log" | tail -n 1)
     if [ "$status" -eq 0 ] && [ -n "$runs" ]; then
-        echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$name.log" | tail -n 1)"
+        echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$name.log" | tail -n 1)" \
+            "$(tail -n 1 "$name.peer" 2>/dev/null)"
     else
         echo "FAIL $name: exit status $status; the end of $output/$name.log:"
         tail -n 30 "$name.log"
@@ -133,7 +175,7 @@ update_seeds() {
     rm -rf "merged-$name"
     mkdir -p "merged-$name" "corpus-$name" "$tests/fuzz-$name-seeds"
     {
-        prepare "$name" && fuzzer "$name" -set_cover_merge=1 -use_counters=0 \
+        prepare "$name" && with_peer "$name" fuzzer "$name" -set_cover_merge=1 -use_counters=0 \
             "merged-$name" "$tests/fuzz-$name-seeds" "corpus-$name"
     } >"merge-$name.log" 2>&1 </dev/null || {
         echo "FAIL $name: the end of $output/merge-$name.log:"
