@@ -78,8 +78,8 @@ lifecycle() {
                 ASAN_OPTIONS=fast_unwind_on_malloc=0 ;;
             # Each cycle has twenty changes.
             */change-classes/*) run_test "$program" "$path" $(((times + 9) / 10)) ;;
-            # A disk's events come fifty to a cycle.
-            */packed/blk/stop-cont) run_test "$program" "$path" $(((times + 49) / 50)) ;;
+            # Fifty to a cycle, and two cycles to go round the ring.
+            */packed/blk/stop-cont) run_test "$program" "$path" $((times / 50 + 2)) ;;
             *) run_test "$program" "$path" "$times" ;;
             esac
         done
