@@ -1,119 +1,170 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The heap of classes by key, beside an array of keys. */
+/* Two heaps of classes by key that share positions, beside arrays of keys. */
+#include <stdlib.h>
+
 #include "random.h"
 #include "sluice/key-heap.h"
 #include "tap.h"
 
 #define CLASSES     300
 #define STEPS       4000
+#define NOWHERE     2
 
-typedef struct Heap {
-    KeyHeap heap;
+typedef struct Heaps {
+    KeyHeap heaps[2];
+    uint32_t *positions;
     Random random;
-    bool present[CLASSES];
+    unsigned where[CLASSES];    /* which heap, or NOWHERE */
     uint64_t keys[CLASSES];
-} Heap;
+} Heaps;
 
-static uint64_t random_key(Heap *h)
+static uint64_t random_key(Heaps *h)
 {
     return random_below(&h->random, 1000);      /* often the same */
 }
 
-/* A class that is in the heap, or one that is not; CLASSES: none. */
-static uint32_t some_class(Heap *h, bool present)
+/* A class that is in a heap, or nowhere; CLASSES: none. */
+static uint32_t some_class(Heaps *h, unsigned where)
 {
     uint32_t start = random_below(&h->random, CLASSES);
 
     for (uint32_t i = 0; i < CLASSES; i++) {
-        if (h->present[(start + i) % CLASSES] == present) {
+        if (h->where[(start + i) % CLASSES] == where) {
             return (start + i) % CLASSES;
         }
     }
     return CLASSES;
 }
 
-static void insert(Heap *h)
+static void insert(Heaps *h, unsigned which)
 {
-    uint32_t class_index = some_class(h, false);
+    uint32_t class_index = some_class(h, NOWHERE);
 
     if (class_index < CLASSES) {
         h->keys[class_index] = random_key(h);
-        h->present[class_index] = true;
-        key_heap_insert(&h->heap, class_index, h->keys[class_index]);
+        h->where[class_index] = which;
+        key_heap_insert(&h->heaps[which], class_index, h->keys[class_index]);
     }
 }
 
-static void change(Heap *h, uint32_t class_index)
+static void exchange(Heaps *h, unsigned which, uint32_t class_index)
 {
-    uint32_t by = some_class(h, false);
+    KeyHeap *other = &h->heaps[!which];
+    uint32_t first = key_heap_first_class(other);
 
-    switch (random_below(&h->random, by < CLASSES ? 3 : 2)) {
+    h->keys[class_index] = random_key(h);
+    h->keys[first] = random_key(h);
+    h->where[class_index] = !which;
+    h->where[first] = which;
+    key_heap_exchange(&h->heaps[which], class_index, h->keys[first], other,
+                      h->keys[class_index]);
+}
+
+static void change(Heaps *h, unsigned which, uint32_t class_index)
+{
+    switch (random_below(&h->random, h->heaps[!which].count > 0 ? 3 : 2)) {
     case 0:
-        h->present[class_index] = false;
-        key_heap_remove(&h->heap, class_index);
+        h->where[class_index] = NOWHERE;
+        key_heap_remove(&h->heaps[which], class_index);
         break;
     case 1:
         h->keys[class_index] = random_key(h);
-        key_heap_update(&h->heap, class_index, h->keys[class_index]);
+        key_heap_update(&h->heaps[which], class_index, h->keys[class_index]);
         break;
     default:
-        h->keys[by] = random_key(h);
-        h->present[class_index] = false;
-        h->present[by] = true;
-        key_heap_replace(&h->heap, class_index, by, h->keys[by]);
+        exchange(h, which, class_index);
     }
 }
 
 /* The first is the least, and those that are in are those that should be. */
-static bool agrees(const Heap *h)
+static bool agrees(const Heaps *h, unsigned which)
 {
+    const KeyHeap *heap = &h->heaps[which];
     uint64_t least = UINT64_MAX;
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < CLASSES; i++) {
-        bool present = h->heap.positions[i] != KEY_HEAP_ABSENT;
+        uint32_t position = h->positions[i];
 
-        if (!check(present == h->present[i])) {
+        if (h->where[i] == NOWHERE && !check(position == KEY_HEAP_ABSENT)) {
             return false;
         }
-        count += present;
-        least = present && h->keys[i] < least ? h->keys[i] : least;
+        if (h->where[i] != which) {
+            continue;
+        }
+        if (!check(position < heap->count)
+            || !check_equal(heap->entries[position].class_index, i)
+            || !check_equal(heap->entries[position].key, h->keys[i])) {
+            return false;
+        }
+        count++;
+        least = h->keys[i] < least ? h->keys[i] : least;
     }
-    return check_equal(h->heap.count, count)
-           && check_equal(key_heap_first_key(&h->heap), least)
+    return check_equal(heap->count, count)
+           && check_equal(key_heap_first_key(heap), least)
            && check(count == 0
-                    || h->keys[key_heap_first_class(&h->heap)] == least);
+                    || h->keys[key_heap_first_class(heap)] == least);
+}
+
+static bool both_agree(const Heaps *h)
+{
+    return agrees(h, 0) && agrees(h, 1);
+}
+
+static bool empty_in_order(Heaps *h, unsigned which)
+{
+    KeyHeap *heap = &h->heaps[which];
+    bool ok = true;
+
+    while (ok && heap->count > 0) {
+        uint32_t first = key_heap_first_class(heap);
+
+        h->where[first] = NOWHERE;
+        key_heap_remove(heap, first);
+        ok = both_agree(h);
+    }
+    return ok;
 }
 
 /* Fills and empties by turns, so that every depth is met. */
-static bool trace(uint64_t seed)
+static bool run_steps(Heaps *h)
 {
-    static Heap heap;
-    Heap *h = &heap;
-    bool ok;
+    bool ok = true;
 
-    *h = (Heap){ .random = random_seeded(seed) };
-    ok = check(key_heap_init(&h->heap, CLASSES));
     for (unsigned step = 0; ok && step < STEPS; step++) {
         bool filling = step / (STEPS / 8) % 2 == 0;
-        uint32_t class_index = some_class(h, true);
+        unsigned which = random_below(&h->random, 2);
+        uint32_t class_index = some_class(h, which);
 
         if (class_index == CLASSES
             || random_chance(&h->random, filling ? 60 : 10)) {
-            insert(h);
+            insert(h, which);
         } else {
-            change(h, class_index);
+            change(h, which, class_index);
         }
-        ok = agrees(h);
+        ok = both_agree(h);
     }
-    while (ok && h->heap.count > 0) {
-        uint32_t first = key_heap_first_class(&h->heap);
+    return ok && empty_in_order(h, 0) && empty_in_order(h, 1);
+}
 
-        h->present[first] = false;
-        key_heap_remove(&h->heap, first);
-        ok = agrees(h);
+static bool trace(uint64_t seed)
+{
+    static Heaps heaps;
+    Heaps *h = &heaps;
+    bool ok;
+
+    *h = (Heaps){ .random = random_seeded(seed) };
+    for (uint32_t i = 0; i < CLASSES; i++) {
+        h->where[i] = NOWHERE;
     }
-    key_heap_destroy(&h->heap);
+    h->positions = key_heap_positions_new(CLASSES);
+    ok = check(h->positions)
+         && check(key_heap_init(&h->heaps[0], CLASSES, h->positions))
+         && check(key_heap_init(&h->heaps[1], CLASSES, h->positions))
+         && run_steps(h);
+    key_heap_destroy(&h->heaps[0]);
+    key_heap_destroy(&h->heaps[1]);
+    free(h->positions);
     return ok;
 }
 
@@ -132,7 +183,7 @@ static void test_random_changes(void)
 }
 
 static const TapTest tests[] = {
-    { "key-heap/property: insert, remove, update and replace",
+    { "key-heap/property: insert, remove, update and exchange",
       test_random_changes },
 };
 

@@ -12,11 +12,19 @@ static void class_init(SluiceClass *class)
     share_set_weight(class, SLUICE_WEIGHT_DEFAULT);
 }
 
+static bool reserved_init(SluiceEngine *engine, uint32_t classes)
+{
+    uint32_t *positions = key_heap_positions_new(classes);
+
+    engine->reserved.positions = positions;
+    return positions && key_heap_init(&engine->reserved, classes, positions);
+}
+
 SluiceEngine *sluice_engine_new(uint32_t classes)
 {
     SluiceEngine *engine = calloc(1, sizeof(*engine));
 
-    assert(classes > 0 && classes < NO_CLASS);
+    assert(classes > 0 && classes < CLASSES_MAX);
     if (!engine) {
         return NULL;
     }
@@ -33,7 +41,7 @@ SluiceEngine *sluice_engine_new(uint32_t classes)
     if (!wheel_init(&engine->due, classes, engine->classes,
                     sizeof(*engine->classes))
         || !share_init(&engine->share, classes)
-        || !key_heap_init(&engine->reserved, classes)) {
+        || !reserved_init(engine, classes)) {
         sluice_engine_free(engine);
         return NULL;
     }
@@ -50,6 +58,7 @@ void sluice_engine_free(SluiceEngine *engine)
         free(engine->classes[i].extra);
     }
     key_heap_destroy(&engine->reserved);
+    free(engine->reserved.positions);
     share_destroy(&engine->share);
     wheel_destroy(&engine->due);
     free(engine->classes);

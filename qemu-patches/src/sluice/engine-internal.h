@@ -17,6 +17,7 @@
 #include "wheel.h"
 
 #define NO_CLASS            UINT32_MAX
+#define CLASSES_MAX         (UINT32_MAX / KEY_HEAP_ARITY)
 #define DEFAULT_PRIORITY    5
 /* Beside the priorities' bits: there is a group, so no short way. */
 #define GROUP_BIT           (1u << 31)
@@ -50,7 +51,7 @@ typedef struct SluiceClass {
     uint8_t place;              /* ClassPlace */
     uint8_t special;            /* SPECIAL_ bits */
     uint8_t priority;
-    uint8_t reserved0;
+    bool is_early;              /* share.c: while it competes */
     uint32_t charge_min_bytes;
 
     SluiceBucket operations;
@@ -74,11 +75,12 @@ typedef struct ShareLevel {
     SluiceU128 sum;             /* of weight * virtual time */
     uint64_t weight;            /* sum; 0: nobody competes */
     uint64_t virtual_time;      /* as it was when the last one left */
+    KeyHeap eligible;           /* by virtual deadline */
+    KeyHeap early;              /* by virtual time: had enough */
 } ShareLevel;
 
 typedef struct Share {
-    KeyHeap eligible;           /* by priority and virtual deadline */
-    KeyHeap early;              /* by priority and virtual time: had enough */
+    uint32_t *positions;        /* of classes, in the heaps of their level */
     uint32_t sequence;
     ShareLevel levels[SLUICE_PRIORITIES];
 } Share;

@@ -25,8 +25,8 @@
  *          the caller's next _release(): in the share of its priority
  *
  * and a bit per priority says where somebody is READY. Time moves classes from
- * DUE to READY, lazily, at the start of a call. A class that becomes due when
- * nobody else is goes straight from the wheel to the caller.
+ * DUE to READY, lazily, at the start of a call. One that becomes due by itself
+ * and goes before all who are READY goes straight from the wheel to the caller.
  *
  * Priority against newcomers. While the ceiling is limited, a request is held
  * if a class that goes first, or of equal priority, is READY, even if the
@@ -286,26 +286,42 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
 /* Data path: release */
 
 /*
+ * Does a class that has just become due go before all that are READY? Then its
+ * weight decides nothing, and it need not compete: as everywhere, nobody is
+ * charged where nobody competes.
+ */
+static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
+                                   uint64_t now_ns)
+{
+    uint32_t served_first = (2u << engine->classes[class_index].priority) - 1;
+
+    return !(ready_mask(engine) & served_first)
+           && !some_reservation_is_due(engine, now_ns);
+}
+
+/*
  * The class to serve next, or NO_CLASS; then put_back(). When just one class is
- * due and none is READY there is nothing to choose: it does not even join.
+ * due and goes before all others there is nothing to choose: it does not even
+ * join.
  */
 static inline __attribute__((always_inline)) uint32_t
 choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
 {
     uint32_t class_index;
 
-    if (!ready_mask(engine)) {
-        if (engine->due.first_ns > now_ns) {
-            return NO_CLASS;
-        }
+    if (engine->due.first_ns <= now_ns) {
         class_index = wheel_pop_as(&engine->due, many == MANY_YES);
-        if (engine->due.first_ns > now_ns) {
+        if (engine->due.first_ns > now_ns
+            && (!ready_mask(engine)
+                || goes_before_all(engine, class_index, now_ns))) {
             engine->classes[class_index].place = PLACE_IDLE;
             return class_index;
         }
         share_join(engine, class_index);
+        engine_promote_due(engine, now_ns);
+    } else if (!ready_mask(engine)) {
+        return NO_CLASS;
     }
-    engine_promote_due(engine, now_ns);
     if (some_reservation_is_due(engine, now_ns)) {
         return key_heap_first_class(&engine->reserved);
     }
@@ -469,7 +485,8 @@ next_event_specially(SluiceEngine *engine)
 {
     uint64_t event_ns = engine->now_ns;
 
-    if (engine_find_draining(engine) != NO_CLASS) {
+    if (UNLIKELY(engine->draining)
+        && engine_find_draining(engine) != NO_CLASS) {
         return event_ns;
     }
     if (!ready_mask(engine)) {

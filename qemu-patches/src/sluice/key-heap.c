@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Invariants: entries[i] has no greater key than its children entries[4i+1] to
- * entries[4i+4]; positions[entries[i].class_index] == i; entries beyond the
- * count have the greatest key, so that looking at the first is one load, and choosing
- * among four siblings needs neither a count nor a branch that is hard to guess.
+ * entries[4i+4]; positions[entries[i].class_index] == i; the four entries beyond
+ * the count have the greatest key, so that looking at the first is one load, and
+ * choosing among four siblings needs neither a count nor a branch that is hard to
+ * guess. What lies beyond them has never been touched.
+ *
+ * What leaves the top, or takes another's place there, belongs near the bottom
+ * nearly always. So the gap goes down to the very bottom first, where nothing
+ * has to be compared with the entry that will fill it, and then up (Wegener,
+ * "Bottom-up heapsort", Theoretical Computer Science 118, 1993).
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,7 +17,6 @@
 #include "hot.h"
 #include "key-heap.h"
 
-#define CACHE_LINE_BYTES    64
 /* Places entries[1], the first of four siblings, at the start of a line. */
 #define LEADING_ENTRIES     (KEY_HEAP_ARITY - 1)
 
@@ -26,26 +31,31 @@ static void mark_absent(KeyHeap *heap, uint32_t position)
     heap->entries[position] = (KeyEntry){ .key = UINT64_MAX };
 }
 
-bool key_heap_init(KeyHeap *heap, uint32_t classes)
+uint32_t *key_heap_positions_new(uint32_t classes)
 {
-    /* The last group of siblings is read as a whole. */
+    uint32_t *positions = calloc(classes, sizeof(*positions));
+
+    for (uint32_t i = 0; positions && i < classes; i++) {
+        positions[i] = KEY_HEAP_ABSENT;
+    }
+    return positions;
+}
+
+bool key_heap_init(KeyHeap *heap, uint32_t classes, uint32_t *positions)
+{
     size_t count = (size_t)classes + KEY_HEAP_ARITY;
     size_t bytes = (count + LEADING_ENTRIES) * sizeof(KeyEntry);
 
     bytes = (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
     heap->memory = aligned_alloc(CACHE_LINE_BYTES, bytes);
-    heap->positions = calloc(classes, sizeof(*heap->positions));
+    heap->positions = positions;
     heap->count = 0;
-    if (!heap->memory || !heap->positions) {
-        key_heap_destroy(heap);
+    if (!heap->memory) {
         return false;
     }
     heap->entries = (KeyEntry *)heap->memory + LEADING_ENTRIES;
-    for (size_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < KEY_HEAP_ARITY; i++) {
         mark_absent(heap, i);
-    }
-    for (uint32_t i = 0; i < classes; i++) {
-        heap->positions[i] = KEY_HEAP_ABSENT;
     }
     return true;
 }
@@ -53,9 +63,7 @@ bool key_heap_init(KeyHeap *heap, uint32_t classes)
 void key_heap_destroy(KeyHeap *heap)
 {
     free(heap->memory);
-    free(heap->positions);
     heap->memory = NULL;
-    heap->positions = NULL;
 }
 
 SLUICE_HOT static void sift_up(KeyHeap *heap, uint32_t position, KeyEntry entry)
@@ -87,23 +95,20 @@ static uint32_t least_child(const KeyHeap *heap, uint32_t first)
     return first + (a ^ ((a ^ b) & -second_pair));
 }
 
+/* Fills the gap at a position: first it goes to the bottom, then up. */
 SLUICE_HOT static void sift_down(KeyHeap *heap, uint32_t position, KeyEntry entry)
 {
-    for (;;) {
-        uint64_t first = (uint64_t)position * KEY_HEAP_ARITY + 1;
-        uint32_t child;
+    uint32_t count = heap->count;
+    uint32_t first = position * KEY_HEAP_ARITY + 1;
 
-        if (first >= heap->count) {
-            break;
-        }
-        child = least_child(heap, first);
-        if (entry.key <= heap->entries[child].key) {
-            break;
-        }
+    while (first < count) {
+        uint32_t child = least_child(heap, first);
+
         put(heap, position, heap->entries[child]);
         position = child;
+        first = position * KEY_HEAP_ARITY + 1;
     }
-    put(heap, position, entry);
+    sift_up(heap, position, entry);
 }
 
 SLUICE_HOT void key_heap_insert(KeyHeap *heap, uint32_t class_index,
@@ -112,6 +117,7 @@ SLUICE_HOT void key_heap_insert(KeyHeap *heap, uint32_t class_index,
     KeyEntry entry = { .key = key, .class_index = class_index };
 
     assert(heap->positions[class_index] == KEY_HEAP_ABSENT);
+    mark_absent(heap, heap->count + KEY_HEAP_ARITY);
     sift_up(heap, heap->count++, entry);
 }
 
@@ -152,13 +158,16 @@ SLUICE_HOT void key_heap_update(KeyHeap *heap, uint32_t class_index,
     }
 }
 
-SLUICE_HOT void key_heap_replace(KeyHeap *heap, uint32_t class_index,
-                                 uint32_t by, uint64_t key)
+SLUICE_HOT void key_heap_exchange(KeyHeap *heap, uint32_t class_index,
+                                  uint64_t first_key, KeyHeap *other,
+                                  uint64_t key)
 {
     uint32_t position = heap->positions[class_index];
+    uint32_t first = key_heap_first_class(other);
 
-    assert(position < heap->count);
-    assert(heap->positions[by] == KEY_HEAP_ABSENT);
-    heap->positions[class_index] = KEY_HEAP_ABSENT;
-    settle(heap, position, (KeyEntry){ .key = key, .class_index = by });
+    assert(heap != other && heap->positions == other->positions);
+    assert(position < heap->count && other->count > 0);
+    settle(heap, position, (KeyEntry){ .key = first_key,
+                                       .class_index = first });
+    sift_down(other, 0, (KeyEntry){ .key = key, .class_index = class_index });
 }

@@ -28,19 +28,19 @@
  * than its share when it left: idleness earns nothing, leaving forgives
  * nothing. Where nobody competes nobody is charged.
  *
- * Structure. Two heaps for all priorities together: eligible classes by
- * deadline, the others ("early") by virtual time, the priority in front of
- * either key. Equal deadlines go in the order of arrival: the lowest ten
- * binary places of a deadline, less than a thousandth of a byte per weight,
- * are a running number. A class stays in the heaps while it is served; then its
- * keys change, and it moves on from where it is.
+ * Structure. Two heaps for each priority: eligible classes by deadline, the
+ * others ("early") by virtual time. Equal deadlines go in the order of arrival:
+ * the lowest ten binary places of a deadline, less than a thousandth of a byte
+ * per weight, are a running number. A class stays in its heap while it is
+ * served; then its key changes, and it moves on from where it is.
  *
  * Limits. A virtual time has 60 bits: 2^40 bytes at weight 1. Before they are
  * used up, the times of a priority are set back together.
  */
+#include <stdlib.h>
+
 #include "engine-internal.h"
 
-#define VIRTUAL_BITS        60          /* below the priority, in a key */
 #define VIRTUAL_PLACES      20
 #define VIRTUAL_RENEW       (1ULL << 59)
 #define SEQUENCE_BITS       10
@@ -48,35 +48,36 @@
 
 bool share_init(Share *share, uint32_t classes)
 {
-    share->sequence = 0;
-    for (unsigned p = 0; p < SLUICE_PRIORITIES; p++) {
-        share->levels[p] = (ShareLevel){ 0 };
+    bool complete;
+
+    *share = (Share){ .positions = key_heap_positions_new(classes) };
+    complete = share->positions;
+    for (unsigned p = 0; complete && p < SLUICE_PRIORITIES; p++) {
+        ShareLevel *level = &share->levels[p];
+
+        complete = key_heap_init(&level->eligible, classes, share->positions)
+                   && key_heap_init(&level->early, classes, share->positions);
     }
-    if (!key_heap_init(&share->eligible, classes)) {
-        return false;
+    if (!complete) {
+        share_destroy(share);
     }
-    if (!key_heap_init(&share->early, classes)) {
-        key_heap_destroy(&share->eligible);
-        return false;
-    }
-    return true;
+    return complete;
 }
 
 void share_destroy(Share *share)
 {
-    key_heap_destroy(&share->eligible);
-    key_heap_destroy(&share->early);
+    for (unsigned p = 0; p < SLUICE_PRIORITIES; p++) {
+        key_heap_destroy(&share->levels[p].eligible);
+        key_heap_destroy(&share->levels[p].early);
+    }
+    free(share->positions);
+    share->positions = NULL;
 }
 
 void share_set_weight(SluiceClass *class, uint32_t weight)
 {
     class->weight = weight;
     class->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
-}
-
-static uint64_t key_of(unsigned priority, uint64_t virtual_time)
-{
-    return (uint64_t)priority << VIRTUAL_BITS | virtual_time;
 }
 
 /* The virtual time that a request takes; a request without bytes takes one. */
@@ -93,91 +94,88 @@ static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
     return (SluiceU128)virtual_time * level->weight <= level->sum;
 }
 
-static uint64_t early_key(const SluiceClass *class)
-{
-    return key_of(class->priority, class->virtual_time);
-}
-
+/* When the first request of a class would be finished. */
 static uint64_t deadline_key(Share *share, const SluiceClass *class)
 {
     uint32_t charged = charged_bytes(class, class->oldest->bytes);
     uint64_t deadline = class->virtual_time + virtual_cost(class, charged);
 
-    deadline = (deadline & ~SEQUENCE_MASK)
-               | (share->sequence++ & SEQUENCE_MASK);
-    return key_of(class->priority, deadline);
+    return (deadline & ~SEQUENCE_MASK) | (share->sequence++ & SEQUENCE_MASK);
 }
 
-static bool contains(const KeyHeap *heap, uint32_t class_index)
+/* An early class has become eligible. */
+SLUICE_HOT static void move_to_eligible(SluiceEngine *engine, ShareLevel *level,
+                                        uint32_t class_index)
 {
-    return heap->positions[class_index] != KEY_HEAP_ABSENT;
+    SluiceClass *class = &engine->classes[class_index];
+
+    key_heap_remove(&level->early, class_index);
+    key_heap_insert(&level->eligible, class_index,
+                    deadline_key(&engine->share, class));
+    class->is_early = false;
 }
 
-static bool class_is_eligible(const SluiceEngine *engine, uint32_t class_index)
+/* An eligible class has had enough. Commonly another becomes eligible by that:
+ * they change places. */
+SLUICE_HOT static void move_to_early(SluiceEngine *engine, ShareLevel *level,
+                                     uint32_t class_index)
 {
-    const SluiceClass *class = &engine->classes[class_index];
+    SluiceClass *class = &engine->classes[class_index];
+    uint64_t key = class->virtual_time;
 
-    return is_eligible(&engine->share.levels[class->priority],
-                       class->virtual_time);
-}
+    class->is_early = true;
+    if (is_eligible(level, key_heap_first_key(&level->early))) {
+        uint32_t first = key_heap_first_class(&level->early);
+        SluiceClass *other = &engine->classes[first];
 
-SLUICE_HOT static void place_eligible(SluiceEngine *engine, uint32_t class_index)
-{
-    Share *share = &engine->share;
-    uint64_t key = deadline_key(share, &engine->classes[class_index]);
-
-    if (contains(&share->eligible, class_index)) {
-        key_heap_update(&share->eligible, class_index, key);
-        return;
-    }
-    if (contains(&share->early, class_index)) {
-        key_heap_remove(&share->early, class_index);
-    }
-    key_heap_insert(&share->eligible, class_index, key);
-}
-
-/* Commonly one has had enough by being served, and another has become eligible
- * by that: they change places. */
-SLUICE_HOT static void place_early(SluiceEngine *engine, uint32_t class_index)
-{
-    Share *share = &engine->share;
-    uint64_t key = early_key(&engine->classes[class_index]);
-    uint32_t first = key_heap_first_class(&share->early);
-
-    if (contains(&share->early, class_index)) {
-        key_heap_update(&share->early, class_index, key);
-    } else if (!contains(&share->eligible, class_index)) {
-        key_heap_insert(&share->early, class_index, key);
-    } else if (share->early.count > 0 && class_is_eligible(engine, first)) {
-        key_heap_replace(&share->early, first, class_index, key);
-        key_heap_replace(&share->eligible, class_index, first,
-                         deadline_key(share, &engine->classes[first]));
+        other->is_early = false;
+        key_heap_exchange(&level->eligible, class_index,
+                          deadline_key(&engine->share, other),
+                          &level->early, key);
     } else {
-        key_heap_remove(&share->eligible, class_index);
-        key_heap_insert(&share->early, class_index, key);
+        key_heap_remove(&level->eligible, class_index);
+        key_heap_insert(&level->early, class_index, key);
     }
 }
 
-/* Puts a competing class into the heap, and to the place, where it belongs. */
-SLUICE_HOT static void place(SluiceEngine *engine, uint32_t class_index)
+/* Puts a class that has begun to compete into the heap where it belongs. */
+static void place_new(SluiceEngine *engine, ShareLevel *level,
+                      uint32_t class_index)
 {
-    if (class_is_eligible(engine, class_index)) {
-        place_eligible(engine, class_index);
+    SluiceClass *class = &engine->classes[class_index];
+
+    class->is_early = !is_eligible(level, class->virtual_time);
+    if (class->is_early) {
+        key_heap_insert(&level->early, class_index, class->virtual_time);
     } else {
-        place_early(engine, class_index);
+        key_heap_insert(&level->eligible, class_index,
+                        deadline_key(&engine->share, class));
     }
 }
 
-/* Takes a class out of the heaps, if it is in one. */
-SLUICE_HOT static void unplace(SluiceEngine *engine, uint32_t class_index)
+/* Puts a class that competes and was served where it belongs now. */
+SLUICE_HOT static void place_again(SluiceEngine *engine, ShareLevel *level,
+                                   uint32_t class_index)
 {
-    Share *share = &engine->share;
+    SluiceClass *class = &engine->classes[class_index];
 
-    if (contains(&share->eligible, class_index)) {
-        key_heap_remove(&share->eligible, class_index);
-    } else if (contains(&share->early, class_index)) {
-        key_heap_remove(&share->early, class_index);
+    if (!is_eligible(level, class->virtual_time)) {
+        if (class->is_early) {
+            key_heap_update(&level->early, class_index, class->virtual_time);
+        } else {
+            move_to_early(engine, level, class_index);
+        }
+    } else if (class->is_early) {
+        move_to_eligible(engine, level, class_index);
+    } else {
+        key_heap_update(&level->eligible, class_index,
+                        deadline_key(&engine->share, class));
     }
+}
+
+static KeyHeap *heap_of(ShareLevel *level, const SluiceClass *class)
+{
+    return class->is_early ? &level->early : &level->eligible;
 }
 
 /* Sets the virtual times of a priority back; their differences stay. */
@@ -191,7 +189,7 @@ static void renew(SluiceEngine *engine, unsigned priority)
         SluiceClass *class = &engine->classes[i];
 
         if (class->place == PLACE_READY && class->priority == priority) {
-            unplace(engine, i);
+            key_heap_remove(heap_of(level, class), i);
             back = class->virtual_time < back ? class->virtual_time : back;
         }
     }
@@ -209,9 +207,14 @@ static void renew(SluiceEngine *engine, unsigned priority)
     for (uint32_t i = 0; i < engine->class_count; i++) {
         if (engine->classes[i].place == PLACE_READY
             && engine->classes[i].priority == priority) {
-            place(engine, i);
+            place_new(engine, level, i);
         }
     }
+}
+
+static uint64_t reservation_key(const SluiceClass *class)
+{
+    return class->reservation.due_ns > 0 ? class->reservation.due_ns : 0;
 }
 
 /* A class that competes waits for its turn again. */
@@ -219,39 +222,42 @@ SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
 
-    place(engine, class_index);
+    place_again(engine, &engine->share.levels[class->priority], class_index);
     if (has_reservation(class)) {
-        int64_t due_ns = class->reservation.due_ns;
-        uint64_t key = due_ns > 0 ? due_ns : 0;
-
-        if (contains(&engine->reserved, class_index)) {
-            key_heap_update(&engine->reserved, class_index, key);
-        } else {
-            key_heap_insert(&engine->reserved, class_index, key);
-        }
+        key_heap_update(&engine->reserved, class_index, reservation_key(class));
     }
-    if (class->virtual_time >= VIRTUAL_RENEW) {
+    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
     }
+}
+
+/* The virtual time of those who compete. */
+static uint64_t average_of(const ShareLevel *level)
+{
+    return level->weight > 0 ? (uint64_t)(level->sum / level->weight)
+                             : level->virtual_time;
 }
 
 SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
-    uint64_t virtual_time = level->virtual_time;
+    uint64_t average = average_of(level);
 
-    if (level->weight > 0) {
-        virtual_time = (uint64_t)(level->sum / level->weight);
-    }
-    if (class->virtual_time < virtual_time) {
-        class->virtual_time = virtual_time;
+    if (class->virtual_time < average) {
+        class->virtual_time = average;
     }
     level->weight += class->weight;
     level->sum += (SluiceU128)class->weight * class->virtual_time;
     class->place = PLACE_READY;
     engine->ready_priorities |= 1u << class->priority;
-    share_return(engine, class_index);
+    place_new(engine, level, class_index);
+    if (has_reservation(class)) {
+        key_heap_insert(&engine->reserved, class_index, reservation_key(class));
+    }
+    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
+        renew(engine, class->priority);
+    }
 }
 
 SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
@@ -269,8 +275,8 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
     SluiceClass *class = &engine->classes[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
 
-    unplace(engine, class_index);
-    if (contains(&engine->reserved, class_index)) {
+    key_heap_remove(heap_of(level, class), class_index);
+    if (engine->reserved.positions[class_index] != KEY_HEAP_ABSENT) {
         key_heap_remove(&engine->reserved, class_index);
     }
     level->sum -= (SluiceU128)class->weight * class->virtual_time;
@@ -284,38 +290,32 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
 
 SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
 {
-    Share *share = &engine->share;
-    const ShareLevel *level = &share->levels[priority];
-    uint64_t next_key = key_of(priority + 1, 0);
+    ShareLevel *level = &engine->share.levels[priority];
+    uint32_t first;
 
     /* Who has become eligible since: the average has moved on. */
-    while (key_heap_first_key(&share->early) < next_key) {
-        uint32_t first = key_heap_first_class(&share->early);
-
-        if (!is_eligible(level, engine->classes[first].virtual_time)) {
-            break;
-        }
-        place_eligible(engine, first);
+    while (is_eligible(level, key_heap_first_key(&level->early))) {
+        move_to_eligible(engine, level, key_heap_first_class(&level->early));
     }
     /* And who no longer is: it moves back when somebody leaves. */
     for (;;) {
-        uint32_t first = key_heap_first_class(&share->eligible);
-
-        assert(key_heap_first_key(&share->eligible) < next_key);
+        assert(level->eligible.count > 0);
+        first = key_heap_first_class(&level->eligible);
         if (is_eligible(level, engine->classes[first].virtual_time)) {
             return first;
         }
-        place_early(engine, first);
+        move_to_early(engine, level, first);
     }
 }
 
 uint32_t share_any(const SluiceEngine *engine)
 {
-    const Share *share = &engine->share;
+    const ShareLevel *level = engine->share.levels;
 
-    if (share->eligible.count > 0) {
-        return key_heap_first_class(&share->eligible);
+    if (!ready_mask(engine)) {
+        return NO_CLASS;
     }
-    return share->early.count > 0 ? key_heap_first_class(&share->early)
-                                  : NO_CLASS;
+    level += __builtin_ctz(ready_mask(engine));
+    return key_heap_first_class(level->eligible.count > 0 ? &level->eligible
+                                                          : &level->early);
 }
