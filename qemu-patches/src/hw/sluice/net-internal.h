@@ -37,6 +37,7 @@ typedef struct SluiceNetPair {
     /* Transmit */
     QSIMPLEQ_HEAD(, SluiceNetTx) stopped;   /* to be judged before the ring */
     unsigned held_slots[SLUICE_NET_TAGS];   /* of the ring, by class */
+    unsigned held_slots_sum;
     bool notify;                /* descriptors went back */
     QEMUBH *again;              /* reads on in the ring */
     unsigned budget;            /* elements until then */

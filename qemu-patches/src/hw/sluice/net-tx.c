@@ -6,15 +6,21 @@
  * copied, and the guest's sender waits. The queue is read on to its end all the
  * same, so that a class that may send is not stuck behind one that may not.
  *
- * Fairness. Descriptors are what the classes of a queue have in common. So a
- * class keeps no more than its share of them: 1 / (classes + 1) of the ring,
- * which leaves a share for frames that pass even when every class holds its
- * own. A frame beyond the share is copied, once, to the buffer of its class in
- * the host, and its descriptors go back to the guest. Beyond the buffer it is
- * dropped and counted. A queue that belongs to one class, or whose VM has just
- * one, is not shared: there the class may keep the whole ring and loses
- * nothing. VIRTIO_F_IN_ORDER is not offered: a held descriptor would keep all
- * behind it.
+ * Fairness. Descriptors are what the classes of a queue have in common. So all
+ * held frames together keep no more than a quarter of the ring, and a class no
+ * more of it than is left for others: alone half of it, two classes a third
+ * each (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
+ * Networking 6(2), 1998). A frame beyond that is copied, once, to the buffer of
+ * its class in the host, and its descriptors go back to the guest. Beyond the
+ * buffer it is dropped and counted. A queue that belongs to one class, or whose
+ * VM has just one, is not shared: there the class may keep the whole ring and
+ * loses nothing. VIRTIO_F_IN_ORDER is not offered: a held descriptor would keep
+ * all behind it.
+ *
+ * A quarter, because Linux stops a queue that is full and asks to be told when
+ * three quarters of what is in the ring have come back
+ * (virtqueue_enable_cb_delayed()). Were more than a quarter held, the packets of
+ * all classes would wait in the guest until some of it may be sent.
  *
  * Work. A guest that sends without end what is dropped at once must not keep
  * the main loop: after BUDGET elements that may not be sent the rest of the ring
@@ -40,7 +46,11 @@
 #include "qemu/main-loop.h"
 #include "trace.h"
 
-#define BUDGET  256
+#define BUDGET          256
+#define HELD_PART       4
+/* A driver calls a ring full when its largest packet might not fit: two
+ * descriptors, and one for each of up to 45 fragments in Linux. */
+#define DRIVER_SPARE    48
 
 static SluiceNetTx *tx_of(ShaperRequest *request)
 {
@@ -69,16 +79,24 @@ static unsigned slots_of(SluiceNetPair *pair, const SluiceNetTx *tx)
     return MAX(tx->elem.ndescs, tx->elem.out_num + tx->elem.in_num);
 }
 
-/* How many slots a class may keep. */
-static unsigned share_of_ring(SluiceNetPair *pair)
+/* How many slots of a shared ring may be held, by all classes together. */
+static unsigned holdable_slots(SluiceNetPair *pair)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
-    unsigned classes = shaper_class_count(pair->client.shaper);
+    unsigned slots = virtio_queue_get_num(vdev, pair->index * 2 + 1);
 
-    if (pair->client.class_tag >= 0 || classes == 1) {
-        return UINT_MAX;
+    return slots > DRIVER_SPARE ? (slots - DRIVER_SPARE) / HELD_PART : 0;
+}
+
+/* Would a class, with this frame, keep more than it leaves for others? */
+static bool is_crowded(SluiceNetPair *pair, const SluiceNetTx *tx, unsigned tag)
+{
+    if (pair->client.class_tag >= 0
+        || shaper_class_count(pair->client.shaper) == 1) {
+        return false;
     }
-    return virtio_queue_get_num(vdev, pair->index * 2 + 1) / (classes + 1);
+    return pair->held_slots_sum + pair->held_slots[tag] + slots_of(pair, tx)
+           > holdable_slots(pair);
 }
 
 static void hold_slots(SluiceNetPair *pair, SluiceNetTx *tx)
@@ -86,11 +104,13 @@ static void hold_slots(SluiceNetPair *pair, SluiceNetTx *tx)
     tx->held_tag = tx->request.node.class_index;
     tx->held_slots = slots_of(pair, tx);
     pair->held_slots[tx->held_tag] += tx->held_slots;
+    pair->held_slots_sum += tx->held_slots;
 }
 
 static void release_slots(SluiceNetPair *pair, SluiceNetTx *tx)
 {
     pair->held_slots[tx->held_tag] -= tx->held_slots;
+    pair->held_slots_sum -= tx->held_slots;
     tx->held_slots = 0;
 }
 
@@ -232,9 +252,7 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
     shaper_request_again(&tx->request);
     tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
     tx->request.opens_connection = false;       /* counted where they come in */
-    *crowded = !in_buffer(tx)
-               && pair->held_slots[tag] + slots_of(pair, tx)
-                  > share_of_ring(pair);
+    *crowded = !in_buffer(tx) && is_crowded(pair, tx, tag);
     buffer_bytes = *crowded ? size : 0;
     return shaper_submit(&pair->client, &tx->request, SHAPER_RESOURCE_NET_TX,
                          tag, size - n->guest_hdr_len, buffer_bytes);

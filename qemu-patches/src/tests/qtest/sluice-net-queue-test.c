@@ -537,7 +537,7 @@ static void test_tx_large_frame(void)
     qtest_memwrite(net->qts, address + HEADER_BYTES, frame, size);
     guest_send(net, BULK, 1);
     check_sent(net, 1);
-    /* 500 descriptors are more than the share of 341. */
+    /* 500 descriptors are more than may be held. */
     for (unsigned i = 0; i < 500; i++) {
         size_t bytes = i < 499 ? 120 : total - done;
         uint32_t id = qvirtqueue_add(net->qts, vq, address + done, bytes, false,
