@@ -19,14 +19,21 @@ and after each measurement QEMU is asked how much of the ring it holds.
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from perf import loads, machine
-from perf.rings import TRANSMIT_SPARE, Ring, disk_rings, transmit_ring
+from perf.rings import (
+    DISK_SPARE,
+    TRANSMIT_SPARE,
+    Ring,
+    disk_rings,
+    holdable_alone,
+    transmit_ring,
+)
 from perf.rows import Rows
 from perf.spread import spread
 from testbed import CLIENT_ADDRESS, CLIENTS, FileDisk, Guest, GuestSpec, Testbed, paths
@@ -49,7 +56,8 @@ DISK_DEPTH = 512
 DISK_BYTES = 65536
 # Twice and a half of two rings of 1,024; small, so that they drain in seconds.
 FULL_JOBS, FULL_DEPTH, FULL_BYTES = 4, 640, 16384
-SENDERS = 8
+# Linux has 92 datagrams of a socket on their way at most: more than two rings.
+SENDERS = 24
 DATAGRAM_BYTES = 1400
 WIRE_BYTES = DATAGRAM_BYTES + 42
 READS_PER_SECOND = 500
@@ -82,7 +90,8 @@ class Latencies:
 class Case:
     """A pair of floods, the latency that is measured beside them, and the ring's fill.
 
-    ``fill_ratio`` is 1 or more if the flood holds all that it is meant to hold.
+    ``fill_ratio`` is 1 or more if the flood holds all that it is meant to hold, and, where
+    more is dropped, if at least as much is dropped as goes.
     ``elsewhere_ratio`` is the same of the device to which the control's flood goes.
     """
 
@@ -243,7 +252,7 @@ def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
         loads.fio("read", "vdb", FULL_BYTES, FULL_DEPTH, FLOOD_SECONDS, more=jobs),
         loads.fio("read", "vdb", FULL_BYTES, 1, FLOOD_SECONDS),
         lambda: reads(calm),
-        lambda: full_ratio(disk_rings(busy, "vdb")),
+        lambda: full_ratio(disk_rings(busy, "vdb"), spare=DISK_SPARE),
     )
     yield Case(
         OTHER,
@@ -275,12 +284,19 @@ def _share_fill(testbed: Testbed, busy: Guest, card: int) -> float:
     live = testbed.controller.call("GET", f"/v1/live?domain={busy.name}")
     # Neither is there as long as the page has not been read, or is late.
     classes = live["domains"].get(busy.name, {}).get("classes", {})
-    share = ring.size // (len(classes) + 1)
-    sample = classes.get(FLOOD_CLASS, {}).get("net-tx")
-    if not sample or not sample["buffer_bytes_max"]:
+    overflow = overflow_ratio(classes.get(FLOOD_CLASS, {}).get("net-tx"))
+    return min(ring.held / holdable_alone(ring.size), overflow)
+
+
+def overflow_ratio(sample: Mapping[str, Any] | None) -> float:
+    """Return frames that found share and buffer full ÷ those that went, in the last second.
+
+    What is in the buffer now tells less: it holds a sixteenth of a second of what goes, and is
+    empty for a moment whenever the guest's processors were elsewhere for longer.
+    """
+    if not sample or not sample["requests_per_second"] or not sample["drops_per_second"]:
         return 0.0
-    room = sample["buffer_bytes_max"] - 2 * WIRE_BYTES
-    return min(ring.held / share, sample["buffered_bytes"] / room)
+    return sample["drops_per_second"]["backlog"] / sample["requests_per_second"]
 
 
 # --- latencies

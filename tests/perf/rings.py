@@ -15,6 +15,16 @@ TRANSMIT = 1
 # Linux stops sending while fewer descriptors are free than its largest packet takes:
 # two and one for each of 17 fragments.
 TRANSMIT_SPARE = 19
+# Whoever waits for a free request of a disk is woken when eight are (SBQ_WAKE_BATCH).
+DISK_SPARE = 8
+
+
+def holdable_alone(size: int) -> int:
+    """Return how many slots of a shared ring a class may hold when no other does.
+
+    Half of a quarter, less what the emulator keeps for any driver (net-tx.c).
+    """
+    return (size - 48) // 4 // 2
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,20 @@ def test_the_least_full_ring_decides():
 
 def test_the_flood_asks_for_twice_what_two_rings_hold():
     assert flood.FULL_JOBS * flood.FULL_DEPTH >= 2 * 1024
-    assert flood.SENDERS > 1
+    assert flood.SENDERS * 92 >= 2 * 1024
+
+
+@pytest.mark.parametrize(
+    ("sample", "ratio"),
+    [
+        (None, 0.0),
+        ({"requests_per_second": 0.0, "drops_per_second": {"backlog": 0.0}}, 0.0),
+        ({"requests_per_second": 1450.0, "drops_per_second": None}, 0.0),
+        ({"requests_per_second": 1450.0, "drops_per_second": {"backlog": 2900.0}}, 2.0),
+    ],
+)
+def test_a_class_that_drops_as_much_as_it_sends_is_full(sample, ratio):
+    assert flood.overflow_ratio(sample) == ratio
 
 
 def _row(part, mine, its):

@@ -3,7 +3,7 @@
 
 import pytest
 
-from perf.rings import disk_path, network_path
+from perf.rings import disk_path, holdable_alone, network_path
 
 XML = """<domain><devices>
 <disk><target dev='vda'/><alias name='virtio-disk0'/></disk>
@@ -22,3 +22,7 @@ def test_devices_are_found_by_their_alias():
 def test_a_disk_that_is_not_there_is_named():
     with pytest.raises(LookupError, match="vdz"):
         disk_path(XML, "vdz")
+
+
+def test_a_class_alone_holds_half_of_what_may_be_held():
+    assert [holdable_alone(size) for size in (1024, 256)] == [122, 26]
