@@ -215,7 +215,7 @@ static void check_share(bool indirect)
     unsigned buffered_frames = 20, sent = 0;
 
     set_bulk(&card->net, "net-tx", "");
-    for (unsigned round = 0; round < 4; round++) {
+    while (sent * slots <= RING) {
         qtest_clock_step(card->net.qts, LONG_NS);
         card_send(card, BULK, 0);
         check_sent(&card->net, 0);
@@ -234,7 +234,6 @@ static void check_share(bool indirect)
         g_assert_cmpint(tx->taken, ==, 0);
         g_assert_cmpint(buffered(&card->net, "bulk", "net-tx"), ==, 0);
     }
-    g_assert_cmpint(sent * slots, >, RING);
     card_free(card);
 }
 
