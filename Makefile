@@ -73,7 +73,7 @@ perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2
 	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
 	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
 
-.PHONY: stress fuzz check-series newest-qemu
+.PHONY: stress fuzz stock-tests check-series newest-qemu
 stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes, hosts
 	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, changes, hosts or "migration --count 50"'; exit 2; }
 	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t=setup ;; esac; $(MAKE) $$t
@@ -84,6 +84,8 @@ stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, thr
 	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
 fuzz: fuzz-build ## all fuzzers for long: make fuzz MINUTES=10 (each)
 	@SLUICE_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) bash qemu-patches/scripts/fuzz.sh
+stock-tests: qemu qemu-stock ## QEMU's own qtests and iotests, with the series and without
+	@python3 qemu-patches/scripts/stock_tests.py build/qemu-stock build/qemu $(ARGS)
 check-series: qemu ## each patch applies and builds alone; the series is small
 	@bash qemu-patches/scripts/check-series.sh
 newest-qemu: qemu ## try the series on the newest QEMU that Debian packages
