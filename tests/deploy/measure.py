@@ -13,6 +13,8 @@ Prints JSON: bytes per second over the window, by the host's monotonic clock.
   the shaper dropped (from its counters page): QEMU takes a packet from the tap
   before it drops it.
 * ``page``: the same from the counters page alone, for comparison.
+* ``idle_looks``: how often, of ``looks``, no request of the resource waited in the
+  shaper. A guest that had nothing to send says nothing about its limit.
 
 """
 
@@ -28,6 +30,7 @@ RESOURCES = ("blk_read", "blk_write", "net_tx", "net_rx")
 HEADER_BYTES = 128
 SLOT_BYTES = 256
 CLASS_SLOTS = 64
+LOOK_SECONDS = 0.5
 
 
 def page_sums(domain):
@@ -43,6 +46,29 @@ def page_sums(domain):
         sums[resource][0] += struct.unpack_from("<Q", data, at + 48)[0]
         sums[resource][1] += struct.unpack_from("<Q", data, at + 80)[0]
     return sums
+
+
+def backlogs(domain):
+    """Return how many requests wait in the shaper, by resource, all classes together."""
+    data = Path(f"/run/sluice/pages/{domain}.page").read_bytes()
+    waiting = dict.fromkeys(RESOURCES, 0)
+    for slot in range(CLASS_SLOTS):
+        at = HEADER_BYTES + slot * SLOT_BYTES
+        waiting[RESOURCES[slot % 4]] += struct.unpack_from("<Q", data, at + 88)[0]
+    return waiting
+
+
+def look_on(domain, seconds):
+    """Wait, and count how often nothing of a resource waited; return that and the looks."""
+    idle = dict.fromkeys(RESOURCES, 0)
+    looks = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name, waiting in backlogs(domain).items():
+            idle[name] += waiting == 0
+        looks += 1
+        time.sleep(LOOK_SECONDS)
+    return idle, looks
 
 
 def sample(domain, pid, tap):
@@ -65,7 +91,7 @@ def main():
     ).stdout
     tap = re.search(r"^\s*(vnet\d+)\s", listing, re.MULTILINE)[1]
     first = sample(domain, pid, tap)
-    time.sleep(seconds)
+    idle, looks = look_on(domain, seconds)
     last = sample(domain, pid, tap)
     elapsed = last["at"] - first["at"]
     rates = {f"{name}_bps": (last[name] - first[name]) / elapsed for name in ("blk_read", "net_tx")}
@@ -82,7 +108,8 @@ def main():
         page = {f"{name}_bps": change[name][0] / elapsed for name in RESOURCES}
         page["net_rx_dropped_bytes"] = change["net_rx"][1]
     rates["net_rx_bps"] = received / elapsed
-    print(json.dumps({"seconds": elapsed, "pid": pid, "tap": tap, **rates, "page": page}))
+    found = {"seconds": elapsed, "pid": pid, "tap": tap, **rates, "page": page}
+    print(json.dumps({**found, "idle_looks": idle, "looks": looks}))
 
 
 main()

@@ -6,6 +6,7 @@ room to spare, so that what is measured is the shaper and not the emulator.
 """
 
 import copy
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ LIMITS_BPS = {"blk_read": 400_000, "net_tx": 400_000, "net_rx": 300_000}
 TOLERANCE = 0.02
 # Long beside the largest request: one of 64 KiB more or less is 0.4 %.
 WINDOW_SECONDS = 40.0
+WINDOWS_MAX = 4
 # The class of what runs in the guest's unit bulk-*.service; the rest is default.
 CLASS = "bulk"
 UPLOAD_UNIT = "bulk-upload.service"
@@ -78,3 +80,19 @@ def with_variable(base: dict[str, Any], name: str, value: Any) -> dict[str, Any]
     changed = copy.deepcopy(base)
     changed["all"]["vars"][name] = value
     return changed
+
+
+def judge_rates(measured: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the resources whose limit was not kept, and those of which it cannot be told.
+
+    More than the limit is always wrong. Less is, if something waited all the time; else the
+    guest, on a machine that had other things to do, had nothing to send for a while.
+    """
+    wrong, void = [], []
+    for name in names:
+        ratio = measured[f"{name}_bps"] / LIMITS_BPS[name]
+        if ratio > 1 + TOLERANCE:
+            wrong.append(name)
+        elif ratio < 1 - TOLERANCE:
+            (void if measured["idle_looks"][name] else wrong).append(name)
+    return wrong, void

@@ -2,7 +2,9 @@
 """Runs anywhere: a TCP load without an end.
 
     traffic.py sink PORT         takes connections and reads them empty
-    traffic.py source HOST PORT  sends as fast as it may; connects again after a loss
+    traffic.py source HOST PORT  sends as fast as it may, by several connections, so that
+                                 one which waits for a lost packet leaves no gap; connects
+                                 again after a loss
 
 Only the standard library: the machines have nothing else.
 """
@@ -14,6 +16,7 @@ import threading
 import time
 
 PIECE_BYTES = 64 * 1024
+CONNECTIONS = 4
 
 
 def drain(connection):
@@ -29,7 +32,7 @@ def sink(port):
             threading.Thread(target=drain, args=(connection,), daemon=True).start()
 
 
-def source(host, port):
+def send(host, port):
     piece = bytes(PIECE_BYTES)
     while True:
         with contextlib.suppress(OSError), socket.create_connection((host, port), 20) as connection:
@@ -37,6 +40,12 @@ def source(host, port):
             while True:
                 connection.sendall(piece)
         time.sleep(1)
+
+
+def source(host, port):
+    for _ in range(CONNECTIONS - 1):
+        threading.Thread(target=send, args=(host, port), daemon=True).start()
+    send(host, port)
 
 
 if sys.argv[1] == "sink":

@@ -94,3 +94,21 @@ def test_a_report_on_held_machines_goes_on(tmp_path: Path) -> None:
     assert len((tmp_path / "report.txt").read_text().splitlines()) == 2
     report.Report(tmp_path).add("third", 3.0, "s")
     assert len((tmp_path / "report.txt").read_text().splitlines()) == 1
+
+
+def test_a_limit_is_judged_while_something_waits_for_it() -> None:
+    def measured(ratio: float, idle: int) -> dict:
+        rate = plan.LIMITS_BPS["net_tx"] * ratio
+        return {"net_tx_bps": rate, "idle_looks": {"net_tx": idle}}
+
+    judged = {
+        (ratio, idle): plan.judge_rates(measured(ratio, idle), ["net_tx"])
+        for ratio in (0.93, 0.985, 1.015, 1.03)
+        for idle in (0, 3)
+    }
+    assert {key for key, (wrong, _void) in judged.items() if wrong} == {
+        (0.93, 0),
+        (1.03, 0),
+        (1.03, 3),
+    }
+    assert {key for key, (_wrong, void) in judged.items() if void} == {(0.93, 3)}
