@@ -4,7 +4,9 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,11 @@ def test_qtests_and_iotests_print_cases():
 @pytest.mark.parametrize(("tap", "status"), [("ok 1 x\n", 1), ("ok 1 x\n", None), ("", 0)])
 def test_a_bad_end_and_no_case_at_all_are_failures(tap: str, status: int | None):
     assert stock_tests.cases_of(tap, status)[END] == FAILED
+
+
+def test_a_program_that_says_it_has_no_cases_is_skipped():
+    assert stock_tests.cases_of("# random seed\n1..0\n", 0) == {END: SKIPPED}
+    assert stock_tests.cases_of("1..0\n", 1) == {END: FAILED}
 
 
 def test_of_two_cases_with_one_name_the_worse_counts():
@@ -139,6 +146,20 @@ def test_two_builds_are_compared(tmp_path: Path, capfd, patched: str, last: str,
     assert (tmp_path / "out" / "stock" / "qtest-x86_64-x-test.log").read_text() == (
         "ok 1 a\nok 2 b\n"
     )
+
+
+def test_nothing_outlives_a_test_that_takes_too_long(tmp_path: Path):
+    kvm = "/dev/kvm"
+    text = f"(sleep 300; touch {tmp_path}/late) & cat {kvm} >{tmp_path}/kvm 2>&1; echo ok 1 a; wait"
+    folder = build(tmp_path / "stock", text)
+    made = stock_tests.Build(folder, tmp_path / "out", stock_tests.contained(kvm=False))
+    (test,) = made.tests(re.compile(".*"))
+    cases = made.run(replace(test, limit_seconds=2))
+    assert cases == {"a": PASSED, END: FAILED}
+    left = subprocess.run(["pgrep", "-f", f"touch {tmp_path}/late"], capture_output=True)
+    assert not left.stdout
+    if Path(kvm).exists():
+        assert (tmp_path / "kvm").read_text() == ""
 
 
 def test_nothing_compared_is_no_success(tmp_path: Path, capfd):
