@@ -16,6 +16,7 @@ Flood and control take turns, so that the machine's slow minutes hit both. Befor
 and after each measurement QEMU is asked how much of the ring it holds.
 """
 
+import json
 import math
 import re
 import time
@@ -91,7 +92,8 @@ class Case:
     """A pair of floods, the latency that is measured beside them, and the ring's fill.
 
     ``fill_ratio`` is 1 or more if the flood holds all that it is meant to hold, and, where
-    more is dropped, if at least as much is dropped as goes.
+    more is dropped, if at least as much is dropped as goes; of a card's whole ring, if more
+    is to be sent than it has slots.
     ``elsewhere_ratio`` is the same of the device to which the control's flood goes.
     """
 
@@ -261,7 +263,7 @@ def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
         # Headers count in the limit; just below it nothing gathers in the ring.
         _datagrams(CLIENT_ADDRESS, 1, int(0.98 * NET_BPS * DATAGRAM_BYTES / WIRE_BYTES)),
         lambda: pings(testbed, calm),
-        lambda: full_ratio([transmit_ring(busy)], spare=TRANSMIT_SPARE),
+        lambda: _transmit_demand(busy),
     )
 
 
@@ -276,6 +278,22 @@ def _datagrams(client: str, senders: int, rate_bps: int | None) -> str:
 def full_ratio(rings: Sequence[Ring], spare: int = 0) -> float:
     """Return held ÷ size of the least full ring; ``spare`` slots are never used."""
     return min(ring.held / (ring.size - spare) for ring in rings)
+
+
+def _transmit_demand(busy: Guest) -> float:
+    """Return what is in a card's ring, and waits in the guest for a slot of it, ÷ its slots.
+
+    What is in the ring goes up and down: Linux refills a full one only when three quarters of
+    it have come back.
+    """
+    ring = transmit_ring(busy)
+    listed = busy.ssh("tc -s -j qdisc show dev eth0", timeout_seconds=30).stdout
+    return (ring.held + waiting_packets(listed)) / (ring.size - TRANSMIT_SPARE)
+
+
+def waiting_packets(listed: str) -> int:
+    """Read from tc's JSON how many packets wait in the queues of a card."""
+    return sum(queue["qlen"] for queue in json.loads(listed) if "root" in queue)
 
 
 def _share_fill(testbed: Testbed, busy: Guest, card: int) -> float:

@@ -75,6 +75,12 @@ def test_the_flood_asks_for_twice_what_two_rings_hold():
     assert flood.SENDERS * 92 >= 2 * 1024
 
 
+def test_packets_that_wait_in_the_guest_are_counted_once():
+    listed = '[{"kind":"fq_codel","root":true,"qlen":719},{"kind":"fq_codel","qlen":700}]'
+    assert flood.waiting_packets(listed) == 719
+    assert flood.waiting_packets("[]") == 0
+
+
 @pytest.mark.parametrize(
     ("sample", "ratio"),
     [
