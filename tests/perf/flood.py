@@ -10,7 +10,7 @@ flood goes to another device of the same guest.
 *Other guest.* A guest with a single class fills its rings to the last slot:
 twice as many reads as a ring has, and more datagrams than the ring holds; another
 guest reads and answers pings. The control is the same class at the same rate
-which fills no ring.
+which fills no ring. Each guest has a processor of its own.
 
 Flood and control take turns, so that the machine's slow minutes hit both. Before
 and after each measurement QEMU is asked how much of the ring it holds.
@@ -144,6 +144,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         for case in _same_guest(testbed, busy):
             rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         _limit_all(testbed, busy)
+        machine.keep_apart((busy, calm))
         for case in _other_guest(testbed, busy, calm):
             rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         return {

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What experiments do to a testbed before they measure."""
 
+import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed import Guest, Testbed
@@ -26,6 +28,22 @@ def await_shaper(testbed: Testbed, guest: Guest) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the shaper of {guest.name} is not active in {SHAPER_SECONDS:g} s")
         time.sleep(0.2)
+
+
+def keep_apart(guests: Sequence[Guest]) -> None:
+    """Give each running guest a processor of its own, its QEMU's main loop included.
+
+    What one guest does with its ring must not be mistaken for what it does to the
+    other's processors. Does nothing where there are fewer processors than guests.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < len(guests):
+        return
+    for processor, guest in zip(processors, guests, strict=False):
+        only = tuple(number == processor for number in range(processors[-1] + 1))
+        for vcpu in range(guest.domain.maxVcpus()):
+            guest.domain.pinVcpu(vcpu, only)
+        guest.domain.pinEmulator(only)
 
 
 def blank_disk(testbed: Testbed, name: str, size_mib: int) -> Path:
