@@ -13,8 +13,6 @@
 #include <sched.h>
 #include "sluice-frames.h"
 
-#define HOLDABLE    ((RING - 48) / 4)
-#define SHARE       (HOLDABLE / 2)
 #define FIT         (128 * 1024 / (int)BUFFER_BYTES)
 #define BULK        DSCP_OF_TAG(2)
 

@@ -16,7 +16,6 @@
 #define BULK            DSCP_OF_TAG(2)
 #define LONG_NS         (1000 * FRAME_NS)
 #define HELD            4
-#define SHARE           ((RING - 48) / 4 / 2)
 #define DISK_SLOT       5
 #define REQUEST_BYTES   4096
 #define REQUEST_NS      (REQUEST_BYTES * 1000LL)
