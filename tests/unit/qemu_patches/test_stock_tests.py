@@ -99,6 +99,15 @@ def test_tests_with_a_virtio_device_are_relevant(one: dict, relevant: bool):
     assert stock_tests.is_relevant(one, {"051", "iothreads-create"}) is relevant
 
 
+def test_iotests_are_run_in_both_formats():
+    raw = {**listed("io-raw-051"), "cmd": ["check", "-tap", "-raw", "051"]}
+    known = [raw, listed("io-raw-040"), listed("io-qcow2-040"), listed("qtest-x86_64/qos-test")]
+    found = stock_tests.with_qcow2(known)
+    assert found[:4] == known
+    assert [one["name"] for one in found[4:]] == ["io-qcow2-051"]
+    assert found[4]["cmd"] == ["check", "-tap", "-qcow2", "051"]
+
+
 def test_names_are_chosen_as_people_write_them():
     both = [listed("qtest-x86_64/qos-test"), listed("io-raw-051")]
     chosen = stock_tests.tests_in(both, re.compile("qos-test"))
