@@ -4,7 +4,8 @@
 Every suite is a command with its own runner. Its output goes to
 build/logs/test-NAME.log; from it the tests are counted by kind. A suite that
 exits with an error, or in which no test ran, fails the whole run; one that may
-be skipped as a whole says so by ``may_skip``.
+be skipped as a whole says so by ``may_skip``. What failed is named once more at
+the end, because that is the part of a long output that is always kept.
 """
 
 import argparse
@@ -21,16 +22,24 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 LOGS = TOP / "build" / "logs"
 KINDS = ("unit", "property", "fuzz", "qtest", "integration", "e2e")
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
+# How pytest, TAP, cargo and our own scripts name what failed, and pytest says why.
+FAILURE = re.compile(
+    r"(FAILED|FAIL|ERROR|E  ) *\S|\s*not ok \d|test \S.* \.\.\. FAILED"
+    r"|\S+ +\d+ passed, [1-9]\d* failed"
+)
+FAILURES_TOLD = 12
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
 
 
 @dataclass
 class Tally:
-    """Tests of one suite: passed by kind, and how many failed or were skipped."""
+    """Tests of one suite: passed by kind, how many failed or were skipped, and
+    lines that tell what failed."""
 
     passed: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     skipped: int = 0
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,12 @@ def is_sound(suite: Suite, tally: Tally, status: int) -> bool:
     """Whether the suite ended well and something ran, or had a reason not to."""
     ran = sum(tally.passed.values()) > 0 or (suite.may_skip and tally.skipped > 0)
     return status == 0 and not tally.failed and ran
+
+
+def failures(name: str, lines: list[str]) -> list[str]:
+    """The last lines of suite ``name`` that tell what failed, or how it ended."""
+    telling = [line for line in lines if FAILURE.match(line)] or lines[-FAILURES_TOLD:]
+    return [f"{name}: {line}" for line in telling[-FAILURES_TOLD:]]
 
 
 def _last(lines: list[str]) -> str:
@@ -219,6 +234,7 @@ def run(suite: Suite) -> tuple[Tally, bool]:
         print(f"  the end of {log.relative_to(TOP)}:")
         print("\n".join(f"  {line}" for line in lines[-60:]), flush=True)
         tally.failed = max(tally.failed, 1)
+        tally.failures = failures(suite.name, lines)
     return tally, sound
 
 
@@ -266,11 +282,13 @@ def main() -> int:
         total.passed += tally.passed
         total.failed += tally.failed
         total.skipped += tally.skipped
+        total.failures += tally.failures
     print()
     for kind in KINDS:
         print(f"{kind:<12} {total.passed[kind]:5d}")
     if total.skipped:
         print(f"{'skipped':<12} {total.skipped:5d}")
+    print(*total.failures, sep="\n", end="\n" if total.failures else "")
     print(f"{sum(total.passed.values())} passed, {total.failed} failed")
     return 1 if total.failed else 0
 

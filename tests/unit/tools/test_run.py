@@ -50,6 +50,27 @@ def test_failure_is_not_sound(line: str, status: int):
     assert not runner.is_sound(SUITE, SUITE.count([line]), status)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FAILED tests/unit/test_a.py::test_b - AssertionError: 1 is not 2",
+        "ERROR tests/unit/test_a.py::test_b - OSError",
+        "E       AssertionError: 1 is not 2",
+        "    not ok 3 /net/ring",
+        "test class::names ... FAILED",
+        "FAIL frame: exit status 77; the end of its output:",
+        "sluice-net-ring-test          18 passed, 1 failed, 0 skipped",
+    ],
+)
+def test_failure_is_named_at_the_end(line: str):
+    log = ["ok 1 /net/other", line, "test class::rest ... ok", "a 3 passed, 0 failed, 0 skipped"]
+    assert runner.failures("some", log) == [f"some: {line}"]
+
+
+def test_suite_that_names_no_failure_shows_how_it_ended():
+    assert runner.failures("some", ["begun", "killed"]) == ["some: begun", "some: killed"]
+
+
 def test_each_suite_has_a_kind_that_can_be_asked_for():
     for suite in runner.suites():
         assert set(suite.kinds) <= set(runner.KINDS)
