@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What reaches a shaper that refuses some: the real catalogue, a QEMU of an earlier release."""
+"""What reaches a shaper that refuses some, or that others change: the real catalogue."""
 
 import pytest
 
@@ -119,3 +119,70 @@ def test_what_a_shaper_refuses_is_carried_all_the_same(reconciler, qemu, metadat
     reconciler.round()
     reconciler.flush("web1")
     assert len(metadata.written) == 1
+
+
+class Qemu:
+    """Holds what it is told, and counts the changes."""
+
+    def __init__(self):
+        self.classes, self.generation, self.asked = {}, 1, 0
+
+    def query(self, domain, shaper_id):
+        self.asked += 1
+        return {"id": shaper_id, "classes": list(self.classes.values()), "ceiling": []}
+
+    def execute(self, domain, command, arguments):
+        self.generation += 1
+        assert command == "shaper-set-class"
+        row = {key: value for key, value in arguments.items() if key != "id"}
+        self.classes[row["class"]] = row
+
+    def remove(self, name):
+        self.generation += 1
+        del self.classes[name]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def shared(store, metadata):
+    """(a function that lets that many seconds pass in rounds, the QEMU)"""
+    qemu, clock = Qemu(), Clock()
+    found = Reconciler(
+        store, OneGuest(), qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), clock),
+    )  # fmt: skip
+
+    def passes(seconds):
+        for _ in range(seconds):
+            found.round()
+            found.flush("web1")
+            clock.now += 1.0
+
+    yield passes, qemu
+    found.close()
+
+
+@pytest.mark.parametrize("after_seconds", [1, 2, 3, 9])
+def test_what_someone_else_changes_is_put_back_however_soon(shared, after_seconds):
+    passes, qemu = shared
+    passes(after_seconds)
+    assert set(qemu.classes) == {"default", "batch", "movie"}
+    qemu.remove("movie")
+    passes(4)
+    assert "movie" in qemu.classes
+
+
+def test_a_shaper_that_nobody_changes_is_left_alone(shared):
+    passes, qemu = shared
+    passes(4)
+    generation, asked = qemu.generation, qemu.asked
+    passes(20)
+    assert (qemu.generation, qemu.asked) == (generation, asked)

@@ -2,8 +2,9 @@
 """Brings shapers and agents to what the catalogue says; pushes only differences.
 
 A round a second, and at once after a change. A shaper is asked what it holds
-when its domain (re)started, when something failed, and when its page's
-generation moved without us; otherwise what was last pushed is what it holds.
+when its domain (re)started, when something failed, a moment after a push, and
+when its page's generation moved without us; otherwise what was last pushed is
+what it holds.
 
 A domain that is not this sluiced's is taken over first (`takeover.py`). What a
 domain is to have is then written into its metadata, for the next host.
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -159,6 +161,8 @@ class Reconciler:
             self._running[name] = self._pool.submit(self._write, guest, shaper)
         elif differs:
             self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
+        elif self._may_confirm(name, shaper):
+            self._running[name] = self._pool.submit(self._confirm, name, guest, shaper, want)
 
     # Domains of others
 
@@ -261,11 +265,7 @@ class Reconciler:
         if shaper.pushed != want:
             return True
         generation = self.generation(name)
-        if generation is None:
-            return False
-        if shaper.generation is None:
-            if self.monotonic() - shaper.pushed_at >= GENERATION_SETTLES_S:
-                shaper.generation = generation
+        if generation is None or shaper.generation is None:
             return False
         if generation != shaper.generation:
             log.info("domain %s: its shaper was changed by someone else", name)
@@ -275,24 +275,45 @@ class Reconciler:
 
     def _push(self, name: str, guest: Guest, shaper: _Shaper, want: Config) -> None:
         shaper_id = guest.live.shaper_id
+        with self._asking(name, shaper):
+            have = shaper.pushed
+            if have is None:
+                have = actual(self.shapers.query(name, shaper_id), want)
+            self._carry_out(name, commands(shaper_id, have, want))
+            shaper.pushed, shaper.pushed_at = want, self.monotonic()
+            shaper.generation, shaper.error = None, None
+
+    def _may_confirm(self, name: str, shaper: _Shaper) -> bool:
+        if shaper.generation is not None or self.generation(name) is None:
+            return False
+        return self.monotonic() - shaper.pushed_at >= GENERATION_SETTLES_S
+
+    def _confirm(self, name: str, guest: Guest, shaper: _Shaper, want: Config) -> None:
+        """What someone else changed so far shows in the answer, and later in the generation."""
+        shaper_id = guest.live.shaper_id
+        generation = self.generation(name)
+        with self._asking(name, shaper):
+            if commands(shaper_id, actual(self.shapers.query(name, shaper_id), want), want):
+                log.info("domain %s: its shaper was changed by someone else at once", name)
+                shaper.pushed = None
+                self._wake.set()
+            else:
+                shaper.generation = generation
+
+    @contextmanager
+    def _asking(self, name: str, shaper: _Shaper) -> Iterator[None]:
+        """What fails leaves unknown what the shaper holds: the next round asks it."""
         with shaper.lock:
             try:
-                have = shaper.pushed
-                if have is None:
-                    have = actual(self.shapers.query(name, shaper_id), want)
-                self._carry_out(name, commands(shaper_id, have, want))
+                yield
             except SluiceError as error:
                 shaper.pushed = None
                 if str(error) != shaper.error:
                     log.warning("%s", error)
                 shaper.error = str(error)
-                return
             except Exception:
                 shaper.pushed = None
                 log.exception("domain %s: its shaper could not be set", name)
-                return
-            shaper.pushed, shaper.pushed_at = want, self.monotonic()
-            shaper.generation, shaper.error = None, None
 
     def _carry_out(self, name: str, steps: list[Command]) -> None:
         """A QEMU of an earlier release refuses what it does not know; the rest must get there.
