@@ -6,7 +6,6 @@ with their whole sandbox (see ``testbed.booted_root``).
 """
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -59,6 +58,24 @@ GIVEN = {
 CONTROLLER = {"parts": ["controller"]}
 WEB = {"parts": ["web"]}
 NIGHTLY = {"parts": ["nightly"]}
+# Runs where Ansible decides what comes next: nothing of the task has been sent.
+KILLED_AT = """
+import os
+import signal
+
+from ansible.plugins.callback import CallbackBase
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "killed_at"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        if os.environ["KILLED_AT"] and task.get_name().endswith(os.environ["KILLED_AT"]):
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+"""
 REMOVAL = """
 - name: Take it away
   hosts: booted
@@ -80,8 +97,12 @@ class Host:
         self.root, self.folder = root, folder
         (folder / "play.yml").write_text(PLAY)
         (folder / "removal.yml").write_text(REMOVAL)
+        (folder / "callbacks").mkdir()
+        (folder / "callbacks" / "killed_at.py").write_text(KILLED_AT)
 
-    def _start(self, *options: str, play: str = "play.yml", **variables) -> subprocess.Popen:
+    def _start(
+        self, *options: str, play: str = "play.yml", killed_at: str = "", **variables
+    ) -> subprocess.Popen:
         host = {
             "ansible_ssh_executable": str(self.root.ssh),
             "ansible_ssh_transfer_method": "piped",
@@ -101,7 +122,12 @@ class Host:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env=ansible_collection.environment(ANSIBLE_PIPELINING="1", PYTHONUNBUFFERED="1"),
+            env=ansible_collection.environment(
+                ANSIBLE_PIPELINING="1",
+                ANSIBLE_CALLBACK_PLUGINS=str(self.folder / "callbacks"),
+                ANSIBLE_CALLBACKS_ENABLED="killed_at",
+                KILLED_AT=killed_at,
+            ),
         )
 
     def set_up(self, *options: str, **variables) -> int:
@@ -119,17 +145,10 @@ class Host:
         return said
 
     def set_up_until(self, task: str, **variables) -> None:
-        """Run the roles, and kill Ansible when it comes to a task."""
-        with self._start(**variables) as process:
-            assert process.stdout
-            said = []
-            for line in process.stdout:
-                said.append(line)
-                if line.startswith("TASK [") and line.rstrip(" *\n").endswith(f": {task}]"):
-                    os.killpg(process.pid, signal.SIGKILL)
-                    break
-            else:
-                raise AssertionError(f"no task {task!r}: {''.join(said)}")
+        """Run the roles; Ansible is killed when it comes to a task, before it is begun."""
+        with self._start(killed_at=task, **variables) as process:
+            said = process.communicate(timeout=RUN_SECONDS)[0]
+        assert process.returncode == -signal.SIGKILL, f"no task {task!r}: {said}"
 
     def module(self, name: str, **arguments) -> dict:
         """Run one module of the collection; return its answer."""
@@ -291,8 +310,13 @@ def test_a_folder_that_the_unit_may_not_write_to_is_named_in_one_line(host):
     config = host.root.path("/etc/sluice/sluiced.toml")
     before = config.read_text()
     config.write_text('state_dir = "/srv/none"\n')
-    host.root.run("systemctl restart sluiced.service; sleep 3; systemctl stop sluiced.service")
-    said = host.root.out("journalctl --no-pager --output=cat --unit=sluiced.service --lines=20")
+    journal = "journalctl --no-pager --output=cat --unit=sluiced.service --lines=20"
+    host.root.run(
+        "systemctl restart sluiced.service;"
+        f" for i in $(seq 300); do {journal} | grep -q '/srv/none' && break; sleep 0.2; done;"
+        " systemctl stop sluiced.service"
+    )
+    said = host.root.out(journal)
     assert "sluiced: state_dir '/srv/none' cannot be made (Read-only file system): give" in said
     assert "Traceback" not in said
     config.write_text(before)
@@ -329,7 +353,7 @@ def test_what_runs_as_a_user_that_is_to_be_deleted_is_stopped(host):
     """As a service that D-Bus starts once more while its package is purged."""
     root, unit = host.root, "/run/systemd/system/late.service"
     root.run("useradd --system late")
-    text = "[Service]\\nUser=late\\nExecStart=/bin/sleep 3600\\n"
+    text = "[Service]\\nType=exec\\nUser=late\\nExecStart=/bin/sleep 3600\\n"
     root.run(f"printf '{text}' >{unit}; systemctl daemon-reload; systemctl start late")
     root.run(f"rm {unit}; systemctl daemon-reload")
     assert root.run("userdel late", check=False).returncode == 8
