@@ -38,21 +38,24 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("experiment", metavar="EXPERIMENT", type=str.upper)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each row (default 3)")
+    usual = ", ".join(f"{name} {module.REPEATS}" for name, module in EXPERIMENTS.items())
+    parser.add_argument("--repeats", type=int, help=f"runs of each row (default: {usual})")
     chosen = parser.parse_args()
     if chosen.experiment not in EXPERIMENTS:
         parser.error(
             f"EXPERIMENT is {chosen.experiment}; this version has {', '.join(EXPERIMENTS)}"
         )
-    if not 1 <= chosen.repeats <= 100:
-        parser.error(f"--repeats is {chosen.repeats}; it must be from 1 to 100")
+    experiment = EXPERIMENTS[chosen.experiment]
+    repeats = experiment.REPEATS if chosen.repeats is None else chosen.repeats
+    if not 1 <= repeats <= 100:
+        parser.error(f"--repeats is {repeats}; it must be from 1 to 100")
     started = time.monotonic()
 
     def say(text: str) -> None:
         print(f"[{time.monotonic() - started:5.0f} s] {text}", flush=True)
 
     try:
-        found = EXPERIMENTS[chosen.experiment].run(chosen.repeats, say)
+        found = experiment.run(repeats, say)
     except FAILURES as problem:
         say(f"WRONG: {chosen.experiment} came to no end: {problem}")
         return 1

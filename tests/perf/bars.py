@@ -2,11 +2,13 @@
 """What an experiment must show, and whether it did: measured figures in, verdicts out.
 
 Pure: an experiment hands over its rows as they go into its JSON file. A figure
-of a row is a spread, ``{median, min, max}``, over ``runs`` runs. A bar holds for
-the median or for every run. A verdict is one of three:
+of a row is a spread, ``{median, min, max}``, over ``runs`` runs; or it is of all
+runs together, and then ``min`` and ``max`` are the ends of its interval. A bar
+holds for the median, for every run, or for all together. A verdict is one of three:
 
 * **met**;
-* **missed**: the figure lies beyond its bar by more than the clock may be wrong;
+* **missed**: the figure lies beyond its bar by more than the clock may be wrong, or
+  with its whole interval;
 * **inconclusive**: it cannot be told: too few runs or samples, a counter that was
   read too slowly, a request too large for the window, a ring that was not full.
 
@@ -25,6 +27,11 @@ Row = dict[str, Any]
 
 # "Every experiment repeats at least three times."
 RUNS_MIN = 3
+# So many pairs, drawn anew, say how sure a figure of all of them is.
+PAIRS_MIN = 8
+# Held ÷ full of a flood at least, and of a control at most.
+FULL_MIN = 1.0
+CALM_MAX = 0.5
 # A 99th percentile has ten values beyond it.
 ASKED_MIN = 1000
 SLUICE = ("sluice", "sluice leaky")
@@ -42,7 +49,8 @@ FIGURES = {
     "longest_wait_ratio": ("longest wait ÷ ideal", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
-    "p99_ratio": ("p99, flood ÷ control", "{:.3f}"),
+    "pooled_p99_ratio": ("p99 of all runs, flood ÷ control", "{:.3f}"),
+    "p99_ratio": ("p99 of one pair, flood ÷ control", "{:.3f}"),
     "flood_p99_ms": ("p99 beside the flood, ms", "{:.2f}"),
     "control_p99_ms": ("p99 of the control, ms", "{:.2f}"),
     "asked": ("asked", "{:.0f}"),
@@ -51,6 +59,7 @@ FIGURES = {
     "flood_fill_ratio": ("flood: held ÷ full", "{:.2f}"),
     "control_fill_ratio": ("control: held ÷ full", "{:.2f}"),
     "elsewhere_fill_ratio": ("control: held elsewhere ÷ full", "{:.2f}"),
+    "set_aside": ("pairs set aside", "{:.0f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
 }
@@ -69,6 +78,7 @@ class Bar:
     ``parts`` and ``subjects`` choose rows; empty means all. ``needs`` must hold
     for the figure to mean anything. ``windows`` is how many windows of the
     row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
+    ``of_all``: the figure is one of all runs together.
     """
 
     figure: str
@@ -76,6 +86,7 @@ class Bar:
     low: float = -math.inf
     high: float = math.inf
     of_median: bool = False
+    of_all: bool = False
     parts: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     needs: tuple["Bar", ...] = ()
@@ -94,17 +105,27 @@ class Bar:
             limit = f"≥ {written(self.figure, self.low)}"
         else:
             limit = f"≤ {written(self.figure, self.high)}"
+        if self.of_all:
+            return f"{limit} of all runs"
         return limit + (" in the median" if self.of_median else " in every run")
 
     def worst(self, spread: dict[str, float]) -> float:
         """Return the value of a spread that this bar judges."""
-        if self.of_median:
+        if self.of_median or self.of_all:
             return spread["median"]
         return max(spread["min"], spread["max"], key=self.beyond)
 
     def beyond(self, value: float) -> float:
         """Return by how much a value misses the bar; 0 or less if it does not."""
         return max(self.low - value, value - self.high)
+
+    def uncertainty(self, row: Row) -> float:
+        """Return by how much the judged value may be wrong."""
+        if self.of_all:
+            least = min(self.beyond(value) for value in row[self.figure].values())
+            # What is infinite at both ends is so for sure.
+            return 0.0 if math.isinf(least) else self.beyond(row[self.figure]["median"]) - least
+        return row["clock_ratio"]["max"] / self.windows if self.windows else 0.0
 
 
 @dataclass(frozen=True)
@@ -154,13 +175,13 @@ def _rate(figure: str, ratio: float, windows: int, remedy: str) -> Bar:
 def _flood(high: float, part: str, *more: Bar) -> Bar:
     needs = (
         *more,
-        Bar("flood_fill_ratio", _RING, low=1.0),
-        Bar("control_fill_ratio", _CALM, high=0.5),
+        Bar("flood_fill_ratio", _RING, low=FULL_MIN),
+        Bar("control_fill_ratio", _CALM, high=CALM_MAX),
         Bar("control_lost", f"the control loses pings: {IDLE}", high=0),
         Bar("asked", "measure for longer", low=ASKED_MIN),
     )
     remedy = f"{_FLOOD}: {IDLE}"
-    return Bar("p99_ratio", remedy, high=high, of_median=True, parts=(part,), needs=needs)
+    return Bar("pooled_p99_ratio", remedy, high=high, of_all=True, parts=(part,), needs=needs)
 
 
 BARS: dict[str, tuple[Bar, ...]] = {
@@ -195,7 +216,7 @@ BARS: dict[str, tuple[Bar, ...]] = {
         ),
     ),
     "FLOOD": (
-        _flood(1.1, "same guest", Bar("elsewhere_fill_ratio", _RING, low=1.0)),
+        _flood(1.1, "same guest", Bar("elsewhere_fill_ratio", _RING, low=FULL_MIN)),
         _flood(1.05, "other guest"),
     ),
 }
@@ -257,18 +278,18 @@ def _absent(found: dict[str, Any]) -> Iterator[str]:
 
 def _judge_one(bar: Bar, row: Row) -> Verdict:
     worst = bar.worst(row[bar.figure])
-    clock = row["clock_ratio"]["max"] / bar.windows if bar.windows else 0.0
+    unsure = bar.uncertainty(row)
     beyond = bar.beyond(worst)
-    few = _few_runs(row)
+    few = _few_runs(bar, row)
     if doubt := _unmet_need(bar, row):
         outcome, remedy = Outcome.INCONCLUSIVE, doubt
-    elif beyond > clock and not (few and bar.of_median):
+    elif beyond > unsure and not (few and (bar.of_median or bar.of_all)):
         outcome, remedy = Outcome.MISSED, bar.remedy
     elif few:
         outcome, remedy = Outcome.INCONCLUSIVE, few
     elif beyond > 0:
         outcome = Outcome.INCONCLUSIVE
-        remedy = f"the clock may be wrong by {written('clock_ratio', clock)}: {IDLE}"
+        remedy = _unsure(bar, row, unsure)
     else:
         outcome, remedy = Outcome.MET, ""
     return Verdict(
@@ -282,10 +303,18 @@ def _judge_one(bar: Bar, row: Row) -> Verdict:
     )
 
 
-def _few_runs(row: Row) -> str:
-    if row["runs"] >= RUNS_MIN:
+def _unsure(bar: Bar, row: Row, unsure: float) -> str:
+    if bar.of_all:
+        low, high = (written(bar.figure, row[bar.figure][end]) for end in ("min", "max"))
+        return f"it may be from {low} to {high}: {IDLE}, with more pairs (ARGS=--repeats=N)"
+    return f"the clock may be wrong by {written('clock_ratio', unsure)}: {IDLE}"
+
+
+def _few_runs(bar: Bar, row: Row) -> str:
+    least = PAIRS_MIN if bar.of_all else RUNS_MIN
+    if row["runs"] >= least:
         return ""
-    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={RUNS_MIN} or more"
+    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={least} or more"
 
 
 def _unmet_need(bar: Bar, row: Row) -> str:

@@ -25,6 +25,8 @@ from perf.spread import spread
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
+# Runs of a row, if nothing else is asked for.
+REPEATS = 3
 DISK = "vdb"
 DEPTH = 16
 SECONDS = 5

@@ -29,6 +29,8 @@ from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "achieved rate against set rate: disk reads and writes, network out and in"
+# Runs of a row, if nothing else is asked for.
+REPEATS = 3
 LOAD = "load"
 DEPTH = 16
 RUN_SECONDS = 13

@@ -36,8 +36,8 @@ def _flood_row(part, subject, **figures):
     return {
         "part": part,
         "subject": subject,
-        "runs": 3,
-        "p99_ratio": _spread(1.0),
+        "runs": 12,
+        "pooled_p99_ratio": _spread(1.0),
         "flood_fill_ratio": _spread(1.0),
         "control_fill_ratio": _spread(0.1),
         "control_lost": _spread(0),
@@ -102,9 +102,9 @@ SLUICE_READ = ("disk read", "sluice")
         ("E2", ("net in", "sluice leaky"), "worst_window_error_ratio", (0, 0, -0.02), "±1.00%"),
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, 1.11), "≤ 1.100"),
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, math.inf), "≤ 1.100"),
-        ("FLOOD", ("same guest", "ping"), "p99_ratio", (1.11,), "≤ 1.100"),
-        ("FLOOD", ("other guest", "disk read"), "p99_ratio", (1.06,), "≤ 1.050"),
-        ("FLOOD", ("other guest", "ping"), "p99_ratio", (1, math.inf, math.inf), "≤ 1.050"),
+        ("FLOOD", ("same guest", "ping"), "pooled_p99_ratio", (1.11,), "≤ 1.100"),
+        ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
+        ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
     ],
 )
 def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, values, bar):
@@ -116,8 +116,25 @@ def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, va
 
 def test_a_bar_for_the_median_bears_a_single_bad_run():
     assert problems(_found("E1", ("disk", "fio 4 KiB, requests/s"))) == []
-    row = ("other guest", "ping")
-    assert problems(_found("FLOOD", row, p99_ratio=_spread(0.9, 1.0, 3.0))) == []
+    figures = {"throughput_ratio": _spread(0.9, 1.0, 1.2)}
+    assert problems(_found("E1", ("disk", "fio 4 KiB, requests/s"), **figures)) == []
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome"),
+    [
+        ((0.9, 1.04, 3.0), None),
+        ((0.9, 1.06, 1.2), Outcome.INCONCLUSIVE),
+        ((1.04, 1.06, math.inf), Outcome.INCONCLUSIVE),
+        ((1.06, math.inf, math.inf), Outcome.INCONCLUSIVE),
+        ((1.06, 1.07, 1.2), Outcome.MISSED),
+    ],
+)
+def test_a_figure_of_all_runs_is_missed_with_its_whole_interval(interval, outcome):
+    row = ("other guest", "disk read")
+    found = _found("FLOOD", row, pooled_p99_ratio=_spread(*interval))
+    unmet = [one.outcome for one in judge(found) if one.outcome is not Outcome.MET]
+    assert unmet == ([outcome] if outcome else [])
 
 
 def test_peers_are_shown_and_not_judged():
@@ -162,6 +179,13 @@ def _only(found):
         ),
         ("FLOOD", ("same guest", "ping"), {"control_lost": _spread(0, 0, 1)}, "loses pings"),
         ("FLOOD", ("same guest", "ping"), {"asked": _spread(2000, 999)}, "for longer"),
+        ("FLOOD", ("same guest", "ping"), {"runs": 7}, "--repeats=8"),
+        (
+            "FLOOD",
+            ("same guest", "ping"),
+            {"pooled_p99_ratio": _spread(0.9, 1.2, 1.5)},
+            "it may be from 0.900 to 1.500",
+        ),
     ],
 )
 def test_what_cannot_be_told_is_a_problem_with_its_remedy(experiment, row, figures, why):
@@ -179,7 +203,7 @@ def test_one_run_beyond_a_bar_for_every_run_is_missed_not_doubted():
 
 
 def test_a_ring_that_was_not_full_leaves_even_a_bad_ratio_untold():
-    figures = {"p99_ratio": _spread(2.0), "flood_fill_ratio": _spread(0.2)}
+    figures = {"pooled_p99_ratio": _spread(2.0), "flood_fill_ratio": _spread(0.2)}
     found = _found("FLOOD", ("other guest", "ping"), **figures)
     assert _only(found).outcome is Outcome.INCONCLUSIVE
 

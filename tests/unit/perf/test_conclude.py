@@ -72,7 +72,10 @@ def test_what_never_came_is_null_in_json_and_does_not_break_the_page(tmp_path):
             "runs": 3,
             **{name: _spread(1) for name in ("asked", "flood_fill_ratio", "elsewhere_fill_ratio")},
             **{name: _spread(0) for name in ("control_lost", "control_fill_ratio")},
-            **{name: _spread(math.inf) for name in ("p99_ratio", "flood_p99_ms")},
+            **{
+                name: _spread(math.inf)
+                for name in ("pooled_p99_ratio", "p99_ratio", "flood_p99_ms")
+            },
         }
         for part, subject in EXPECTED["FLOOD"]
     ]

@@ -1,68 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""perf.flood: percentiles, lost pings, starved readers, full rings."""
-
-import math
+"""perf.flood: full rings, pairs that say nothing, and how the judge sees them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perf import bars, flood
-from perf.flood import Latencies, Measured, at_a_pace, figures, full_ratio, p99_ratio, parse_ping
+from perf.flood import Measured, figures, full_ratio
+from perf.latencies import Latencies
 from perf.rings import Ring
 
-HUNDRED = [float(n) for n in range(1, 101)]
-
-
-def test_the_99th_percentile_of_one_to_a_hundred():
-    assert Latencies(HUNDRED).percentile99_ms() == 99.0
-
-
-def test_of_a_hundred_pings_one_may_be_lost_and_not_two():
-    assert Latencies(HUNDRED[:99], 1).percentile99_ms() == 99.0
-    assert Latencies(HUNDRED[:98], 2).percentile99_ms() == math.inf
-
-
-def test_without_any_answer_the_percentile_is_infinite():
-    assert Latencies([], 2000).percentile99_ms() == math.inf
-    assert Latencies([]).percentile99_ms() == math.inf
-
-
-def test_a_flood_that_starves_most_pings_has_no_good_ratio():
-    control = Latencies([1.0] * 2000)
-    assert p99_ratio(Latencies([1.0] * 400, 1600), control) == math.inf
-    assert p99_ratio(Latencies([1.5] * 2000), control) == 1.5
-    assert p99_ratio(control, Latencies([], 2000)) == math.inf
-
-
-def test_replies_are_read_and_the_rest_is_lost():
-    text = "64 bytes from 10.77.0.11: icmp_seq=1 ttl=64 time=0.532 ms\n"
-    text += "From 10.77.0.1 icmp_seq=2 Destination Host Unreachable\n"
-    text += "64 bytes from 10.77.0.11: icmp_seq=3 ttl=64 time=12 ms\n"
-    text += "64 bytes from 10.77.0.11: icmp_seq=3 ttl=64 time=12 ms (DUP!)\n"
-    text += "rtt min/avg/max/mdev = 0.532/6.2/12.0/5.7 ms\n"
-    found = parse_ping(text, 5)
-    assert found == Latencies([0.532, 12.0], 3)
-    assert found.asked == 5
-
-
-def test_a_ping_that_failed_altogether_has_lost_all():
-    assert parse_ping("ping: connect: Network is unreachable\n", 2000).lost == 2000
-
-
-def test_a_starved_reader_counts_as_often_as_it_would_have_asked():
-    assert at_a_pace([1.0, 7.0, 2.0], 2.0) == [1.0, 7.0, 5.0, 3.0, 1.0, 2.0]
-    # 4,500 quick reads and one of a second: at 500/s a tenth of all.
-    starved = Latencies(at_a_pace([0.5] * 4500 + [1000.0], 2.0))
-    assert starved.percentile99_ms() > 800
-
-
-@given(st.lists(st.floats(0.01, 100), max_size=50), st.floats(0.5, 10))
-def test_no_wait_is_left_out_or_made_longer(waits, interval):
-    found = at_a_pace(waits, interval)
-    assert len(found) >= len(waits)
-    assert max(found, default=0) == max(waits, default=0)
-    assert sum(wait in found for wait in waits) == len(waits)
+PAIRS = bars.PAIRS_MIN
 
 
 def test_the_least_full_ring_decides():
@@ -95,14 +41,15 @@ def test_a_class_that_drops_as_much_as_it_sends_is_full(sample, ratio):
 
 
 def _row(part, mine, its):
-    return {"part": part, "subject": "ping", "runs": len(mine), **figures(mine, its)}
+    pairs = list(zip(mine, its, strict=True))
+    return {"part": part, "subject": "ping", "runs": len(mine), **figures(pairs)}
 
 
 def test_figures_of_a_calm_machine_are_met_and_those_of_a_starved_one_missed():
-    calm = [Measured(Latencies([1.0] * 2000), 0.1)] * 3
-    full = [Measured(Latencies([1.02] * 2000), 1.0)] * 3
-    starved = [Measured(Latencies([1.0] * 400, 1600), 1.0)] * 3
-    empty = [Measured(Latencies([1.0] * 2000), 0.4)] * 3
+    calm = [Measured(Latencies([1.0] * 2000), 0.1)] * PAIRS
+    full = [Measured(Latencies([1.02] * 2000), 1.0)] * PAIRS
+    starved = [Measured(Latencies([1.0] * 400, 1600), 1.0)] * PAIRS
+    empty = [Measured(Latencies([1.0] * 2000), 0.4)] * PAIRS
     outcomes = []
     for mine in (full, starved, empty):
         (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("other guest", mine, calm)]})
@@ -111,19 +58,41 @@ def test_figures_of_a_calm_machine_are_met_and_those_of_a_starved_one_missed():
 
 
 def test_a_control_whose_flood_is_not_held_elsewhere_is_no_control():
-    mine = [Measured(Latencies([1.0] * 2000), 1.0)] * 3
+    mine = [Measured(Latencies([1.0] * 2000), 1.0)] * PAIRS
     outcomes = []
     for elsewhere in (1.0, 0.2):
-        control = [Measured(Latencies([1.0] * 2000), 0.0, elsewhere)] * 3
+        control = [Measured(Latencies([1.0] * 2000), 0.0, elsewhere)] * PAIRS
         rows = [_row("same guest", mine, control)]
         (verdict,) = bars.judge({"experiment": "FLOOD", "rows": rows})
         outcomes.append(verdict.outcome)
     assert outcomes == [bars.Outcome.MET, bars.Outcome.INCONCLUSIVE]
 
 
+def _measured(which: str) -> flood.Pair:
+    """A pair that is sound, or not, by the name of what is wrong."""
+    calm = Latencies([1.0] * 2000)
+    control = Measured(calm, 0.6 if which == "control" else 0.4, 0.9 if which == "away" else 1.0)
+    return Measured(calm, 0.9 if which == "empty" else 1.0), control
+
+
+@pytest.mark.parametrize("wrong", ["empty", "control", "away"])
+def test_a_pair_that_says_nothing_is_measured_again(wrong):
+    order = ["", wrong, "", wrong, "", ""]
+    sound, aside = flood.gather(4, lambda number: _measured(order[number]))
+    assert (len(sound), len(aside)) == (4, 2)
+    assert all(flood.is_sound(*pair) for pair in sound)
+
+
+def test_too_many_that_say_nothing_are_shown_to_the_judge():
+    order = ["", "empty", "empty", "empty"]
+    pairs, aside = flood.gather(4, lambda number: _measured(order[number]))
+    assert (len(pairs), aside) == (4, [])
+    assert min(one.fill_ratio for one, _control in pairs) == 0.9
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_few_pings_are_no_percentile(which):
     few, many = Measured(Latencies([1.0] * 999), 1.0), Measured(Latencies([1.0] * 2000), 0.0)
-    pairs = [[few] * 3, [many] * 3] if which == 0 else [[many] * 3, [few] * 3]
+    pairs = [[few] * PAIRS, [many] * PAIRS] if which == 0 else [[many] * PAIRS, [few] * PAIRS]
     (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("other guest", *pairs)]})
     assert verdict.outcome is bars.Outcome.INCONCLUSIVE
