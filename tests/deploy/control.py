@@ -82,6 +82,13 @@ def parse_recap(output: str) -> dict[str, dict[str, int]]:
     return found
 
 
+# Ansible's own, and a sign of life each ten seconds, as the tests' own connections have.
+SSH_ARGUMENTS = (
+    "-C -o ControlMaster=auto -o ControlPersist=60s"
+    " -o ServerAliveInterval=10 -o ServerAliveCountMax=12"
+)
+
+
 class ControlNode:
     """The operator's working folder, and what is started there."""
 
@@ -104,6 +111,10 @@ class ControlNode:
             "ANSIBLE_PIPELINING": "True",
             "ANSIBLE_SSH_CONTROL_PATH_DIR": "/run/ansible",
             "ANSIBLE_TIMEOUT": "60",
+            # The kernel of a guest under an emulated KVM was seen to panic in the middle of a
+            # play, and to boot anew: a connection would not notice, and the play wait for ever.
+            "ANSIBLE_SSH_ARGS": SSH_ARGUMENTS,
+            "ANSIBLE_SSH_RETRIES": "4",
             "PWD": str(self.folder),
         }
 
