@@ -145,6 +145,14 @@ def test_sign_in_without_the_forms_token_is_refused(app):
     assert answer.status_code == 403
 
 
+@pytest.mark.parametrize("given", ["", "\0", "None"])
+def test_a_visitor_without_a_session_has_no_token_that_fits(app, given):
+    # As another site's form would send it: the session's cookie stays at home.
+    form = {"user": "root", "password": PASSWORD, "csrf_token": given}
+    assert app.test_client().post("/sign-in", data=form).status_code == 403
+    assert app.test_client().post("/sign-out", data=form).status_code == 403
+
+
 @pytest.mark.parametrize(
     "target",
     ["https://elsewhere.example/", "//elsewhere.example", "/\\elsewhere.example", "javascript:1"],

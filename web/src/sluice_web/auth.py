@@ -70,7 +70,8 @@ def check_csrf() -> None:
     if request.method in SAFE_METHODS or (g.person and g.person.via_token):
         return
     given = request.headers.get("X-CSRF-Token") or request.form.get("csrf_token", "")
-    if not hmac.compare_digest(given.encode(), session.get("csrf", "").encode() or b"\0"):
+    own = session.get("csrf", "")
+    if not own or not hmac.compare_digest(given.encode(), own.encode()):
         raise Problem(
             403,
             "csrf",
