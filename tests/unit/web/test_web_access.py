@@ -119,6 +119,13 @@ def test_a_removed_user_loses_session_and_tokens(app, store):
     assert store.token_owner(token) is None
 
 
+def test_a_name_that_is_given_again_does_not_revive_old_sessions(app, store):
+    client = signed_in(app, "olga")
+    store.remove_user("olga", now=2.0, actor="root")
+    store.add_user("olga", "admin", PASSWORD + "2", now=3.0, actor="root")
+    assert client.get("/users").status_code == 302
+
+
 def test_the_session_cookie_is_closed_to_scripts_and_other_sites(app):
     cookie = app.test_client().get("/sign-in").headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Lax" in cookie

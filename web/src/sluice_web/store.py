@@ -36,13 +36,16 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """Somebody who may sign in. ``epoch`` rises with each password: old sessions end."""
+    """Somebody who may sign in. ``epoch`` rises with each password: old sessions end.
+
+    It begins anywhere, so that nobody has the sessions of an earlier user of that name.
+    """
 
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(primary_key=True)
     role: Mapped[str]
     password_hash: Mapped[str]
-    epoch: Mapped[int] = mapped_column(default=1)
+    epoch: Mapped[int]
     created_at: Mapped[float]
 
 
@@ -178,7 +181,7 @@ class Store:
                     name=name,
                     role=role,
                     password_hash=self._hasher.hash(password),
-                    epoch=1,
+                    epoch=secrets.randbits(48),
                     created_at=now,
                 )
             )
