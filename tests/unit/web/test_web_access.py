@@ -5,6 +5,7 @@ import io
 import json
 import re
 import stat
+import time
 
 import pytest
 from argon2 import PasswordHasher
@@ -227,6 +228,34 @@ def test_a_token_acts_in_its_owners_name(app, store, recorder):
     assert recorder.calls == [("PUT", "/v1/auto", "olga/script", {}, {"enabled": True})]
     wrong = client.get("/api/v1/auto", headers={"Authorization": "Bearer slc_guess"})
     assert wrong.status_code == 401
+
+
+def still_held(app, **request):
+    """As for an event stream: asked when it begins, answered while it runs."""
+    with app.test_request_context("/events", **request):
+        auth.identify()
+        return auth.still_held()
+
+
+def test_a_stream_ends_with_its_token(app, store):
+    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    held = still_held(app, headers={"Authorization": f"Bearer {token}"})
+    assert held()
+    store.remove_token(1, now=3.0, actor="olga")
+    assert not held()
+
+
+def test_a_stream_ends_with_its_session(app, store, monkeypatch):
+    client = signed_in(app, "olga")
+    cookie = client.get_cookie("sluice_session")
+    held = still_held(app, headers={"Cookie": f"sluice_session={cookie.value}"})
+    assert held()
+    end = time.time() + auth.SESSION_SECONDS
+    with monkeypatch.context() as later:
+        later.setattr("sluice_web.auth.time.time", lambda: end + 1)
+        assert not held()
+    store.set_password("olga", PASSWORD + "2", now=2.0, actor="root")
+    assert not held()
 
 
 def test_names_in_paths_stay_names(app, recorder):

@@ -30,11 +30,9 @@ def _throttle() -> SignInThrottle:
 def identify() -> None:
     """Before each request: find out who asks, into ``g.person``."""
     g.person = None
-    header = request.headers.get("Authorization", "")
-    if header:
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() == "bearer" and token:
-            g.person = _store().token_owner(token.strip())
+    if request.headers.get("Authorization"):
+        if token := _bearer_token():
+            g.person = _store().token_owner(token)
         if g.person is None:
             raise Problem(
                 401,
@@ -49,6 +47,11 @@ def identify() -> None:
     g.person = session_person()
 
 
+def _bearer_token() -> str:
+    scheme, _, token = request.headers["Authorization"].partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 def session_person() -> Person | None:
     """The person of the session cookie, if it still holds."""
     name, epoch, until = session.get("user"), session.get("epoch"), session.get("until", 0)
@@ -56,6 +59,21 @@ def session_person() -> Person | None:
         return None
     person = _store().person(name)
     return person if person and person.epoch == epoch else None
+
+
+def still_held() -> Callable[[], bool]:
+    """Tells later, outside of the request, if who asks may go on: for answers that last."""
+    store = _store()
+    if g.person.via_token:
+        token = _bearer_token()
+        return lambda: store.token_owner(token) is not None
+    name, epoch, until = session["user"], session["epoch"], session["until"]
+
+    def held() -> bool:
+        now = store.person(name)
+        return now is not None and now.epoch == epoch and time.time() <= until
+
+    return held
 
 
 def csrf_token() -> str:

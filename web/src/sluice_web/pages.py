@@ -242,14 +242,8 @@ def event_stream():
             value=MAX_OPEN_PAGES,
             remedy="close one, then reload this one",
         )
-    person, store = g.person, _store()
-
-    def still_allowed() -> bool:
-        now = store.person(person.name)
-        return now is not None and now.epoch == person.epoch
-
     return Response(
-        events(hub, frozenset(topics), still_allowed),
+        events(hub, frozenset(topics), auth.still_held()),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
