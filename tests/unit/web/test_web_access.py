@@ -179,14 +179,55 @@ def test_guessing_is_slowed_per_address_and_user(app):
     assert client.post("/sign-in", data={**form, "password": PASSWORD}).status_code == 429
 
 
+class Slow(Store):
+    """Each try is still being checked when the next one comes."""
+
+    def __init__(self, folder):
+        super().__init__(folder, HASHER)
+        self.during = lambda: None
+        self.checked = 0
+
+    def check_password(self, name, password):
+        self.checked += 1
+        self.during()
+        return super().check_password(name, password)
+
+
+def test_tries_at_the_same_time_are_counted_too(tmp_path, recorder):
+    store = Slow(tmp_path)
+    client = create_app(Config(state_dir=tmp_path), store, recorder).test_client()
+    form = {"user": "root", "password": "wrong", "csrf_token": csrf_of(client)}
+    statuses = []
+
+    def try_again():
+        if store.checked <= 10:
+            statuses.append(client.post("/sign-in", data=form).status_code)
+
+    store.during = try_again
+    client.post("/sign-in", data=form)
+    assert store.checked == 8
+    assert statuses.count(429) == 1
+
+
+def test_a_sign_in_in_time_leaves_no_failure(app):
+    client = app.test_client()
+    for _ in range(3):
+        form = {"user": "root", "password": "wrong", "csrf_token": csrf_of(client)}
+        assert [client.post("/sign-in", data=form).status_code for _ in range(5)] == [401] * 5
+        assert client.post("/sign-in", data={**form, "password": PASSWORD}).status_code == 303
+        with client.session_transaction() as session:
+            session.clear()
+
+
 def test_the_throttle_opens_again_after_its_window():
     throttle = SignInThrottle(failures=2, window_seconds=60)
-    throttle.failed(["a"], now=0)
-    assert throttle.wait_seconds(["a", "b"], now=1) == 0
-    throttle.failed(["a"], now=10)
-    assert throttle.wait_seconds(["a", "b"], now=20) == 40
-    assert throttle.wait_seconds(["b"], now=20) == 0
-    assert throttle.wait_seconds(["a"], now=60) == 0
+    assert throttle.begin(["a"], now=0) == 0
+    assert throttle.begin(["a", "b"], now=10) == 0
+    assert throttle.begin(["a", "b"], now=20) == 40
+    # Who is turned away has tried nothing.
+    assert throttle.begin(["b"], now=20) == 0
+    assert throttle.begin(["b"], now=21) == 49
+    assert throttle.begin(["a"], now=60) == 0
 
 
 def test_no_session_and_no_token_get_401_as_problem_json(app, recorder):

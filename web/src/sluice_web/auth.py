@@ -174,14 +174,13 @@ def sign_in():
     check_csrf()
     user = request.form.get("user", "").strip()[:64]
     keys, now = [f"address {request.remote_addr}", f"user {user}"], time.monotonic()
-    wait = _throttle().wait_seconds(keys, now)
+    wait = _throttle().begin(keys, now)
     if wait > 0:
         error = f"Too many tries; wait {wait:.0f} seconds, then try again."
         page = render_template("sign_in.html", target=target, error=error, user=user)
         return page, 429, {"Retry-After": f"{wait:.0f}"}
     person = _store().check_password(user, request.form.get("password", ""))
     if person is None:
-        _throttle().failed(keys, now)
         _store().record(time.time(), request.remote_addr or "?", "sign-in refused", user)
         error = (
             "User and password do not belong together. Forgotten? On the host:"

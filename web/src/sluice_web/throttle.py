@@ -24,25 +24,30 @@ class SignInThrottle:
         self._seen: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def wait_seconds(self, keys: list[str], now: float) -> float:
-        """0 if another try is allowed now, else the seconds until one is."""
-        with self._lock:
-            return max((self._wait(key, now) for key in keys), default=0.0)
+    def begin(self, keys: list[str], now: float) -> float:
+        """0 if another try may begin now, else the seconds until one may.
 
-    def failed(self, keys: list[str], now: float) -> None:
-        """Count a failure for every key."""
+        A try counts as a failure from its beginning until it succeeds: checking a
+        password takes long, and many may be tried at the same time.
+        """
         with self._lock:
-            for key in keys:
-                self._seen.setdefault(key, deque(maxlen=self._failures)).append(now)
-                self._seen.move_to_end(key)
-            while len(self._seen) > KEYS_KEPT:
-                self._seen.popitem(last=False)
+            wait = max((self._wait(key, now) for key in keys), default=0.0)
+            if not wait:
+                self._count(keys, now)
+            return wait
 
     def succeeded(self, keys: list[str]) -> None:
         """Forget the failures of these keys."""
         with self._lock:
             for key in keys:
                 self._seen.pop(key, None)
+
+    def _count(self, keys: list[str], now: float) -> None:
+        for key in keys:
+            self._seen.setdefault(key, deque(maxlen=self._failures)).append(now)
+            self._seen.move_to_end(key)
+        while len(self._seen) > KEYS_KEPT:
+            self._seen.popitem(last=False)
 
     def _wait(self, key: str, now: float) -> float:
         times = self._seen.get(key)
