@@ -170,6 +170,14 @@ def test_sign_in_never_leads_elsewhere(target):
     assert auth.local_target("/vm/media?x=1") == "/vm/media?x=1"
 
 
+@pytest.mark.parametrize("target", ["//[", "/\n/elsewhere.example", "/\t\\elsewhere.example"])
+def test_a_target_that_is_no_path_leads_to_the_overview(app, target):
+    assert auth.local_target(target) == "/"
+    assert app.test_client().get("/sign-in", query_string={"next": target}).status_code == 200
+    answer = signed_in(app, "vera").get("/sign-in", query_string={"next": target})
+    assert answer.headers["Location"] == "/"
+
+
 def test_guessing_is_slowed_per_address_and_user(app):
     client = app.test_client()
     form = {"user": "root", "password": "wrong", "csrf_token": csrf_of(client)}

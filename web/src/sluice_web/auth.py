@@ -151,9 +151,13 @@ def not_signed_in() -> Problem:
 
 def local_target(target: str) -> str:
     """A path on this site to go to after sign-in; anything else becomes ``/``."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return "/"
     local = target.startswith("/") and not target.startswith(("//", "/\\"))
-    return target if local and not parts.scheme and not parts.netloc else "/"
+    local = local and target.isprintable() and not parts.scheme and not parts.netloc
+    return target if local else "/"
 
 
 def sign_in_as(person: Person, now: float) -> None:
