@@ -23,6 +23,8 @@ class Controller:
         if topic[0] == "live":
             self.sample += 1
             return {"at": self.sample, "domains": {"a": {"n": self.sample}, "b": {}}}
+        if topic[0] == "domains":
+            raise Problem(503, "libvirt", "Gone", detail="libvirt does not answer")
         if topic[0] == "processes":
             raise Problem(503, "agent", "No agent", detail="no agent")
         return self.answers[topic]
@@ -84,6 +86,26 @@ def test_a_lost_controller_is_told_and_mends(monkeypatch):
     assert "sluiced does not answer" in told["problem"]["detail"]
     controller.down = False
     hub.poll(1)
+    assert json.loads(dict(hub.news(page, 0))["controller"])["ok"] is True
+
+
+def test_what_is_lost_stays_told_while_other_topics_are_asked(monkeypatch):
+    hub = hub_with(monkeypatch, Controller())
+    page = hub.subscribe(frozenset({("live", ""), ("domains", "")}))
+    hub.poll(0)
+    assert json.loads(dict(hub.news(page, 0))["controller"])["ok"] is False
+    # The list of domains is not asked for here.
+    hub.poll(1)
+    assert set(dict(hub.news(page, 0))) == {"live"}
+
+
+def test_what_was_lost_is_not_told_to_those_who_do_not_ask(monkeypatch):
+    hub = hub_with(monkeypatch, Controller())
+    gone = hub.subscribe(frozenset({("domains", "")}))
+    page = hub.subscribe(frozenset({("live", "")}))
+    hub.poll(0)
+    hub.unsubscribe(gone)
+    hub.poll(2)
     assert json.loads(dict(hub.news(page, 0))["controller"])["ok"] is True
 
 

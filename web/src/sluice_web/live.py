@@ -43,6 +43,7 @@ class Content:
     version: int = 0
     data: Any = None
     payload: str = ""
+    failure: Problem | None = None
 
 
 @dataclass
@@ -101,9 +102,9 @@ class LiveHub:
         with self._condition:
             wanted = {topic for s in self._subscriptions for topic in s.topics} - {CONTROLLER}
             due = [t for t in sorted(wanted) if self._is_due(t, tick)]
-        failure: Problem | None = None
         whole_live: Any = None
         for topic in due:
+            failure: Problem | None = None
             try:
                 if topic[0] == "live":
                     whole_live = whole_live or self._fetch(("live", ""))
@@ -113,18 +114,22 @@ class LiveHub:
             except Problem as problem:
                 # A guest without an agent is that page's matter, not everybody's.
                 if problem.status in (401, 502, 503) and topic[0] != "processes":
-                    failure = failure or problem
+                    failure = problem
                 data = {"problem": problem.body}
-            self._publish(topic, data)
+            self._publish(topic, data, failure)
         if due:
-            self._publish(CONTROLLER, {"ok": failure is None, "problem": failure and failure.body})
+            # Also of topics that were not due: what is lost is lost until it is found.
+            failures = (self._contents[topic].failure for topic in sorted(wanted))
+            first = next((failure for failure in failures if failure), None)
+            self._publish(CONTROLLER, {"ok": first is None, "problem": first and first.body})
 
     def _is_due(self, topic: Topic, tick: int) -> bool:
         return topic not in self._contents or tick % PERIOD_TICKS[topic[0]] == 0
 
-    def _publish(self, topic: Topic, data: Any) -> None:
+    def _publish(self, topic: Topic, data: Any, failure: Problem | None = None) -> None:
         with self._condition:
             content = self._contents.setdefault(topic, Content())
+            content.failure = failure
             if content.version and content.data == data:
                 return
             content.version += 1
