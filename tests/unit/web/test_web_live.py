@@ -109,6 +109,22 @@ def test_what_was_lost_is_not_told_to_those_who_do_not_ask(monkeypatch):
     assert json.loads(dict(hub.news(page, 0))["controller"])["ok"] is True
 
 
+def test_a_page_that_is_opened_again_is_not_shown_what_was(monkeypatch):
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    hub.subscribe(frozenset({("live", "")}))
+    first = hub.subscribe(frozenset({("live", "a"), ("auto", "")}))
+    hub.poll(0)
+    hub.unsubscribe(first)
+    for tick in range(1, 4):
+        hub.poll(tick)
+    again = hub.subscribe(frozenset({("live", "a"), ("auto", "")}))
+    assert {name for name, _ in hub.news(again, 0)} == {"controller"}
+    # It is asked for at once, whatever is due.
+    hub.poll(5)
+    assert {name for name, _ in hub.news(again, 0)} == {"live", "auto"}
+
+
 def test_a_guest_without_agent_is_not_a_lost_controller(monkeypatch):
     hub = hub_with(monkeypatch, Controller())
     page = hub.subscribe(frozenset({("processes", "a"), ("live", "a")}))

@@ -101,6 +101,9 @@ class LiveHub:
         """Ask for every topic due at this tick, and wake the subscribers."""
         with self._condition:
             wanted = {topic for s in self._subscriptions for topic in s.topics} - {CONTROLLER}
+            # A page that comes back later must not get what was, as if it were.
+            for topic in self._contents.keys() - wanted - {CONTROLLER}:
+                del self._contents[topic]
             due = [t for t in sorted(wanted) if self._is_due(t, tick)]
         whole_live: Any = None
         for topic in due:
