@@ -12,7 +12,7 @@ class Controller:
 
     def __init__(self):
         self.asked = []
-        self.answers = {("streams", ""): [], ("auto", ""): {"enabled": False}}
+        self.answers = {("streams", ""): [], ("auto", ""): {"enabled": False}, ("groups", ""): []}
         self.sample = 0
         self.down = False
 
@@ -123,6 +123,16 @@ def test_a_page_that_is_opened_again_is_not_shown_what_was(monkeypatch):
     # It is asked for at once, whatever is due.
     hub.poll(5)
     assert {name for name, _ in hub.news(again, 0)} == {"live", "auto"}
+
+
+def test_groups_that_stand_still_are_told_too(monkeypatch):
+    # A page works out rates from two counts: that none has grown is news.
+    hub = hub_with(monkeypatch, Controller())
+    page = hub.subscribe(frozenset({("groups", "")}))
+    hub.poll(0)
+    assert {name for name, _ in hub.news(page, 0)} == {"groups", "controller"}
+    hub.poll(2)
+    assert [name for name, _ in hub.news(page, 0)] == ["groups"]
 
 
 def test_a_guest_without_agent_is_not_a_lost_controller(monkeypatch):

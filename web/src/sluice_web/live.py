@@ -32,6 +32,8 @@ PERIOD_TICKS = {
     "domain": 2,
     "groups": 2,
 }
+# A page tells from two counts how fast they grow; that they stand still is news too.
+ALWAYS_NEWS = frozenset({"groups"})
 # The thread ends this long after the last page was closed.
 LINGER_SECONDS = 5.0
 
@@ -133,7 +135,7 @@ class LiveHub:
         with self._condition:
             content = self._contents.setdefault(topic, Content())
             content.failure = failure
-            if content.version and content.data == data:
+            if content.version and content.data == data and topic[0] not in ALWAYS_NEWS:
                 return
             content.version += 1
             content.data = data
