@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 
 from testbed import paths
 
@@ -42,3 +43,41 @@ def test_an_archive_is_found_behind_its_options():
     pattern = re.search(r"regex_replace\('(.*?)', ''\)", expression)[1]
     for line in ("deb http://deb.example.org/ ./", "deb [trusted=yes] http://deb.example.org/ ./"):
         assert re.sub(pattern, "", line).split()[0] == "http://deb.example.org/"
+
+
+def given_to(task_file: str, module: str, **variables: Any) -> dict[str, Any]:
+    """What the task with this module hands to it, of what an inventory may leave empty."""
+    tasks = yaml.safe_load((COLLECTION / task_file).read_text())
+    arguments = next(task[module] for task in tasks if module in task)
+    environment = NativeEnvironment()
+    return {
+        name: environment.from_string(text).render(omit=OMITTED, **variables)
+        for name, text in arguments.items()
+        if name in ("devices", "ceiling", "scheduling", "queues")
+    }
+
+
+OMITTED = "omitted"
+DOMAIN_MODULE, GRANT_MODULE = "sluice.appliance.sluice_domain", "sluice.appliance.sluice_grant"
+
+
+def test_a_member_without_a_value_says_nothing():
+    # 'devices:' with its entries commented out; the checks let it through.
+    name = "roles/attach/tasks/domain.yml"
+    for entry in ({}, {"devices": None, "ceiling": None}):
+        assert given_to(name, DOMAIN_MODULE, __attach_domain=entry) == {
+            "devices": [],
+            "ceiling": OMITTED,
+        }
+        checked = given_to("roles/attach/tasks/check.yml", DOMAIN_MODULE, item=entry)
+        assert checked == {"devices": []}
+    for entry in ({}, {"scheduling": None, "queues": None}):
+        granted = given_to("roles/attach/tasks/classes.yml", GRANT_MODULE, item=entry)
+        assert granted == {"scheduling": OMITTED, "queues": OMITTED}
+
+
+def test_an_empty_mapping_takes_back_what_there_is():
+    entry = {"ceiling": {}, "scheduling": {}, "queues": {}}
+    domain = given_to("roles/attach/tasks/domain.yml", DOMAIN_MODULE, __attach_domain=entry)
+    granted = given_to("roles/attach/tasks/classes.yml", GRANT_MODULE, item=entry)
+    assert {**domain, **granted} == {**entry, "devices": []}
