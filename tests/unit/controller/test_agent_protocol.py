@@ -170,8 +170,11 @@ def test_a_table_is_kept():
         ("cpu_ratio", -1),
         ("cpu_ratio", "much"),
         ("read_bps", 1e30),
+        ("read_bps", 10**400),
+        ("start_time_ticks", 2**63),
         ("inherited", 1),
         ("class", "NOT A CLASS"),
+        ("class", ["x" * 1000] * 500),
         ("rule", ["x"]),
         ("threads", None),
     ],
@@ -183,6 +186,27 @@ def test_a_bad_row_is_a_breach_and_keeps_the_old_table(field, value):
     assert session.on_line(table(**{field: value}), 2.0)
     assert session.table is before
     assert field in session.breach or "class" in session.breach
+    assert len(session.breach) < 300
+
+
+def test_a_class_of_any_depth_is_a_breach():
+    """Some depths can be read, and not be written: a refusal must not show the value."""
+    for depth in range(1, 1200):
+        session = greeted()
+        nested = b"[" * depth + b"]" * depth
+        assert session.on_line(table(**{"class": "X"}).replace(b'"X"', nested), 1.0)
+        assert session.breach
+
+
+@pytest.mark.parametrize("max_tag", [7.0, 8, True, None, "15", 10**400])
+def test_a_tag_that_is_no_whole_number_is_a_breach(max_tag):
+    session = Session(0.0, Breaches(), 100)
+    (hello,) = sent(session, 0.0)
+    session.on_line(line(id=hello["id"], result={**HELLO, "max_tag": 15}), 0.0)
+    (again,) = sent(session, 10.0)
+    session.on_line(line(id=again["id"], result={**HELLO, "max_tag": max_tag}), 10.0)
+    assert "max_tag" in session.breach
+    assert session.hello["max_tag"] == 15
 
 
 @pytest.mark.parametrize(
@@ -238,6 +262,13 @@ def test_a_flood_of_logs_is_a_breach():
     session = greeted()
     for _ in range(121):
         session.on_line(line(method="log", params={"level": "info", "text": "x"}), 1.0)
+    assert "log" in session.breach
+
+
+def test_a_flood_of_lines_it_could_not_read_is_a_breach():
+    session = greeted()
+    unread = line(id=None, error={"code": -32700, "message": "x" * 2000})
+    assert not all(session.on_line(unread, 1.0) for _ in range(1000))
     assert "log" in session.breach
 
 

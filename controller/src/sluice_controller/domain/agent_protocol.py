@@ -10,7 +10,6 @@ a minute end the connection for a minute.
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +38,7 @@ _TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "c
 _WHOLES = {
     "pid": (1, 2**22),
     "ppid": (0, 2**22),
-    "start_time_ticks": (0, 2**63),
+    "start_time_ticks": (0, 2**63 - 1),
     "threads": (0, 2**22),
     "rss_bytes": (0, 2**63),
 }
@@ -111,12 +110,8 @@ def _whole(raw: Any, thing: str, low: int, high: int) -> int:
 
 
 def _number(raw: Any, thing: str, high: float) -> float:
-    if (
-        isinstance(raw, bool)
-        or not isinstance(raw, int | float)
-        or not math.isfinite(raw)
-        or not 0 <= raw <= high
-    ):
+    # No arithmetic: an integer of JSON may be larger than any float.
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw <= high:
         raise Breach(f"{thing} is not a number from 0 to {high:.0f}")
     return raw
 
@@ -141,7 +136,7 @@ def parse_process(raw: Any) -> dict[str, Any]:
     row["class"], row["rule"] = raw.get("class"), None
     if row["class"] is not None:
         try:
-            parse_class_name(row["class"])
+            parse_class_name(_text(row["class"], "class", 31))
         except SluiceError as error:
             raise Breach(str(error)) from error
     if raw.get("rule") is not None:
@@ -162,7 +157,7 @@ def parse_table(params: Any) -> dict[str, Any]:
 def parse_hello(result: Any) -> dict[str, Any]:
     if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
         raise Breach(f"an answer to hello that is not of protocol {PROTOCOL}")
-    if result.get("max_tag") not in (7, 15):
+    if _whole(result.get("max_tag"), "max_tag", 7, 15) not in (7, 15):
         raise Breach("a max_tag that is neither 7 nor 15")
     hello = {
         name: _text(result.get(name), name, 256)
@@ -299,7 +294,7 @@ class Session:
         elif "result" in message:
             self._take_result(message)
         elif "error" in message:
-            self._take_error(message)
+            self._take_error(message, now)
         else:
             raise Breach("a message without method, result or error")
 
@@ -316,12 +311,15 @@ class Session:
             self._sent_revision = None
             self._behind = True
 
-    def _take_log(self, params: Any, now: float) -> None:
+    def _count_log(self, now: float) -> None:
         self._log_times.append(now)
         while self._log_times[0] <= now - 60:
             self._log_times.popleft()
         if len(self._log_times) > LOGS_PER_MINUTE:
             raise Breach(f"more than {LOGS_PER_MINUTE} log messages in a minute")
+
+    def _take_log(self, params: Any, now: float) -> None:
+        self._count_log(now)
         if not isinstance(params, dict) or params.get("level") not in ("info", "warning", "error"):
             raise Breach("a log without a level")
         text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
@@ -357,13 +355,14 @@ class Session:
             self.matched = _whole(result.get("matched"), "matched", 0, 2**22)
             self.refusal = None
 
-    def _take_error(self, message: dict[str, Any]) -> None:
+    def _take_error(self, message: dict[str, Any], now: float) -> None:
         error = message["error"]
         if not isinstance(error, dict):
             raise Breach("an error that is not an object")
         text = _text(error.get("message"), "error message", MAX_LINE_BYTES)[:LONGEST_LOG_CHARS]
         if message.get("id") is None:
             # It could not parse a line: a cut one, after a reconnect.
+            self._count_log(now)
             self.logs.append(("warning", f"the agent could not read a line: {text}"))
             return
         answered = self._answered(message)
