@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The pages as HTML, with names that people may choose."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from sluice_web.app import create_app
+from sluice_web.config import Config
+from sluice_web.controller import Answer
+from sluice_web.store import Store
+from unit.web.test_web_access import HASHER, PASSWORD, signed_in
+
+# Names that are allowed, and are also the page's own words.
+WORDS = ["auto", "ceiling", "dialog", "floors", "form", "main", "title", "toasts", "uplink"]
+
+
+def granted(tag, name):
+    return {
+        "class": name,
+        "tag": tag,
+        "colour_index": tag,
+        "is_stream": True,
+        "priority": 5,
+        "weight": 100,
+        "unmanaged": False,
+        "limits": {},
+        "scheduling": {},
+        "queues": {},
+    }
+
+
+def stream(name):
+    return {
+        "name": name,
+        "domain": "media",
+        "class": "movie",
+        "nominal_bytes_per_second": 875e3,
+        "verdict": "perfect",
+        "since": 1.0,
+        "reason": "",
+        "source": "host",
+        "last_report": None,
+    }
+
+
+def group(name):
+    return {
+        "name": name,
+        "resource": "blk",
+        "unit": "bytes",
+        "rate_per_second": 2e8,
+        "burst": 10**7,
+        "domains": [{"domain": "media", "weight": 100}],
+        "members": [],
+    }
+
+
+MEDIA = {
+    "name": "media",
+    "state": "running",
+    "attached": True,
+    "active": True,
+    "needs_restart": False,
+    "agent": {"connected": True},
+    "classes": [granted(tag, name) for tag, name in enumerate(["default", *WORDS])],
+    "ceiling": {},
+}
+ANSWERS = {
+    "/v1/domains": [MEDIA],
+    "/v1/domains/media": MEDIA,
+    "/v1/classes": [],
+    "/v1/streams": [stream(name) for name in WORDS],
+    "/v1/groups": [group(name) for name in WORDS],
+    "/v1/auto": {"enabled": False, "dry_run": False, "state": "off", "limits": []},
+    "/v1/auto/log": [],
+    "/v1/settings": {"uplink": None},
+    "/v1/status": {
+        "uplinks": ["eth0"],
+        "host": {"name": "h1"},
+        "libvirt": {"connected": True},
+        "sample_hz": 10,
+        "version": "1",
+    },
+    "/v1/live": {"at": 1.0, "domains": {}, "uplink": None},
+}
+
+
+class Host:
+    """Stands for the controller's client on a host with one VM."""
+
+    def get(self, path, query=None):
+        return self.call("GET", path).json()
+
+    def call(self, method, path, *, actor="web", query=None, body=None):
+        return Answer(200, "application/json", json.dumps(ANSWERS[path]).encode())
+
+
+class Page(HTMLParser):
+    """What refers to what on a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.used = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if "id" in found:
+            self.ids.append(found["id"])
+        for name in ("for", "aria-labelledby", "aria-describedby"):
+            self.used.update((found.get(name) or "").split())
+
+
+@pytest.fixture
+def client(tmp_path):
+    store = Store(tmp_path, HASHER)
+    store.add_user("olga", "operator", PASSWORD, now=1.0, actor="test")
+    return signed_in(create_app(Config(state_dir=tmp_path), store, Host()), "olga")
+
+
+@pytest.mark.parametrize("path", ["/", "/streams", "/groups", "/vm/media"])
+def test_no_name_takes_the_id_of_a_part_of_the_page(client, path):
+    page = Page(client.get(path).text)
+    assert len(page.ids) == len(set(page.ids))
+    # The dialog's title is made when it opens.
+    assert page.used <= {*page.ids, "dialog-title"}
+
+
+def test_a_stream_of_the_overview_leads_to_its_place_on_the_streams_page(client):
+    overview, streams = client.get("/").text, Page(client.get("/streams").text)
+    for name in WORDS:
+        assert f'href="/streams#stream:{name}"' in overview
+        assert f"stream:{name}" in streams.ids
