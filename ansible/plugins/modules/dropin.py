@@ -23,6 +23,10 @@ options:
     type: list
     elements: str
     default: []
+  file:
+    description: Its name.
+    type: str
+    default: sluice-ansible.conf
   folder:
     description: Where units' own settings are.
     type: path
@@ -62,7 +66,7 @@ HEAD = "# Written by Ansible (sluice.appliance)."
 def run(module: AnsibleModule) -> dict:
     """Bring the file into the wanted state."""
     folder = os.path.join(module.params["folder"], f"{module.params['name']}.d")
-    path, lines = os.path.join(folder, FILE), module.params["lines"]
+    path, lines = os.path.join(folder, module.params["file"]), module.params["lines"]
     after = "".join(f"{line}\n" for line in [HEAD, *lines]) if lines else ""
     before = ""
     with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
@@ -97,6 +101,7 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "lines": {"type": "list", "elements": "str", "default": []},
+            "file": {"type": "str", "default": FILE},
             "folder": {"type": "path", "default": "/etc/systemd/system"},
         },
         supports_check_mode=True,
