@@ -172,6 +172,15 @@ def test_tokens_are_gauges_where_there_is_a_limit(in_page, in_sample):
     assert (sample["tokens_bytes"], sample["tokens_operations"]) == in_sample
 
 
+def test_bursts_are_told_where_there_is_a_limit():
+    slot = {"limit_bytes_per_second": 20_000_000, "burst_bytes": 65536, "burst_operations": 7}
+    sample = window_of((0, slot), (1000, slot)).samples()["default"]["blk-read"]
+    assert (sample["burst_bytes"], sample["burst_operations"]) == (65536, None)
+    slot = {"limit_operations_per_second": 50, "burst_bytes": 65536, "burst_operations": 7}
+    sample = window_of((0, slot), (1000, slot)).samples()["default"]["blk-read"]
+    assert (sample["burst_bytes"], sample["burst_operations"]) == (None, 7)
+
+
 def test_a_page_without_a_second_table_tells_nothing_of_tokens():
     sample = window_of((0, {}), (1000, {})).samples()["default"]["blk-read"]
     assert (sample["tokens_bytes"], sample["tokens_operations"]) == (None, None)

@@ -261,6 +261,8 @@ def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
         "requests_per_second": admitted / span,
         "limit_bytes_per_second": new.limit_bytes_per_second or None,
         "limit_operations_per_second": new.limit_operations_per_second or None,
+        "burst_bytes": new.burst_bytes if new.limit_bytes_per_second else None,
+        "burst_operations": new.burst_operations if new.limit_operations_per_second else None,
         "backlog_requests": new.backlog_requests,
         "backlog_bytes": new.backlog_bytes,
         "held_p99_ms": p99,

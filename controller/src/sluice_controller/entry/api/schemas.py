@@ -276,6 +276,8 @@ class SampleSchema(Schema):
     requests_per_second = fields.Float()
     limit_bytes_per_second = fields.Float(allow_none=True)
     limit_operations_per_second = fields.Float(allow_none=True)
+    burst_bytes = fields.Integer(allow_none=True)
+    burst_operations = fields.Integer(allow_none=True)
     backlog_requests = fields.Integer()
     backlog_bytes = fields.Integer()
     held_p99_ms = fields.Float()
