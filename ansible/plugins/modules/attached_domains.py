@@ -12,6 +12,7 @@ version_added: 0.1.0
 author: The Sluice developers
 description:
   - Asks sluiced; where it is not there, libvirt's definitions. Also lists all domains.
+  - A libvirt that does not answer is an error only where its folders hold a domain.
 options:
   uri:
     description: libvirt, where sluiced is not there to tell.
@@ -47,10 +48,16 @@ source:
   type: str
 """
 
+import os
+from collections.abc import Iterable
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sluice.appliance.plugins.module_utils.api import ARGUMENTS, Api, ApiError
 
 MARKS = ("id=sluice0", "/usr/lib/sluice/")
+# Where libvirt has a file of each domain that is defined, or that runs.
+FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt/qemu")
+NOBODY = {"attached": [], "running": [], "defined": [], "source": "nobody"}
 
 
 def of_sluiced(api: Api) -> dict:
@@ -98,6 +105,27 @@ class Virsh:
         }
 
 
+def has_domains(folders: Iterable[str]) -> bool:
+    """Whether libvirt has written down any domain; networks are in folders of their own."""
+    names = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)]
+    return any(name.endswith(".xml") for name in names)
+
+
+def answer_of(api: Api, module: AnsibleModule, virsh: str | None, folders: Iterable[str]) -> dict:
+    """What whoever is there says. Raises ApiError."""
+    if api.installed:
+        return of_sluiced(api)
+    if virsh is None:
+        return NOBODY
+    try:
+        return Virsh(module, virsh).answer()
+    except ApiError:
+        # A removal that was interrupted has taken libvirt away, and not yet its command.
+        if has_domains(folders):
+            raise
+        return NOBODY
+
+
 def main() -> None:
     """Run as a module."""
     module = AnsibleModule(
@@ -105,12 +133,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     api, virsh = Api.of(module), module.get_bin_path("virsh")
-    answer = {"attached": [], "running": [], "defined": [], "source": "nobody"}
     try:
-        if api.installed:
-            answer = of_sluiced(api)
-        elif virsh:
-            answer = Virsh(module, virsh).answer()
+        answer = answer_of(api, module, virsh, FOLDERS)
     except ApiError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, **answer)
