@@ -133,3 +133,8 @@ def test_a_stream_of_the_overview_leads_to_its_place_on_the_streams_page(client)
     for name in WORDS:
         assert f'href="/streams#stream:{name}"' in overview
         assert f"stream:{name}" in streams.ids
+
+
+def test_each_limit_of_a_class_has_a_place_for_its_burst(client):
+    page = client.get("/parts/vm/media/lanes").text
+    assert page.count('data-testid="burst"') == page.count('data-testid="limit-input"') == 40

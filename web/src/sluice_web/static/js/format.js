@@ -50,6 +50,20 @@ export function age(seconds) {
   return `${whole.toFixed(0)} s`;
 }
 
+// What a sample's limit lets pass at once, as a share of its burst, or what is owed
+// first; of bytes and operations what is scarcer. A leaky bucket has no burst.
+export function burstLeft(sample, isLeaky = false) {
+  const buckets = [
+    { left: sample.tokens_bytes, burst: sample.burst_bytes, text: size },
+    { left: sample.tokens_operations, burst: sample.burst_operations, text: (count) => `${count} ops` },
+  ].filter(({ left, burst }) => typeof left === "number" && burst > 0 && (left < 0 || !isLeaky));
+  if (!buckets.length) return "";
+  const { left, burst, text } = buckets.reduce((one, other) => (other.left / other.burst < one.left / one.burst ? other : one));
+  if (left < 0) return `owes ${text(-left)}`;
+  // Rounded down: 99.9 % are not all of it.
+  return `${Math.min(Math.floor((left * 100) / burst), 100)} % of ${text(burst)}`;
+}
+
 // CPU in per cent of one vCPU.
 export function percent(ratio) {
   return ratio === null || ratio === undefined ? NO_VALUE : `${(ratio * 100).toFixed(0)} %`;

@@ -6,7 +6,7 @@ import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
 import { grantBody } from "./forms.js";
-import { linkRate, milliseconds, niceAbove, parseRate, rate, significant, size } from "./format.js";
+import { burstLeft, linkRate, milliseconds, niceAbove, parseRate, rate, significant, size } from "./format.js";
 import { last } from "./live.js";
 
 const domain = document.body.dataset.domain;
@@ -72,6 +72,7 @@ function showCell(cell, sample) {
   const figures = [held > 0 && `held ${milliseconds(held)}`, lost > 0 && `${significant(lost)} dropped/s`];
   setText(cell.querySelector(".held"), figures.filter(Boolean).join(", "));
   cell.querySelector(".held").title = lostWords(sample) || HELD_TITLE;
+  setText(cell.querySelector(".burst"), sample ? burstLeft(sample, cell.dataset.policy === "leaky-bucket") : "");
   bar.style.setProperty("--now", now.toFixed(4));
   bar.style.setProperty("--behind", behind.toFixed(4));
   bar.title = backlog > 0 ? `${size(backlog)} in ${sample.backlog_requests} requests wait` : "";
@@ -111,6 +112,7 @@ export function showLimits(details) {
       const resource = cell.dataset.resource;
       const own = grant.limits?.[resource] ?? {};
       cell.dataset.reserved = reservedOf(grant.scheduling?.[resource]);
+      cell.dataset.policy = grant.scheduling?.[resource]?.policy ?? "";
       const effective = grant.effective_limits?.[resource]?.bytes_per_second ?? null;
       fill(cell.querySelector("input"), own);
       const auto = cell.querySelector(".auto-limit");
