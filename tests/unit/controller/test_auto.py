@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What auto-shaping sees: the real database, sampler and pages, on a host of one guest."""
 
+import struct
+
 import pytest
 
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass, Stream
@@ -16,6 +19,7 @@ from sluice_controller.services.streams import Streams
 from unit.controller.test_counters import MS, header, put
 
 NET_TX = 2
+SECOND = 1000 * MS
 
 
 class OneGuest:
@@ -91,3 +95,101 @@ def test_a_reservation_that_is_given_later_is_seen_within_a_second(auto, store):
     loads = {load.key: load for load in auto._observe(3000 * MS).background}
     assert loads["media", "batch", "net-tx"].reserved == 9e6
     assert loads["media", "batch", "net-tx"].own_limit is None
+
+
+# What is not seen
+
+SAVED = {"disk": {"level": 40e6, "caps": [["media", "batch", "blk-read", 20e6]]}}
+
+
+class Host(OneGuest):
+    """As libvirt is when sluiced starts, until it `answers`."""
+
+    def __init__(self, page):
+        super().__init__(page)
+        self.answers = False
+
+    def connection(self):
+        return {"connected": self.answers}
+
+    def guests(self):
+        if not self.answers:
+            raise Unavailable("libvirt", "test", "cannot be reached", "start it")
+        return [self.guest]
+
+
+class Started:
+    """A sluiced that starts on a host that is up for long and holds what it held before."""
+
+    def __init__(self, store, file):
+        self.now_ns = 10**6 * SECOND
+        self.file, self.host = file, Host(file)
+        self.moved, self.beats = 0, True
+        self.sampler = Sampler(
+            store, self.host, CountersPages(lambda: self.now_ns), None, lambda: 1.0
+        )
+        streams = Streams(store, self.sampler, lambda: 1.0, lambda unit, domain: None)
+        self.limits = AutoLimits()
+        self.auto = Auto(
+            store, self.sampler, streams, self.limits, lambda: 1.0, lambda domain: None
+        )
+
+    def _refresh(self):
+        """2 MB/s of everything, and a stream whose reads take 10 ms."""
+        self.moved += 200_000
+        page = header()
+        struct.pack_into("<Q", page, 40, self.now_ns)
+        done = self.moved // 131_072
+        for tag, name in enumerate(("default", "batch", "movie")):
+            put(
+                page, tag, 0, name, bytes=self.moved, requests=done,
+                completed_requests=done, service_ns=done * 10 * MS,
+            )  # fmt: skip
+        self.file.write_bytes(page)
+
+    def run(self, seconds):
+        for _ in range(round(10 * seconds)):
+            self.now_ns += 100 * MS
+            if self.beats:
+                self._refresh()
+            self.sampler.tick(self.now_ns)
+            self.auto.tick(self.now_ns)
+            yield self.limits.snapshot()
+
+
+@pytest.fixture
+def started(store, tmp_path):
+    with store.transaction() as unit:
+        unit.put_value("auto", {"enabled": True})
+        unit.put_value("auto-state", SAVED)
+    return Started(store, tmp_path / "media.page")
+
+
+KEY = ("media", "batch", "blk-read")
+
+
+def test_a_start_goes_on_from_what_is_held(started):
+    for held in started.run(5):
+        assert held == {KEY: 20e6}
+    started.host.answers = True
+    for held in started.run(10):
+        assert held[KEY] >= 20e6
+
+
+def test_what_was_held_and_never_comes_back_is_let_go_for_good(started, store):
+    *_, held = started.run(33)
+    assert held == {}
+    with store.transaction() as unit:
+        assert unit.value("auto-state", None) == {}
+
+
+def test_a_page_that_is_not_refreshed_loosens_nothing(started):
+    started.host.answers = True
+    *_, held = started.run(10)
+    started.beats = False
+    list(started.run(2))
+    assert started.sampler.live()["domains"]["media"]["page_ok"]
+    *_, held = started.run(0.5)
+    assert held and not started.sampler.live()["domains"]["media"]["page_ok"]
+    for now in started.run(20):
+        assert now == held

@@ -134,6 +134,43 @@ def test_limits_are_lifted_when_the_stream_has_been_idle():
     assert "lifted" in sentence(seen[-1])
 
 
+@pytest.fixture(params=[3, 5, 20])
+def held(request):
+    """The disk that many seconds after the first reaction: draining, backing off, settled."""
+    busy = plant.busy_disk()
+    busy.run(request.param)
+    assert busy.state.caps
+    return busy
+
+
+def ticks(busy, observation, seconds):
+    """Ends of the ticks, with the plant's state at its last tick to begin with."""
+    state = busy.state
+    for i in range(1, round(seconds * 10)):
+        state, _ = decide(observation, state, POLICY, busy.now_ns + i * 100 * MS)
+        yield state
+
+
+def test_a_stream_that_is_not_seen_is_not_at_ease(held):
+    """Its QEMU does not get to refresh its page just when the host has too much to do."""
+    loads = tuple(d.load() for d in held.demands)
+    level = held.state.arms[DISK].level
+    for state in ticks(held, Observation((STREAM,), loads, unseen=frozenset({"media"})), 25):
+        drained = held.state.arms[DISK].resume_level
+        assert state.arms[DISK].level in (level, drained)
+        assert sum(state.caps.values()) <= 1.01 * max(sum(held.state.caps.values()), drained or 0)
+
+
+def test_what_is_not_seen_stays_held(held):
+    """A QEMU whose page cannot be read still moves what it may."""
+    seen = held.observe()
+    loads = tuple(load for load in seen.background if load.domain != "web")
+    unseen = frozenset({"web"})
+    before = held.state.caps["web", "default", "blk-read"]
+    for state in ticks(held, replace(seen, background=loads, unseen=unseen), 25):
+        assert state.caps["web", "default", "blk-read"] <= before
+
+
 def test_a_failure_with_another_cause_is_outgrown():
     """One read is late although the disk has room: what that cost is soon regained."""
     busy = plant.busy_disk(45e6)
@@ -282,6 +319,7 @@ observations = st.builds(
     streams=st.tuples() | st.tuples(views),
     background=backgrounds.map(tuple),
     uplink=uplinks,
+    unseen=st.frozensets(st.sampled_from(["media", "web"])),
 )
 
 

@@ -37,6 +37,8 @@ grows without bound (a queue near saturation).
   a true edge, so that failure had another cause (a busy host, a passing burst).
   Else it is forgotten after a while, and longer each time a probe fails, so that
   the loop finds new room and yet does not oscillate.
+* not seen: what is not known of a stream, or of a class that is held, loosens
+  nothing. Its caps stay until it is seen again or the stream has been idle.
 
 **Invariants** (tested): caps stay between floor and the operator's own limit,
 and a class's reservation is its floor; the stream's class is never capped, nor
@@ -91,6 +93,14 @@ class _Look:
     def floors_total(self) -> float:
         """The lowest level that is worth setting."""
         return sum(used_floor(load, self.policy.floors) for load in self.loads)
+
+    def misses_a_stream(self) -> bool:
+        return any(s.domain in self.observation.unseen for s in self.observation.streams)
+
+    def misses(self, arm: Arm) -> bool:
+        """Whether a stream or a class that the arm holds is not seen."""
+        held = {domain for domain, _class, _resource in arm.caps}
+        return self.misses_a_stream() or bool(held & self.observation.unseen)
 
 
 def decide(
@@ -252,7 +262,7 @@ def _lowered(arm: Arm, level: float, caps: Mapping[Key, float], look: _Look) -> 
 
 def _drain(arm: Arm, look: _Look) -> Step:
     since_ns = look.now_ns - arm.changed_ns
-    quick = look.pressure.latest <= look.policy.safe_pressure
+    quick = look.pressure.latest <= look.policy.safe_pressure and not look.misses_a_stream()
     if since_ns < look.policy.shortest_drain_ns or not (
         quick or since_ns >= look.policy.longest_drain_ns
     ):
@@ -269,6 +279,8 @@ def _drain(arm: Arm, look: _Look) -> Step:
 
 def _on_ease(arm: Arm, look: _Look) -> Step:
     policy = look.policy
+    if look.misses(arm):
+        return arm, None
     arm = _resplit(_forgetting(arm, look), look)
     wait_ns = policy.hold_ns[look.name] if arm.phase == BACKING_OFF else policy.probe_ns
     if look.now_ns - arm.changed_ns < wait_ns:
@@ -356,7 +368,7 @@ def _settle(arm: Arm, now_ns: int) -> Arm:
 def _resplit(arm: Arm, look: _Look) -> Arm:
     """The same level over classes whose demand has changed."""
     policy = look.policy
-    if arm.level is None or look.now_ns - arm.split_at_ns < policy.split_ns:
+    if arm.level is None or look.now_ns - arm.split_at_ns < policy.split_ns or look.misses(arm):
         return arm
     caps = split(arm.level, look.loads, policy.floors, arm.caps)
     return replace(arm, caps=_damped(arm.caps, caps, policy), split_at_ns=look.now_ns)
@@ -377,6 +389,8 @@ def _damped(
 def _moved(
     arm: Arm, level: float, caps: Mapping[Key, float], kind: str, phase: str, look: _Look
 ) -> tuple[Arm, Decision]:
+    unseen = look.observation.unseen
+    caps = {**{key: cap for key, cap in arm.caps.items() if key[0] in unseen}, **caps}
     changes = tuple(
         Change(key, arm.caps.get(key), caps.get(key))
         for key in sorted(set(arm.caps) | set(caps))
@@ -385,7 +399,7 @@ def _moved(
     moved = replace(
         arm,
         level=level,
-        caps=dict(caps),
+        caps=caps,
         phase=phase,
         changed_ns=look.now_ns,
         split_at_ns=look.now_ns,

@@ -97,6 +97,8 @@ class Observation:
     uplink: UplinkView | None = None
     # What classes send that no cap holds.
     unmanaged_net_bytes_per_second: float = 0.0
+    # Domains of which the host sees nothing just now.
+    unseen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

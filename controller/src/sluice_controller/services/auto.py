@@ -52,6 +52,8 @@ DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
 GRANTS_AGE_NS = 1_000_000_000
 SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
+# For so long a domain of which nothing is seen may still be doing what it did.
+UNSEEN_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -110,15 +112,17 @@ class Auto:
         self._grants_at_ns = -GRANTS_AGE_NS
         self._reports_seen_at = clock()
         self._saved_ns = 0
-        self._saved: dict[str, Any] = {}
+        self._began_ns: int | None = None
+        # Domains, and when something was last seen of them.
+        self._seen_ns: dict[str, int] = {}
         self._dry_logged_ns = -DRY_RUN_REPEAT_NS
         with store.transaction() as unit:
             self.settings = AutoSettings(**unit.value("auto", {}))
-            saved = unit.value("auto-state", {})
+            self._saved = unit.value("auto-state", {})
         self.state = State()
         if self.settings.enabled and not self.settings.dry_run:
             # Shapers hold these still: go on from there, not from nothing.
-            self.state = _restored(saved)
+            self.state = _restored(self._saved)
             self.auto_limits.replace(self.state.caps)
 
     # Settings
@@ -168,6 +172,9 @@ class Auto:
         with self._lock:
             if not self.settings.enabled:
                 return
+            if self._began_ns is None:
+                self._began_ns = now_ns
+                self.state = _begun(self.state, now_ns)
             observation = self._observe(now_ns)
             policy = Policy(floors=self.settings.floors_bytes_per_second)
             state, decisions = decide(observation, self.state, policy, now_ns)
@@ -206,7 +213,26 @@ class Auto:
                     background += self._loads(domain, class_name, page, resources)
         seen_at, self._reports_seen_at = self._reports_seen_at, self.clock()
         views = tuple(self._view(s, pages.get(s.domain), seen_at, now_ns) for s in streams)
-        return Observation(views, tuple(background), _uplink_view(uplink), unmanaged_net)
+        watched = {s.domain for s in streams} | {domain for domain, *_ in self.state.caps}
+        return Observation(
+            views,
+            tuple(background),
+            _uplink_view(uplink),
+            unmanaged_net,
+            self._unseen(watched, pages, now_ns),
+        )
+
+    def _unseen(
+        self, watched: set[str], pages: Mapping[str, PageState], now_ns: int
+    ) -> frozenset[str]:
+        """Of these domains, those whose page has not told anything for a short while."""
+        # A single reading has no rates.
+        seen = {d for d, p in pages.items() if p.error is None and len(p.window.readings) > 1}
+        known = {domain: at for domain, at in self._seen_ns.items() if domain in watched}
+        self._seen_ns = {**known, **dict.fromkeys(seen, now_ns)}
+        since_ns = now_ns - UNSEEN_NS
+        began_ns = now_ns if self._began_ns is None else self._began_ns
+        return frozenset(d for d in watched - seen if self._seen_ns.get(d, began_ns) >= since_ns)
 
     def _refresh_grants(self, now_ns: int) -> None:
         if now_ns - self._grants_at_ns < GRANTS_AGE_NS:
@@ -301,6 +327,17 @@ def _restored(saved: Mapping[str, Any]) -> State:
             caps = {(d, c, r): cap for d, c, r, cap in record["caps"]}
             arms[name] = Arm(phase=PROBING, level=record["level"], caps=caps)
     return State(arms=arms)
+
+
+def _begun(state: State, now_ns: int) -> State:
+    """What was restored, as of now: its times were those of an earlier sluiced."""
+    return replace(
+        state,
+        arms={
+            name: replace(arm, active_ns=now_ns, changed_ns=now_ns, split_at_ns=now_ns)
+            for name, arm in state.arms.items()
+        },
+    )
 
 
 def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:
