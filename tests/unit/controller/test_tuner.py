@@ -161,6 +161,16 @@ def test_a_stream_that_is_not_seen_is_not_at_ease(held):
         assert sum(state.caps.values()) <= 1.01 * max(sum(held.state.caps.values()), drained or 0)
 
 
+@pytest.mark.parametrize("unseen", [frozenset(), frozenset({"media"})])
+def test_a_class_that_becomes_a_stream_s_is_let_go_at_once(held, unseen):
+    assert ("media", "batch", "blk-read") in held.state.caps
+    seen = held.observe()
+    stream = replace(seen.streams[0], name="other", class_name="batch")
+    both = replace(seen, streams=(*seen.streams, stream), unseen=unseen)
+    for state in ticks(held, both, 2):
+        assert ("media", "batch", "blk-read") not in state.caps
+
+
 def test_what_is_not_seen_stays_held(held):
     """A QEMU whose page cannot be read still moves what it may."""
     seen = held.observe()

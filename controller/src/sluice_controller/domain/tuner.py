@@ -119,7 +119,9 @@ def decide(
             and (load.domain, load.class_name) not in protected
         ]
         look = _Look(name, felt[name], loads, observation, policy, now_ns)
-        arms[name], decision = _step(arm, look)
+        # A class that was held may have become a stream's.
+        caps = {key: cap for key, cap in arm.caps.items() if key[:2] not in protected}
+        arms[name], decision = _step(replace(arm, caps=caps), look)
         if decision is not None:
             decisions.append(decision)
     state = replace(state, arms=arms)
