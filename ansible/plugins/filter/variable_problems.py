@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+from ansible_collections.sluice.appliance.plugins.module_utils.apt_source import (
+    list_patterns,
+    read_source,
+)
 from ansible_collections.sluice.appliance.plugins.module_utils.pem import pair_problem
 from ansible_collections.sluice.appliance.plugins.module_utils.sandbox import (
     controller_dropin,
@@ -56,6 +60,8 @@ class FilterModule:
 
     def filters(self):
         return {
+            "apt_lists": list_patterns,
+            "apt_source": read_source,
             "controller_dropin": controller_dropin,
             "driver_packages": driver_packages,
             "folders_to_check": folders_to_check,

@@ -37,14 +37,6 @@ def test_expressions_have_single_backslashes(path: Path):
                 assert "\\\\" not in expression
 
 
-def test_an_archive_is_found_behind_its_options():
-    tasks = yaml.safe_load((COLLECTION / "roles/remove/tasks/files.yml").read_text())
-    expression = tasks[0]["vars"]["__remove_uri"]
-    pattern = re.search(r"regex_replace\('(.*?)', ''\)", expression)[1]
-    for line in ("deb http://deb.example.org/ ./", "deb [trusted=yes] http://deb.example.org/ ./"):
-        assert re.sub(pattern, "", line).split()[0] == "http://deb.example.org/"
-
-
 def given_to(task_file: str, module: str, **variables: Any) -> dict[str, Any]:
     """What the task with this module hands to it, of what an inventory may leave empty."""
     tasks = yaml.safe_load((COLLECTION / task_file).read_text())
