@@ -39,7 +39,7 @@ def stream(name):
         "nominal_bytes_per_second": 875e3,
         "verdict": "perfect",
         "since": 1.0,
-        "reason": "",
+        "reason": "reads come back in 3 ms",
         "source": "host",
         "last_report": None,
     }
@@ -133,6 +133,12 @@ def test_a_stream_of_the_overview_leads_to_its_place_on_the_streams_page(client)
     for name in WORDS:
         assert f'href="/streams#stream:{name}"' in overview
         assert f"stream:{name}" in streams.ids
+
+
+def test_the_overview_says_how_a_stream_plays_and_what_protects_it(client):
+    text = client.get("/").text
+    assert text.count("reads come back in 3 ms") == len(WORDS)
+    assert text.count("Nothing: auto-shaping is off and no other class is limited") == len(WORDS)
 
 
 def test_each_limit_of_a_class_has_a_place_for_its_burst(client):

@@ -95,6 +95,11 @@ def test_protection_names_fixed_limits_or_nothing():
     assert views.protection(stream("a", "poor"), off, {}).startswith("Nothing")
 
 
+def test_a_streams_own_limit_does_not_protect_it():
+    said = views.protection(stream("a", "poor"), {"enabled": False}, {"media": ["movie"]})
+    assert said.startswith("Nothing")
+
+
 def test_a_group_says_its_rate_in_the_unit_that_it_counts():
     disks = {"unit": "bytes", "rate_per_second": 200e6, "burst": 10e6}
     assert (views.group_rate(disks), views.group_burst(disks)) == ("200 MB/s", "10.0 MB")

@@ -69,10 +69,11 @@ def protection(stream: dict, auto: dict, limits_of: dict[str, list]) -> str:
         return "Auto-shaping watches only (dry run)"
     if auto.get("enabled"):
         return "Auto-shaping holds " + ", ".join(held) if held else "Auto-shaping is watching"
-    own = limits_of.get(stream.get("domain", ""), [])
-    if own:
-        return "Fixed limits on " + ", ".join(own)
-    return "Nothing: auto-shaping is off and no class is limited"
+    # A stream is not protected by what holds itself back.
+    fixed = [c for c in limits_of.get(stream.get("domain", ""), []) if c != stream.get("class")]
+    if fixed:
+        return "Fixed limits on " + ", ".join(fixed)
+    return "Nothing: auto-shaping is off and no other class is limited"
 
 
 def limited_classes(domain: dict, except_class: str | None = None) -> list[str]:
