@@ -8,6 +8,7 @@ import { drawStrip } from "./strip.js";
 
 const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
 let known = null;
+let knownAuto = null;
 
 function showLive(live) {
   if (live.problem) return;
@@ -59,11 +60,17 @@ function showStreams(streams) {
   if (turned) refreshPart();
 }
 
+// The page as the server words it now; null if it cannot, or leads to the sign-in.
+async function freshMain() {
+  const answer = await fetch("/", { headers: { Accept: "text/html" } });
+  if (!answer.ok || answer.redirected) return null;
+  return new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+}
+
 // A VM came, went or changed its state, or a verdict changed: the server words it anew.
 async function refreshPart() {
-  const answer = await fetch("/", { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+  const fresh = await freshMain();
+  if (!fresh) return;
   const main = document.querySelector("main");
   main.replaceChildren(...fresh.childNodes);
   main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true }));
@@ -81,6 +88,23 @@ function showDomains(domains) {
   known = facts;
 }
 
+// What auto-shaping does changes often while it tunes: only its words are replaced.
+async function refreshAuto() {
+  const fresh = await freshMain();
+  if (!fresh) return;
+  setText(document.getElementById("auto-state"), fresh.querySelector("#auto-state").textContent);
+  for (const row of fresh.querySelectorAll("[data-stream]")) {
+    const shown = document.querySelector(`[data-stream="${CSS.escape(row.dataset.stream)}"] [data-field=protection]`);
+    setText(shown, row.querySelector("[data-field=protection]").textContent);
+  }
+}
+
+function showAuto(auto) {
+  const facts = auto.problem ? auto.problem.detail : JSON.stringify([auto.enabled, auto.dry_run, auto.state, auto.limits]);
+  if (knownAuto !== null && knownAuto !== facts && !auto.problem) refreshAuto();
+  knownAuto = facts;
+}
+
 function drawStrips() {
   for (const canvas of document.querySelectorAll("canvas[data-strip]")) drawStrip(canvas);
 }
@@ -88,5 +112,6 @@ function drawStrips() {
 on("live", showLive);
 on("streams", showStreams);
 on("domains", showDomains);
+on("auto", showAuto);
 drawStrips();
 setInterval(drawStrips, 30_000);
