@@ -44,7 +44,9 @@ function showBar(cell, classes) {
 
 function showStreams(streams) {
   if (streams.problem) return;
-  let turned = false;
+  // Also one that was declared or forgotten elsewhere.
+  const shown = [...document.querySelectorAll("[data-stream]")].map((row) => row.dataset.stream);
+  let turned = shown.sort().join() !== streams.map((stream) => stream.name).sort().join();
   for (const stream of streams) {
     const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
     const verdict = row?.querySelector("[data-field=verdict]");
@@ -67,7 +69,7 @@ async function freshMain() {
   return new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
 }
 
-// A VM came, went or changed its state, or a verdict changed: the server words it anew.
+// A VM or a stream came, went or changed its state, ceiling or verdict: the server words it anew.
 async function refreshPart() {
   const fresh = await freshMain();
   if (!fresh) return;
@@ -83,7 +85,7 @@ function showDomains(domains) {
     known = domains.problem.detail;
     return;
   }
-  const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart]));
+  const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart, one.ceiling]));
   if (known !== null && known !== facts) refreshPart();
   known = facts;
 }
