@@ -7,6 +7,7 @@ import { on } from "./live.js";
 import { drawStrip } from "./strip.js";
 
 const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
+const NO_UPLINK = "none chosen, or not to be read";
 let known = null;
 let knownAuto = null;
 
@@ -21,6 +22,8 @@ function showLive(live) {
   if (uplink) {
     const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}` : "";
     setText(document.getElementById("uplink"), `${uplink.name}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
+  } else {
+    setText(document.getElementById("uplink"), NO_UPLINK);
   }
 }
 
