@@ -16,13 +16,17 @@ const panel = document.getElementById("auto");
 const enabled = document.getElementById("auto-enabled");
 const dry = document.getElementById("auto-dry");
 let auto = JSON.parse(panel.dataset.state);
+// While a switch is being sent, it stands as it was put.
+let sending = false;
 
 function showAuto(state) {
   if (state.problem) return;
   const decided = JSON.stringify(state.limits) !== JSON.stringify(auto.limits) || state.state !== auto.state;
   auto = state;
-  if (document.activeElement !== enabled) enabled.checked = state.enabled;
-  if (document.activeElement !== dry) dry.checked = state.dry_run;
+  if (!sending) {
+    enabled.checked = state.enabled;
+    dry.checked = state.dry_run;
+  }
   setText(document.getElementById("auto-word"), state.enabled ? `${state.state}${state.dry_run ? ", dry run" : ""}` : "off");
   const rows = (state.limits ?? []).map((limit) => element("tr", {},
     element("td", {}, limit.class, element("span", { class: "muted" }, ` on ${limit.domain}`)),
@@ -36,18 +40,23 @@ function showAuto(state) {
 }
 
 async function setAuto(body, sentence) {
-  const before = { enabled: auto.enabled, dry_run: auto.dry_run };
+  // Only what is changed: undoing it leaves the other switch as it is by then.
+  const before = Object.fromEntries(Object.keys(body).map((key) => [key, auto[key]]));
   const line = document.getElementById("auto-error");
   line.hidden = true;
+  sending = true;
   try {
-    showAuto(await call("PUT", "/auto", body));
+    const state = await call("PUT", "/auto", body);
+    sending = false;
+    showAuto(state);
     changed(sentence, async () => showAuto(await call("PUT", "/auto", before)));
     announce();
   } catch (problem) {
     line.textContent = problem.message;
     line.hidden = false;
-    enabled.checked = before.enabled;
-    dry.checked = before.dry_run;
+    sending = false;
+    enabled.checked = auto.enabled;
+    dry.checked = auto.dry_run;
   }
 }
 
