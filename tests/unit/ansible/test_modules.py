@@ -145,6 +145,13 @@ def test_an_address_is_tried(tmp_path):
         assert isinstance(error, OSError) and error.errno == errno.EADDRINUSE
 
 
+def test_a_kernel_without_ipv6_is_said_of_the_address(monkeypatch):
+    # A family that no kernel has.
+    monkeypatch.setattr(socket, "AF_INET6", 200)
+    error = preflight.port_error("[::]:8480")
+    assert isinstance(error, OSError) and error.errno == errno.EAFNOSUPPORT
+
+
 def test_other_things_in_a_folder_are_seen(tmp_path):
     for name in ("sluice.db", "lost+found", "web1.img"):
         (tmp_path / name).touch()
