@@ -193,3 +193,59 @@ def test_a_page_that_is_not_refreshed_loosens_nothing(started):
     assert held and not started.sampler.live()["domains"]["media"]["page_ok"]
     for now in started.run(20):
         assert now == held
+
+
+# What clients report
+
+REPORT = {"window_ms": 1000, "received_bytes": 875_000}
+STALLED = {**REPORT, "stalls": 1, "stall_seconds": 0.5}
+
+
+class Clock:
+    """The host's time of day."""
+
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told(store, clock):
+    """(the streams, a function: whether the next tick learns of a stall)"""
+    sampler = Sampler(store, OneGuest("none"), None, None, clock)
+    streams = Streams(store, sampler, clock, lambda unit, domain: None)
+    auto = Auto(store, sampler, streams, AutoLimits(), clock, lambda domain: None)
+    now_ns = [10**6 * SECOND]
+
+    def tick():
+        clock.now += 0.1
+        now_ns[0] += 100 * MS
+        (view,) = auto._observe(now_ns[0]).streams
+        return view.stalled
+
+    return streams, tick
+
+
+@pytest.mark.parametrize("step_s", [0.0, 3600.0, -3600.0])
+def test_a_stall_is_seen_once_whatever_the_clock_is_set_to(told, clock, step_s):
+    streams, tick = told
+    streams.report("film", STALLED)
+    clock.now += step_s
+    assert [tick() for _ in range(5)] == [True, False, False, False, False]
+
+
+def test_what_was_reported_in_a_time_to_come_is_forgotten(told, clock):
+    streams, _tick = told
+    streams.report("film", STALLED)
+    clock.now -= 3600
+    for _ in range(3):
+        clock.now += 1
+        assert streams.report("film", REPORT) == {"verdict": "perfect"}
+    assert len(streams._memory["film"].reports) == 3

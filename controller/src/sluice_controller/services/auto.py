@@ -110,7 +110,7 @@ class Auto:
         self._reserved: dict[Key, float] = {}
         self._unmanaged: set[str] = set()
         self._grants_at_ns = -GRANTS_AGE_NS
-        self._reports_seen_at = clock()
+        self._reports_seen = streams.reports_so_far()
         self._saved_ns = 0
         self._began_ns: int | None = None
         # Domains, and when something was last seen of them.
@@ -155,7 +155,7 @@ class Auto:
     def _restart(self) -> None:
         self.state = State()
         self._dry_logged_ns = -DRY_RUN_REPEAT_NS
-        self._reports_seen_at = self.clock()
+        self._reports_seen = self.streams.reports_so_far()
         self._apply()
 
     def _apply(self) -> None:
@@ -211,8 +211,9 @@ class Auto:
                     unmanaged_net += resources.get(NET_TX, {}).get("bytes_per_second", 0.0)
                 else:
                     background += self._loads(domain, class_name, page, resources)
-        seen_at, self._reports_seen_at = self._reports_seen_at, self.clock()
-        views = tuple(self._view(s, pages.get(s.domain), seen_at, now_ns) for s in streams)
+        reports = (self._reports_seen, self.streams.reports_so_far())
+        self._reports_seen = reports[1]
+        views = tuple(self._view(s, pages.get(s.domain), reports, now_ns) for s in streams)
         watched = {s.domain for s in streams} | {domain for domain, *_ in self.state.caps}
         return Observation(
             views,
@@ -270,7 +271,7 @@ class Auto:
         ]
 
     def _view(
-        self, stream: Stream, page: PageState | None, seen_at: float, now_ns: int
+        self, stream: Stream, page: PageState | None, reports: tuple[int, int], now_ns: int
     ) -> StreamView:
         view = StreamView(
             stream.name, stream.domain, stream.class_name, stream.nominal_bytes_per_second
@@ -291,7 +292,7 @@ class Auto:
                 )
             if net is not None:
                 view = replace(view, net_bytes_per_second=net["bytes_per_second"])
-        return _with_faults(view, self.streams.reports_since(stream.name, seen_at), now_ns)
+        return _with_faults(view, self.streams.reports_between(stream.name, *reports), now_ns)
 
     def _log(self, decisions: tuple[Decision, ...], dry_run: bool) -> None:
         if not decisions:
@@ -352,16 +353,14 @@ def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:
     )
 
 
-def _with_faults(
-    view: StreamView, reports: list[tuple[float, dict[str, float]]], now_ns: int
-) -> StreamView:
+def _with_faults(view: StreamView, reports: list[dict[str, float]], now_ns: int) -> StreamView:
     """What the client reported since the last tick, and when its window began."""
     # Lost pictures alone say nothing of disk or network: a busy client drops them.
-    stalled = any(r["stalls"] > 0 or r["stall_seconds"] > 0 for _, r in reports)
-    lost = any(r["continuity_errors"] > 0 for _, r in reports)
+    stalled = any(r["stalls"] > 0 or r["stall_seconds"] > 0 for r in reports)
+    lost = any(r["continuity_errors"] > 0 for r in reports)
     if not stalled and not lost:
         return view
-    longest_ms = max(r["window_ms"] for _, r in reports)
+    longest_ms = max(r["window_ms"] for r in reports)
     return replace(
         view, stalled=stalled, lost=lost, fault_began_ns=now_ns - round(longest_ms * 1e6)
     )

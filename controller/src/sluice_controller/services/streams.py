@@ -26,9 +26,18 @@ from .sampler import Sampler
 READ_BYTES = 128 * 1024
 
 
+@dataclass(frozen=True)
+class _Report:
+    """`number` counts all reports, so that the order does not depend on the clock."""
+
+    number: int
+    at: float
+    values: dict[str, float]
+
+
 @dataclass
 class _Memory:
-    reports: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
+    reports: deque[_Report] = field(default_factory=deque)
     verdict: str = "unknown"
     since: float = 0.0
     reason: str = ""
@@ -48,6 +57,7 @@ class Streams:
         self.known = known
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
+        self._reports = 0
         # The tuner asks ten times a second; only this service changes them.
         self._streams: list[Stream] | None = None
 
@@ -77,14 +87,14 @@ class Streams:
         return stream
 
     def _json(self, stream: Stream) -> dict[str, Any]:
-        now = self.clock()
         with self._lock:
+            now = self.clock()
             memory = self._memory.setdefault(stream.name, _Memory(since=now))
-            reports = [(at, r) for at, r in memory.reports if at >= now - DELIVERY_WINDOW_S]
-            fresh = bool(reports) and now - reports[-1][0] <= REPORT_AGE_S
+            reports = [r for r in memory.reports if now - DELIVERY_WINDOW_S <= r.at <= now]
+            fresh = bool(reports) and now - reports[-1].at <= REPORT_AGE_S
             if fresh:
                 verdict, reason = stream_verdict(
-                    [r for _, r in reports], stream.nominal_bytes_per_second
+                    [r.values for r in reports], stream.nominal_bytes_per_second
                 )
             else:
                 verdict, reason = self._host_verdict(stream)
@@ -101,7 +111,7 @@ class Streams:
                 "since": memory.since,
                 "reason": reason,
                 "source": "client" if fresh else "host",
-                "last_report": {"at": last[0], **last[1]} if last else None,
+                "last_report": {"at": last.at, **last.values} if last else None,
             }
 
     def _host_verdict(self, stream: Stream) -> tuple[str, str]:
@@ -150,21 +160,29 @@ class Streams:
     def report(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         stream = self._find(name)
         report = parse_report(body)
-        now = self.clock()
         with self._lock:
+            now = self.clock()
             memory = self._memory.setdefault(name, _Memory(since=now))
-            memory.reports.append((now, report))
-            while memory.reports[0][0] < now - 2 * DELIVERY_WINDOW_S:
+            self._reports += 1
+            memory.reports.append(_Report(self._reports, now, report))
+            # One from a time to come was taken before the clock was set back.
+            while not now - 2 * DELIVERY_WINDOW_S <= memory.reports[0].at <= now:
                 memory.reports.popleft()
         shown = self._json(stream)
         with self.store.transaction() as unit:
             unit.add_report(name, now, {"verdict": shown["verdict"], **report})
         return {"verdict": shown["verdict"]}
 
-    def reports_since(self, name: str, since: float) -> list[tuple[float, dict[str, float]]]:
+    def reports_so_far(self) -> int:
+        with self._lock:
+            return self._reports
+
+    def reports_between(self, name: str, after: int, last: int) -> list[dict[str, float]]:
+        """A stream's, by their numbers among all."""
         with self._lock:
             memory = self._memory.get(name)
-            return [(at, r) for at, r in memory.reports if at > since] if memory else []
+            reports = memory.reports if memory else ()
+            return [r.values for r in reports if after < r.number <= last]
 
     def history(self, name: str, since: float) -> list[dict[str, Any]]:
         self._find(name)
