@@ -34,6 +34,7 @@ function showAuto(state) {
     element("td", { class: "num" }, rate(limit.bytes_per_second))));
   document.getElementById("auto-limits").tBodies[0].replaceChildren(...rows);
   document.getElementById("auto-none").hidden = rows.length > 0;
+  showFloors(state.floors_bytes_per_second);
   const settled = state.settled_after_seconds;
   setText(document.getElementById("auto-settled"), settled === null || settled === undefined ? "" : `Settled after ${age(settled)}.`);
   if (decided) document.body.dispatchEvent(new CustomEvent("sluice-log"));
@@ -60,20 +61,29 @@ async function setAuto(body, sentence) {
   }
 }
 
+const floorText = (bytesPerSecond) => (bytesPerSecond ? rate(bytesPerSecond) : "");
+
+// A field in which nothing was typed shows what others set.
+function showFloors(floors) {
+  for (const input of document.querySelectorAll("#floors input")) {
+    const text = floorText(floors?.[input.name]);
+    if (input.value === input.defaultValue) input.value = text;
+    input.defaultValue = text;
+  }
+}
+
 async function setFloors(fields) {
   const before = auto.floors_bytes_per_second ?? {};
   const floors = {};
   for (const [resource, text] of Object.entries(fields)) {
-    const value = parseRate(text);
-    if (value !== null) floors[resource] = value;
+    // What was left alone keeps the digits that it does not show.
+    const value = text === floorText(before[resource]) ? before[resource] : parseRate(text);
+    if (!value) throw new Error(`${RESOURCES[resource]}: there is always a floor; type for example 1 MB/s.`);
+    floors[resource] = value;
   }
   showAuto(await call("PUT", "/auto", { floors_bytes_per_second: floors }));
-  changed("Floors are set.", async () => {
-    showAuto(await call("PUT", "/auto", { floors_bytes_per_second: before }));
-    for (const resource of Object.keys(RESOURCES)) {
-      document.getElementById(`floor-${resource}`).value = before[resource] ? rate(before[resource]) : "";
-    }
-  });
+  for (const input of document.querySelectorAll("#floors input")) input.value = input.defaultValue;
+  changed("Floors are set.", async () => showAuto(await call("PUT", "/auto", { floors_bytes_per_second: before })));
 }
 
 async function setUplink(select) {
