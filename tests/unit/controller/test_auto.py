@@ -2,6 +2,7 @@
 """What auto-shaping sees: the real database, sampler and pages, on a host of one guest."""
 
 import struct
+from contextlib import contextmanager
 
 import pytest
 
@@ -249,3 +250,30 @@ def test_what_was_reported_in_a_time_to_come_is_forgotten(told, clock):
         clock.now += 1
         assert streams.report("film", REPORT) == {"verdict": "perfect"}
     assert len(streams._memory["film"].reports) == 3
+
+
+class Meanwhile:
+    """The store; `then` is done by another thread once the next unit of work is over."""
+
+    def __init__(self, store):
+        self.store, self.then = store, None
+
+    @contextmanager
+    def transaction(self):
+        with self.store.transaction() as unit:
+            yield unit
+        then, self.then = self.then, None
+        if then:
+            then()
+
+
+def test_a_stream_that_is_set_while_the_list_is_read_is_not_overlooked(store, clock):
+    with store.transaction() as unit:
+        unit.put_grant(Grant("media", "movie", 2))
+    meanwhile = Meanwhile(store)
+    sampler = Sampler(store, OneGuest("none"), None, None, clock)
+    streams = Streams(meanwhile, sampler, clock, lambda unit, domain: None)
+    news = {"domain": "media", "class": "movie", "nominal_bytes_per_second": 1e6}
+    meanwhile.then = lambda: streams.put("news", news)
+    streams.all()
+    assert {stream.name for stream in streams.all()} == {"film", "news"}

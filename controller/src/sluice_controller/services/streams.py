@@ -60,20 +60,24 @@ class Streams:
         self._reports = 0
         # The tuner asks ten times a second; only this service changes them.
         self._streams: list[Stream] | None = None
+        self._changes = 0
 
     def all(self) -> list[Stream]:
         with self._lock:
             if self._streams is not None:
                 return self._streams
+            changes = self._changes
         with self.store.transaction() as unit:
             streams = unit.streams()
         with self._lock:
-            self._streams = streams
+            if changes == self._changes:
+                self._streams = streams
         return streams
 
     def _forget_list(self) -> None:
         with self._lock:
             self._streams = None
+            self._changes += 1
 
     def list_json(self) -> list[dict[str, Any]]:
         return [self._json(stream) for stream in self.all()]
