@@ -98,7 +98,10 @@ function bodyOf({ resource, unit, rate: perSecond, burst }) {
 async function setGroup({ name, resource, rate: typed, burst }) {
   const where = path("groups", name);
   const before = (await call("GET", "/groups")).find((one) => one.name === name);
-  await call("PUT", where, { resource, ...limitOf(typed, burst) });
+  const limit = limitOf(typed, burst);
+  // Left as it is shown, it keeps the digits that are not shown.
+  if (before?.unit === "bytes" && typed === rate(before.rate_per_second)) limit.bytes_per_second = before.rate_per_second;
+  await call("PUT", where, { resource, ...limit });
   const undone = before && bodyOf({ ...before, rate: before.rate_per_second });
   changed(before ? `Group ${name} is changed.` : `Group ${name} is made.`, () => (before ? call("PUT", where, undone) : call("DELETE", where)));
   announce();
