@@ -201,39 +201,3 @@ def test_what_was_taken_away_comes_back_whole(service, page, batch):
     page.keyboard.press("u")
     expect(lane(page, batch).get_by_test_id("advanced-summary")).to_contain_text("CoDel")
     assert granted(service, batch) == before
-
-
-def test_what_is_left_of_a_burst_is_said_in_short(page):
-    in_bytes = {"burst_bytes": 1_000_000, "tokens_operations": None, "burst_operations": None}
-    cases = [
-        ({**in_bytes, "tokens_bytes": 1_000_000}, False, "100 % of 1.00 MB"),
-        ({**in_bytes, "tokens_bytes": 999_999}, False, "99 % of 1.00 MB"),
-        ({**in_bytes, "tokens_bytes": 0}, False, "0 % of 1.00 MB"),
-        ({**in_bytes, "tokens_bytes": -31_200}, False, "owes 31.2 kB"),
-        # A leaky bucket holds nothing; it may still be owed.
-        ({**in_bytes, "tokens_bytes": 1}, True, ""),
-        ({**in_bytes, "tokens_bytes": -31_200}, True, "owes 31.2 kB"),
-        # The scarcer of both.
-        (
-            {
-                "tokens_bytes": 900_000,
-                "burst_bytes": 1_000_000,
-                "tokens_operations": 3,
-                "burst_operations": 50,
-            },
-            False,
-            "6 % of 50 ops",
-        ),
-        # No limit; and a QEMU or a sluiced from before there were tokens or bursts.
-        ({"tokens_bytes": None, "burst_bytes": None}, False, ""),
-        ({"tokens_bytes": 1_000_000}, False, ""),
-        ({}, False, ""),
-    ]
-    shown = page.evaluate(
-        """async (cases) => {
-            const { burstLeft } = await import("/static/js/format.js");
-            return cases.map(([sample, isLeaky]) => burstLeft(sample, isLeaky));
-        }""",
-        [case[:2] for case in cases],
-    )
-    assert shown == [case[2] for case in cases]

@@ -73,7 +73,7 @@ export function percent(ratio) {
 export function clock(at, withSeconds = true) {
   const date = new Date(at * 1000);
   const time = date.toLocaleTimeString([], {
-    hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, hour12: false,
+    hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, hourCycle: "h23",
   });
   if (date.toDateString() === new Date().toDateString()) return time;
   return `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
