@@ -30,4 +30,6 @@ for (const form of document.querySelectorAll("form[data-confirm]")) {
   });
 }
 localTimes();
+// A page may stay open over midnight: a time of yesterday gets its date then.
+setInterval(localTimes, 60_000);
 connect();
