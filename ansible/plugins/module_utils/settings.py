@@ -55,14 +55,15 @@ class Setting:
 PATH = "absolute path"
 
 # /etc/sluice/sluiced.toml. The folders with choices are where the collection and
-# the page look for the daemon.
+# the page look for the daemon, and the group is the one that the page's unit and the
+# operators are in: another would lock them out.
 CONTROLLER = {
     "state_dir": Setting(PATH, STATE["sluiced"]),
     "run_dir": Setting(PATH, "/run/sluice", choices=("/run/sluice",)),
     "etc_dir": Setting(PATH, "/etc/sluice", choices=("/etc/sluice",)),
     "libvirt_uri": Setting(str, "qemu:///system"),
     "emulator": Setting(PATH, None),
-    "group": Setting(str, "sluice"),
+    "group": Setting(str, "sluice", choices=("sluice",)),
     "qemu_group": Setting(str, "kvm"),
     "database": Setting(str, None, secret=True),
     "log_level": Setting(str, "info", choices=("debug", "info", "warning", "error")),

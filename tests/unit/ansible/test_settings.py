@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -51,6 +52,14 @@ def test_the_controllers_settings_are_those_of_sluiced():
     assert found == controller_config.DEFAULTS
     assert CONTROLLER["log_level"].choices == controller_config.LOG_LEVELS
     assert {setting.kind for setting in CONTROLLER.values()} == {str, PATH}
+
+
+def test_the_group_is_the_one_that_the_page_and_the_operators_are_in():
+    unit = (paths.TOP / "web/debian/sluice-web.sluice-web.service").read_text()
+    assert CONTROLLER["group"].choices == tuple(re.findall("(?m)^SupplementaryGroups=(.*)$", unit))
+    tasks = yaml.safe_load((ROLES / "controller/tasks/configure.yml").read_text())
+    (user,) = (task["ansible.builtin.user"] for task in tasks if "ansible.builtin.user" in task)
+    assert CONTROLLER["group"].choices == (user["groups"],)
 
 
 def test_the_nightly_settings_are_those_of_the_nightly_run():
@@ -154,6 +163,11 @@ def test_what_is_let_through_is_what_sluiced_takes(tmp_path_factory, name, value
             "sluice_controller_config",
             {"group": 100},
             "sluice_controller_config: group 100 is no text: write it in quotes",
+        ),
+        (
+            "sluice_controller_config",
+            {"group": "libvirt"},
+            "sluice_controller_config: group 'libvirt' is not possible: use sluice",
         ),
         (
             "sluice_controller_config",
