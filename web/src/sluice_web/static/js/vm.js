@@ -17,7 +17,7 @@ function showDomain(details) {
   if (details.problem) return;
   const grants = [...details.classes].map((grant) => grant.class).sort().join(" ");
   const shown = document.getElementById("lanes").dataset.grants.split(" ").sort().join(" ");
-  if (grants !== shown) refreshLanes();
+  if (grants !== shown) refreshLanes(details);
   else {
     lanes.showLimits(details);
     advanced.show(details);
@@ -28,9 +28,11 @@ function showDomain(details) {
   described = facts;
 }
 
-async function refreshLanes() {
+async function refreshLanes(details) {
   await window.htmx.ajax("GET", `/parts/vm/${encodeURIComponent(domain)}/lanes`, { target: "#lanes", swap: "outerHTML" });
   advanced.prepare();
+  // The server draws neither what auto-shaping holds nor what is reserved.
+  lanes.showLimits(details);
   const live = last("live");
   if (live && !live.problem) lanes.showLive(live);
   const report = last("processes");
