@@ -14,7 +14,11 @@ const domain = document.body.dataset.domain;
 let described = null;
 
 function showDomain(details) {
-  if (details.problem) return;
+  if (details.problem) {
+    // The banner tells of the rest.
+    if (details.problem.status === 404) showGone(details.problem.detail);
+    return;
+  }
   const grants = [...details.classes].map((grant) => grant.class).sort().join(" ");
   const shown = document.getElementById("lanes").dataset.grants.split(" ").sort().join(" ");
   if (grants !== shown) refreshLanes(details);
@@ -26,6 +30,14 @@ function showDomain(details) {
   const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected].join();
   if (described !== null && described !== facts) refreshNote();
   described = facts;
+}
+
+function showGone(detail) {
+  setText(document.getElementById("vm-state"), "not there");
+  const note = document.getElementById("vm-note");
+  setText(note, detail);
+  note.hidden = false;
+  described = "not there";
 }
 
 async function refreshLanes(details) {
