@@ -111,8 +111,15 @@ document.body.addEventListener("sluice-changed", async () => {
     showDomain(await call("GET", path("domains", domain)));
   } catch { /* the banner says so */ }
 });
+function showPageError(error) {
+  const line = document.getElementById("page-error");
+  setText(line, error ? `No figures of this VM: ${error}. Its limits stay in force; if this lasts, see if its QEMU is stuck.` : "");
+  line.hidden = !error;
+}
+
 on("live", (live) => {
   if (live.problem) return;
+  showPageError(live.domains?.[domain]?.error);
   lanes.showLive(live);
   charts.add(live);
 });
