@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What reaches a shaper that refuses some, or that others change: the real catalogue."""
 
+import threading
+
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
@@ -186,3 +188,36 @@ def test_a_shaper_that_nobody_changes_is_left_alone(shared):
     generation, asked = qemu.generation, qemu.asked
     passes(20)
     assert (qemu.generation, qemu.asked) == (generation, asked)
+
+
+class HangingQemu(Qemu):
+    """Answers nobody until it is `let_go`."""
+
+    def __init__(self):
+        super().__init__()
+        self.let_go = threading.Event()
+
+    def query(self, domain, shaper_id):
+        self.let_go.wait()
+        return super().query(domain, shaper_id)
+
+
+def test_a_qemu_that_hangs_costs_nothing_and_is_gone_on_with_at_once(store, metadata):
+    qemu, clock = HangingQemu(), Clock()
+    found = Reconciler(
+        store, OneGuest(), qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), clock),
+    )  # fmt: skip
+    try:
+        found.round()
+        threads = set(threading.enumerate())
+        for _ in range(5):
+            found.round()
+        assert set(threading.enumerate()) == threads
+        assert not found._wake.is_set()
+        qemu.let_go.set()
+        assert found._wake.wait(60)
+    finally:
+        qemu.let_go.set()
+        found.close()

@@ -100,6 +100,8 @@ class Reconciler:
         self._wake = threading.Event()
         self._known: dict[str, _Shaper] = {}
         self._running: dict[str, Future[None]] = {}
+        # Of these, the ones whose end begins a round.
+        self._awaited: dict[str, Future[None]] = {}
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="qmp")
         self._arriving = ThreadPoolExecutor(ARRIVING_WORKERS, thread_name_prefix="arriving")
 
@@ -143,7 +145,9 @@ class Reconciler:
         running = self._running.get(name)
         if running is not None and not running.done():
             # Its round goes on; whatever changed since is seen in the next.
-            threading.Timer(0.05, self._wake.set).start()
+            if self._awaited.get(name) is not running:
+                self._awaited[name] = running
+                running.add_done_callback(lambda _done: self._wake.set())
             return
         if guest.moving:
             self._meet(name, guest, shaper)
