@@ -227,7 +227,7 @@ function dragTick(event) {
   const input = cell.querySelector("input");
   const box = bar.getBoundingClientRect();
   const scale = scales.get(cell.dataset.resource)?.value ?? SMALLEST_SCALE;
-  let value = null;
+  let value;
   cell.classList.add("dragging");
   tick.setPointerCapture(event.pointerId);
   const move = (moved) => {
@@ -241,7 +241,8 @@ function dragTick(event) {
   const end = (ended) => {
     tick.removeEventListener("pointermove", move);
     cell.classList.remove("dragging");
-    if (ended.type === "pointerup" && ended.clientX !== event.clientX) setLimit(input, value);
+    // Without a move there is no value yet, which would be no limit.
+    if (ended.type === "pointerup" && ended.clientX !== event.clientX && value !== undefined) setLimit(input, value);
     else remember(input, JSON.parse(input.dataset.limit));
     hint(input, "");
   };
