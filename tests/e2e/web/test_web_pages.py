@@ -2,6 +2,7 @@
 """The pages in a real browser, against a real controller."""
 
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -149,6 +150,18 @@ def test_a_limit_is_typed_shown_and_undone(service, page, batch):
     page.keyboard.press("u")
     expect(limit_input(page, batch, "blk-read")).to_have_value("unlimited")
     assert "blk-read" not in limits(service, batch)
+
+
+def test_a_limit_that_others_set_is_shown_when_the_field_is_left(service, page, batch):
+    open_vm(page, "test")
+    field = limit_input(page, batch, "blk-write")
+    field.focus()
+    path = f"/v1/domains/test/classes/{batch}/limits/blk-write"
+    assert service.controller("PUT", path, json={"bytes_per_second": 3e6}).is_success
+    expect(field).to_have_attribute("data-missed", re.compile("3000000"))
+    expect(field).to_have_value("unlimited")
+    page.get_by_role("heading", level=1).click()
+    expect(field).to_have_value("3.00 MB/s")
 
 
 def test_links_take_bits(service, page, batch):

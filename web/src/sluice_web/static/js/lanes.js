@@ -12,6 +12,8 @@ import { last } from "./live.js";
 const domain = document.body.dataset.domain;
 const SMALLEST_SCALE = 1e6;
 const SHRINK_AFTER_MS = 10_000;
+// After a limit was sent, older news of it may still come.
+const HOLD_MS = 2000;
 const HELD_TITLE = "99 of 100 requests were held by Sluice for no longer than this";
 const DROPS = {
   backlog: "found the queue full", codel: "dropped by CoDel", connection: "one connection too many",
@@ -127,12 +129,23 @@ export function showLimits(details) {
   }
 }
 
+const isBusy = (input) => input === document.activeElement || Number(input.dataset.heldUntil ?? 0) > performance.now();
+
 function fill(input, own) {
-  if (input === document.activeElement || Number(input.dataset.heldUntil ?? 0) > performance.now()) return;
-  remember(input, own);
+  if (isBusy(input)) input.dataset.missed = JSON.stringify(own);
+  else remember(input, own);
 }
 
+// News that came while somebody was at it; nothing comes again until there is a change.
+function catchUp(input) {
+  if (input.dataset.missed === undefined || isBusy(input) || input.getAttribute("aria-invalid") === "true") return;
+  remember(input, ownOf(input));
+}
+
+const ownOf = (input) => JSON.parse(input.dataset.missed ?? input.dataset.limit);
+
 function remember(input, own) {
+  delete input.dataset.missed;
   const text = own.bytes_per_second ? rate(own.bytes_per_second) : "unlimited";
   input.dataset.limit = JSON.stringify(own);
   input.dataset.own = own.bytes_per_second ?? "";
@@ -167,7 +180,7 @@ async function send(target, limit) {
   if (!name) {
     const ceiling = {};
     for (const input of lanes().querySelectorAll("input[data-ceiling]")) {
-      const one = input.dataset.resource === resource ? limit : JSON.parse(input.dataset.limit);
+      const one = input.dataset.resource === resource ? limit : ownOf(input);
       if (Object.values(one).some((value) => value !== null)) ceiling[input.dataset.resource] = one;
     }
     return call("PUT", path("domains", domain, "ceiling"), ceiling);
@@ -182,7 +195,7 @@ const inputOf = ({ name, resource }) => lanes().querySelector(name
   : `input[data-ceiling][data-resource="${resource}"]`);
 
 async function setLimit(input, value) {
-  const before = JSON.parse(input.dataset.limit);
+  const before = ownOf(input);
   if ((before.bytes_per_second ?? null) === value) {
     remember(input, before);
     return hint(input, "");
@@ -190,7 +203,8 @@ async function setLimit(input, value) {
   const target = { name: input.dataset.class, resource: input.dataset.resource };
   const after = { ...before, bytes_per_second: value };
   if (value === null) after.burst_bytes = null;
-  input.dataset.heldUntil = performance.now() + 2000;
+  input.dataset.heldUntil = performance.now() + HOLD_MS;
+  setTimeout(catchUp, HOLD_MS + 1, input);
   try {
     await send(target, after);
   } catch (problem) {
@@ -243,7 +257,7 @@ function dragTick(event) {
     cell.classList.remove("dragging");
     // Without a move there is no value yet, which would be no limit.
     if (ended.type === "pointerup" && ended.clientX !== event.clientX && value !== undefined) setLimit(input, value);
-    else remember(input, JSON.parse(input.dataset.limit));
+    else remember(input, ownOf(input));
     hint(input, "");
   };
   tick.addEventListener("pointermove", move);
@@ -300,11 +314,13 @@ export function start() {
   });
   document.addEventListener("focusout", (event) => {
     if (isLimit(event.target) && event.target.getAttribute("aria-invalid") !== "true") hint(event.target, "");
+    // Only then is it no longer the active one.
+    if (isLimit(event.target)) setTimeout(catchUp, 0, event.target);
   });
   document.addEventListener("keydown", (event) => {
     if (!isLimit(event.target)) return;
     if (event.key === "Escape") {
-      remember(event.target, JSON.parse(event.target.dataset.limit));
+      remember(event.target, ownOf(event.target));
       hint(event.target, "");
       event.target.blur();
     }
