@@ -116,6 +116,10 @@ def package_problems(found: dict) -> tuple[list[str], list[str]]:
         for name in found["broken_packages"]
     ]
     repairs = [
+        f"package {name!r} is not unpacked to the end: it will be unpacked anew"
+        for name in found["restorable_packages"]
+    ]
+    repairs += [
         f"package {name!r} is not configured yet: 'dpkg --configure -a' will be run"
         for name in found["unfinished_packages"]
     ]

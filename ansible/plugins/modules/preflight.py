@@ -128,6 +128,7 @@ from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
     STATUS_FORMAT,
     errors_of,
     journal,
+    read_plan,
     read_status,
 )
 from ansible_collections.sluice.appliance.plugins.module_utils.hostcheck import (
@@ -295,11 +296,20 @@ class Host:
         """dpkg's state."""
         _code, text = self._output("dpkg-query", "-W", "-f", STATUS_FORMAT)
         status = read_status(text)
+        broken = sorted(p.name for p in status.values() if p.broken)
+        restorable = broken if self.apt_brings(broken) else []
         return {
-            "broken_packages": sorted(p.name for p in status.values() if p.broken),
+            "broken_packages": [name for name in broken if name not in restorable],
+            "restorable_packages": restorable,
             "unfinished_packages": sorted(p.name for p in status.values() if p.repairable),
             "dpkg_journal": journal(),
         }
+
+    def apt_brings(self, names: list[str]) -> bool:
+        """Whether apt has all of them to be unpacked anew, and removes nothing for that."""
+        options = ("--simulate", "--fix-broken", "--reinstall")
+        code, text = self._output("apt-get", *options, "install", *names) if names else (0, "")
+        return code == 0 and not read_plan(text).removed
 
     def source_error(self) -> str | None:
         """Read the lists of the source in a folder of its own; apt's complaint."""

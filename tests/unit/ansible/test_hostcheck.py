@@ -18,6 +18,7 @@ FIT = {
         "/var": {"mount": "/", "free_bytes": 3000 * MIB, "free_inodes": 100000},
     },
     "broken_packages": [],
+    "restorable_packages": [],
     "unfinished_packages": [],
     "dpkg_journal": False,
     "source_error": None,
@@ -151,6 +152,10 @@ def test_an_interrupted_installation_is_repaired_and_no_problem():
     assert judge(unfinished, WANTED) == (
         [],
         ["package 'libvirt0' is not configured yet: 'dpkg --configure -a' will be run"],
+    )
+    assert judge({**FIT, "restorable_packages": ["libvirt0"]}, WANTED) == (
+        [],
+        ["package 'libvirt0' is not unpacked to the end: it will be unpacked anew"],
     )
     assert judge({**FIT, "dpkg_journal": True}, WANTED) == (
         [],
