@@ -46,3 +46,16 @@ def test_the_hour_after_midnight_is_the_first_of_its_day(page):
         }"""
     )
     assert shown.endswith(" 00:05:09")
+
+
+def test_figures_are_as_old_as_the_newest_sample(page):
+    domains = {"media": {"at": 97.5}, "web": {"at": 90.0}}
+    lives = [{"at": 100.0, "domains": domains}, {"at": 100.0, "domains": {}}]
+    ages = page.evaluate(
+        """async (lives) => {
+            const { lagSeconds } = await import("/static/js/live.js");
+            return lives.map(lagSeconds);
+        }""",
+        lives,
+    )
+    assert ages == [2.5, 0]

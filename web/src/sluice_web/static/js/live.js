@@ -51,6 +51,13 @@ async function reconnect() {
   connect();
 }
 
+// How old the newest figures were when they were sent: sluiced answers too when its
+// sampling stands still.
+export function lagSeconds(live) {
+  const sampled = Object.values(live.domains ?? {}).map((one) => one.at);
+  return sampled.length ? Math.max(live.at - Math.max(...sampled), 0) : 0;
+}
+
 function take(topic, data) {
   setLost(false);
   if (topic === "controller") {
@@ -58,7 +65,7 @@ function take(topic, data) {
     showBanner();
     return;
   }
-  if (topic === "live" && !data.problem) lastSampleMs = performance.now();
+  if (topic === "live" && !data.problem) lastSampleMs = performance.now() - lagSeconds(data) * 1000;
   latest.set(topic, data);
   for (const handler of handlers.get(topic) ?? []) handler(data);
 }
