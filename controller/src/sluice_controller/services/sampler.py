@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 SAMPLE_HZ = 10
 SECOND_NS = 1_000_000_000
-PRUNE_SECONDS = 60
+PRUNE_NS = 60 * SECOND_NS
 HISTORY_FIELDS = ("bytes_per_second", "limit_bytes_per_second", "backlog_bytes", "held_p99_ms")
 MAX_HISTORY_POINTS = 2000
 
@@ -56,7 +56,7 @@ class Sampler:
         self._uplink_readings: deque[tuple[int, UplinkReading]] = deque()
         self._history_seconds = 3600
         self._next_second_ns = 0
-        self._next_prune = 0.0
+        self._next_prune_ns = 0
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -77,20 +77,24 @@ class Sampler:
         if now_ns >= self._next_second_ns:
             # In step with the seconds, unless the loop itself fell behind.
             self._next_second_ns = max(self._next_second_ns, now_ns - SECOND_NS) + SECOND_NS
-            self._record()
+            try:
+                self._record(now_ns)
+            except Exception as error:
+                # A full disk, say. The tuner, which comes next, needs no history.
+                log.error("the history of this second is lost: %s", error)
 
-    def _active(self) -> list[Guest]:
+    def _active(self) -> list[Guest] | None:
         try:
             return [g for g in self.host.guests() if g.active and g.live.page_path]
         except SluiceError:
             # libvirt is away; the pages are not: go on with what was known.
-            return []
+            return None
 
     def _sample_pages(self, now_ns: int) -> None:
-        guests = {g.name: g for g in self._active()}
-        connected = self.host.connection()["connected"]
+        active = self._active()
+        guests = {g.name: g for g in active or ()}
         with self._lock:
-            if connected:
+            if active is not None:
                 for name in set(self._states) - set(guests):
                     del self._states[name]
             for name, guest in guests.items():
@@ -165,7 +169,7 @@ class Sampler:
 
     # History
 
-    def _record(self) -> None:
+    def _record(self, now_ns: int) -> None:
         now = self.clock()
         with self._lock:
             rows = []
@@ -178,14 +182,14 @@ class Sampler:
                 if state.error is None and samples:
                     rows.append((now, name, samples))
             keep = self._history_seconds
-        prune = now >= self._next_prune
+        prune = now_ns >= self._next_prune_ns
         if not rows and not prune:
             return
         with self.store.transaction() as unit:
             if rows:
                 unit.add_history(rows)
             if prune:
-                self._next_prune = now + PRUNE_SECONDS
+                self._next_prune_ns = now_ns + PRUNE_NS
                 unit.prune(now - keep)
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:

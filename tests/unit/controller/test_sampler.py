@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the sampler keeps while the host, its clock or its disk fail it: real database and pages."""
+
+import struct
+
+import pytest
+from sqlalchemy import event
+
+from sluice_controller.adapters.counters_page import CountersPages
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.errors import Unavailable
+from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.services.sampler import Sampler
+from unit.controller.test_counters import MS, header, put
+
+SECOND = 1000 * MS
+
+
+class Host:
+    """libvirt with one guest; while it is away no question is answered."""
+
+    def __init__(self, page):
+        live = Description(shaper_id="sluice0", page_path=str(page))
+        self.guest = Guest("media", "u-1", "running", 1, live, live)
+        self.away = False
+        self.back_after_a_question = False
+
+    def guests(self):
+        if self.away:
+            self.away = not self.back_after_a_question
+            raise Unavailable("libvirt", "test", "cannot be reached", "start it")
+        return [self.guest]
+
+
+class Scene:
+    def __init__(self, store, file):
+        self.file, self.host = file, Host(file)
+        self.now_ns, self.now = 1000 * SECOND, 1_000_000.0
+        self.sampler = Sampler(
+            store, self.host, CountersPages(lambda: self.now_ns), None, lambda: self.now
+        )
+
+    def ticks(self, count):
+        for _ in range(count):
+            self.now_ns += 100 * MS
+            self.now += 0.1
+            page = put(header(), 0, 0, "default", bytes=self.now_ns // 1000)
+            struct.pack_into("<Q", page, 40, self.now_ns)
+            self.file.write_bytes(page)
+            self.sampler.tick(self.now_ns)
+
+    def rate(self):
+        (live,) = self.sampler.live()["domains"].values()
+        return live["classes"]["default"]["blk-read"]["bytes_per_second"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def scene(store, tmp_path):
+    return Scene(store, tmp_path / "media.page")
+
+
+def history(store):
+    with store.transaction() as unit:
+        return unit.history("media", 0.0)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_what_is_known_of_a_guest_outlasts_libvirt(scene, back):
+    scene.ticks(11)
+    scene.host.away, scene.host.back_after_a_question = True, back
+    scene.ticks(1)
+    assert scene.rate() == 1_000_000
+
+
+def test_a_full_disk_costs_the_history_and_not_the_sampling(scene, store):
+    scene.ticks(1)
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def full(connection, cursor, statement, *_):
+        if statement.startswith("BEGIN"):
+            cursor.execute("PRAGMA max_page_count = 1")
+
+    before = len(history(store))
+    for _ in range(30):
+        scene.ticks(100)
+    assert scene.rate() == 1_000_000
+    event.remove(store.engine, "before_cursor_execute", full)
+    assert before < len(history(store)) < 300
+
+
+def test_history_is_cleared_of_what_is_old_after_the_clock_was_set_back(scene, store):
+    scene.ticks(1)
+    scene.now -= 7 * 86400
+    first = scene.now
+    with store.transaction() as unit:
+        unit.add_history([(first - 3700, "media", {})])
+    scene.ticks(1200)
+    assert history(store)[0][0] >= first
