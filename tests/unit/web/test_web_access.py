@@ -4,7 +4,9 @@
 import io
 import json
 import re
+import socket
 import stat
+import threading
 import time
 
 import pytest
@@ -13,7 +15,7 @@ from argon2 import PasswordHasher
 from sluice_web import auth, cli
 from sluice_web.app import create_app
 from sluice_web.config import Config, ConfigError, split_bind
-from sluice_web.controller import Answer
+from sluice_web.controller import Answer, Controller
 from sluice_web.problems import Problem
 from sluice_web.store import Store
 from sluice_web.throttle import SignInThrottle
@@ -408,6 +410,33 @@ def test_a_controller_that_is_not_there_is_said_with_a_remedy(tmp_path, store):
     assert "start sluiced" in answer.get_json(force=True)["remedy"]
     page = client.get("/", headers={"Accept": "text/html"})
     assert page.status_code == 503 and b"does not answer" in page.data
+
+
+def test_a_change_without_an_answer_is_not_said_to_have_failed(tmp_path):
+    (tmp_path / "token").write_text("t")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s.sock"))
+        listener.listen()
+
+        def hang_up():
+            for _ in range(2):
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.close()
+
+        sluiced = threading.Thread(target=hang_up)
+        sluiced.start()
+        client = Controller(tmp_path / "s.sock", tmp_path / "token")
+        with pytest.raises(Problem) as change:
+            client.call("PUT", "/v1/auto", body={"enabled": True})
+        with pytest.raises(Problem) as look:
+            client.get("/v1/auto")
+        sluiced.join()
+    assert "may have been made" in change.value.body["detail"]
+    assert "may have been made" not in look.value.body["detail"]
+    with pytest.raises(Problem) as unreachable:
+        client.call("PUT", "/v1/auto", body={"enabled": True})
+    assert "may have been made" not in unreachable.value.body["detail"]
 
 
 def test_first_start_shows_a_password_once_that_works(tmp_path, capsys, monkeypatch):

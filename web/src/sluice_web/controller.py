@@ -17,6 +17,7 @@ from .problems import Problem
 READ_TIMEOUT_SECONDS = 5.0
 CHANGE_TIMEOUT_SECONDS = 90.0
 USUAL_SHUTDOWN_SECONDS = 90
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True)
@@ -126,12 +127,15 @@ class Controller:
                 timeout=_timeout_seconds(method, body),
             )
         except httpx.HTTPError as error:
+            sent = method != "GET" and not isinstance(error, NEVER_SENT)
+            made = " This change may have been made; look before you repeat it." if sent else ""
             raise Problem(
                 503,
                 "controller-unreachable",
                 "The controller does not answer",
                 detail=f"sluiced does not answer on {self._socket} ({type(error).__name__}:"
-                f" {error}); the limits already set stay in force. Start it, or look at its log.",
+                f" {error}); the limits already set stay in force.{made} Start it, or look at"
+                " its log.",
                 thing="sluiced",
                 value=str(self._socket),
                 remedy="start sluiced (systemctl start sluiced), or look at its log",

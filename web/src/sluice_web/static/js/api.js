@@ -20,7 +20,8 @@ export async function call(method, path, body) {
       method, headers, body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
-    throw new ApiProblem({ detail: "This page's server does not answer; nothing was changed. Try again when the connection is back." }, 0);
+    const made = method === "GET" ? "" : " The change may have been made; look before you repeat it.";
+    throw new ApiProblem({ detail: `This page's server does not answer.${made} Try again when the connection is back.` }, 0);
   }
   if (response.status === 401) {
     location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
