@@ -30,3 +30,6 @@ export function openDialog(title, ...content) {
 export function closeDialog() {
   document.getElementById("dialog").close();
 }
+
+// Whether somebody still has this part of a dialog before them.
+export const isInDialog = (part) => part.isConnected && document.getElementById("dialog").open;

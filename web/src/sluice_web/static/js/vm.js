@@ -3,9 +3,9 @@
 
 import * as advanced from "./advanced.js";
 import { call, path } from "./api.js";
-import { announce, changed } from "./changes.js";
+import { announce, changed, failed } from "./changes.js";
 import * as charts from "./charts.js";
-import { closeDialog, element, openDialog, setText } from "./dom.js";
+import { closeDialog, element, isInDialog, openDialog, setText } from "./dom.js";
 import * as lanes from "./lanes.js";
 import { last, on } from "./live.js";
 import * as processes from "./processes.js";
@@ -82,13 +82,15 @@ function openAttach(action) {
     const body = { ...power, ...(isAttach ? { disable_vhost: vhost.checked } : {}) };
     try {
       await call("POST", path("domains", domain, action), body);
-      closeDialog();
+      // A restart takes long: the dialog may be closed by now, or be another one.
+      if (isInDialog(error)) closeDialog();
       const back = isAttach ? "detach" : "attach";
       changed(`${domain} is ${isAttach ? "attached" : "detached"}.`, () => call("POST", path("domains", domain, back), power));
       announce();
       refreshNote();
     } catch (problem) {
-      error.textContent = problem.message;
+      if (isInDialog(error)) error.textContent = problem.message;
+      else failed(problem);
     }
     submit.disabled = false;
   });
