@@ -73,16 +73,21 @@ function effectOf(process, name) {
   return `${name} shares ${limits.join(", ")} among all its processes. ${rates}`;
 }
 
+let previews = 0;
 async function showPreview(target, body, process) {
   target.textContent = "Looking what else it matches…";
+  previews += 1;
+  const mine = previews;
   try {
     const { processes } = await call("POST", "/rules/preview", body);
+    // Answers may come in another order than they were asked for.
+    if (mine !== previews) return;
     const others = processes.filter((one) => !(one.pid === process.pid && one.domain === domain));
     target.textContent = others.length === 0
       ? "A rule. Now it matches this process only."
       : `A rule. Now it also matches ${others.length} more: ${others.slice(0, 20).map((one) => `${one.comm} ${one.pid}${one.domain === domain ? "" : ` on ${one.domain}`}`).join(", ")}${others.length > 20 ? ", …" : "."}`;
   } catch (problem) {
-    target.textContent = problem.message;
+    if (mine === previews) target.textContent = problem.message;
   }
 }
 

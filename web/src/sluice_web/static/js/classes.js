@@ -73,8 +73,11 @@ async function addRule(fields) {
 }
 
 let previewTimer = 0;
+let previews = 0;
 function previewRule(form) {
   clearTimeout(previewTimer);
+  previews += 1;
+  const mine = previews;
   const shown = document.getElementById("rule-preview");
   const fields = Object.fromEntries(new FormData(form));
   if (!fields.value || !fields.class) {
@@ -84,10 +87,12 @@ function previewRule(form) {
   previewTimer = setTimeout(async () => {
     try {
       const { processes } = await call("POST", "/rules/preview", ruleOf(fields));
+      // Answers may come in another order than they were asked for.
+      if (mine !== previews) return;
       const names = processes.slice(0, 12).map((one) => `${one.comm} ${one.pid} on ${one.domain}`).join(", ");
       shown.textContent = processes.length ? `Now it matches ${processes.length}: ${names}${processes.length > 12 ? ", …" : "."}` : "Now it matches no process.";
     } catch (problem) {
-      shown.textContent = problem.message;
+      if (mine === previews) shown.textContent = problem.message;
     }
   }, 300);
 }
