@@ -26,6 +26,7 @@ export function show(data) {
     table.hidden = true;
     empty.hidden = false;
     setText(empty, data.problem.detail);
+    setText(document.getElementById("processes-note"), "");
     return;
   }
   report = data;
