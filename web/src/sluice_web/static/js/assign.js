@@ -11,6 +11,9 @@ import { last } from "./live.js";
 
 const domain = document.body.dataset.domain;
 const called = (process) => `${process.comm} (pid ${process.pid})`;
+// A pid alone may be that of a process that has ended.
+const byHand = (process, report) => (report?.assignments ?? []).find((one) =>
+  one.pid === process.pid && one.start_time_ticks === process.start_time_ticks);
 const RESOURCES = { "blk-read": "disk read", "blk-write": "disk write", "net-tx": "network out", "net-rx": "network in" };
 
 // `chosen` is the class it was dropped on, or null to choose in the dialog.
@@ -93,7 +96,7 @@ async function showPreview(target, body, process) {
 
 async function assignOnce(process, name, report) {
   const where = path("domains", domain, "assignments", process.pid);
-  const before = (report?.assignments ?? []).find((one) => one.pid === process.pid);
+  const before = byHand(process, report);
   await call("PUT", where, { class: name, start_time_ticks: process.start_time_ticks });
   changed(`${called(process)} is in ${name} until it ends.`, () => (before
     ? call("PUT", where, { class: before.class, start_time_ticks: before.start_time_ticks })
@@ -108,7 +111,7 @@ async function addRule(body, process) {
 // An assignment by hand is simply removed; a rule is shown first, since it may
 // hold other processes too; a child leads to the parent that brought it.
 export async function unassign(process, report) {
-  const hand = (report?.assignments ?? []).find((one) => one.pid === process.pid);
+  const hand = byHand(process, report);
   if (hand) return removeAssignment(process, hand);
   const parent = process.inherited && report.processes.find((one) => one.pid === process.ppid);
   if (parent && parent.class === process.class) return unassign(parent, report);
