@@ -9,6 +9,8 @@ import { classNames, laneOf } from "./lanes.js";
 const domain = document.body.dataset.domain;
 const WINDOW_SECONDS = 300;
 const POINTS = 720;
+// Samples come twice a second; a line is not drawn over a time without any.
+const GAP_SECONDS = 3;
 const RESOURCES = ["blk-read", "blk-write", "net-tx", "net-rx"];
 const FIELDS = ["bytes_per_second", "limit_bytes_per_second", "backlog_bytes", "held_p99_ms"];
 const CHARTS = [
@@ -35,6 +37,10 @@ export function add(live) {
   const now = live.at;
   if (at.length && now <= at.at(-1)) return;
   for (const name of classNames()) for (const resource of RESOURCES) for (const field of FIELDS) column(`${name}/${resource}/${field}`);
+  if (at.length && now - at.at(-1) > GAP_SECONDS) {
+    at.push((at.at(-1) + now) / 2);
+    for (const series of values.values()) series.push(null);
+  }
   at.push(now);
   for (const [key, series] of values) {
     const [name, resource, field] = key.split("/");
