@@ -135,6 +135,12 @@ def test_a_stream_of_the_overview_leads_to_its_place_on_the_streams_page(client)
         assert f"stream:{name}" in streams.ids
 
 
+def test_a_weight_keeps_the_focus_when_its_part_of_the_page_is_replaced(client):
+    # htmx gives the focus to what has the id of what had it.
+    page = Page(client.get("/parts/groups").text)
+    assert {f"weight/{name}/media" for name in WORDS} <= set(page.ids)
+
+
 def test_the_overview_says_how_a_stream_plays_and_what_protects_it(client):
     text = client.get("/").text
     assert text.count("reads come back in 3 ms") == len(WORDS)
