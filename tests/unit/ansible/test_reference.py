@@ -56,3 +56,16 @@ def test_the_reference_knows_no_other_variable():
     groups = {"sluice_hosts", "sluice_nightly", "sluice_guests"}
     mentioned = set(re.findall(r"\bsluice_[a-z_]+\b", REFERENCE))
     assert mentioned <= known | modules | groups
+
+
+def test_a_host_gets_the_parts_that_the_variable_names():
+    plays = yaml.safe_load((PLAYBOOKS / "site.yml").read_text())
+    roles = {role["role"]: role.get("when") for play in plays for role in play.get("roles", [])}
+    assert roles.pop("sluice.appliance.sluice") is None
+    parts = OPTIONS["sluice_parts"]["choices"]
+    assert sorted(roles) == sorted(f"sluice.appliance.{part}" for part in parts)
+    for part in parts:
+        condition = roles[f"sluice.appliance.{part}"]
+        assert f"'{part}' in sluice_parts" in (
+            [condition] if isinstance(condition, str) else condition
+        )
