@@ -32,13 +32,52 @@ CAT = {
         ({"cmdline": r"(a)\1"}, "match.cmdline"),
         ({"user": True}, "match.user"),
         ({"unit": ""}, "match.unit"),
+        ({"unit": "nginx"}, "match.unit"),
+        ({"unit": "a/b.service"}, "match.unit"),
         ({"exe": "/a\0b"}, "match.exe"),
+        ({"exe": "/caf\udce9"}, "match.exe"),
+        ({"exe": "/" + 4000 * "é"}, "match.exe"),
     ],
 )
 def test_bad_matches_name_the_field(match, thing):
     with pytest.raises(BadValue) as refused:
         parse_match(match)
     assert refused.value.thing == thing
+
+
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        (r"film\.mkv\Z", r"\Z"),
+        (r"a\0b", r"\0"),
+        (r"[\07]", r"\0"),
+        (r"\N{BULLET}", r"\N"),
+        (r"\é", r"\é"),
+        ("--range={x}", "{"),
+        ("a{,3}", "{"),
+        ("{", "{"),
+        ("(?#why)x", "(?#"),
+        ("(?ia)x", "(?ia"),
+        ("[a[b]", "["),
+        (r"[\1]", r"\1"),
+    ],
+)
+def test_an_expression_that_only_python_knows_is_refused(expression, named):
+    """The agent would refuse all rules of its guest because of this one."""
+    with pytest.raises(BadValue) as refused:
+        parse_match({"cmdline": expression})
+    assert f"'{named}'" in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"a\{x\}", "[{]x", r"\\Z", "(?i)x{2,3}", "x{2}y{3,}", r"[\[a]", "[]a]", "[^]]", r"\#\&\-\~",
+        r"\x41\u00e9\t", "(?i:a)(?P<n>b)", r"\[x\]", "é{2}",
+    ],
+)  # fmt: skip
+def test_expressions_that_both_know(expression):
+    assert parse_match({"cmdline": expression}) == {"cmdline": expression}
 
 
 @pytest.mark.parametrize("expression", [r"a\++", "[*+]x", r"c\\+", r"\d+ (?:x|y)", "[]+*]+"])

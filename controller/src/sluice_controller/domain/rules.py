@@ -10,12 +10,17 @@ from typing import Any
 from .errors import BadValue
 from .model import Assignment, Grant, Rule
 
+# In characters, and, as the agent counts, in bytes.
 _LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
+_LONGEST_BYTES = {"exe": 4096, "cmdline": 4096, "user": 128, "unit": 256, "cgroup": 4096}
 MATCH_KEYS = tuple(_LONGEST)
 
 # What cannot be an operator: escaped characters and character classes.
-_LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?[^\]]*\]")
-_BACKTRACKING = re.compile(r"\(\?(?:<?[=!]|>|\(|P=)|\\[1-9]|[*+?}]\+")
+_LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.S)
+# What Python's expressions have and the agent's have not: these linear ones know
+# no backtracking, comments, or braces and brackets that mean themselves.
+_PYTHON_ONLY = re.compile(r"\(\?(?:<?[=!]|>|\(|P=|#|[a-z]*a)|\\[1-9]|[*+?}]\+|\{(?!\d+(?:,\d*)?\})")
+_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?P<members>(?:\\.|[^\]\\])*)\]", re.S)
 
 
 def parse_match(raw: Any) -> dict[str, str]:
@@ -43,11 +48,31 @@ def _parse_condition(key: str, value: Any) -> str:
         raise BadValue(
             thing, value, "is not usable text", f"give a string of 1 to {_LONGEST[key]} characters"
         )
+    encoded = value.encode("utf-8", "replace")
+    if len(encoded) > _LONGEST_BYTES[key] or encoded.decode() != value:
+        raise BadValue(
+            thing, value, "is not usable text", f"give up to {_LONGEST_BYTES[key]} bytes of UTF-8"
+        )
     if key in ("exe", "cgroup") and not value.startswith("/"):
         raise BadValue(thing, value, "is not an absolute path", "begin it with /")
+    if key == "unit" and ("/" in value or "." not in value):
+        raise BadValue(
+            thing, value, "is not a unit's name", "give it with its suffix, such as nginx.service"
+        )
     if key == "cmdline":
         _check_expression(thing, value)
     return value
+
+
+def _unknown_to_agents(expression: str) -> str | None:
+    """What of a valid expression only Python knows."""
+    for found in _ESCAPE_OR_CLASS.finditer(expression):
+        within = found[0] if found["members"] is None else found["members"]
+        for part in re.findall(r"\\.|\[", within, re.S):
+            if part == "[" or part[1] in "0123456789NZ" or not " " <= part[1] <= "~":
+                return part
+    only = _PYTHON_ONLY.search(_LITERALS.sub("x", expression))
+    return only[0] if only else None
 
 
 def _check_expression(thing: str, value: str) -> None:
@@ -57,15 +82,15 @@ def _check_expression(thing: str, value: str) -> None:
         raise BadValue(
             thing, value, f"is not a regular expression ({error})", "correct the expression"
         ) from error
-    found = _BACKTRACKING.search(_LITERALS.sub("x", value))
-    if found:
-        # The agent's engine takes linear time and knows none of these; it
-        # would refuse all rules because of this one.
+    found = _unknown_to_agents(value)
+    if found is not None:
+        # The agent would refuse all rules because of this one.
         raise BadValue(
             thing,
             value,
-            f"uses '{found[0]}', which the agent's expressions do not have",
-            "write it without look-around, back-references and possessive repeats",
+            f"uses '{found}', which the agent's expressions do not have",
+            "write it without look-around, back-references, possessive repeats and comments, and"
+            " a brace or bracket that means itself with \\ before it",
         )
 
 
