@@ -262,6 +262,16 @@ def test_a_viewer_may_look_and_not_change(app, recorder):
     assert [call[0] for call in recorder.calls] == ["GET"]
 
 
+def test_only_an_admin_chooses_the_program_that_runs_guests(app, recorder):
+    emulator = {"emulator": "/sbin/reboot"}
+    refused = signed_in(app, "olga").put("/api/v1/settings", json=emulator)
+    assert refused.status_code == 403 and "emulator" in refused.get_json(force=True)["detail"]
+    assert recorder.calls == []
+    assert signed_in(app, "olga").put("/api/v1/settings", json={"uplink": None}).status_code == 200
+    assert signed_in(app, "root").put("/api/v1/settings", json=emulator).status_code == 200
+    assert [call[4] for call in recorder.calls] == [{"uplink": None}, emulator]
+
+
 def test_an_operator_manages_only_their_own_tokens(app, store):
     client = signed_in(app, "olga")
     assert client.post("/tokens", data={"user": "root", "label": "x"}).status_code == 403

@@ -72,6 +72,9 @@ def read_body(operation: Operation) -> Any:
         check_ceiling(data)
     else:
         check_body(operation.body(), data)
+    for member in operation.admin_members:
+        if member in data:
+            check_role("admin", member)
     return data
 
 

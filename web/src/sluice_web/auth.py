@@ -121,14 +121,14 @@ def require(role: str) -> Callable:
     return decorate
 
 
-def check_role(role: str) -> None:
+def check_role(role: str, what: str = "this") -> None:
     """Raise Problem unless the person may do this."""
     if not g.person.may(role):
         raise Problem(
             403,
             "not-allowed",
             "Not allowed",
-            detail=f"{g.person.name} is a {g.person.role}; this needs the role {role}."
+            detail=f"{g.person.name} is a {g.person.role}; {what} needs the role {role}."
             " Ask an admin.",
             thing="role",
             value=g.person.role,

@@ -18,6 +18,8 @@ class Operation:
     body: type[Schema] | None = None
     query: tuple[str, ...] = ()
     takes_ceiling: bool = False
+    # Members of the body that only an admin may give.
+    admin_members: tuple[str, ...] = ()
 
     @property
     def role(self) -> str:
@@ -38,7 +40,8 @@ def _operations() -> list[Operation]:
     return [
         op("GET", "/status", "Version, libvirt, database and uplinks of the host"),
         op("GET", "/settings", "Settings of the controller"),
-        op("PUT", "/settings", "Change settings", s.Settings),
+        # sluiced runs the emulator, as root, to see what it can.
+        op("PUT", "/settings", "Change settings", s.Settings, admin_members=("emulator",)),
         op("GET", "/audit", "Who changed what, newest first", query=("limit",)),
         op("GET", "/domains", "All virtual machines of the host"),
         op("GET", domain, "One virtual machine with its classes and ceiling"),
