@@ -4,7 +4,7 @@
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.domain.errors import NotFound
+from sluice_controller.domain.errors import NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.catalogue import Catalogue
@@ -86,3 +86,12 @@ def test_a_class_is_taken_from_a_domain_whose_name_another_has(catalogue, host, 
 def test_a_domain_that_never_was_has_no_class_to_take(catalogue):
     with pytest.raises(NotFound):
         catalogue.revoke("web2", "batch")
+
+
+def test_nothing_is_assigned_while_the_guest_s_boot_is_not_known(catalogue, agents):
+    """The assignment would be taken for one of another boot, and dropped without a word."""
+    agents.boot_id = None
+    with pytest.raises(Unavailable):
+        catalogue.assign("web1", 812, {"class": "batch"})
+    agents.boot_id = "b-1"
+    assert catalogue.assign("web1", 812, {"class": "batch"})["pid"] == 812

@@ -380,19 +380,22 @@ class Catalogue:
     def _table(self, domain: str) -> dict[str, Any]:
         table = self.agents.processes(domain)
         if table is None:
-            error = self.agents.status(domain).get("error") or "it has not answered yet"
-            raise Unavailable(
-                "agent of domain",
-                domain,
-                f"is not connected ({error})",
-                "see that sluice-agent runs in the guest and the domain is attached and running",
-            )
+            raise self._no_agent(domain)
         return {
             "at": table["at"],
             "age_seconds": max(0.0, self.clock() - table["at"]),
             "truncated": table["truncated"],
             "processes": table["processes"],
         }
+
+    def _no_agent(self, domain: str) -> Unavailable:
+        error = self.agents.status(domain).get("error") or "it has not answered yet"
+        return Unavailable(
+            "agent of domain",
+            domain,
+            f"is not connected ({error})",
+            "see that sluice-agent runs in the guest and the domain is attached and running",
+        )
 
     def assignments(self, domain: str) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
@@ -415,7 +418,11 @@ class Catalogue:
             parse_integer(pid, "pid", 2, 2**22)
             ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
             before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
-            boot_id = self.agents.status(domain).get("boot_id") or ""
+            agent = self.agents.status(domain)
+            if not agent["connected"]:
+                # Its table may still be there; of which boot it is, is not known.
+                raise self._no_agent(domain)
+            boot_id = agent["boot_id"] or ""
             after = Assignment(domain, pid, ticks, name, self.clock(), boot_id)
             unit.put_assignment(after)
             shown = render.assignment_json(after)
