@@ -11,6 +11,7 @@ const latest = new Map();
 let source = null;
 let lastSampleMs = null;
 let lost = false;
+let refused = false;
 let controllerProblem = null;
 
 export function on(topic, handler) {
@@ -45,9 +46,12 @@ async function reconnect() {
   if (document.hidden) return;
   try {
     await call("GET", "/status");
+    refused = true;
   } catch (problem) {
     if (problem.status === 401) return;
+    refused = false;
   }
+  showBanner();
   connect();
 }
 
@@ -73,13 +77,15 @@ function take(topic, data) {
 function setLost(now) {
   if (lost === now) return;
   lost = now;
+  refused = false;
   showBanner();
 }
 
 function showBanner() {
   const banner = document.getElementById("banner");
   let text = "";
-  if (lost) text = "The connection to this page's server is lost: the figures below stand still. Limits stay in force on the host. Trying again…";
+  if (lost && refused) text = "This page gets no live figures: most likely too many pages are open; close some. The figures below stand still. Trying again…";
+  else if (lost) text = "The connection to this page's server is lost: the figures below stand still. Limits stay in force on the host. Trying again…";
   else if (controllerProblem) text = controllerProblem.detail;
   setText(banner, text);
   banner.hidden = !text;
