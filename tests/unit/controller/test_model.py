@@ -84,6 +84,7 @@ def test_settings_are_updated_in_part():
         {"history_seconds": 1e9},
         {"uplink": "a/b"},
         {"uplink": "x" * 16},
+        {"uplink": "\ud800"},
         {"emulator": "qemu"},
         {"emulator": ""},
     ):

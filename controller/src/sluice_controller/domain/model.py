@@ -191,7 +191,7 @@ def choose_colour(existing: Iterable[ShapingClass]) -> int:
 def parse_interface(raw: Any, thing: str) -> str | None:
     if raw is None:
         return None
-    if not isinstance(raw, str) or not _INTERFACE_NAME.fullmatch(raw):
+    if not isinstance(raw, str) or not _INTERFACE_NAME.fullmatch(raw) or not raw.isprintable():
         raise BadValue(
             thing, raw, "is not an interface name", "give a name that 'ip link' shows, or null"
         )
