@@ -55,7 +55,9 @@ def test_a_missing_member_is_named(path):
     assert caught.value.thing.endswith(str(path[-1]))
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), {}, [[]], True, "\x00", -1e15])
+@pytest.mark.parametrize(
+    "wrong", [float("nan"), float("inf"), 10**400, {}, [[]], True, "\x00", -1e15]
+)
 def test_a_wrong_value_anywhere_is_refused(wrong):
     def put(inner, name):
         inner[name] = wrong
