@@ -322,7 +322,7 @@ class Host:
                 os.makedirs(os.path.join(folder, name))
             if self.params["source_key"]:
                 key = os.path.join(folder, "key.asc")
-                with open(key, "w", encoding="ascii") as file:
+                with open(key, "w", encoding="utf-8") as file:
                     file.write(self.params["source_key"])
                 line = re.sub(r"^deb(\s+\[([^]]*)\])?\s", rf"deb [\2 signed-by={key}] ", line)
             with open(os.path.join(folder, "sources.list"), "w", encoding="utf-8") as file:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which half-unpacked packages the roles finish themselves: those that apt, who is asked, has."""
+"""What the preflight asks apt: which half-unpacked packages the roles finish themselves, and
+whether a source works.
+"""
 
 import os
 import subprocess
@@ -91,3 +93,16 @@ def test_what_only_comes_where_another_goes_is_for_the_operator(packages):
 
 def test_a_sound_host_has_neither(packages):
     assert packages(STATUS.replace("reinstreq half-", "ok "), OFFERED) == ([], [])
+
+
+def test_a_key_with_a_comment_in_any_language_is_tried(tmp_path):
+    def run_command(command, environ_update):
+        env = {**os.environ, **environ_update}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        return done.returncode, done.stdout, done.stderr
+
+    (tmp_path / "Packages").write_text(OFFERED)
+    params = {"source": f"deb file:{tmp_path} ./", "source_key": "Comment: Schlüssel\n"}
+    module = SimpleNamespace(run_command=run_command, params=params, tmpdir=str(tmp_path))
+    # It signs nothing.
+    assert "does not work" in preflight.Host(module).source_error()
