@@ -2,6 +2,7 @@
 """What the sampler keeps while the host, its clock or its disk fail it: real database and pages."""
 
 import struct
+import threading
 
 import pytest
 from sqlalchemy import event
@@ -10,7 +11,9 @@ from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.domain.model import Settings
 from sluice_controller.services.sampler import Sampler
+from unit.controller.test_auto import Meanwhile
 from unit.controller.test_counters import MS, header, put
 
 SECOND = 1000 * MS
@@ -103,3 +106,24 @@ def test_history_is_cleared_of_what_is_old_after_the_clock_was_set_back(scene, s
         unit.add_history([(first - 3700, "media", {})])
     scene.ticks(1200)
     assert history(store)[0][0] >= first
+
+
+def test_settings_that_are_changed_while_they_are_read_are_not_overlooked(store):
+    meanwhile = Meanwhile(store)
+    sampler = Sampler(meanwhile, Host("none"), None, None, lambda: 1.0)
+
+    def change():
+        with store.transaction() as unit:
+            unit.put_settings(Settings(uplink="eno1"))
+        sampler.settings_changed()
+
+    other = threading.Thread(target=change)
+
+    def goes_as_far_as_it_can():
+        other.start()
+        other.join(1.0)
+
+    meanwhile.then = goes_as_far_as_it_can
+    sampler.settings_changed()
+    other.join()
+    assert sampler._uplink_name == "eno1"

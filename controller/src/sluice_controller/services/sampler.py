@@ -50,6 +50,8 @@ class Sampler:
         self.uplinks = uplinks
         self.clock = clock
         self._lock = threading.Lock()
+        # Held from reading the settings until they count: the last reader has the newest.
+        self._reading_settings = threading.Lock()
         self._states: dict[str, PageState] = {}
         self._uplink: dict[str, Any] | None = None
         self._uplink_name: str | None = None
@@ -60,14 +62,15 @@ class Sampler:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        with self.store.transaction() as unit:
-            settings = unit.settings()
-        with self._lock:
-            self._history_seconds = settings.history_seconds
-            if settings.uplink != self._uplink_name:
-                self._uplink_name = settings.uplink
-                self._uplink_readings.clear()
-                self._uplink = None
+        with self._reading_settings:
+            with self.store.transaction() as unit:
+                settings = unit.settings()
+            with self._lock:
+                self._history_seconds = settings.history_seconds
+                if settings.uplink != self._uplink_name:
+                    self._uplink_name = settings.uplink
+                    self._uplink_readings.clear()
+                    self._uplink = None
 
     # One tick
 
