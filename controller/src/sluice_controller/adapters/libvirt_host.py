@@ -17,7 +17,7 @@ from typing import Any
 
 import libvirt
 
-from ..domain.errors import NotFound, Unavailable
+from ..domain.errors import NotFound, SluiceError, Unavailable
 from ..domain.guests import Guest
 from .domain_xml import describe
 
@@ -69,6 +69,8 @@ class LibvirtHost:
         self._connection: libvirt.virConnect | None = None
         self._error: str | None = "not connected yet"
         self._cache: dict[str, _Cached] = {}
+        # What was last logged of domains that cannot be read.
+        self._said: dict[str, str] = {}
 
     # Connection
 
@@ -145,6 +147,7 @@ class LibvirtHost:
     def guest(self, name: str) -> Guest:
         """The domain as it is now."""
         domain = self.domain(name)
+        now = self.monotonic()
         try:
             guest = self._read(domain)
         except libvirt.libvirtError as error:
@@ -153,7 +156,7 @@ class LibvirtHost:
                 raise self.unavailable() from error
             raise NotFound("domain", name, "does not exist", "see 'virsh list --all'") from error
         with self._lock:
-            self._cache[guest.uuid] = _Cached(guest, self.monotonic())
+            self._cache[guest.uuid] = _Cached(guest, now)
         return guest
 
     def guests(self) -> list[Guest]:
@@ -182,6 +185,7 @@ class LibvirtHost:
     def refresh(self) -> None:
         """One poll. Raises Unavailable while libvirt is away."""
         connection = self.open()
+        began = self.monotonic()
         try:
             stats = connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, 0)
             present = {}
@@ -197,6 +201,11 @@ class LibvirtHost:
             log.warning("libvirt: %s", error)
             return
         with self._lock:
+            for uuid, cached in self._cache.items():
+                found = present.get(uuid)
+                # What others have read since is newer than what this poll has.
+                if cached.read_at > (found.read_at if found else began):
+                    present[uuid] = cached
             self._cache = {uuid: cached for uuid, cached in present.items() if cached}
 
     def _refreshed(
@@ -213,8 +222,23 @@ class LibvirtHost:
         ):
             return cached
         try:
-            return _Cached(self._read(domain), now)
+            read = _Cached(self._read(domain), now)
+            self._said.pop(uuid, None)
+            return read
         except libvirt.libvirtError as error:
             if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
-            raise
+            self.lost(error)
+            if self._connection is None:
+                raise
+            self._say_unread(domain, uuid, error)
+        except SluiceError as error:
+            self._say_unread(domain, uuid, error)
+        # One that cannot be read must not keep the others from being seen.
+        return cached
+
+    def _say_unread(self, domain: libvirt.virDomain, uuid: str, error: Exception) -> None:
+        """Once for each reason, not at each poll."""
+        if self._said.get(uuid) != str(error):
+            self._said[uuid] = str(error)
+            log.warning("domain %s cannot be read: %s", domain.name(), error)
