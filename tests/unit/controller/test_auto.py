@@ -70,7 +70,7 @@ def auto(store, tmp_path):
         file.write_bytes(page)
         now_ns[0] = at_ms * MS
         sampler.tick(now_ns[0])
-    streams = Streams(store, sampler, lambda: 1.0, lambda unit, domain: None)
+    streams = Streams(store, sampler, lambda: 1.0, lambda domain: store.transaction())
     return Auto(store, sampler, streams, AutoLimits(), lambda: 1.0, lambda domain: None)
 
 
@@ -129,7 +129,7 @@ class Started:
         self.sampler = Sampler(
             store, self.host, CountersPages(lambda: self.now_ns), None, lambda: 1.0
         )
-        streams = Streams(store, self.sampler, lambda: 1.0, lambda unit, domain: None)
+        streams = Streams(store, self.sampler, lambda: 1.0, lambda domain: store.transaction())
         self.limits = AutoLimits()
         self.auto = Auto(
             store, self.sampler, streams, self.limits, lambda: 1.0, lambda domain: None
@@ -221,7 +221,7 @@ def clock():
 def told(store, clock):
     """(the streams, a function: whether the next tick learns of a stall)"""
     sampler = Sampler(store, OneGuest("none"), None, None, clock)
-    streams = Streams(store, sampler, clock, lambda unit, domain: None)
+    streams = Streams(store, sampler, clock, lambda domain: store.transaction())
     auto = Auto(store, sampler, streams, AutoLimits(), clock, lambda domain: None)
     now_ns = [10**6 * SECOND]
 
@@ -272,7 +272,7 @@ def test_a_stream_that_is_set_while_the_list_is_read_is_not_overlooked(store, cl
         unit.put_grant(Grant("media", "movie", 2))
     meanwhile = Meanwhile(store)
     sampler = Sampler(store, OneGuest("none"), None, None, clock)
-    streams = Streams(meanwhile, sampler, clock, lambda unit, domain: None)
+    streams = Streams(meanwhile, sampler, clock, lambda domain: store.transaction())
     news = {"domain": "media", "class": "movie", "nominal_bytes_per_second": 1e6}
     meanwhile.then = lambda: streams.put("news", news)
     streams.all()

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The catalogue when libvirt or an agent does not have what it had: the real database."""
 
+import threading
+
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
+from sluice_controller.entry.config import DEFAULTS, Config
+from sluice_controller.entry.wiring import Services
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.catalogue import Catalogue
 
@@ -95,3 +99,88 @@ def test_nothing_is_assigned_while_the_guest_s_boot_is_not_known(catalogue, agen
         catalogue.assign("web1", 812, {"class": "batch"})
     agents.boot_id = "b-1"
     assert catalogue.assign("web1", 812, {"class": "batch"})["pid"] == 812
+
+
+# libvirt that does not answer
+
+
+class HangingHost(Host):
+    """Answers nobody until it is `let_go`, once it `hangs`."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.let_go = threading.Event(), threading.Event()
+        self.let_go.set()
+
+    def guest(self, name):
+        self.asked.set()
+        self.let_go.wait()
+        return super().guest(name)
+
+    def hangs(self):
+        self.asked.clear()
+        self.let_go.clear()
+
+
+RULE = {"class": "batch", "domain": "web1", "match": {"exe": "/usr/bin/cat"}}
+STREAM = {"class": "film", "domain": "web1", "nominal_bytes_per_second": 1e6}
+QUESTIONS = {
+    "put grant": lambda s: s.catalogue.put_grant("web1", "batch", {}),
+    "set limit": lambda s: s.catalogue.set_limit("web1", "batch", "blk-read", None),
+    "revoke": lambda s: s.catalogue.revoke("web1", "batch"),
+    "put ceiling": lambda s: s.catalogue.put_ceiling("web1", {}),
+    "rules": lambda s: s.catalogue.rules("web1"),
+    "add rule": lambda s: s.catalogue.add_rule(RULE),
+    "preview rule": lambda s: s.catalogue.preview_rule(RULE),
+    "processes": lambda s: s.catalogue.processes("web1"),
+    "assignments": lambda s: s.catalogue.assignments("web1"),
+    "assign": lambda s: s.catalogue.assign("web1", 812, {"class": "batch"}),
+    "unassign": lambda s: s.catalogue.unassign("web1", 812),
+    "put stream": lambda s: s.streams.put("film", STREAM),
+    "put member": lambda s: s.groups.put_member("disks", "web1", {}),
+    "live": lambda s: s.live("web1"),
+    "history": lambda s: s.history("web1", 0.0, 1.0),
+}
+
+
+@pytest.fixture
+def services(tmp_path):
+    """What sluiced runs, but for its threads, with a libvirt of ours."""
+    given = dict.fromkeys(("run_dir", "state_dir", "etc_dir"), tmp_path)
+    found = Services(Config(**{**DEFAULTS, **given, "libvirt_uri": "test:///default"}))
+    found.catalogue.host, found.catalogue.agents = HangingHost(), Agents()
+    found.catalogue.put_class("batch", {})
+    found.catalogue.put_class("film", {"is_stream": True})
+    found.catalogue.put_grant("web1", "batch", {})
+    found.catalogue.put_grant("web1", "film", {})
+    found.catalogue.assign("web1", 812, {"class": "batch"})
+    found.groups.put("disks", {"resource": "blk-read", "bytes_per_second": 1e6})
+    yield found
+    found.catalogue.host.let_go.set()
+    found.stop()
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_who_waits_for_libvirt_keeps_nobody_from_the_store(services, question):
+    host, answers = services.catalogue.host, []
+    asks = threading.Thread(target=lambda: answers.append(QUESTIONS[question](services)))
+    over = threading.Event()
+
+    def uses_the_store():
+        with services.store.transaction() as unit:
+            unit.put_value("other", {"its": "own"})
+        over.set()
+
+    uses = threading.Thread(target=uses_the_store)
+    host.hangs()
+    asks.start()
+    assert host.asked.wait(20.0)
+    uses.start()
+    uses.join(20.0)
+    waited_for_nobody = over.is_set() and not answers
+    host.let_go.set()
+    for thread in (asks, uses):
+        thread.join()
+    assert waited_for_nobody
+    # And it was done, or answered, all the same.
+    assert len(answers) == 1

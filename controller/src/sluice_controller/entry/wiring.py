@@ -89,7 +89,7 @@ class Services:
         self.groups = Groups(
             self.store,
             GroupPages(config.groups_dir, config.qemu_group, time.monotonic_ns),
-            self.catalogue.known,
+            self.catalogue.about,
             self.clock,
             self._changed,
         )
@@ -98,7 +98,7 @@ class Services:
             self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
         )
         self.nightly = Nightly(self.store, self.clock)
-        self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.known)
+        self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.about)
         self.auto = Auto(
             self.store,
             self.sampler,
@@ -150,13 +150,13 @@ class Services:
 
     def live(self, domain: str | None) -> dict[str, Any]:
         if domain is not None:
-            with self.store.transaction() as unit:
-                self.catalogue.known(unit, domain)
+            with self.catalogue.about(domain):
+                pass
         return self.sampler.live(domain)
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            self.catalogue.known(unit, domain)
+        with self.catalogue.about(domain):
+            pass
         return self.sampler.history(domain, since, step)
 
     # Threads

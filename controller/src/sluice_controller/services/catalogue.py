@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 from ..domain import render
-from ..domain.errors import BadValue, Conflict, NotFound, Unavailable
+from ..domain.errors import BadValue, Conflict, NotFound, SluiceError, Unavailable
+from ..domain.guests import Guest
 from ..domain.limits import parse_limit, parse_limits, parse_resource
 from ..domain.model import (
     DEFAULT_CLASS,
@@ -82,30 +85,41 @@ class Catalogue:
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
+        # Held from asking libvirt until the answer is stored: the last to ask has the newest.
+        self._asking = threading.RLock()
         with store.transaction() as unit:
             if not any(c.name == DEFAULT_CLASS for c in unit.classes()):
                 unit.put_class(ShapingClass(DEFAULT_CLASS, "Everything else"))
 
-    def known(self, unit: Transaction, domain: str) -> None:
-        """Refuses a domain that libvirt does not have.
+    @contextmanager
+    def about(self, domain: str | None, *, or_gone: bool = False) -> Iterator[Transaction]:
+        """A unit of work about a domain that libvirt has; None: about all of them.
 
-        While libvirt cannot be asked, a domain it once had will do.
+        While libvirt cannot be asked, a domain it once had will do, and with `or_gone`
+        always: what a domain that is gone has left must be possible to remove.
         """
-        try:
-            guest = self.host.guest(domain)
-        except Unavailable:
-            if not unit.known_domain(domain):
-                raise
-        else:
-            unit.remember_domain(guest.name, guest.uuid)
+        if domain is None:
+            with self.store.transaction() as unit:
+                yield unit
+            return
+        # libvirt may take its time, and no other unit of work is to wait for it.
+        with self._asking:
+            guest, refusal = self._ask(domain)
+            with self.store.transaction() as unit:
+                if guest is not None:
+                    unit.remember_domain(guest.name, guest.uuid)
+                elif not unit.known_domain(domain) or (
+                    isinstance(refusal, NotFound) and not or_gone
+                ):
+                    raise refusal
+                yield unit
 
-    def _known_or_gone(self, unit: Transaction, domain: str) -> None:
-        """As `known`; what a domain that is gone has left must be possible to remove."""
+    def _ask(self, domain: str) -> tuple[Guest | None, SluiceError | None]:
+        """The domain, or why there is none."""
         try:
-            self.known(unit, domain)
-        except NotFound:
-            if not unit.known_domain(domain):
-                raise
+            return self.host.guest(domain), None
+        except (NotFound, Unavailable) as error:
+            return None, error
 
     # Classes
 
@@ -190,8 +204,7 @@ class Catalogue:
         scheduling = parse_schedulings(body.get("scheduling", {}))
         queues = parse_queues(body.get("queues", {}))
         check_all_within(limits, scheduling)
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             find_class(unit, name)
             present = render.with_default(domain, unit.grants(domain))
             others = [g for g in present if g.class_name != name]
@@ -234,8 +247,7 @@ class Catalogue:
         """Puts the value into one of a grant's mappings; a default or None is taken out."""
         if value == type(value)():
             value = None
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             before = find_grant(unit, domain, name)
             present = getattr(before, kind)
             values = {r: own for r, own in present.items() if r != resource}
@@ -257,8 +269,7 @@ class Catalogue:
         return shown
 
     def revoke(self, domain: str, name: str) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            self._known_or_gone(unit, domain)
+        with self.about(domain, or_gone=True) as unit:
             before = find_grant(unit, domain, name)
             if name == DEFAULT_CLASS:
                 raise Conflict(
@@ -294,8 +305,7 @@ class Catalogue:
 
     def put_ceiling(self, domain: str, body: Any) -> dict[str, Any]:
         limits = parse_limits(body, "ceiling")
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             before = render.by_resource_json(unit.ceiling(domain))
             unit.put_ceiling(domain, limits)
             after = render.by_resource_json(limits)
@@ -306,37 +316,35 @@ class Catalogue:
     # Rules
 
     def rules(self, domain: str | None) -> list[dict[str, Any]]:
-        with self.store.transaction() as unit:
-            if domain is not None:
-                self.known(unit, domain)
+        with self.about(domain) as unit:
             return [
                 render.rule_json(rule)
                 for rule in unit.rules()
                 if domain is None or rule.domain in (None, domain)
             ]
 
-    def _parse_rule(self, unit: Transaction, body: Mapping[str, Any]) -> Rule:
+    @contextmanager
+    def _about_rule(self, body: Mapping[str, Any]) -> Iterator[tuple[Transaction, Rule]]:
         match = parse_match(body.get("match"))
         domain = body.get("domain")
         if domain is not None and not isinstance(domain, str):
             raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
-        if domain is None:
-            find_class(unit, body.get("class"))
-        else:
-            self.known(unit, domain)
-            find_grant(unit, domain, body.get("class"))
-        if body["class"] == DEFAULT_CLASS:
-            raise BadValue(
-                "class",
-                DEFAULT_CLASS,
-                "takes no rules",
-                "processes that no rule matches are in it already",
-            )
-        return Rule(0, domain, body["class"], match, self.clock())
+        with self.about(domain) as unit:
+            if domain is None:
+                find_class(unit, body.get("class"))
+            else:
+                find_grant(unit, domain, body.get("class"))
+            if body["class"] == DEFAULT_CLASS:
+                raise BadValue(
+                    "class",
+                    DEFAULT_CLASS,
+                    "takes no rules",
+                    "processes that no rule matches are in it already",
+                )
+            yield unit, Rule(0, domain, body["class"], match, self.clock())
 
     def add_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            rule = self._parse_rule(unit, body)
+        with self._about_rule(body) as (unit, rule):
             if len(unit.rules()) >= MAX_RULES:
                 raise Conflict(
                     "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
@@ -347,8 +355,7 @@ class Catalogue:
         return shown
 
     def preview_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            rule = self._parse_rule(unit, body)
+        with self._about_rule(body) as (unit, rule):
             granted = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
         domains = [rule.domain] if rule.domain else sorted(granted)
         found = []
@@ -373,8 +380,8 @@ class Catalogue:
     # Assignments
 
     def processes(self, domain: str) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain):
+            pass
         return self._table(domain)
 
     def _table(self, domain: str) -> dict[str, Any]:
@@ -398,14 +405,12 @@ class Catalogue:
         )
 
     def assignments(self, domain: str) -> list[dict[str, Any]]:
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             return [render.assignment_json(a) for a in unit.assignments(domain)]
 
     def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
         name = body.get("class")
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             find_grant(unit, domain, name)
             if name == DEFAULT_CLASS:
                 raise BadValue(
@@ -450,8 +455,7 @@ class Catalogue:
         return ticks
 
     def unassign(self, domain: str, pid: int) -> None:
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
             if before is None:
                 raise NotFound("assignment", pid, "does not exist", f"see 'sluice ps {domain}'")

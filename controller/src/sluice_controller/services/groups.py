@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -43,13 +44,13 @@ class Groups:
         self,
         store: Store,
         pages: GroupPages,
-        known: Callable[[Transaction, str], None],
+        about: Callable[[str], AbstractContextManager[Transaction]],
         clock: Clock,
         changed: Callable[[str | None], None],
     ) -> None:
         self.store = store
         self.pages = pages
-        self.known = known
+        self.about = about
         self.clock = clock
         self.changed = changed
 
@@ -135,9 +136,8 @@ class Groups:
 
     def put_member(self, name: str, domain: str, body: Mapping[str, Any]) -> dict[str, Any]:
         weight = parse_weight(body.get("weight", WEIGHT_DEFAULT))
-        with self.store.transaction() as unit:
+        with self.about(domain) as unit:
             group = find_group(unit, name)
-            self.known(unit, domain)
             self._refuse_second(unit, group, domain)
             before = next(
                 (m for m in unit.memberships() if (m.group, m.domain) == (name, domain)), None

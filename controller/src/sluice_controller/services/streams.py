@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..domain.quality import (
     stream_verdict,
 )
 from .catalogue import audited, find_class, find_grant
-from .ports import Clock, Store
+from .ports import Clock, Store, Transaction
 from .sampler import Sampler
 
 # A request's time at which a stream that reads 128 KiB at a time falls behind.
@@ -49,12 +50,12 @@ class Streams:
         store: Store,
         sampler: Sampler,
         clock: Clock,
-        known: Callable[[Any, str], None],
+        about: Callable[[str], AbstractContextManager[Transaction]],
     ) -> None:
         self.store = store
         self.sampler = sampler
         self.clock = clock
-        self.known = known
+        self.about = about
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
         self._reports = 0
@@ -132,8 +133,7 @@ class Streams:
         domain = body.get("domain")
         if not isinstance(domain, str):
             raise BadValue("domain", domain, "is not a name", "give a domain's name")
-        with self.store.transaction() as unit:
-            self.known(unit, domain)
+        with self.about(domain) as unit:
             find_grant(unit, domain, body.get("class"))
             if not find_class(unit, body["class"]).is_stream:
                 raise BadValue(
