@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the sampler keeps while the host, its clock or its disk fail it: real database and pages."""
 
+import json
 import struct
 import threading
 
@@ -71,7 +72,7 @@ def scene(store, tmp_path):
 
 def history(store):
     with store.transaction() as unit:
-        return unit.history("media", 0.0)
+        return unit.history("media", 0.0, 10_000)
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -105,7 +106,7 @@ def test_history_is_cleared_of_what_is_old_after_the_clock_was_set_back(scene, s
     with store.transaction() as unit:
         unit.add_history([(first - 3700, "media", {})])
     scene.ticks(1200)
-    assert history(store)[0][0] >= first
+    assert history(store)[-1].at >= first
 
 
 def test_settings_that_are_changed_while_they_are_read_are_not_overlooked(store):
@@ -127,3 +128,35 @@ def test_settings_that_are_changed_while_they_are_read_are_not_overlooked(store)
     sampler.settings_changed()
     other.join()
     assert sampler._uplink_name == "eno1"
+
+
+# Long histories
+
+ROWS_AT_ONCE, POINTS = 1000, 2000
+
+
+@pytest.fixture
+def rows_read(store):
+    """The rows of history that each unit of work has read."""
+    found = []
+
+    def deserialize(text):
+        found[-1] += 1
+        return json.loads(text)
+
+    store.engine.dialect._json_deserializer = deserialize
+    event.listen(store.engine, "begin", lambda connection: found.append(0))
+    return found
+
+
+@pytest.mark.parametrize(("step", "most"), [(1.0, POINTS + ROWS_AT_ONCE), (60.0, 5000)])
+def test_a_question_reads_no_more_than_it_answers_and_a_slice_at_a_time(
+    scene, store, rows_read, step, most
+):
+    with store.transaction() as unit:
+        unit.add_history([(at, "media", {"batch/blk-read": [at, 5, 0, 1]}) for at in range(5000)])
+    rows_read.clear()
+    answer = scene.sampler.history("media", 0.0, step)
+    assert sum(rows_read) <= most and max(rows_read) <= ROWS_AT_ONCE
+    assert answer["at"][-1] == 4999 // step * step
+    assert answer["at"][0] == (3000.0 if step == 1.0 else 0.0)

@@ -196,8 +196,22 @@ def test_history_is_kept_for_its_time(store):
             [(float(t), "media", {"batch/blk-read": [1, None, 0, 0]}) for t in range(9)]
         )
         unit.prune(5.0)
-        assert [at for at, _ in unit.history("media", 0.0)] == [5.0, 6.0, 7.0, 8.0]
-        assert unit.history("media", 7.5) == [(8.0, {"batch/blk-read": [1, None, 0, 0]})]
+        assert [row.at for row in unit.history("media", 0.0, 9)] == [8.0, 7.0, 6.0, 5.0]
+        (newest,) = unit.history("media", 7.5, 9)
+        assert newest.samples == {"batch/blk-read": [1, None, 0, 0]}
+
+
+def test_history_is_read_in_slices_that_miss_and_repeat_nothing(store):
+    """A clock that is set may give many rows one time, and later rows earlier ones."""
+    times = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0, 3.0, 0.0]
+    with store.transaction() as unit:
+        unit.add_history([(at, "media", {}) for at in times])
+        found, before = [], None
+        while rows := unit.history("media", 0.5, 2, before):
+            found += rows
+            before = rows[-1]
+    assert [row.at for row in found] == [3.0, 3.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
+    assert len({row.row_id for row in found}) == len(found)
 
 
 def test_the_audit_is_newest_first(store):

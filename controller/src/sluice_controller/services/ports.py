@@ -26,6 +26,15 @@ from ..domain.model import (
 Clock = Callable[[], float]
 
 
+@dataclass(frozen=True)
+class HistoryEntry:
+    """{"class/resource": values} of a domain at a time, and the row's number in the store."""
+
+    at: float
+    row_id: int
+    samples: Mapping[str, list[float | None]]
+
+
 class Transaction(Protocol):
     """One unit of work: commits when its block ends, rolls back on an exception."""
 
@@ -74,7 +83,12 @@ class Transaction(Protocol):
     def audit(self, limit: int) -> list[AuditEntry]: ...
 
     def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None: ...
-    def history(self, domain: str, since: float) -> list[tuple[float, dict[str, Any]]]: ...
+    def history(
+        self, domain: str, since: float, most: int, before: HistoryEntry | None = None
+    ) -> list[HistoryEntry]:
+        """The newest rows first; `before`: only those older than that one."""
+        ...
+
     def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None: ...
     def reports(self, stream: str, since: float) -> list[dict[str, Any]]: ...
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None: ...

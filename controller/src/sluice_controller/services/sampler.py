@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Window
 from ..domain.errors import SluiceError
 from ..domain.guests import Guest
+from ..domain.history import HISTORY_FIELDS, Summary
 from .ports import Clock, Host, Pages, Store, UplinkReading, Uplinks
 
 log = logging.getLogger(__name__)
@@ -19,8 +21,9 @@ log = logging.getLogger(__name__)
 SAMPLE_HZ = 10
 SECOND_NS = 1_000_000_000
 PRUNE_NS = 60 * SECOND_NS
-HISTORY_FIELDS = ("bytes_per_second", "limit_bytes_per_second", "backlog_bytes", "held_p99_ms")
-MAX_HISTORY_POINTS = 2000
+# Of history, in one unit of work; a month has millions of rows.
+SLICE_ROWS = 1000
+LET_IN_S = 0.001
 
 
 @dataclass
@@ -196,9 +199,18 @@ class Sampler:
                 unit.prune(now - keep)
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            rows = unit.history(domain, since)
-        return downsample(rows, since, step)
+        """Reads no further back than the answer reaches, and lets others in between."""
+        summary = Summary(since, step)
+        oldest = None
+        while True:
+            with self.store.transaction() as unit:
+                rows = unit.history(domain, since, SLICE_ROWS, oldest)
+            room = all([summary.add(row.at, row.samples) for row in rows])
+            if not room or len(rows) < SLICE_ROWS:
+                return summary.as_json()
+            oldest = rows[-1]
+            # Who waits for the store gets it: a lock that is taken again at once would not let go.
+            time.sleep(LET_IN_S)
 
 
 def _uplink_json(name: str, readings: list[tuple[int, UplinkReading]]) -> dict[str, Any]:
@@ -214,34 +226,3 @@ def _uplink_json(name: str, readings: list[tuple[int, UplinkReading]]) -> dict[s
         "worst_backlog_bytes": max(r.backlog_bytes for _, r in readings),
         "worst_dropped": max(0, new.dropped_packets - last.dropped_packets),
     }
-
-
-def downsample(
-    rows: list[tuple[float, dict[str, Any]]], since: float, step: float
-) -> dict[str, Any]:
-    """Means per step; a limit is the last of its step; null where nothing was seen."""
-    buckets: dict[int, dict[str, list[list[Any]]]] = {}
-    for at, samples in rows:
-        bucket = buckets.setdefault(int((at - since) // step), {})
-        for key, values in samples.items():
-            bucket.setdefault(key, []).append(values)
-    order = sorted(buckets)[-MAX_HISTORY_POINTS:]
-    keys = sorted({key for index in order for key in buckets[index]})
-    series: dict[str, list[float | None]] = {}
-    for key in keys:
-        for position, name in enumerate(HISTORY_FIELDS):
-            series[f"{key}/{name}"] = [
-                _merged(name, [v[position] for v in buckets[index].get(key, [])]) for index in order
-            ]
-    return {"step": step, "at": [since + index * step for index in order], "series": series}
-
-
-def _merged(name: str, values: list[Any]) -> float | None:
-    present = [value for value in values if value is not None]
-    if not present:
-        return None
-    if name == "limit_bytes_per_second":
-        return values[-1]
-    if name == "held_p99_ms":
-        return max(present)
-    return sum(present) / len(present)

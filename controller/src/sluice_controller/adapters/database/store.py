@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import create_engine, delete, select
+from sqlalchemy import create_engine, delete, or_, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
@@ -28,6 +28,7 @@ from ...domain.model import (
 )
 from ...domain.queues import Queue
 from ...domain.scheduling import Scheduling, Window
+from ...services.ports import HistoryEntry
 from . import sqlite
 from .migrate import upgrade
 from .tables import (
@@ -382,13 +383,19 @@ class SqlTransaction:
             HistoryRow(at=at, domain=domain, samples=dict(samples)) for at, domain, samples in rows
         )
 
-    def history(self, domain: str, since: float) -> list[tuple[float, dict[str, Any]]]:
+    def history(
+        self, domain: str, since: float, most: int, before: HistoryEntry | None = None
+    ) -> list[HistoryEntry]:
         query = (
-            select(HistoryRow.at, HistoryRow.samples)
+            select(HistoryRow.at, HistoryRow.id, HistoryRow.samples)
             .where(HistoryRow.domain == domain, HistoryRow.at >= since)
-            .order_by(HistoryRow.at)
+            .order_by(HistoryRow.at.desc(), HistoryRow.id.desc())
+            .limit(most)
         )
-        return [(at, samples) for at, samples in self.session.execute(query)]
+        if before is not None:
+            older = or_(HistoryRow.at < before.at, HistoryRow.id < before.row_id)
+            query = query.where(HistoryRow.at <= before.at, older)
+        return [HistoryEntry(*row) for row in self.session.execute(query)]
 
     def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None:
         self.session.add(ReportRow(at=at, stream=stream, report=dict(report)))
