@@ -2,6 +2,7 @@
 """What reaches a shaper that refuses some, or that others change: the real catalogue."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -220,4 +221,35 @@ def test_a_qemu_that_hangs_costs_nothing_and_is_gone_on_with_at_once(store, meta
         assert found._wake.wait(60)
     finally:
         qemu.let_go.set()
+        found.close()
+
+
+class TwoGuests(OneGuest):
+    def guests(self):
+        (guest,) = super().guests()
+        return [replace(guest, name="db1", uuid="u-0"), guest]
+
+
+def test_a_domain_that_fails_in_a_way_nobody_foresaw_leaves_no_other_out(store, metadata, caplog):
+    qemu, clock = Qemu(), Clock()
+
+    def groups(_unit, name):
+        if name == "db1":
+            raise ZeroDivisionError(name)
+        return {}
+
+    with store.transaction() as unit:
+        unit.remember_domain("db1", "u-0")
+        unit.put_stored_xml("db1", {"original": "", "attached": "", "changes": {}})
+    found = Reconciler(
+        store, TwoGuests(), qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, groups, TakeOver(store, qemu, metadata, DomainLocks(), clock),
+    )  # fmt: skip
+    try:
+        for _ in range(3):
+            found.round()
+            found.flush("web1")
+        assert set(qemu.classes) == {"default", "batch", "movie"}
+        assert caplog.text.count("domain db1: it is left as it is") == 1
+    finally:
         found.close()

@@ -12,7 +12,7 @@ import logging
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,15 +131,28 @@ class AgentHub:
         now = self.monotonic()
         with self._lock:
             for key, mask in events:
-                self._serve(key.data, mask, now)
-            for domain, peer in self._peers.items():
-                self._tend(domain, peer, now)
+                if key.data is None:
+                    with contextlib.suppress(BlockingIOError):
+                        self._wake_read.recv(4096)
+                    continue
+                with self._on_its_own(key.data, now):
+                    self._serve(key.data, mask, now)
+            for peer in self._peers.values():
+                with self._on_its_own(peer, now):
+                    self._tend(peer, now)
 
-    def _serve(self, peer: _Peer | None, mask: int, now: float) -> None:
-        if peer is None:
-            with contextlib.suppress(BlockingIOError):
-                self._wake_read.recv(4096)
-            return
+    @contextlib.contextmanager
+    def _on_its_own(self, peer: _Peer, now: float) -> Iterator[None]:
+        """What nobody foresaw of one agent ends its connection, and no other's."""
+        try:
+            yield
+        except Exception as error:
+            log.exception("%s: its connection failed", peer.path)
+            self._disconnect(peer, f"the connection failed ({error!r})")
+            # It may come back with the same, which must not fill the log.
+            peer.breaches.add(now)
+
+    def _serve(self, peer: _Peer, mask: int, now: float) -> None:
         if peer.socket is None:
             return
         if mask & selectors.EVENT_READ:
@@ -173,7 +186,7 @@ class AgentHub:
         session.logs.clear()
         return logs
 
-    def _tend(self, domain: str, peer: _Peer, now: float) -> None:
+    def _tend(self, peer: _Peer, now: float) -> None:
         """Connects where it is time to, and sends what is due."""
         if peer.socket is None:
             if now >= max(peer.retry_at, peer.breaches.banned_until):
@@ -197,6 +210,9 @@ class AgentHub:
             connection.close()
             peer.error = f"{peer.path}: {error.strerror or error}"
             return
+        except Exception:
+            connection.close()
+            raise
         peer.socket, peer.error = connection, None
         peer.splitter = LineSplitter()
         peer.unsent.clear()
@@ -220,7 +236,9 @@ class AgentHub:
 
     def _disconnect(self, peer: _Peer, reason: str | None) -> None:
         if peer.socket is not None:
-            self._selector.unregister(peer.socket)
+            # Not yet, if that is what failed.
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(peer.socket)
             peer.socket.close()
         if peer.session is not None:
             peer.revision = peer.session.revision

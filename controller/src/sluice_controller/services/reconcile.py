@@ -62,6 +62,8 @@ class _Shaper:
     pushed_at: float = 0.0
     generation: int | None = None
     error: str | None = None
+    # What went wrong in the round itself, before anybody was asked.
+    failure: str | None = None
     # On its way here, and has then been given what it carries; here and taken over.
     arriving: bool = False
     held: bool = False
@@ -135,10 +137,27 @@ class Reconciler:
             shaper = self._known.get(name)
             if shaper is None or shaper.incarnation != guest.incarnation:
                 shaper = self._known[name] = _Shaper(guest.incarnation)
-            self._start(name, guest, shaper)
-            # Until then its agent goes on by the rules that it has.
-            if shaper.taken and not guest.moving:
-                self._push_rules(name)
+            try:
+                self._start(name, guest, shaper)
+                # Until then its agent goes on by the rules that it has.
+                if shaper.taken and not guest.moving:
+                    self._push_rules(name)
+            except Exception as error:
+                self._left_out(name, shaper, error)
+            else:
+                shaper.failure = None
+
+    def _left_out(self, name: str, shaper: _Shaper, error: Exception) -> None:
+        """What nobody foresaw of one domain is no reason to leave the others as they are."""
+        if repr(error) != shaper.failure:
+            shaper.failure = repr(error)
+            unforeseen = None if isinstance(error, SluiceError) else error
+            log.error(
+                "domain %s: it is left as it is, and tried again each round: %s",
+                name,
+                error,
+                exc_info=unforeseen,
+            )
 
     def _start(self, name: str, guest: Guest, shaper: _Shaper) -> None:
         """A domain's QEMU may not answer for long: it must not hold up the others."""

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The hub when something that nobody foresaw happens to one of its connections."""
+
+import socket
+
+import pytest
+
+from sluice_controller.adapters.agent_hub import AgentHub
+from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, Session
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def hub(clock):
+    found = AgentHub(clock, clock)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def guest(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "good"))
+        listener.listen(64)
+        listener.settimeout(20)
+        yield listener
+
+
+def test_a_guest_that_cannot_be_connected_to_keeps_no_other_from_it(hub, guest, caplog):
+    # A path that no system call takes, and no OSError says so.
+    hub.set_targets({"bad": "\ud800", "good": guest.getsockname()})
+    hub.round()
+    hub.round()
+    with guest.accept()[0] as connection:
+        connection.settimeout(20)
+        assert b"hello" in connection.recv(4096)
+    assert "UnicodeEncodeError" in hub.status("bad")["error"]
+    assert hub.status("good")["error"] is None
+
+
+def test_what_one_agent_sends_ends_no_other_s_connection(hub, guest, clock, tmp_path, monkeypatch):
+    taken = Session.on_line
+
+    def fails(session, line, now):
+        if line == b"bad":
+            raise ZeroDivisionError(line)
+        return taken(session, line, now)
+
+    monkeypatch.setattr(Session, "on_line", fails)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "bad"))
+        other.listen(64)
+        other.settimeout(20)
+        hub.set_targets({"bad": other.getsockname(), "good": guest.getsockname()})
+        hub.round()
+        for _ in range(BREACHES_ALLOWED):
+            with other.accept()[0] as connection:
+                connection.sendall(b"bad\n")
+                while hub.status("bad")["error"] is None:
+                    hub.round()
+            clock.now += 2.0
+            hub.round()
+        # Now it has to wait: what it sends would fill the log.
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    with guest.accept()[0] as connection:
+        connection.settimeout(20)
+        assert b"hello" in connection.recv(4096)
+    guest.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        guest.accept()
