@@ -3,6 +3,7 @@
 
 import threading
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -340,6 +341,84 @@ def test_a_domain_that_vanishes_is_forgotten(store):
     with pytest.raises((Conflict, NotFound)):
         sluiced.attach(restart=True)
     assert sluiced.begun() == []
+
+
+# A definition of before that libvirt does not take any more
+
+
+def not_undone(store, takes=None):
+    """A guest that did not shut down in time, while libvirt refuses what it ran with."""
+    libvirt = running(takes)
+    sluiced = Sluiced(libvirt, store)
+    offered, define = [], libvirt.define
+
+    def refuses_the_old(xml):
+        if xml == PLAIN:
+            offered.append(libvirt.now)
+            raise Conflict("domain", NAME, "cannot be changed: refused to define", "correct it")
+        define(xml)
+
+    libvirt.define = refuses_the_old
+    with pytest.raises(Conflict, match="refused to define"):
+        sluiced.attach(restart=True)
+    return libvirt, sluiced, offered
+
+
+def test_a_definition_that_cannot_be_put_back_is_offered_ever_less_often(store, caplog):
+    libvirt, sluiced, offered = not_undone(store)
+    sluiced.goes_on(3600)
+    waits = [round(after - before) for before, after in pairwise(offered[1:])]
+    assert waits[:4] == [5, 10, 20, 40] and max(waits) == 300
+    (said,) = sluiced.audit()
+    assert said[:2] == ("sluiced", "attach not undone") and "'sluice detach web1'" in said[2]
+    assert caplog.text.count("cannot be put back") == 1
+    libvirt.define = lambda xml: Libvirt.define(libvirt, xml)
+    sluiced.goes_on(301)
+    assert is_as_before(libvirt, sluiced) and sluiced.begun() == []
+
+
+def test_a_guest_that_goes_off_while_libvirt_refuses_is_started_at_once(store):
+    libvirt, sluiced, _offered = not_undone(store)
+    sluiced.goes_on(500)
+    libvirt.goes_off(Off.DESTROYED)
+    sluiced.goes_on(6)
+    assert libvirt.running == libvirt.xml == attached()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_cannot_be_undone_is_left_behind_by_the_next_change(store, restart):
+    libvirt, sluiced, _offered = not_undone(store)
+    sluiced.goes_on(1)
+    libvirt.takes = 5
+    libvirt.emulator = "/opt/qemu-2"
+    sluiced.attach(upgrade=True, restart=restart)
+    newest = attached(emulator="/opt/qemu-2")
+    assert libvirt.xml == newest and sluiced.record()["attached"] == newest
+    assert libvirt.running == (newest if restart else PLAIN)
+    sluiced.goes_on(2 * LATE_SECONDS)
+    assert libvirt.xml == newest and sluiced.begun() == []
+
+
+def test_what_cannot_be_undone_may_be_asked_for_again(store):
+    """The very definition that was not to be: it is not taken away afterwards."""
+    libvirt, sluiced, _offered = not_undone(store)
+    sluiced.goes_on(1)
+    libvirt.takes = 5
+    sluiced.attach(restart=True)
+    libvirt.define = lambda xml: Libvirt.define(libvirt, xml)
+    sluiced.goes_on(2 * LATE_SECONDS)
+    assert is_attached(libvirt, sluiced) and sluiced.begun() == []
+
+
+def test_a_refused_change_on_top_of_one_that_cannot_be_undone_loses_no_guest(store):
+    libvirt, sluiced, _offered = not_undone(store)
+    sluiced.goes_on(1)
+    with pytest.raises(Conflict, match="refused to define"):
+        sluiced.detach()
+    assert sluiced.begun() == [Phase.LATE]
+    libvirt.goes_off()
+    sluiced.goes_on(10)
+    assert is_attached(libvirt, sluiced) and sluiced.begun() == []
 
 
 # Several at a time

@@ -31,6 +31,8 @@ MOST_RESTARTS = 4
 POLL_SECONDS = 0.25
 # After a failure, what nobody waits for is tried again.
 RETRY_SECONDS = 5.0
+# A definition of before that libvirt refuses is offered again after 5 s, 10 s and so on.
+LONGEST_RETRY_SECONDS = 300.0
 STORED_AS = "restarts"
 
 
@@ -63,6 +65,15 @@ class Change:
     said: Any = None
 
 
+@dataclass
+class _Refused:
+    """A restart whose definition of before libvirt does not take, and when it is offered again."""
+
+    restart: Restart
+    wait_s: float = 0.0
+    again_at: float = 0.0
+
+
 class Restarts:
     """`clock` is steady and in seconds since the epoch; `pause` says if sluiced ends."""
 
@@ -86,6 +97,7 @@ class Restarts:
         self._slots = threading.BoundedSemaphore(MOST_RESTARTS)
         self._guard = threading.Lock()
         self._retry_at: dict[str, float] = {}
+        self._refused: dict[str, _Refused] = {}
         self._known = self._stored()
 
     # What is begun, in the store and here
@@ -132,8 +144,13 @@ class Restarts:
                 unit.add_audit(entry)
 
     def refuse_unfinished(self, guest: Guest) -> None:
-        """Conflict where an earlier change has not come to its end; its caller is gone."""
-        for restart in list(self._known.values()):
+        """Conflict where an earlier change has not come to its end; its caller is gone.
+
+        One that cannot be undone does not count: `run` leaves it behind.
+        """
+        for key, restart in list(self._known.items()):
+            if self._is_refused(key, restart):
+                continue
             if restart.uuid == guest.uuid and restart.phase is not Phase.LATE:
                 raise Conflict(
                     "domain",
@@ -141,6 +158,46 @@ class Restarts:
                     "is still being restarted, or given back its definition",
                     "sluiced sees to it by itself; look at it with"
                     f" 'sluice show {guest.name}' and try again later",
+                )
+
+    # What cannot be undone
+
+    def _is_refused(self, key: str, restart: Restart, now: float = 0.0) -> bool:
+        """Whether libvirt does not take it; at `now`: and it is not to be offered again yet."""
+        refused = self._refused.get(key)
+        return refused is not None and refused.restart is restart and now < refused.again_at
+
+    def _note_refused(self, key: str, restart: Restart, error: Conflict) -> None:
+        """The guest runs; nothing is lost but its definition of before. Said once."""
+        if not self._is_refused(key, restart):
+            self._refused[key] = _Refused(restart)
+            said = (
+                f"its definition of before cannot be put back ({error.problem}): correct what"
+                f" libvirt names, and that is done within {LONGEST_RETRY_SECONDS:.0f} s; or leave"
+                f" it behind with 'sluice attach {restart.name}' or 'sluice detach {restart.name}'"
+            )
+            log.error("domain %s: %s", restart.name, said)
+            with self.store.transaction() as unit:
+                action = f"{restart.action} not undone"
+                unit.add_audit(
+                    AuditEntry(self.clock(), "sluiced", action, restart.name, None, said)
+                )
+        refused = self._refused[key]
+        refused.wait_s = min(max(RETRY_SECONDS, 2 * refused.wait_s), LONGEST_RETRY_SECONDS)
+        refused.again_at = self.clock() + refused.wait_s
+
+    def _leave_behind(self, guest: Guest) -> None:
+        """A change is asked for on top of one that cannot be undone: it counts from now on.
+
+        The definition is the new one, and attach's record is of it, as without a restart.
+        The guest may follow our request still.
+        """
+        for key, restart in list(self._known.items()):
+            if restart.uuid == guest.uuid and self._is_refused(key, restart):
+                self._keep(_late(restart))
+                del self._refused[key]
+                log.warning(
+                    "domain %s: its definition of before is not put back any more", guest.name
                 )
 
     # For a caller
@@ -168,6 +225,7 @@ class Restarts:
 
     def _define(self, guest: Guest, change: Change, seconds: int | None) -> Restart:
         """The new definition and its record; with `seconds` the restart is in the store then."""
+        self._leave_behind(guest)
         with self.store.transaction() as unit:
             record = unit.stored_xml(guest.name)
         restart = Restart(
@@ -268,8 +326,7 @@ class Restarts:
             return self._start(restart)
         if step is Step.GIVE_UP:
             self._put_back(restart)
-            late = replace(restart, phase=Phase.LATE, before=None, after=None, record_before=None)
-            return self._keep(late), _slow(restart)
+            return self._keep(_late(restart)), _slow(restart)
         if step is Step.UNDO:
             self._put_back(restart)
             self._forget(restart)
@@ -347,6 +404,8 @@ class Restarts:
     # What nobody waits for
 
     def round(self) -> None:
+        for key in set(self._refused) - set(self._known):
+            self._refused.pop(key, None)
         for key, restart in list(self._known.items()):
             if self.clock() < self._retry_at.get(key, 0.0):
                 continue
@@ -363,7 +422,11 @@ class Restarts:
                 self._retry_at[key] = self.clock() + RETRY_SECONDS
 
     def _look_after(self, key: str, restart: Restart) -> SluiceError | None:
-        if self._due(restart) is Step.WAIT:
+        step = self._due(restart)
+        if step is Step.WAIT:
+            return None
+        # Only that may wait: a guest that goes off meanwhile is started at once.
+        if step is Step.GIVE_UP and self._is_refused(key, restart, self.clock()):
             return None
         lock = self.editing.of(restart.name)
         # Its caller may be there still, or another one by now.
@@ -372,10 +435,25 @@ class Restarts:
         try:
             if self._known.get(key) is not restart:
                 return None
-            _left, refusal = self._carry_out(restart, self._due(restart))
+            step = self._due(restart)
+            _left, refusal = self._carry_out(restart, step)
             return refusal
+        except Conflict as error:
+            if step is not Step.GIVE_UP:
+                raise
+            self._note_refused(key, restart, error)
+            return error
+        except Unavailable:
+            # It may have been put back, with the answer lost.
+            self._refused.pop(key, None)
+            raise
         finally:
             lock.release()
+
+
+def _late(restart: Restart) -> Restart:
+    """Its time is over, and there is nothing to put back."""
+    return replace(restart, phase=Phase.LATE, before=None, after=None, record_before=None)
 
 
 def _slow(restart: Restart) -> Conflict:
