@@ -71,6 +71,20 @@ static void test_who_lost_his_slot_takes_another(void)
     check_equal(page.slots[1].units, 20000);
 }
 
+/* Who claimed the slot before, and was slow, may still write into it. */
+static void test_what_another_wrote_is_written_anew(void)
+{
+    SluiceGroupMember member;
+
+    new_page(&one_megabyte);
+    joins(&member, 1, 100, START_NS);
+    page.slots[0].weight = 7;
+    memset((void *)page.slots[0].label, 'x', sizeof(page.slots[0].label));
+    sluice_group_keepalive(&member, START_NS + 1);
+    check_equal(page.slots[0].weight, 100);
+    check(!strcmp((char *)page.slots[0].label, (char *)member.label));
+}
+
 static void test_weights_out_of_range(void)
 {
     SluiceGroupMember member;
@@ -90,6 +104,8 @@ static const TapTest tests[] = {
     { "group: dead members are reaped", test_dead_members_are_reaped },
     { "group: who lost his slot takes another",
       test_who_lost_his_slot_takes_another },
+    { "group: what another wrote into a slot is written anew",
+      test_what_another_wrote_is_written_anew },
     { "group: weights out of range", test_weights_out_of_range },
 };
 

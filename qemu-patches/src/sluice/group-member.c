@@ -22,7 +22,7 @@
  * Frees the slot if its owner is dead. A slot that its live owner loses all
  * the same, because it was suspended for longer than _REAP_NS, is found lost
  * by group_refresh(); what such an owner may still write into a slot that is
- * another's by then, that other writes anew at its next request.
+ * another's by then, that other writes anew at its next request or keepalive.
  */
 static void reap(SluiceGroupPage *page, uint32_t index, uint64_t now_ns)
 {
@@ -34,6 +34,13 @@ static void reap(SluiceGroupPage *page, uint32_t index, uint64_t now_ns)
                             SLUICE_GROUP_REAP_NS)
         && atomic_compare_exchange_strong(&slot->owner, &owner, 0)) {
         atomic_fetch_and(&page->demand[index / 64], ~(1ULL << index % 64));
+    }
+}
+
+static void store_label(SluiceGroupMember *member)
+{
+    for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
+        group_store(&member->slot->label[w], member->label[w]);
     }
 }
 
@@ -49,11 +56,9 @@ static bool claim_slot(SluiceGroupMember *member, uint64_t now_ns)
             group_store(&slot->heartbeat_ns, now_ns);
             group_store(&slot->demand_until_ns, 0);
             group_store(&slot->weight, member->weight);
-            for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
-                group_store(&slot->label[w], member->label[w]);
-            }
             member->slot = slot;
             member->index = i;
+            store_label(member);
             group_publish(member, now_ns);
             return true;
         }
@@ -144,6 +149,7 @@ bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
     if (member->slot) {
         group_publish(member, now_ns);
         group_store(&member->slot->weight, member->weight);
+        store_label(member);
     } else {
         claim_slot(member, now_ns);
     }

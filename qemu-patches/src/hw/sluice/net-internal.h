@@ -20,6 +20,7 @@ typedef struct SluiceNetTx {
     size_t header_bytes;        /* of the virtio header, when it was judged */
     unsigned held_slots;        /* of the ring, while it is held there */
     uint8_t held_tag;
+    bool resumed;               /* it was held before a stop, or a migration */
     QSIMPLEQ_ENTRY(SluiceNetTx) next;
 } SluiceNetTx;
 
@@ -39,6 +40,7 @@ typedef struct SluiceNetPair {
     unsigned held_slots[SLUICE_NET_TAGS];   /* of the ring, by class */
     unsigned held_slots_sum;
     bool notify;                /* descriptors went back */
+    bool closed;                /* nothing is read: its frames are being purged */
     QEMUBH *again;              /* reads on in the ring */
     unsigned budget;            /* elements until then */
     struct iovec tx_pieces[SLUICE_POOL_PIECES_MAX];     /* of elem.out_sg */

@@ -78,6 +78,7 @@ static SluiceNetTx *get_element(QEMUFile *f, SluiceNetPair *pair)
     shaper_request_init(&tx->request);
     tx->held_slots = 0;
     tx->held_tag = SLUICE_TAG_DEFAULT;
+    tx->resumed = true;
     return tx;
 }
 

@@ -33,6 +33,11 @@
  * Marks. The guest's own memory is never written to: a frame that is to carry
  * the mark of congestion is moved to the buffer first, when it may be sent.
  *
+ * Purge. The network layer purges what waits for the network before a queue is
+ * reset or deleted, which completes it, upon which the device reads on in the
+ * ring and the next frame waits. So nothing is read from then on, until the queue
+ * is reset or opened again.
+ *
  * Stop. Held frames, wherever they are kept, move to a list of the queue.
  * Migration saves it (net-state.c); on resume, on either host, its frames are
  * judged anew, before what is in the ring; what had been released and could not
@@ -51,6 +56,9 @@
 /* A driver calls a ring full when its largest packet might not fit: two
  * descriptors, and one for each of up to 45 fragments in Linux. */
 #define DRIVER_SPARE    48
+/* A packet of Linux without indirect descriptors: the header, the packet's head,
+ * and up to 17 fragments; rounded up. */
+#define DRIVER_CHAIN    20
 
 static SluiceNetTx *tx_of(ShaperRequest *request)
 {
@@ -69,14 +77,24 @@ static VirtQueue *queue_of(SluiceNetPair *pair)
 
 /* Descriptors */
 
-/* How many of the ring's slots it takes; all of them, where that is not known */
+/*
+ * How many of the ring's slots a held frame counts as. Linux wakes a full queue
+ * by descriptors where the ring is packed, and by packets where it is not: held
+ * packets of one descriptor would be a quarter of them soon when the others are
+ * long. So there each counts as one of the longest. With indirect descriptors a
+ * driver needs one slot for a packet; one that uses more hurts itself alone.
+ */
 static unsigned slots_of(SluiceNetPair *pair, const SluiceNetTx *tx)
 {
-    if (virtio_vdev_has_feature(VIRTIO_DEVICE(pair->net->n),
-                                VIRTIO_RING_F_INDIRECT_DESC)) {
-        return tx->elem.ndescs;
+    VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
+    unsigned slots = tx->elem.ndescs;
+
+    if (virtio_vdev_has_feature(vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
+        return slots;
     }
-    return MAX(tx->elem.ndescs, tx->elem.out_num + tx->elem.in_num);
+    slots = MAX(slots, tx->elem.out_num + tx->elem.in_num);
+    return virtio_vdev_has_feature(vdev, VIRTIO_F_RING_PACKED)
+           ? slots : MAX(slots, DRIVER_CHAIN);
 }
 
 /* How many slots of a shared ring may be held, by all classes together. */
@@ -88,10 +106,13 @@ static unsigned holdable_slots(SluiceNetPair *pair)
     return slots > DRIVER_SPARE ? (slots - DRIVER_SPARE) / HELD_PART : 0;
 }
 
-/* Would a class, with this frame, keep more than it leaves for others? */
+/*
+ * Would a class, with this frame, keep more than it leaves for others? What was
+ * held in the ring before a stop may be again, whatever changed meanwhile.
+ */
 static bool is_crowded(SluiceNetPair *pair, const SluiceNetTx *tx, unsigned tag)
 {
-    if (pair->client.class_tag >= 0
+    if (in_buffer(tx) || tx->resumed || pair->client.class_tag >= 0
         || shaper_class_count(pair->client.shaper) == 1) {
         return false;
     }
@@ -161,20 +182,22 @@ static void show_pieces(SluiceNetPair *pair, SluiceNetTx *tx)
     tx->elem.in_num = 0;
 }
 
-static bool move_to_buffer(SluiceNetPair *pair, SluiceNetTx *tx)
+/* Of a frame in the ring; `to` is to wait for it, or is the same. */
+static bool move_to_buffer(SluiceNetPair *pair, SluiceNetTx *tx,
+                           SluiceNetTx *to)
 {
     unsigned count;
 
-    if (!shaper_buffer_take(&tx->request, iov_size(tx->elem.out_sg,
+    if (!shaper_buffer_take(&to->request, iov_size(tx->elem.out_sg,
                                                    tx->elem.out_num))) {
         return false;
     }
-    count = shaper_buffer_pieces(&tx->request, pair->tx_pieces);
+    count = shaper_buffer_pieces(&to->request, pair->tx_pieces);
     copy_to_pieces(tx->elem.out_sg, pair->tx_pieces, count);
     return_descriptors(pair, tx);
     trace_sluice_net_tx_buffer(pair->net->n, pair->index,
-                               tx->request.node.class_index,
-                               tx->request.pooled.bytes);
+                               to->request.node.class_index,
+                               to->request.pooled.bytes);
     return true;
 }
 
@@ -228,14 +251,28 @@ static bool device_sends(const VirtIONet *n, size_t size)
 }
 
 /*
+ * What is to wait in a buffer is its bytes and its place in the shaper. Its
+ * element has memory for all its pieces, which a guest may make a thousand.
+ */
+static SluiceNetTx *bare_of(const SluiceNetTx *tx)
+{
+    SluiceNetTx *bare = g_new0(SluiceNetTx, 1);
+
+    bare->request = tx->request;
+    bare->header_bytes = tx->header_bytes;
+    return bare;
+}
+
+/*
  * What the device does not send is not shaped: what it says to it is its own
  * affair. None such is ever put in a buffer, so one that is there came with a
- * migration; it goes no further.
+ * migration; it goes no further. `bare` is set if a buffer is all that is left.
  */
-static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
+static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
+                            SluiceNetTx **bare)
 {
     VirtIONet *n = pair->net->n;
-    size_t size, head_bytes, buffer_bytes;
+    size_t size, head_bytes;
     uint8_t head[SLUICE_FRAME_HEAD_BYTES];
     unsigned tag;
 
@@ -252,41 +289,57 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx, bool *crowded)
     shaper_request_again(&tx->request);
     tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
     tx->request.opens_connection = false;       /* counted where they come in */
-    *crowded = !in_buffer(tx) && is_crowded(pair, tx, tag);
-    buffer_bytes = *crowded ? size : 0;
-    return shaper_submit(&pair->client, &tx->request, SHAPER_RESOURCE_NET_TX,
-                         tag, size - n->guest_hdr_len, buffer_bytes);
+    if (is_crowded(pair, tx, tag)) {
+        *bare = bare_of(tx);
+    }
+    return shaper_submit(&pair->client, &(*bare ? *bare : tx)->request,
+                         SHAPER_RESOURCE_NET_TX, tag, size - n->guest_hdr_len,
+                         *bare ? size : 0);
 }
 
 /* Before a frame is sent that is to carry the mark of congestion. */
 static void write_mark(SluiceNetPair *pair, SluiceNetTx *tx)
 {
     if (tx->request.signal == SHAPER_SIGNAL_MARK
-        && (in_buffer(tx) || move_to_buffer(pair, tx))) {
+        && (in_buffer(tx) || move_to_buffer(pair, tx, tx))) {
         sluice_net_mark(&tx->request, tx->header_bytes);
     }
+}
+
+/* The frame is held in its bare form, which has no descriptors. */
+static void hold_in_buffer(SluiceNetPair *pair, SluiceNetTx *tx,
+                           SluiceNetTx *bare)
+{
+    if (!move_to_buffer(pair, tx, bare)) {
+        shaper_drop(&bare->request, SHAPER_DROP_BACKLOG);
+        g_free(bare);
+        return_descriptors(pair, tx);
+    }
+    g_free(tx);
 }
 
 /* True: the frame may be sent. Else it is held, or gone. */
 static bool judge(SluiceNetPair *pair, SluiceNetTx *tx)
 {
-    bool crowded = false;
+    SluiceNetTx *bare = NULL;
 
-    switch (submit(pair, tx, &crowded)) {
+    switch (submit(pair, tx, &bare)) {
     case SHAPER_PASS:
+        if (bare) {
+            tx->request = bare->request;
+            g_free(bare);
+        }
         write_mark(pair, tx);
         return true;
     case SHAPER_HOLD:
-        if (in_buffer(tx)) {
-            return false;
-        }
-        if (!crowded) {
+        if (bare) {
+            hold_in_buffer(pair, tx, bare);
+        } else if (!in_buffer(tx)) {
             hold_slots(pair, tx);
-        } else if (!move_to_buffer(pair, tx)) {
-            drop(pair, tx, SHAPER_DROP_BACKLOG);
         }
         return false;
     default:
+        g_free(bare);
         dispose(pair, tx);
         return false;
     }
@@ -318,6 +371,7 @@ static SluiceNetTx *take_stopped(SluiceNetPair *pair)
 
     if (tx) {
         QSIMPLEQ_REMOVE_HEAD(&pair->stopped, next);
+        tx->resumed = true;
     }
     return tx;
 }
@@ -332,6 +386,7 @@ static SluiceNetTx *take_new(SluiceNetPair *pair, VirtQueue *vq)
             shaper_request_init(&tx->request);
             tx->held_slots = 0;
             tx->held_tag = SLUICE_TAG_DEFAULT;
+            tx->resumed = false;
         }
     }
     return tx;
@@ -363,8 +418,11 @@ void *sluice_net_tx_pop(VirtIONet *n, VirtQueue *vq)
     SluiceNetPair *pair = sluice_net_tx_pair(n, vq);
     SluiceNetTx *tx;
 
-    /* Else a late completion would hold frames that migration misses. */
-    if (!VIRTIO_DEVICE(n)->vm_running) {
+    /*
+     * Else a late completion would hold frames that migration misses, or what
+     * waits for the network would be purged and the next one wait instead.
+     */
+    if (!VIRTIO_DEVICE(n)->vm_running || pair->closed) {
         return NULL;
     }
     tx = next_to_send(pair, vq);
@@ -436,12 +494,26 @@ void sluice_net_tx_drop(VirtIONet *n, VirtQueue *vq)
     notify_guest(pair);
 }
 
+void sluice_net_tx_close(VirtIONet *n, unsigned index)
+{
+    n->sluice->pairs[index].closed = true;
+}
+
+void sluice_net_tx_open(VirtIONet *n, unsigned index)
+{
+    SluiceNetPair *pair = &n->sluice->pairs[index];
+
+    pair->closed = false;
+    qemu_bh_schedule(pair->again);
+}
+
 void sluice_net_tx_reset(VirtIONet *n, unsigned index)
 {
     SluiceNetPair *pair = &n->sluice->pairs[index];
     SluiceNetTx *tx;
 
     qemu_bh_cancel(pair->again);
+    pair->closed = false;
     withdraw(pair, dispose_detached);
     while ((tx = take_stopped(pair))) {
         if (in_buffer(tx)) {

@@ -91,13 +91,16 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
     }
 }
 
-/* What is received goes by another way from now on: the target's. */
+/*
+ * What is received goes by another way from now on: the target's. A background
+ * snapshot ends with the same event, but the machine runs on.
+ */
 static int migration_changed(NotifierWithReturn *notifier,
                              MigrationEvent *event, Error **errp)
 {
     SluiceNet *net = container_of(notifier, SluiceNet, migration);
 
-    if (event->type == MIG_EVENT_PRECOPY_DONE) {
+    if (event->type == MIG_EVENT_PRECOPY_DONE && !runstate_is_running()) {
         for (unsigned i = 0; i < net->count; i++) {
             sluice_net_rx_drop(&net->pairs[i]);
         }

@@ -12,6 +12,8 @@
 /* Slots of a shared ring that may be held: by all classes, by one alone. */
 #define HOLDABLE        ((RING - 48) / 4)
 #define SHARE           (HOLDABLE / 2)
+/* Without indirect descriptors each frame counts as one of Linux's longest. */
+#define CHAIN           20
 #define SLOT_BYTES      2048
 #define ECT_0           2
 #define CE              3
@@ -61,25 +63,41 @@ static uint64_t ring_buffer(Ring *ring, uint16_t id)
     return ring->buffers + id * SLOT_BYTES + HEADER_BYTES;
 }
 
+/* Takes a descriptor; waits for one if all are taken. */
+G_GNUC_UNUSED
+static uint16_t ring_take(Ring *ring)
+{
+    wait_for((ring_collect(ring), ring->free_count > 0));
+    return ring->free[--ring->free_count];
+}
+
+/* Offers what a descriptor points to, without a next one. */
+G_GNUC_UNUSED
+static void ring_offer(Ring *ring, uint16_t id, uint64_t address,
+                       uint32_t bytes, uint16_t flags)
+{
+    QTestState *qts = ring->net->qts;
+    uint64_t desc = ring->vq->desc + id * 16;
+
+    qtest_writeq(qts, desc, address);
+    qtest_writel(qts, desc + 8, bytes);
+    qtest_writel(qts, desc + 12, flags);
+    qvirtqueue_kick(qts, ring->net->dev, ring->vq, id);
+    ring->sent++;
+}
+
 /* Sends; waits for a descriptor if all are taken. Returns which it took. */
 G_GNUC_UNUSED
 static uint16_t ring_send(Ring *ring, const void *frame, size_t bytes)
 {
     QTestState *qts = ring->net->qts;
-    uint64_t desc;
-    uint16_t id;
+    uint16_t id = ring_take(ring);
 
     g_assert_cmpint(HEADER_BYTES + bytes, <=, SLOT_BYTES);
-    wait_for((ring_collect(ring), ring->free_count > 0));
-    id = ring->free[--ring->free_count];
-    desc = ring->vq->desc + id * 16;
     qtest_memset(qts, ring_buffer(ring, id) - HEADER_BYTES, 0, HEADER_BYTES);
     qtest_memwrite(qts, ring_buffer(ring, id), frame, bytes);
-    qtest_writeq(qts, desc, ring_buffer(ring, id) - HEADER_BYTES);
-    qtest_writel(qts, desc + 8, HEADER_BYTES + bytes);
-    qtest_writel(qts, desc + 12, 0);            /* no flags, no next */
-    qvirtqueue_kick(qts, ring->net->dev, ring->vq, id);
-    ring->sent++;
+    ring_offer(ring, id, ring_buffer(ring, id) - HEADER_BYTES,
+               HEADER_BYTES + bytes, 0);
     return id;
 }
 
@@ -150,6 +168,36 @@ static uint32_t next_frame(Net *net, uint8_t *frame, size_t room)
     return length;
 }
 
+/* Sends frames of no limit until the network takes no more of them. */
+G_GNUC_UNUSED
+static void fill_network(Net *net)
+{
+    uint16_t used = used_count(net->qts, net->queues[TX_QUEUE]);
+    int64_t before = admitted(net, "default", "net-tx");
+
+    for (unsigned sent = 1; ; sent++) {
+        g_assert_cmpint(sent, <, 200);
+        guest_send(net, DSCP_NONE, 0);
+        wait_for(admitted(net, "default", "net-tx") == before + sent);
+        if ((uint16_t)(used_count(net->qts, net->queues[TX_QUEUE]) - used)
+            == sent - 1) {
+            return;
+        }
+    }
+}
+
+/* The same, after a first frame of any kind, which is sent. */
+G_GNUC_UNUSED
+static void block_network(Net *net, unsigned dscp)
+{
+    uint16_t used = used_count(net->qts, net->queues[TX_QUEUE]);
+
+    guest_send(net, dscp, 0);
+    wait_for(used_count(net->qts, net->queues[TX_QUEUE])
+             == (uint16_t)(used + 1));
+    fill_network(net);
+}
+
 /* From the network. */
 G_GNUC_UNUSED
 static void network_send_bytes(Net *net, const void *frame, uint32_t bytes)
@@ -163,6 +211,17 @@ static void network_send_bytes(Net *net, const void *frame, uint32_t bytes)
     g_assert_cmpint(iov_send(net->socket, iov, bytes ? 2 : 1, 0,
                              sizeof(length) + bytes), ==,
                     sizeof(length) + bytes);
+}
+
+/* Frames of class bulk that were held, once each and in order. */
+G_GNUC_UNUSED
+static void check_all_sent(Net *net, unsigned first, unsigned count)
+{
+    qtest_clock_step(net->qts, (count + 1) * FRAME_NS);
+    for (unsigned i = 0; i < count; i++) {
+        check_sent(net, (first + i) % 256);
+    }
+    check_nothing_sent(net);
 }
 
 /* One number of query-shapers below "drops". */

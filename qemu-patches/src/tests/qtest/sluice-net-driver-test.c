@@ -33,7 +33,6 @@ static void legacy_features(Net *net, uint64_t header)
     uint64_t features = qvirtio_get_features(net->dev);
 
     features &= ~(QVIRTIO_F_BAD_FEATURE
-                  | (1ull << VIRTIO_RING_F_INDIRECT_DESC)
                   | (1ull << VIRTIO_RING_F_EVENT_IDX)
                   | (1ull << VIRTIO_NET_F_MRG_RXBUF));
     qvirtio_set_features(net->dev, features | header);

@@ -229,42 +229,27 @@ static void test_suspend(void)
     net_free(net);
 }
 
-/* Sends frames of no limit until the network takes no more of them. */
-static void fill_network(Net *net)
-{
-    for (unsigned sent = 1; ; sent++) {
-        g_assert_cmpint(sent, <, 200);
-        guest_send(net, DSCP_NONE, 0);
-        wait_for(admitted(net, "default", "net-tx") == sent);
-        if (used_count(net->qts, net->queues[TX_QUEUE]) == sent) {
-            return;                     /* one is of bulk */
-        }
-    }
-}
-
-/*
- * The network is full, so the ring is not read. The reset ends the frame that
- * waits for the network, upon which the device reads on: what it finds there
- * must not stay behind in the shaper.
- */
-static void test_queue_reset(void)
+/* The network still has a frame to take when the card is gone. */
+static void test_unplug_waiting(void)
 {
     Net *net = net_new("");
-    QVirtioPCIDevice *pci = net->pci;
+    uint8_t number;
 
-    limit_class(net, "bulk", 2, "net-tx");
-    guest_send(net, BULK, 0);
-    wait_for(used_count(net->qts, net->queues[TX_QUEUE]) == 1);
-    fill_network(net);
-    guest_send_many(net, BULK, 1, BATCH);
-    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_SELECT,
-                   TX_QUEUE);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_RESET, 1);
-    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 0);
-    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
+    for (unsigned i = 0; i < cycles(); i++) {
+        qvirtqueue_reset_pool(net->queues[TX_QUEUE]);
+        block_network(net, DSCP_NONE);
+        guest_send_many(net, DSCP_NONE, 1, BATCH);
+        qpci_unplug_acpi_device_test(net->qts, "net0", SLOT);
+        net_stop(net);
+        wait_for(add_device(net));
+        net_start(net);
+        guest_send(net, DSCP_NONE, 100);
+        do {
+            number = next_sent(net);
+            g_assert(number == 0 || number == 100);
+        } while (number != 100);
+        check_nothing_sent(net);
+    }
     net_free(net);
 }
 
@@ -507,7 +492,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
     qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
     qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);
-    qtest_add_func("/sluice/net/lifecycle/queue-reset", test_queue_reset);
+    qtest_add_func("/sluice/net/lifecycle/unplug-waiting",
+                   test_unplug_waiting);
     qtest_add_func("/sluice/net/lifecycle/broken-receive-queue",
                    test_broken_receive_queue);
     qtest_add_func("/sluice/net/lifecycle/link", test_link);

@@ -27,15 +27,6 @@ static Net *flood(Ring *ring, const char *options, unsigned frames)
     return net;
 }
 
-static void check_all_sent(Net *net, unsigned first, unsigned count)
-{
-    qtest_clock_step(net->qts, (count + 1) * FRAME_NS);
-    for (unsigned i = 0; i < count; i++) {
-        check_sent(net, (first + i) % 256);
-    }
-    check_nothing_sent(net);
-}
-
 static void test_share(void)
 {
     Ring ring;
@@ -180,6 +171,27 @@ static void test_only_class(void)
     check_all_sent(net, 1, RING - 1);
     g_assert_cmpint(stat_of(net->qts, "default", "net-tx", "dropped-requests"),
                     ==, 0);
+    net_free(net);
+}
+
+/* What a ring of its own held is held there again, though it is shared now. */
+static void test_stop_cont_shared_since(void)
+{
+    Net *net = net_new("");
+    Ring ring;
+
+    limit_class(net, "default", 0, "net-tx");
+    ring_init(&ring, net);
+    ring_send_many(&ring, DSCP_NONE, 0, RING);
+    check_sent(net, 0);
+    wait_for(ring_taken(&ring) == RING - 1);
+    limit_class(net, "other", 3, "net-rx");
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    qmp_ok(net->qts, "{'execute': 'cont'}");
+    check_all_sent(net, 1, RING - 1);
+    g_assert_cmpint(stat_of(net->qts, "default", "net-tx", "dropped-requests"),
+                    ==, 0);
+    wait_for(ring_taken(&ring) == 0);
     net_free(net);
 }
 
@@ -462,7 +474,6 @@ static void pairs_start(Pairs *pairs)
     net->dev = &net->pci->vdev;
     qvirtio_set_features(net->dev, qvirtio_get_features(net->dev)
                                    & ~(QVIRTIO_F_BAD_FEATURE
-                                       | 1ull << VIRTIO_RING_F_INDIRECT_DESC
                                        | 1ull << VIRTIO_RING_F_EVENT_IDX));
     pairs->net[1] = *net;
     for (unsigned i = 0; i < 4; i++) {
@@ -557,6 +568,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/ring/queue-class", test_queue_class);
     qtest_add_func("/sluice/net/ring/order", test_order);
     qtest_add_func("/sluice/net/ring/stop-cont", test_stop_cont);
+    qtest_add_func("/sluice/net/ring/stop-cont-shared-since",
+                   test_stop_cont_shared_since);
     qtest_add_func("/sluice/net/ring/migrate", test_migrate);
     qtest_add_func("/sluice/net/ring/migrate-configured",
                    test_migrate_configured);

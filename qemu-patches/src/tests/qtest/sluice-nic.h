@@ -33,6 +33,7 @@ typedef struct Net {
     QVirtioPCIDevice *pci;
     QVirtioDevice *dev;
     QVirtQueue *queues[3];
+    uint64_t without;           /* features that are not negotiated */
     int socket;
 } Net;
 
@@ -57,8 +58,7 @@ static void setup_queues(Net *net)
 {
     uint64_t features = qvirtio_get_features(net->dev);
 
-    features &= ~(QVIRTIO_F_BAD_FEATURE
-                  | (1ull << VIRTIO_RING_F_INDIRECT_DESC)
+    features &= ~(QVIRTIO_F_BAD_FEATURE | net->without
                   | (1ull << VIRTIO_RING_F_EVENT_IDX));
     qvirtio_set_features(net->dev, features);
     for (unsigned i = 0; i < ARRAY_SIZE(net->queues); i++) {
@@ -84,6 +84,19 @@ static Net *net_new(const char *options)
     net_boot(net, options, "");
     net->pci = start_device(net->qs, SLOT);
     net->dev = &net->pci->vdev;
+    setup_queues(net);
+    return net;
+}
+
+/* The same with a driver that has no indirect descriptors. */
+G_GNUC_UNUSED
+static Net *net_new_without_indirect(void)
+{
+    Net *net = net_new("");
+
+    cleanup_queues(net, &net->qs->alloc);
+    qvirtio_start_device(net->dev);
+    net->without = 1ull << VIRTIO_RING_F_INDIRECT_DESC;
     setup_queues(net);
     return net;
 }

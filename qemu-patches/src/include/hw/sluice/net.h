@@ -32,6 +32,12 @@ void *sluice_net_tx_pop(struct VirtIONet *n, struct VirtQueue *vq);
 bool sluice_net_tx_sent(struct VirtIONet *n, void *elem);
 /* Link down: gives held elements back to the guest unsent. */
 void sluice_net_tx_drop(struct VirtIONet *n, struct VirtQueue *vq);
+/*
+ * Around a purge of what waits for the network: else its completion would have
+ * the next frame wait there. _reset() opens too.
+ */
+void sluice_net_tx_close(struct VirtIONet *n, unsigned pair);
+void sluice_net_tx_open(struct VirtIONet *n, unsigned pair);
 /* Reset of a transmit queue: forgets held elements. */
 void sluice_net_tx_reset(struct VirtIONet *n, unsigned pair);
 /* Reset of a queue pair. */
