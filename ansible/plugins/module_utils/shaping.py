@@ -224,6 +224,10 @@ def _check_match(problems: Problems, thing: str, match: object) -> None:
             )
         elif key in ("exe", "cgroup") and not value.startswith("/"):
             problems.say(where, value, "is not an absolute path: begin it with /")
+        elif key == "unit" and ("/" in value or "." not in value):
+            problems.say(
+                where, value, "is not a unit's name: give it with its suffix, such as nginx.service"
+            )
         elif key == "cmdline":
             _check_expression(problems, where, value)
 

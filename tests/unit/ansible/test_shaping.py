@@ -138,6 +138,7 @@ def test_sound_data_has_no_problem():
         (with_(rules=[{"class": "batch", "match": {}}]), "match {} holds no condition: give some"),
         (with_(rules=[{"class": "batch", "match": {"exe": "cat"}}]), "'cat' is not an absolute"),
         (with_(rules=[{"class": "batch", "match": {"pid": 1}}]), "match.pid 1 is not known: use"),
+        (with_(rules=[{"class": "batch", "match": {"unit": "vlc"}}]), "'vlc' is not a unit's name"),
         (with_(rules=[{"class": "batch", "match": {"cmdline": "("}}]), "not a regular expression"),
         (with_(rules=[{"class": "batch", "match": {"cmdline": "(?=x)"}}]), "uses '(?='"),
         (with_(rules=[{"class": "batch", "match": {"exe": ""}}]), "is not usable text: give 1 to"),
