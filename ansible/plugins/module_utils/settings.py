@@ -260,7 +260,7 @@ def _bind_problems(value: str) -> list[str]:
 
 
 def _uplink_problems(value: str) -> list[str]:
-    if not value or _INTERFACE.fullmatch(value):
+    if not value or (_INTERFACE.fullmatch(value) and value.isprintable()):
         return []
     return [f"sluice_uplink {value!r} is not an interface: give a name that 'ip link' shows"]
 

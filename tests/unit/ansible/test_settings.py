@@ -250,6 +250,7 @@ def test_what_is_let_through_is_what_sluiced_takes(tmp_path_factory, name, value
         ("sluice_free_mib", {"usr": 1}, "sluice_free_mib: 'usr' is no folder of the host: begin"),
         ("sluice_web_bind", "8480", "sluice_web_bind '8480' is not HOST:PORT: give for example"),
         ("sluice_web_bind", 8480, "sluice_web_bind 8480 is no text: write it in quotes"),
+        ("sluice_uplink", "eth\x1b0", "sluice_uplink 'eth\\x1b0' is not an interface: give a name"),
         ("sluice_uplink", "eth0/1", "sluice_uplink 'eth0/1' is not an interface: give a name that"),
         (
             "sluice_history_seconds",
