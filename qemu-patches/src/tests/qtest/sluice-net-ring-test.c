@@ -188,6 +188,8 @@ static void test_stop_cont_shared_since(void)
     limit_class(net, "other", 3, "net-rx");
     qmp_ok(net->qts, "{'execute': 'stop'}");
     qmp_ok(net->qts, "{'execute': 'cont'}");
+    /* It judges them a few at a time, and the clock is not to outrun it. */
+    wait_for(backlog(net, "default", "net-tx") == RING - 1);
     check_all_sent(net, 1, RING - 1);
     g_assert_cmpint(stat_of(net->qts, "default", "net-tx", "dropped-requests"),
                     ==, 0);
