@@ -52,6 +52,14 @@ options:
     type: list
     elements: str
     default: []
+  written:
+    description:
+      - With I(state=absent), patterns of files below C(/etc) that the packages' services write while
+        they run. They are not the operator's whenever they were born; C(*) stands for anything
+        but C(/).
+    type: list
+    elements: str
+    default: []
   expected:
     description:
       - Versions by name that a package source not yet set up will offer. In check mode they are
@@ -230,10 +238,13 @@ class Work:
     def operators_files(self, paths: list[str], spans: list) -> list[str]:
         """What scripts did not write of the configuration.
 
-        Services keep their state below /var; what comes to /etc later is the operator's.
+        Services keep their state below /var but for what is named as written by them; what
+        else comes to /etc later is the operator's.
         """
         configuration = [path for path in paths if path.startswith(f"{self.host.root}/etc/")]
-        born = self.births(sorted(file for path in configuration for file in _files(path)))
+        written = [f"{self.host.root}{pattern}" for pattern in self.params["written"]]
+        files = sorted(file for path in configuration for file in _files(path))
+        born = self.births([file for file in files if not _matches(file, written)])
         return [file for file, at in born.items() if not is_within_spans(at, spans)]
 
     # Installing
@@ -357,6 +368,17 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
+def _matches(path: str, patterns: list[str]) -> bool:
+    """Whether a pattern stands for it, folder by folder."""
+    folder, name = os.path.split(path)
+    return any(
+        fnmatch.fnmatchcase(folder, os.path.dirname(pattern))
+        and folder.count("/") == pattern.count("/") - 1
+        and fnmatch.fnmatchcase(name, os.path.basename(pattern))
+        for pattern in patterns
+    )
+
+
 def _files(path: str) -> list[str]:
     """The path, or what is in it, without folders."""
     if os.path.islink(path) or not os.path.isdir(path):
@@ -392,6 +414,7 @@ def main() -> None:
             "record": {"type": "path"},
             "watch": {"type": "list", "elements": "str", "default": []},
             "keep": {"type": "list", "elements": "str", "default": []},
+            "written": {"type": "list", "elements": "str", "default": []},
             "expected": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "recommends": {"type": "bool", "default": False},

@@ -113,6 +113,25 @@ def test_what_the_operator_puts_into_a_folder_of_the_configuration_stays(debian)
     assert gone["left"]["kept"] == [str(own)]
 
 
+def test_what_services_write_into_the_configuration_is_not_the_operators(debian):
+    """Named by pattern, without wildcards that reach into other folders."""
+    folder = debian.root / "etc/cron.d"
+    debian.add("cron", "1", postinst=MAKES_CONFIGURATION)
+    watch = {"watch": [str(folder.parent)]}
+    packages(debian, ["cron"], **watch)
+    own = [folder / "x/domain-1", folder / "domain-12"]
+    for file in (*own, folder / "domain-1"):
+        file.touch()
+    written = {"written": ["/etc/cron.d/domain-?"]}
+    gone = packages(debian, ["cron"], state="absent", **written, **watch)
+    assert gone["left"]["kept"] == sorted(map(str, own))
+    for file in own:
+        file.unlink()
+    gone = packages(debian, ["cron"], state="absent", **written, **watch)
+    assert gone["left"]["paths"] == [str(folder)]
+    assert gone["left"]["kept"] == []
+
+
 def test_an_interrupted_transaction_is_taken_into_the_record_later(interrupted):
     answer = packages(interrupted, ["guests"], **watching(interrupted))
     assert answer["repaired"] == ["guests"]

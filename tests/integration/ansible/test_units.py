@@ -366,9 +366,21 @@ def test_what_runs_as_a_user_that_is_to_be_deleted_is_stopped(host):
 
 @pytest.fixture
 def removed(host) -> Host:
-    """The packages are gone; what the roles wrote is there."""
-    host.root.run("dpkg --purge sluice-web sluice-controller")
+    """The packages are gone after a failure; what the roles wrote is there."""
+    root, dropin = host.root, "/run/systemd/system/sluice-web.service.d/fails.conf"
+    if root.path("/usr/bin/sluice-web").exists():
+        root.run("systemctl stop sluice-web")
+        text = "[Service]\\nExecStart=\\nExecStart=/bin/false\\nRestart=no\\n"
+        root.run(f"mkdir -p $(dirname {dropin}); printf '{text}' >{dropin}")
+        root.run("systemctl daemon-reload; systemctl start sluice-web", check=False)
+        root.run(f"rm {dropin}; systemctl daemon-reload")
+        assert root.run("systemctl is-failed sluice-web", check=False).stdout == "failed\n"
+    root.run("dpkg --purge sluice-web sluice-controller")
     return host
+
+
+def test_systemd_tells_nothing_of_a_failed_unit_that_is_purged(removed):
+    assert removed.root.out("systemctl list-units --all --plain --no-legend 'sluice-web*'") == ""
 
 
 def test_removal_takes_all_of_it_away_and_the_data_where_it_is_told_to(removed):
