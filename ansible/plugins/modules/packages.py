@@ -54,9 +54,9 @@ options:
     default: []
   written:
     description:
-      - With I(state=absent), patterns of files below C(/etc) that the packages' services write while
-        they run. They are not the operator's whenever they were born; C(*) stands for anything
-        but C(/).
+      - With I(state=absent), patterns of files below C(/etc) that the packages' services write
+        while they run. They are not the operator's whenever they were born; C(*) stands for
+        anything but C(/).
     type: list
     elements: str
     default: []
