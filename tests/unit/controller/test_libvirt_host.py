@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a poll of libvirt keeps: a connection of this process, with domains that are only XML."""
 
+import threading
+from concurrent.futures import Future
+
 import libvirt
 import pytest
 
 from sluice_controller.adapters.libvirt_host import LibvirtHost
+from sluice_controller.domain.errors import NotFound, Unavailable
 from unit.controller.libvirt_model import PLAIN
 
 ATTACHED = PLAIN.replace(
@@ -72,7 +76,7 @@ def host(monkeypatch):
     connection = Connection()
     monkeypatch.setattr(libvirt, "open", lambda _uri: connection)
     now = [0.0]
-    host = LibvirtHost("test:///", lambda: now[0])
+    host = LibvirtHost("test:///", lambda: now[0], answer_seconds=0.2)
 
     def passes(seconds):
         now[0] += seconds
@@ -133,3 +137,149 @@ def test_a_domain_that_is_gone_is_gone_with_the_next_poll(host):
     host.passes(0.5)
     host.refresh()
     assert names(host) == ["web1"]
+
+
+# libvirt is there, and does not answer
+
+
+class Stuck:
+    """A call that does not come back before it is let go."""
+
+    def __init__(self):
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def __call__(self, *_arguments):
+        self.begun.set()
+        assert self.let_go.wait(30)
+        return 1
+
+
+@pytest.fixture
+def stuck():
+    call = Stuck()
+    yield call
+    call.let_go.set()
+
+
+def beside(what):
+    """Its answer, from a thread of its own; TimeoutError if there is none within 5 s."""
+    answer = Future()
+
+    def run():
+        try:
+            answer.set_result(what())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
+
+
+class Gone(libvirt.libvirtError):
+    def get_error_code(self):
+        return libvirt.VIR_ERR_NO_DOMAIN
+
+
+def test_what_was_seen_is_listed_while_libvirt_is_asked_if_it_lives(host, stuck):
+    host, connection = host
+    connection.domains = [Domain(1)]
+    host.refresh()
+    connection.getLibVersion = stuck
+    losing = beside(lambda: host.lost(libvirt.libvirtError("broken")))
+    assert stuck.begun.wait(5)
+    assert beside(lambda: names(host)).result(5) == ["web1"]
+    assert beside(host.connection).result(5)["connected"]
+    # And a domain is read anew, as the connection may well be good.
+    assert beside(lambda: host.guest("web1")).result(5).name == "web1"
+    stuck.let_go.set()
+    losing.result(5)
+
+
+def test_what_was_seen_is_listed_while_a_poll_does_not_end(host, stuck):
+    host, connection = host
+    connection.domains = [Domain(1)]
+    host.refresh()
+    connection.getAllDomainStats = stuck
+    beside(host.refresh)
+    assert stuck.begun.wait(5)
+    assert beside(lambda: names(host)).result(5) == ["web1"]
+
+
+def test_nobody_waits_for_ever_for_a_connection_that_is_being_opened(host, stuck, monkeypatch):
+    host, _connection = host
+    monkeypatch.setattr(libvirt, "open", stuck)
+    beside(host.refresh)
+    assert stuck.begun.wait(5)
+    assert not beside(host.connection).result(5)["connected"]
+    for ask in (host.guests, host.open, lambda: host.guest("web1")):
+        with pytest.raises(Unavailable):
+            beside(ask).result(5)
+
+
+def test_nobody_waits_for_ever_for_a_domain_that_is_read(host, stuck):
+    host, connection = host
+    connection.domains = [Domain(1), Domain(2)]
+    host.refresh()
+    connection.domains[0].state = stuck
+    with pytest.raises(Unavailable, match=r"does not answer within 0\.2 s"):
+        beside(lambda: host.guest("web1")).result(5)
+    assert host.guest("web2").name == "web2"
+    # Those who asked are still there; there are not more of them each time.
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            host.guest("web1")
+    assert sum(thread.name == "asks for web1" for thread in threading.enumerate()) <= 8
+
+
+def test_a_connection_is_opened_once_for_all_who_ask(host, monkeypatch):
+    host, connection = host
+    connection.domains = [Domain(1)]
+    opened, go_on = [], threading.Event()
+
+    def slowly(_uri):
+        opened.append(1)
+        go_on.wait(0.1)
+        return connection
+
+    monkeypatch.setattr(libvirt, "open", slowly)
+    answers = [beside(lambda: host.guest("web1")) for _ in range(4)]
+    assert {answer.result(5).name for answer in answers} == {"web1"}
+    assert len(opened) == 1
+
+
+def test_a_connection_that_another_has_replaced_is_not_dropped(host, monkeypatch):
+    """Two find the old one broken; the slower of them must not take the new one away."""
+    host, old = host
+    old.domains = [Domain(1)]
+    host.refresh()
+    new = Connection(Domain(1))
+    monkeypatch.setattr(libvirt, "open", lambda _uri: new)
+    closed = []
+    old.close = lambda: closed.append("old")
+    new.close = lambda: closed.append("new")
+
+    def meanwhile():
+        old.isAlive = lambda: 0
+        host.lost(libvirt.libvirtError("broken"))
+        host.refresh()
+        return 0
+
+    old.isAlive = meanwhile
+    host.lost(libvirt.libvirtError("broken"))
+    assert closed == ["old"]
+    assert names(host) == ["web1"]
+
+
+def test_a_domain_that_cannot_be_read_is_not_called_missing(host):
+    host, connection = host
+    connection.domains = [Domain(1)]
+    connection.domains[0].fails = "cannot acquire state change lock"
+    with pytest.raises(Unavailable, match="cannot acquire state change lock"):
+        host.guest("web1")
+
+    def gone(_flags):
+        raise Gone("Domain not found")
+
+    connection.domains[0].XMLDesc = gone
+    with pytest.raises(NotFound):
+        host.guest("web1")

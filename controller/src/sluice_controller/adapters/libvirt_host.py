@@ -4,6 +4,10 @@
 A thread polls every half second: one call for the states of all domains, and
 the XML of those that changed. libvirt may come and go: while it is away each
 question is answered with Unavailable, and the poll connects again by itself.
+
+libvirt may also be there and not answer, for as long as it likes. No lock of
+what is known here is therefore held while it is called: what the last poll saw
+is answered at once, and a question of now is given up after ANSWER_SECONDS.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +31,10 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 # Persistent XML changes without an event that the poll sees: read it again.
 XML_AGE_SECONDS = 5.0
+# Less than the web waits for an answer of ours (`READ_TIMEOUT_SECONDS` there).
+ANSWER_SECONDS = 4.0
+# Questions of now that libvirt may have at a time: each has a thread, for as long as it takes.
+MOST_QUESTIONS = 8
 
 STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: "no state",
@@ -55,6 +64,13 @@ def is_moving(state: int, reason: int) -> bool:
     return state == libvirt.VIR_DOMAIN_PAUSED and reason in MOVING
 
 
+def _is_alive(connection: libvirt.virConnect) -> bool:
+    try:
+        return bool(connection.isAlive()) and connection.getLibVersion() > 0
+    except libvirt.libvirtError:
+        return False
+
+
 @dataclass
 class _Cached:
     guest: Guest
@@ -62,73 +78,99 @@ class _Cached:
 
 
 class LibvirtHost:
-    def __init__(self, uri: str, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, uri: str, monotonic: Callable[[], float], answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
         self.uri = uri
         self.monotonic = monotonic
-        self._lock = threading.RLock()
+        self.answer_seconds = answer_seconds
+        # Of what is below it. Never held across a call of libvirt.
+        self._lock = threading.Lock()
         self._connection: libvirt.virConnect | None = None
         self._error: str | None = "not connected yet"
         self._cache: dict[str, _Cached] = {}
-        # What was last logged of domains that cannot be read.
+        # Held while a connection is opened, so that not everybody opens one.
+        self._opening = threading.Lock()
+        self._questions = threading.BoundedSemaphore(MOST_QUESTIONS)
+        # What was last logged of domains that cannot be read; only the poll has it.
         self._said: dict[str, str] = {}
 
     # Connection
 
     def connection(self) -> dict[str, Any]:
-        return {
-            "uri": self.uri,
-            "connected": self._connection is not None,
-            "error": self._error,
-        }
+        with self._lock:
+            return {
+                "uri": self.uri,
+                "connected": self._connection is not None,
+                "error": self._error,
+            }
+
+    def _present(self) -> libvirt.virConnect | None:
+        with self._lock:
+            return self._connection
 
     def unavailable(self) -> Unavailable:
         return Unavailable(
             "libvirt",
             self.uri,
-            f"cannot be reached ({self._error})",
+            f"cannot be reached ({self.connection()['error']})",
             "start libvirtd; sluiced connects again by itself",
         )
 
+    def _slow(self) -> Unavailable:
+        return Unavailable(
+            "libvirt",
+            self.uri,
+            f"does not answer within {self.answer_seconds:g} s",
+            "try again; if that goes on, see what keeps libvirtd",
+        )
+
     def open(self) -> libvirt.virConnect:
-        with self._lock:
-            connection = self._connection
-            if connection is not None:
-                return connection
-            try:
-                connection = libvirt.open(self.uri)
-            except libvirt.libvirtError as error:
-                self._error = str(error)
-                raise self.unavailable() from error
-            self._connection, self._error = connection, None
-            log.info("connected to libvirt at %s", self.uri)
+        connection = self._present()
+        if connection is not None:
             return connection
+        if not self._opening.acquire(timeout=self.answer_seconds):
+            raise self._slow()
+        try:
+            # Another thread may have opened it meanwhile.
+            return self._present() or self._open()
+        finally:
+            self._opening.release()
+
+    def _open(self) -> libvirt.virConnect:
+        try:
+            connection = libvirt.open(self.uri)
+        except libvirt.libvirtError as error:
+            with self._lock:
+                self._error = str(error)
+            raise self.unavailable() from error
+        with self._lock:
+            self._connection, self._error = connection, None
+        log.info("connected to libvirt at %s", self.uri)
+        return connection
 
     def lost(self, error: libvirt.libvirtError) -> None:
         """Drops the connection if the error says that it is gone."""
+        connection = self._present()
+        if connection is None or _is_alive(connection):
+            return
         with self._lock:
-            connection = self._connection
-            if connection is None:
-                return
-            try:
-                alive = bool(connection.isAlive()) and connection.getLibVersion() > 0
-            except libvirt.libvirtError:
-                alive = False
-            if alive:
-                return
+            if self._connection is not connection:
+                return  # another thread was here first, and there may be a new one
             self._connection, self._error = None, str(error)
-            log.warning("lost libvirt at %s: %s", self.uri, error)
-            with contextlib.suppress(libvirt.libvirtError):
-                connection.close()
+        log.warning("lost libvirt at %s: %s", self.uri, error)
+        with contextlib.suppress(libvirt.libvirtError):
+            connection.close()
 
     def version(self) -> int:
         return self.open().getLibVersion()
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
-                with contextlib.suppress(libvirt.libvirtError):
-                    self._connection.close()
-            self._connection, self._error = None, "closed"
+            connection, self._connection, self._error = self._connection, None, "closed"
+        if connection is not None:
+            with contextlib.suppress(libvirt.libvirtError):
+                connection.close()
 
     # Domains
 
@@ -137,34 +179,57 @@ class LibvirtHost:
         try:
             return connection.lookupByName(name)
         except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-                raise NotFound(
-                    "domain", name, "does not exist", "see 'virsh list --all'"
-                ) from error
-            self.lost(error)
-            raise self.unavailable() from error
+            raise self._refusal(name, error) from error
+
+    def _refusal(self, name: str, error: libvirt.libvirtError) -> SluiceError:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return NotFound("domain", name, "does not exist", "see 'virsh list --all'")
+        self.lost(error)
+        if self._present() is None:
+            return self.unavailable()
+        # It may exist all the same.
+        return Unavailable("domain", name, f"cannot be read ({error})", "try again")
 
     def guest(self, name: str) -> Guest:
-        """The domain as it is now."""
+        """The domain as it is now; Unavailable if libvirt takes its time."""
+        if not self._questions.acquire(timeout=self.answer_seconds):
+            raise self._slow()
+        answer: Future[Guest] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self._guest(name))
+            except BaseException as error:
+                answer.set_exception(error)
+            finally:
+                self._questions.release()
+
+        # Nobody waits for it when sluiced ends.
+        threading.Thread(target=ask, name=f"asks for {name}", daemon=True).start()
+        try:
+            return answer.result(timeout=self.answer_seconds)
+        except TimeoutError:
+            raise self._slow() from None
+
+    def _guest(self, name: str) -> Guest:
         domain = self.domain(name)
         now = self.monotonic()
         try:
             guest = self._read(domain)
         except libvirt.libvirtError as error:
-            self.lost(error)
-            if self._connection is None:
-                raise self.unavailable() from error
-            raise NotFound("domain", name, "does not exist", "see 'virsh list --all'") from error
+            raise self._refusal(name, error) from error
         with self._lock:
             self._cache[guest.uuid] = _Cached(guest, now)
         return guest
 
     def guests(self) -> list[Guest]:
         """All domains as of the last poll."""
-        if self._connection is None:
-            raise self.unavailable()
         with self._lock:
-            return sorted((c.guest for c in self._cache.values()), key=lambda g: g.name)
+            connected = self._connection is not None
+            known = [cached.guest for cached in self._cache.values()]
+        if not connected:
+            raise self.unavailable()
+        return sorted(known, key=lambda guest: guest.name)
 
     def _read(self, domain: libvirt.virDomain) -> Guest:
         state, reason = domain.state()
@@ -196,7 +261,7 @@ class LibvirtHost:
                 present[uuid] = self._refreshed(domain, uuid, state)
         except libvirt.libvirtError as error:
             self.lost(error)
-            if self._connection is None:
+            if self._present() is None:
                 raise self.unavailable() from error
             log.warning("libvirt: %s", error)
             return
@@ -211,7 +276,8 @@ class LibvirtHost:
     def _refreshed(
         self, domain: libvirt.virDomain, uuid: str, state: tuple[str, bool]
     ) -> _Cached | None:
-        cached = self._cache.get(uuid)
+        with self._lock:
+            cached = self._cache.get(uuid)
         now = self.monotonic()
         if (
             cached is not None
@@ -229,7 +295,7 @@ class LibvirtHost:
             if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
             self.lost(error)
-            if self._connection is None:
+            if self._present() is None:
                 raise
             self._say_unread(domain, uuid, error)
         except SluiceError as error:
