@@ -10,7 +10,8 @@ holds for the median, for every run, or for all together. A verdict is one of th
 * **missed**: the figure lies beyond its bar by more than the clock may be wrong, or
   with its whole interval;
 * **inconclusive**: it cannot be told: too few runs or samples, a counter that was
-  read too slowly, a request too large for the window, a ring that was not full.
+  read too slowly, a request too large for the window, a ring that was not full, a
+  figure that was not measured.
 
 A bar for every run is missed by a single one, however few there were. All but
 *met* is a problem, and so is a row that is not there. Infinity stands for what
@@ -118,6 +119,13 @@ class Bar:
     def beyond(self, value: float) -> float:
         """Return by how much a value misses the bar; 0 or less if it does not."""
         return max(self.low - value, value - self.high)
+
+    def rests_on(self, row: Row) -> Iterator[str]:
+        """Return the figures without which a row cannot be judged by this bar."""
+        yield self.figure
+        if self.windows:
+            yield "clock_ratio"
+        yield from (need.figure for need in self.needs if need.applies(row))
 
     def uncertainty(self, row: Row) -> float:
         """Return by how much the judged value may be wrong."""
@@ -277,6 +285,8 @@ def _absent(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _judge_one(bar: Bar, row: Row) -> Verdict:
+    if unknown := _unknown(bar, row):
+        return _verdict(bar, row, "–", Outcome.INCONCLUSIVE, unknown)
     worst = bar.worst(row[bar.figure])
     unsure = bar.uncertainty(row)
     beyond = bar.beyond(worst)
@@ -292,15 +302,20 @@ def _judge_one(bar: Bar, row: Row) -> Verdict:
         remedy = _unsure(bar, row, unsure)
     else:
         outcome, remedy = Outcome.MET, ""
-    return Verdict(
-        row["part"],
-        row["subject"] + _at(row),
-        FIGURES[bar.figure][0],
-        written(bar.figure, worst),
-        bar.text(),
-        outcome,
-        remedy,
-    )
+    return _verdict(bar, row, written(bar.figure, worst), outcome, remedy)
+
+
+def _verdict(bar: Bar, row: Row, measured: str, outcome: Outcome, remedy: str) -> Verdict:
+    subject, figure = row["subject"] + _at(row), FIGURES[bar.figure][0]
+    return Verdict(row["part"], subject, figure, measured, bar.text(), outcome, remedy)
+
+
+def _unknown(bar: Bar, row: Row) -> str:
+    """Return which figure that the verdict rests on was not measured; empty if all were."""
+    for figure in bar.rests_on(row):
+        if any(map(math.isnan, (row.get(figure) or {"": math.nan}).values())):
+            return f"{FIGURES[figure][0]} was not measured: {IDLE}"
+    return ""
 
 
 def _unsure(bar: Bar, row: Row, unsure: float) -> str:
@@ -319,7 +334,7 @@ def _few_runs(bar: Bar, row: Row) -> str:
 
 def _unmet_need(bar: Bar, row: Row) -> str:
     """Return why a row's figure means nothing; empty if it does."""
-    for need in bar.needs:
+    for need in filter(lambda need: need.applies(row), bar.needs):
         worst = need.worst(row[need.figure])
         if need.beyond(worst) > 0:
             name = FIGURES[need.figure][0]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.bars import BARS, EXPECTED, Outcome, as_json, judge, problems
+from perf.bars import BARS, EXPECTED, FIGURES, Outcome, as_json, judge, problems
 
 
 def _spread(*values):
@@ -200,6 +200,26 @@ def test_one_run_beyond_a_bar_for_every_run_is_missed_not_doubted():
     outcomes = {one.figure: one.outcome for one in judge(found) if one.outcome is not Outcome.MET}
     assert outcomes["longest wait ÷ ideal"] is Outcome.MISSED
     assert outcomes["worst second"] is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_no_bar_passes_with_a_figure_that_was_not_measured(experiment, nothing):
+    found = _found(experiment)
+    for bar in BARS[experiment]:
+        for row in filter(bar.applies, found["rows"]):
+            for figure in bar.rests_on(row):
+                without = {key: value for key, value in row.items() if key != figure}
+                if nothing is not None:
+                    without[figure] = {"median": 1.0, "min": nothing, "max": nothing}
+                unmet = {
+                    one.figure: one
+                    for one in judge({**found, "rows": [without]})
+                    if one.outcome is not Outcome.MET
+                }
+                told = unmet[FIGURES[bar.figure][0]]
+                assert told.outcome is Outcome.INCONCLUSIVE
+                assert "was not measured" in told.remedy
 
 
 def test_a_ring_that_was_not_full_leaves_even_a_bad_ratio_untold():
