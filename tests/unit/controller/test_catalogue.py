@@ -25,6 +25,10 @@ class Host:
             raise NotFound("domain", name, "does not exist", "see 'virsh list --all'")
         return Guest(name, self.uuids[name], "running", 1)
 
+    def guests(self):
+        """No poll has been yet."""
+        return []
+
 
 class Agents:
     """One whose tables arrive, and that may not have answered yet, or not for a while."""
@@ -184,3 +188,49 @@ def test_who_waits_for_libvirt_keeps_nobody_from_the_store(services, question):
     assert waited_for_nobody
     # And it was done, or answered, all the same.
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("question", ["live", "history", "processes"])
+def test_what_a_page_asks_for_again_and_again_waits_for_no_libvirt(services, question):
+    """A page that is open would else take one thread of the API after the other."""
+    host, answers = services.catalogue.host, []
+    host.guests = lambda: [Guest("web1", "u-1", "running", 1)]
+    host.hangs()
+    asks = threading.Thread(target=lambda: answers.append(QUESTIONS[question](services)))
+    asks.start()
+    asks.join(20.0)
+    answered = len(answers)
+    host.let_go.set()
+    asks.join()
+    assert answered == 1
+
+
+@pytest.mark.parametrize("question", ["live", "history", "processes"])
+def test_a_domain_that_never_was_has_nothing_to_show(services, question):
+    services.catalogue.host.uuids.clear()
+    services.catalogue.host.uuids["web2"] = "u-2"
+    with pytest.raises(NotFound):
+        QUESTIONS[question](services)
+
+
+def test_nobody_waits_for_ever_for_others_who_ask_libvirt(services):
+    catalogue, refusals = services.catalogue, []
+    catalogue.asking_seconds = 0.1
+    catalogue.host.hangs()
+    first = threading.Thread(target=lambda: catalogue.put_ceiling("web1", {}))
+    first.start()
+    assert catalogue.host.asked.wait(20.0)
+
+    def second():
+        try:
+            catalogue.put_ceiling("web1", {})
+        except Unavailable as error:
+            refusals.append(error.problem)
+
+    asks = threading.Thread(target=second, daemon=True)
+    asks.start()
+    asks.join(20.0)
+    refused = list(refusals)
+    catalogue.host.let_go.set()
+    first.join()
+    assert len(refused) == 1 and "others have waited for libvirt" in refused[0]

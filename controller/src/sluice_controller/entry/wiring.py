@@ -150,13 +150,11 @@ class Services:
 
     def live(self, domain: str | None) -> dict[str, Any]:
         if domain is not None:
-            with self.catalogue.about(domain):
-                pass
+            self.catalogue.check_known(domain)
         return self.sampler.live(domain)
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
-        with self.catalogue.about(domain):
-            pass
+        self.catalogue.check_known(domain)
         return self.sampler.history(domain, since, step)
 
     # Threads

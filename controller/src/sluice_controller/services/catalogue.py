@@ -36,6 +36,9 @@ from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
 from .ports import Agents, Clock, Host, Store, Transaction
 
+# How long one waits for others who ask libvirt; the host itself bounds each of their questions.
+ASKING_SECONDS = 10.0
+
 # Who is asking; the API sets it for each request.
 current_actor: ContextVar[str] = ContextVar("current_actor", default="sluiced")
 
@@ -78,6 +81,7 @@ class Catalogue:
         auto_limits: AutoLimits,
         clock: Clock,
         changed: Callable[[str | None], None],
+        asking_seconds: float = ASKING_SECONDS,
     ) -> None:
         self.store = store
         self.host = host
@@ -85,6 +89,7 @@ class Catalogue:
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
+        self.asking_seconds = asking_seconds
         # Held from asking libvirt until the answer is stored: the last to ask has the newest.
         self._asking = threading.RLock()
         with store.transaction() as unit:
@@ -103,7 +108,7 @@ class Catalogue:
                 yield unit
             return
         # libvirt may take its time, and no other unit of work is to wait for it.
-        with self._asking:
+        with self._asks(domain):
             guest, refusal = self._ask(domain)
             with self.store.transaction() as unit:
                 if guest is not None:
@@ -113,6 +118,34 @@ class Catalogue:
                 ):
                     raise refusal
                 yield unit
+
+    def check_known(self, domain: str) -> None:
+        """NotFound unless libvirt has the domain; what the last poll saw is not asked again.
+
+        For what is asked often and changes nothing: it is answered while libvirt is not.
+        """
+        try:
+            if any(guest.name == domain for guest in self.host.guests()):
+                return
+        except Unavailable:
+            pass
+        with self.about(domain):
+            pass
+
+    @contextmanager
+    def _asks(self, domain: str) -> Iterator[None]:
+        if not self._asking.acquire(timeout=self.asking_seconds):
+            raise Unavailable(
+                "domain",
+                domain,
+                f"cannot be looked up: others have waited for libvirt for {self.asking_seconds:g}"
+                " s or longer",
+                "try again; if that goes on, see what keeps libvirtd",
+            )
+        try:
+            yield
+        finally:
+            self._asking.release()
 
     def _ask(self, domain: str) -> tuple[Guest | None, SluiceError | None]:
         """The domain, or why there is none."""
@@ -380,8 +413,7 @@ class Catalogue:
     # Assignments
 
     def processes(self, domain: str) -> dict[str, Any]:
-        with self.about(domain):
-            pass
+        self.check_known(domain)
         return self._table(domain)
 
     def _table(self, domain: str) -> dict[str, Any]:
