@@ -42,9 +42,13 @@ def test_a_group_is_made_changed_filled_and_removed(make_daemon):
     assert "nobody" in daemon.cli("group", "members", "disks").stdout
     refused = daemon.cli("group", "remove", "disks")
     assert refused.returncode == 1 and "sluice group leave disks test" in refused.stderr
-    assert daemon.cli("group", "leave", "disks", "test").returncode == 0
-    assert daemon.cli("group", "remove", "disks").returncode == 0
+    left = daemon.cli("group", "leave", "disks", "test", "--json")
+    assert json.loads(left.stdout) == {"left": "disks"}, left.stderr
+    removed = daemon.cli("group", "remove", "disks", "--json")
+    assert json.loads(removed.stdout) == {"removed": "disks"}, removed.stderr
     assert list((daemon.folder / "run" / "groups").iterdir()) == []
+    unknown = daemon.cli("group", "members", "disks")
+    assert unknown.returncode == 1 and "group 'disks' does not exist" in unknown.stderr
 
 
 def test_a_group_may_limit_both_directions_together(make_daemon):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...domain.errors import NotFound
 from ...domain.groups import PARTS
 from ...domain.rates import parse_rate, parse_size
 from .common import AsJson, Domain, completed, names_of
@@ -57,7 +58,9 @@ def show_members(context: typer.Context, name: Name, as_json: AsJson = False) ->
     Example: sluice group members disks
     """
     found = [g for g in context.obj.call("GET", "groups") if g["name"] == name]
-    members = found[0]["members"] if found else []
+    if not found:
+        raise NotFound("group", name, "does not exist", "see 'sluice group list'")
+    members = found[0]["members"]
     if as_json:
         return print_json(members)
     rows = [
@@ -104,9 +107,11 @@ def add_group(
 
 
 @group.command("remove")
-def remove_group(context: typer.Context, name: Name) -> None:
+def remove_group(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Remove a group that has no members."""
     context.obj.call("DELETE", "groups", name)
+    if as_json:
+        return print_json({"removed": name})
     say(f"group {name}: removed")
 
 
@@ -129,7 +134,11 @@ def put_member(
 
 
 @group.command("leave")
-def delete_member(context: typer.Context, name: Name, domain: Domain) -> None:
+def delete_member(
+    context: typer.Context, name: Name, domain: Domain, as_json: AsJson = False
+) -> None:
     """Take a domain out of a group."""
     context.obj.call("DELETE", "groups", name, "members", domain)
+    if as_json:
+        return print_json({"left": name})
     say(f"{domain}: no longer in the group {name}")
