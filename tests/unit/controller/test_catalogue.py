@@ -105,6 +105,14 @@ def test_nothing_is_assigned_while_the_guest_s_boot_is_not_known(catalogue, agen
     assert catalogue.assign("web1", 812, {"class": "batch"})["pid"] == 812
 
 
+def test_rules_are_listed_in_the_order_in_which_they_are_tried(catalogue):
+    """A domain's own go before those for every domain, whichever is older."""
+    wide = catalogue.add_rule({"class": "batch", "match": {"exe": "/usr/bin/cat"}})
+    own = catalogue.add_rule({"class": "batch", "domain": "web1", "match": {"user": "www"}})
+    for domain in ("web1", None):
+        assert [rule["id"] for rule in catalogue.rules(domain)] == [own["id"], wide["id"]]
+
+
 # libvirt that does not answer
 
 

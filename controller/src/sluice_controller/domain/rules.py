@@ -111,6 +111,11 @@ def matches(match: Mapping[str, str], process: Mapping[str, Any]) -> bool:
     return all(tests[key](want) for key, want in match.items())
 
 
+def in_order(rules: Iterable[Rule]) -> list[Rule]:
+    """As they are tried: a domain's own first, then those for every domain."""
+    return sorted(rules, key=lambda rule: (rule.domain is None, rule.id))
+
+
 def agent_rules(
     domain: str,
     grants: Iterable[Grant],
@@ -133,7 +138,7 @@ def agent_rules(
         if a.class_name in tags
     ]
     applicable = [r for r in rules if r.domain in (None, domain) and r.class_name in tags]
-    for rule in sorted(applicable, key=lambda r: (r.domain is None, r.id)):
+    for rule in in_order(applicable):
         wanted.append(
             {"id": f"rule-{rule.id}", "class": rule.class_name, "match": dict(rule.match)}
         )

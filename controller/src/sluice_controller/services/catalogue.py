@@ -30,7 +30,7 @@ from ..domain.model import (
     parse_settings,
 )
 from ..domain.queues import parse_queue, parse_queues
-from ..domain.rules import matches, parse_match
+from ..domain.rules import in_order, matches, parse_match
 from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
@@ -352,7 +352,7 @@ class Catalogue:
         with self.about(domain) as unit:
             return [
                 render.rule_json(rule)
-                for rule in unit.rules()
+                for rule in in_order(unit.rules())
                 if domain is None or rule.domain in (None, domain)
             ]
 
