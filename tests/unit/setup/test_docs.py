@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the documents say can be looked up: their links lead somewhere, their commands exist."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sluice_controller.domain.errors import Unavailable
+from sluice_controller.entry.cli.main import app
+from testbed import paths
+
+PAGES = [
+    paths.TOP / "README.md",
+    *sorted((paths.TOP / "docs").rglob("*.md")),
+    *sorted((paths.TOP / "ansible").glob("*.md")),
+]
+REFERENCE = paths.TOP / "docs" / "reference" / "cli.md"
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# On a line of a block, maybe run elsewhere; or between words.
+LINE = re.compile(r"^(?:\$ |ssh \S+ )?(sluice [^(].*)$")
+INLINE = re.compile(r"`(sluice [^`…]*)`")
+# These do something, or print something, without sluiced.
+BY_ITSELF = re.compile(r" --(help|version|install-completion)\b")
+# What the shell does with it afterwards.
+END = re.compile(r"\s+(?:[|>&#].*)?$")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(paths.TOP))
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as a forge makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {word.replace(" ", "-") for word in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors(found), f"{target}#{anchor}"
+
+
+# Commands
+
+
+def commands(group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    for word, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, word))
+        else:
+            yield " ".join((*path, word)), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def written(page: Path) -> Iterator[str]:
+    """The sluice commands of a page."""
+    text = page.read_text()
+    for block in BLOCK.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            if found := LINE.match(line.strip()):
+                yield END.sub("", found[1])
+    words = re.sub(r"^#.*$", "", BLOCK.sub("", text), flags=re.MULTILINE)
+    yield from INLINE.findall(words.replace("\n", " "))
+
+
+def is_whole(line: str) -> bool:
+    """A command with what it is given, and not just its name."""
+    return line.removeprefix("sluice ") not in NEED_MORE and not BY_ITSELF.search(line)
+
+
+NEED_MORE = {
+    words for words, command in COMMANDS.items() if any(p.required for p in command.params)
+} | {words.rpartition(" ")[0] for words in COMMANDS}
+LINES = [
+    pytest.param(line, id=f"{name(page)}: {line}")
+    for page in PAGES
+    for line in dict.fromkeys(written(page))
+    if is_whole(line)
+]
+
+
+def test_the_pages_have_commands():
+    assert len(LINES) > 30
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_is_one_that_sluice_takes(line, tmp_path):
+    token_file = tmp_path / "token"
+    token_file.write_text("t")
+    nobody = ["--socket", str(tmp_path / "nobody"), "--token-file", str(token_file)]
+    done = CliRunner().invoke(app, [*nobody, *shlex.split(line)[1:]])
+    # It is understood, and then asked of sluiced, which does not answer here.
+    assert isinstance(done.exception, Unavailable), done.output or done.exception
+
+
+# The reference
+
+
+def sections() -> dict[str, str]:
+    """The text below the heading of each command."""
+    parts = re.split(r"^## `sluice ([^`]*)`$", REFERENCE.read_text(), flags=re.MULTILINE)
+    heads = (re.sub(r" \[?[A-Z]+.*$", "", head) for head in parts[1::2])
+    return dict(zip(heads, parts[2::2], strict=True))
+
+
+def test_the_reference_has_every_command_and_no_other():
+    assert sorted(sections()) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_reference_has_every_option_and_no_other(name):
+    options = {
+        flag
+        for parameter in COMMANDS[name].params
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+        if flag.startswith("--")
+    }
+    table = re.findall(r"^\| `(--[^`]*)` \|", sections()[name], re.MULTILINE)
+    assert {flag for cell in table for flag in re.findall(r"--[a-z-]+", cell)} == options - {
+        "--help",
+        "--json",
+    }
+    # Said once for all.
+    assert "--json" in options
