@@ -5,28 +5,32 @@ Two guests, alike but for their QEMU: one runs the stock emulator, built from th
 same source with the same options, the other the patched one with a shaper and no
 limit. Both have disk rings of the size that attaching a shaper asks for. They
 take turns at each load, in pairs, in an order that alternates, so that the
-machine's slow minutes hit both. A pair gives one ratio.
+machine's slow minutes hit both. A pair gives one ratio. What is judged is the
+median of all pairs' ratios, by its interval of 95 %: a single ratio says little
+where the bar is one per cent.
 
 Beside throughput, the CPU time of the QEMU process per unit of work is compared:
 it says the same on a machine that is busy with other things.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from perf import loads, machine
+from perf.bars import COST_PAIRS_MIN
+from perf.pooled import median_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
-# Runs of a row, if nothing else is asked for.
-REPEATS = 3
+# Pairs of a row, if nothing else is asked for.
+REPEATS = COST_PAIRS_MIN
 DISK = "vdb"
 DEPTH = 16
 SECONDS = 5
@@ -44,6 +48,13 @@ class Load:
     name: str
     part: str
     run: Callable[[Guest], float]
+
+
+class Cost(NamedTuple):
+    """Units of work per second, and CPU seconds of QEMU for each unit."""
+
+    work: float
+    cpu_seconds: float
 
 
 def _fio(request_bytes: int) -> Callable[[Guest], float]:
@@ -114,36 +125,52 @@ def _require_like_rings(stock: Guest, patched: Guest) -> None:
 def _row(
     load: Load, testbed: Testbed, stock: Guest, patched: Guest, pairs: int, say: Say
 ) -> dict[str, Any]:
-    found: dict[str, list[tuple[float, float]]] = {stock.name: [], patched.name: []}
-    for number in range(pairs):
-        order = (stock, patched) if number % 2 == 0 else (patched, stock)
+    found: dict[str, list[Cost]] = {stock.name: [], patched.name: []}
+    for order in turns(pairs, (stock, patched)):
         for guest in order:
             found[guest.name].append(_measure(load, testbed, guest))
-    both = list(zip(found[patched.name], found[stock.name], strict=True))
     row = {
         "part": load.part,
         "subject": load.name,
-        "runs": len(both),
-        "stock": spread([work for work, _ in found[stock.name]]),
-        "patched": spread([work for work, _ in found[patched.name]]),
-        "throughput_ratio": spread([mine[0] / theirs[0] for mine, theirs in both]),
-        "cpu_ratio": spread([mine[1] / theirs[1] for mine, theirs in both]),
+        "runs": pairs,
+        **figures(found[stock.name], found[patched.name]),
     }
-    ratio, cpu = row["throughput_ratio"], row["cpu_ratio"]
+    ratio, cpu = row["pooled_ratio"], row["cpu_ratio"]
     say(
         f"{load.name:<24} patched ÷ stock {ratio['median']:.3f}"
-        f" ({ratio['min']:.3f} … {ratio['max']:.3f}),"
+        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %),"
         f" CPU time {cpu['median']:.3f} ({cpu['min']:.3f} … {cpu['max']:.3f})"
     )
     return row
 
 
-def _measure(load: Load, testbed: Testbed, guest: Guest) -> tuple[float, float]:
-    """Return work per second, and CPU seconds of QEMU per unit of work."""
+def turns(pairs: int, both: tuple[Guest, Guest]) -> Iterator[tuple[Guest, Guest]]:
+    """Return in which order each pair is measured: it alternates."""
+    for number in range(pairs):
+        yield both if number % 2 == 0 else both[::-1]
+
+
+def figures(stock: Sequence[Cost], patched: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """Return a row's figures. Raises ValueError if nothing was done in one of a pair."""
+    theirs, mine = ([one.work for one in costs] for costs in (stock, patched))
+    pooled = median_ratio(mine, theirs)
+    pairs = list(zip(patched, stock, strict=True))
+    return {
+        "stock": spread(theirs),
+        "patched": spread(mine),
+        "pooled_ratio": pooled,
+        "throughput_ratio": spread([one.work / its.work for one, its in pairs]),
+        "cpu_ratio": spread([one.cpu_seconds / its.cpu_seconds for one, its in pairs]),
+    }
+
+
+def _measure(load: Load, testbed: Testbed, guest: Guest) -> Cost:
     before = _cpu_seconds(testbed, guest)
     work = load.run(guest)
     used = _cpu_seconds(testbed, guest) - before
-    return work, used / (work * SECONDS)
+    if not (work > 0 and used > 0):
+        raise ValueError(f"{guest.name} did {work:g} {load.name} with {used:g} s of CPU time")
+    return Cost(work, used / (work * SECONDS))
 
 
 def _cpu_seconds(testbed: Testbed, guest: Guest) -> float:

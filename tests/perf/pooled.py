@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A percentile of many short measurements together, and how sure it is.
+"""One figure of many short measurements together, and how sure it is.
 
 On a machine with slow minutes the percentile of one measurement says little, and
 so does the median of a few: a minute that hits one of a pair moves its ratio by
@@ -7,11 +7,15 @@ half. All waits of many measurements that took turns say more. How much more is
 found by drawing pairs anew, with replacement (B. Efron, R. Tibshirani: An
 Introduction to the Bootstrap, 1993, ch. 13): a pair stays together, as both had
 the same minute.
+
+The figure is a percentile where each measurement is of many waits, and the median
+of the pairs' ratios where it is one number.
 """
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 
 DRAWS = 1000
 SEED = 1
@@ -43,18 +47,36 @@ def ratio_of_p99(mine: Sequence[Sequence[float]], its: Sequence[Sequence[float]]
     max}``, as a spread; infinite where either percentile is. ValueError when
     there is no pair.
     """
-    if not mine:
-        raise ValueError("nothing was measured")
-    pools, dice, count = (Pool(mine), Pool(its)), random.Random(SEED), len(mine)
+    pools, count = (Pool(mine), Pool(its)), len(mine)
 
-    def ratio(times: Sequence[int]) -> float:
+    def ratio(chosen: Sequence[int]) -> float:
+        times = [chosen.count(number) for number in range(count)]
         over, under = (pool.percentile99(times) for pool in pools)
         return math.inf if math.isinf(over) or math.isinf(under) else over / under
 
-    def drawn() -> list[int]:
-        chosen = dice.choices(range(count), k=count)
-        return [chosen.count(number) for number in range(count)]
+    return _drawn_anew(count, ratio)
 
-    found = sorted(ratio(drawn()) for _ in range(DRAWS))
-    ends = (found[round(part * DRAWS)] for part in (0.025, 0.975))
-    return {"median": ratio([1] * count), **dict(zip(("min", "max"), ends, strict=True))}
+
+def median_ratio(mine: Sequence[float], its: Sequence[float]) -> dict[str, float]:
+    """Return the median of the pairs' ratios, with the ends of its 95 % interval.
+
+    ``mine`` and ``its`` are pairs, in their order; the answer is as that of
+    ``ratio_of_p99``. ValueError when there is no pair, or one has nothing in it.
+    """
+    if not all(value > 0 for value in (*mine, *its)):
+        raise ValueError("in one of a pair nothing was measured")
+    ratios = [over / under for over, under in zip(mine, its, strict=True)]
+    return _drawn_anew(len(ratios), lambda chosen: median(ratios[number] for number in chosen))
+
+
+def _drawn_anew(count: int, figure: Callable[[Sequence[int]], float]) -> dict[str, float]:
+    """Return a figure of all pairs, and its interval from drawing them anew.
+
+    ``figure`` takes the numbers of the pairs that count, with repetitions.
+    """
+    if not count:
+        raise ValueError("nothing was measured")
+    dice = random.Random(SEED)
+    found = sorted(figure(dice.choices(range(count), k=count)) for _ in range(DRAWS))
+    low, high = (found[round(part * DRAWS)] for part in (0.025, 0.975))
+    return {"median": figure(range(count)), "min": low, "max": high}

@@ -99,7 +99,7 @@ def _rates(rows: list[dict[str, Any]]) -> str:
 
 def _ratios(experiment: str, rows: list[dict[str, Any]]) -> str:
     """Draw one ratio per row with its spread, and the bar that it is held to."""
-    key = "pooled_p99_ratio" if experiment == "FLOOD" else "throughput_ratio"
+    key = "pooled_p99_ratio" if experiment == "FLOOD" else "pooled_ratio"
     held = bar_of(experiment, rows[0], key)
     bar = held.high if math.isinf(held.low) else held.low
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)))

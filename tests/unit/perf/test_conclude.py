@@ -16,9 +16,9 @@ def _spread(value):
 
 
 def _found(ratio):
-    figures = ("stock", "patched", "throughput_ratio", "cpu_ratio")
+    figures = ("stock", "patched", "pooled_ratio", "throughput_ratio", "cpu_ratio")
     rows = [
-        {"part": part, "subject": subject, "runs": 3, **{name: _spread(ratio) for name in figures}}
+        {"part": part, "subject": subject, "runs": 20, **{name: _spread(ratio) for name in figures}}
         for part, subject in EXPECTED["E1"]
     ]
     about = {"title": "a title", "accelerator": "none", "repeats": 3, "note": "A <note>."}

@@ -3,12 +3,11 @@
 
 import pytest
 
-from perf import bars, e1
+from perf import bars
 from perf.e2 import DISK_POINTS, NET_POINTS, Point, with_capacity
 from perf.subjects import LEAKY_BUCKET, Sluice
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
-from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
 
 @pytest.mark.parametrize("point", DISK_POINTS + NET_POINTS)
@@ -33,11 +32,3 @@ def test_expected_subjects_are_those_that_are_compared():
     assert sluice == bars.SLUICE
     assert (QemuThrottle.name, CgroupThrottle.name) == bars.DISK_PEERS
     assert (TcTbf.name, TcHtb.name, LibvirtBandwidth.name) == bars.NET_PEERS
-
-
-def test_expected_loads_of_e1_are_those_that_run():
-    assert tuple((load.part, load.name) for load in e1.LOADS) == bars.EXPECTED["E1"]
-
-
-def test_the_stock_guest_has_the_ring_that_attaching_gives():
-    assert str(e1.RING_SIZE) == DISK_QUEUE_SIZE

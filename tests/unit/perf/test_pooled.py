@@ -41,6 +41,32 @@ def test_slow_minutes_that_hit_both_leave_the_ratio(seed, factor):
     assert found["median"] == pytest.approx(factor, rel=0.25)
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.97])
+def test_the_interval_of_a_median_holds_the_ratio_with_95_per_cent(factor):
+    """Of a hundred experiments of twenty pairs some ten may miss it by chance, not twenty."""
+    dice = random.Random(7)
+    held = 0
+    for _ in range(100):
+        its = [dice.choice([1000.0, 400.0]) for _ in range(20)]
+        found = pooled.median_ratio([factor * one * dice.gauss(1, 0.05) for one in its], its)
+        assert found["min"] <= found["median"] <= found["max"]
+        held += found["min"] <= factor <= found["max"]
+    assert 85 <= held <= 100
+
+
+def test_the_median_is_that_of_the_pairs_ratios():
+    found = pooled.median_ratio([1.0, 20.0, 3.0], [1.0, 10.0, 1.0])
+    assert found == {"median": 2.0, "min": 1.0, "max": 3.0}
+
+
+@pytest.mark.parametrize("pairs", [([1.0, 0.0], [1.0, 1.0]), ([1.0], [0.0]), ([math.nan], [1.0])])
+def test_a_pair_with_nothing_in_it_has_no_ratio(pairs):
+    with pytest.raises(ValueError, match="nothing"):
+        pooled.median_ratio(*pairs)
+    with pytest.raises(ValueError, match="nothing"):
+        pooled.median_ratio([], [])
+
+
 def test_what_never_ended_makes_the_ratio_infinite():
     calm = [[1.0] * 1000] * 12
     starved = [[1.0] * 900 + [math.inf] * 100] * 12
