@@ -17,7 +17,7 @@ from sluice_web.app import create_app
 from sluice_web.config import Config, ConfigError, split_bind
 from sluice_web.controller import Answer, Controller
 from sluice_web.problems import Problem
-from sluice_web.store import Store
+from sluice_web.store import SESSION_SECONDS, Store
 from sluice_web.throttle import SignInThrottle
 
 PASSWORD = "correct-horse-battery"
@@ -311,7 +311,7 @@ def test_a_stream_ends_with_its_session(app, store, monkeypatch):
     cookie = client.get_cookie("sluice_session")
     held = still_held(app, headers={"Cookie": f"sluice_session={cookie.value}"})
     assert held()
-    end = time.time() + auth.SESSION_SECONDS
+    end = time.time() + SESSION_SECONDS
     with monkeypatch.context() as later:
         later.setattr("sluice_web.auth.time.time", lambda: end + 1)
         assert not held()

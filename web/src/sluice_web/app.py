@@ -14,7 +14,7 @@ from .config import Config
 from .controller import Controller
 from .live import LiveHub
 from .problems import Problem
-from .store import Store
+from .store import SESSION_SECONDS, Store
 from .throttle import SignInThrottle
 
 MAX_BODY_BYTES = 1 << 20
@@ -41,7 +41,7 @@ def create_app(
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=config.tls,
-        PERMANENT_SESSION_LIFETIME=timedelta(seconds=auth.SESSION_SECONDS),
+        PERMANENT_SESSION_LIFETIME=timedelta(seconds=SESSION_SECONDS),
         MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
     )
     app.extensions["sluice_store"] = store or Store(config.state_dir)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who is asking: a session with a CSRF token, or a bearer token."""
+"""Who is asking: a session with a CSRF token, or a bearer token.
+
+The cookie holds the id of a session that the store knows. Signing out ends the session
+there, so a copy of the cookie is worth nothing from then on.
+"""
 
 import hmac
 import secrets
@@ -16,7 +20,6 @@ from .throttle import SignInThrottle
 
 blueprint = Blueprint("auth", __name__)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-SESSION_SECONDS = 12 * 3600
 
 
 def _store() -> Store:
@@ -53,12 +56,11 @@ def _bearer_token() -> str:
 
 
 def session_person() -> Person | None:
-    """The person of the session cookie, if it still holds."""
-    name, epoch, until = session.get("user"), session.get("epoch"), session.get("until", 0)
-    if not isinstance(name, str) or time.time() > until:
+    """The person of the session cookie, if the session still holds."""
+    session_id = session.get("id")
+    if not isinstance(session_id, str):
         return None
-    person = _store().person(name)
-    return person if person and person.epoch == epoch else None
+    return _store().session_owner(session_id, now=time.time())
 
 
 def still_held() -> Callable[[], bool]:
@@ -67,13 +69,8 @@ def still_held() -> Callable[[], bool]:
     if g.person.via_token:
         token = _bearer_token()
         return lambda: store.token_owner(token) is not None
-    name, epoch, until = session["user"], session["epoch"], session["until"]
-
-    def held() -> bool:
-        now = store.person(name)
-        return now is not None and now.epoch == epoch and time.time() <= until
-
-    return held
+    session_id = session["id"]
+    return lambda: store.session_owner(session_id, now=time.time()) is not None
 
 
 def csrf_token() -> str:
@@ -160,11 +157,22 @@ def local_target(target: str) -> str:
     return target if local else "/"
 
 
-def sign_in_as(person: Person, now: float) -> None:
-    """Start a fresh session."""
-    session.clear()
-    session.update(user=person.name, epoch=person.epoch, until=now + SESSION_SECONDS)
+def sign_in_as(person: Person, now: float) -> bool:
+    """Start a fresh session; False if this is no longer the person's password."""
+    _end_session()
+    session_id = _store().open_session(person, now=now)
+    if session_id is None:
+        return False
+    session["id"] = session_id
     csrf_token()
+    return True
+
+
+def _end_session() -> None:
+    session_id = session.get("id")
+    session.clear()
+    if isinstance(session_id, str):
+        _store().close_session(session_id)
 
 
 @blueprint.route("/sign-in", methods=["GET", "POST"])
@@ -184,7 +192,7 @@ def sign_in():
         page = render_template("sign_in.html", target=target, error=error, user=user)
         return page, 429, {"Retry-After": f"{wait:.0f}"}
     person = _store().check_password(user, request.form.get("password", ""))
-    if person is None:
+    if person is None or not sign_in_as(person, time.time()):
         _store().record(time.time(), request.remote_addr or "?", "sign-in refused", user)
         error = (
             "User and password do not belong together. Forgotten? On the host:"
@@ -193,13 +201,14 @@ def sign_in():
         return render_template("sign_in.html", target=target, error=error, user=user), 401
     _throttle().succeeded(keys)
     _store().record(time.time(), person.name, "sign in", request.remote_addr or "?")
-    sign_in_as(person, time.time())
     return redirect(target, 303)
 
 
 @blueprint.post("/sign-out")
 def sign_out():
-    """End the session."""
+    """End the session, wherever its cookie was copied to."""
     check_csrf()
-    session.clear()
+    if g.person and not g.person.via_token:
+        _store().record(time.time(), g.person.name, "sign out", request.remote_addr or "?")
+    _end_session()
     return redirect(url_for("auth.sign_in"), 303)

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Users, API tokens and the web's own events, in SQLite in the state folder.
+"""Users, their sessions, API tokens and the web's own events, in SQLite in the state folder.
 
-Passwords are kept as argon2id hashes. Tokens are random 256-bit strings, so a
-plain SHA-256 of them is enough: there is nothing to guess.
+Passwords are kept as argon2id hashes. Tokens and the ids of sessions are random
+256-bit strings, so a plain SHA-256 of them is enough: there is nothing to guess.
 """
 
 import hashlib
 import os
 import secrets
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHash, VerificationError
-from sqlalchemy import ForeignKey, create_engine, event, select, text
+from sqlalchemy import ForeignKey, create_engine, delete, event, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from .problems import Problem, bad_value
 
-SCHEMA_VERSION = 1
+# 1: users, tokens, events. 2: sessions; the tables that were there stayed as they were.
+SCHEMA_VERSION = 2
 ROLES = {
     "viewer": "sees everything, changes nothing",
     "operator": "sees and changes shaping",
@@ -29,6 +32,9 @@ NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 PASSWORD_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: it is read off a screen
 PASSWORD_MIN, PASSWORD_MAX = 10, 1024
 TOKEN_PREFIX = "slc_"
+SESSION_SECONDS = 12 * 3600
+# Left to itself, a transaction of SQLite's driver begins with its first change only.
+BEGIN_CHANGE = text("BEGIN IMMEDIATE")
 
 
 class Base(DeclarativeBase):
@@ -36,9 +42,10 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """Somebody who may sign in. ``epoch`` rises with each password: old sessions end.
+    """Somebody who may sign in.
 
-    It begins anywhere, so that nobody has the sessions of an earlier user of that name.
+    ``epoch`` rises with each password, so that no session begins with one that was just
+    replaced. It begins anywhere: a later user of that name has another.
     """
 
     __tablename__ = "users"
@@ -47,6 +54,15 @@ class User(Base):
     password_hash: Mapped[str]
     epoch: Mapped[int]
     created_at: Mapped[float]
+
+
+class SignedIn(Base):
+    """A session: who has its id is this user until then. Signing out takes the row away."""
+
+    __tablename__ = "sessions"
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
+    until: Mapped[float]
 
 
 class Token(Base):
@@ -117,6 +133,8 @@ class Store:
 
     def _migrate(self, path: Path) -> None:
         with self._engine.begin() as connection:
+            # The service and a command may find the same old tables at the same time.
+            connection.execute(BEGIN_CHANGE)
             found = connection.execute(text("PRAGMA user_version")).scalar_one()
             if found > SCHEMA_VERSION:
                 raise RuntimeError(
@@ -125,6 +143,13 @@ class Store:
                 )
             Base.metadata.create_all(connection)
             connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+
+    @contextmanager
+    def _changing(self) -> Iterator[Session]:
+        """A transaction that reads what nobody else changes until it has changed it."""
+        with Session(self._engine) as session, session.begin():
+            session.execute(BEGIN_CHANGE)
+            yield session
 
     def has_users(self) -> bool:
         """False before the first start has made its admin."""
@@ -165,7 +190,8 @@ class Store:
         if role not in ROLES:
             raise bad_value("role", role, f"choose one of {', '.join(ROLES)}")
         check_new_password(password)
-        with Session(self._engine) as session, session.begin():
+        password_hash = self._hasher.hash(password)
+        with self._changing() as session:
             if session.get(User, name):
                 raise Problem(
                     409,
@@ -180,7 +206,7 @@ class Store:
                 User(
                     name=name,
                     role=role,
-                    password_hash=self._hasher.hash(password),
+                    password_hash=password_hash,
                     epoch=secrets.randbits(48),
                     created_at=now,
                 )
@@ -190,15 +216,17 @@ class Store:
     def set_password(self, name: str, password: str, *, now: float, actor: str) -> None:
         """Replace a password; every session of that user ends."""
         check_new_password(password)
-        with Session(self._engine) as session, session.begin():
+        password_hash = self._hasher.hash(password)
+        with self._changing() as session:
             user = session.get(User, name) or _no_such("user", name)
-            user.password_hash = self._hasher.hash(password)
+            user.password_hash = password_hash
             user.epoch += 1
+            session.execute(delete(SignedIn).where(SignedIn.user_name == name))
             session.add(Event(at=now, actor=actor, action="set password", thing=name))
 
     def remove_user(self, name: str, *, now: float, actor: str) -> None:
-        """Remove a user and their tokens; the last admin stays."""
-        with Session(self._engine) as session, session.begin():
+        """Remove a user with their sessions and tokens; the last admin stays."""
+        with self._changing() as session:
             user = session.get(User, name) or _no_such("user", name)
             admins = session.scalars(select(User.name).where(User.role == "admin")).all()
             if admins == [name]:
@@ -214,6 +242,35 @@ class Store:
             session.delete(user)
             session.add(Event(at=now, actor=actor, action="remove user", thing=name))
 
+    def open_session(self, person: Person, *, now: float) -> str | None:
+        """Begin a session and return its id, which only the browser has from then on.
+
+        None if the person's password was replaced meanwhile, or they were removed.
+        """
+        session_id = secrets.token_urlsafe(32)
+        with self._changing() as session:
+            session.execute(delete(SignedIn).where(SignedIn.until <= now))
+            user = session.get(User, person.name)
+            if user is None or user.epoch != person.epoch:
+                return None
+            until = now + SESSION_SECONDS
+            session.add(SignedIn(digest=_digest(session_id), user_name=user.name, until=until))
+        return session_id
+
+    def session_owner(self, session_id: str, *, now: float) -> Person | None:
+        """Whose session this is, while it lasts."""
+        with Session(self._engine) as session:
+            found = session.get(SignedIn, _digest(session_id))
+            if found is None or found.until <= now:
+                return None
+            user = session.get(User, found.user_name)
+            return user and Person(user.name, user.role, user.epoch)
+
+    def close_session(self, session_id: str) -> None:
+        """End a session for everybody who has its id."""
+        with self._changing() as session:
+            session.execute(delete(SignedIn).where(SignedIn.digest == _digest(session_id)))
+
     def add_token(self, name: str, label: str, *, now: float, actor: str) -> str:
         """Make an API token for a user and return it: it can never be read again."""
         if not 1 <= len(label) <= 32 or not set(label) <= NAME_CHARACTERS:
@@ -221,7 +278,7 @@ class Store:
                 "token label", label, "use 1 to 32 letters, digits, dots, dashes or underscores"
             )
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        with Session(self._engine) as session, session.begin():
+        with self._changing() as session:
             if session.get(User, name) is None:
                 _no_such("user", name)
             session.add(Token(user_name=name, label=label, digest=_digest(token), created_at=now))
@@ -230,7 +287,7 @@ class Store:
 
     def remove_token(self, token_id: int, *, now: float, actor: str) -> None:
         """Revoke a token at once."""
-        with Session(self._engine) as session, session.begin():
+        with self._changing() as session:
             token = session.get(Token, token_id) or _no_such("token", str(token_id))
             thing = f"{token.user_name}/{token.label}"
             session.delete(token)
@@ -253,7 +310,7 @@ class Store:
 
     def record(self, at: float, actor: str, action: str, thing: str) -> None:
         """Add to the web's own events."""
-        with Session(self._engine) as session, session.begin():
+        with self._changing() as session:
             session.add(Event(at=at, actor=actor, action=action, thing=thing))
 
     def events(self, limit: int) -> list[dict]:
