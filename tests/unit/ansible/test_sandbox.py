@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nightly import config as nightly_config
 from nightly import shelf
 from sluice_controller.entry import config as controller_config
+from sluice_web import cli as web_cli
 from testbed import paths
 
 UNITS = {
@@ -41,6 +42,13 @@ def test_the_units_have_the_sandbox_that_is_judged_here():
     assert unit("sluiced")["RestrictAddressFamilies"] == "AF_UNIX AF_NETLINK"
     assert unit("sluice-web")["CapabilityBoundingSet"] == ""
     assert unit("sluice-web")["PrivateUsers"] == "yes"
+
+
+def test_the_page_is_not_started_again_with_what_cannot_work():
+    settings = unit("sluice-web")
+    assert settings["Restart"] == "on-failure"
+    assert settings["RestartPreventExitStatus"] == str(web_cli.CANNOT_WORK)
+    assert web_cli.FAILED_NOW not in (0, web_cli.CANNOT_WORK)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from .problems import Problem
 from .store import Store, new_password
 
 FIRST_ADMIN = "admin"
+# What may pass by itself, and what only somebody can mend: sluice-web.service tries again
+# after the first, and not after the second.
+FAILED_NOW, CANNOT_WORK = 1, 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -113,15 +116,16 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except (c.ConfigError, Problem, RuntimeError) as error:
         print(f"sluice-web: {error}", file=sys.stderr)
-        return 2
+        return CANNOT_WORK
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"sluice-web: {where}{error.strerror}; check --state-dir", file=sys.stderr)
-        return 2
+        return FAILED_NOW
 
 
 def serve(config: c.Config) -> int:
     """Serve until told to stop."""
+    c.check_tls(config)
     if not files("sluice_web").joinpath("static/vendor/htmx.min.js").is_file():
         raise c.ConfigError(
             "the page's libraries are missing (static/vendor); in a checkout run"

@@ -2,6 +2,7 @@
 """What the command line decides, checked once."""
 
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,8 @@ class Config:
             given = "--tls-cert" if self.tls_cert else "--tls-key"
             raise ConfigError(f"{given} is given alone; TLS needs both --tls-cert and --tls-key")
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
-            if path is not None and not path.is_file():
-                raise ConfigError(f"{option} {path}: no such file; give the path of a PEM file")
+            if path is not None:
+                _check_readable(option, path)
 
     @property
     def tls(self) -> bool:
@@ -44,6 +45,38 @@ class Config:
     def address(self) -> str:
         """The page's address as a browser wants it."""
         return f"{'https' if self.tls else 'http'}://{self.bind}/"
+
+
+def _check_readable(option: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ConfigError(f"{option} {path}: no such file; give the path of a PEM file") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {path}: cannot be read ({error.strerror}); let sluice-web's user read it"
+        ) from error
+
+
+def check_tls(config: Config) -> None:
+    """Raise ConfigError unless HTTPS can be served with this certificate and key.
+
+    gunicorn reads them anew for each connection, and would only then find out.
+    """
+    if not config.tls:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password of its own OpenSSL would ask a terminal for that of the key.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"--tls-cert {config.tls_cert}, --tls-key {config.tls_key}: HTTPS cannot be served"
+            f" with them ({why}); give a certificate chain in PEM, the page's own certificate"
+            " first, and the private key of that one, without a passphrase"
+        ) from error
 
 
 def split_bind(bind: str) -> tuple[str, int]:

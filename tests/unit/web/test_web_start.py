@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What sluice-web refuses to start with, and how it says so."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from sluice_web import cli
+from sluice_web.config import Config, ConfigError, check_tls
+
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+
+
+def pair(folder, name, *options):
+    """A certificate and its key."""
+    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-subj", f"/CN={name}", "-days", "1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command, *(options or ["-noenc"])], check=True, capture_output=True)
+    return cert, key
+
+
+def started(folder, cert, key, capsys):
+    options = ["--state-dir", str(folder / "state")]
+    status = cli.main([*options, "--tls-cert", str(cert), "--tls-key", str(key)])
+    return status, capsys.readouterr().err
+
+
+@needs_openssl
+def test_a_certificate_with_its_key_will_do(tmp_path):
+    cert, key = pair(tmp_path, "page")
+    check_tls(Config(tls_cert=cert, tls_key=key))
+    check_tls(Config())
+
+
+@pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n"])
+def test_what_is_no_certificate_is_said_before_anything_is_served(tmp_path, capsys, text):
+    (tmp_path / "page.crt").write_text(text)
+    (tmp_path / "page.key").write_text(text)
+    status, said = started(tmp_path, tmp_path / "page.crt", tmp_path / "page.key", capsys)
+    assert status == cli.CANNOT_WORK
+    assert f"--tls-cert {tmp_path}/page.crt" in said and "give a certificate chain in PEM" in said
+    assert not (tmp_path / "state").exists()
+
+
+@needs_openssl
+def test_the_key_of_another_certificate_will_not_do(tmp_path, capsys):
+    cert, _ = pair(tmp_path, "page")
+    _, key = pair(tmp_path, "other")
+    status, said = started(tmp_path, cert, key, capsys)
+    assert status == cli.CANNOT_WORK and "MISMATCH" in said
+
+
+@needs_openssl
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path, capsys):
+    cert, key = pair(tmp_path, "page", "-passout", "pass:geheim")
+    status, said = started(tmp_path, cert, key, capsys)
+    assert status == cli.CANNOT_WORK and "without a passphrase" in said
+
+
+def test_a_key_that_cannot_be_read_is_no_matter_of_the_state_folder(tmp_path):
+    # Not by permissions, which do not keep root out.
+    key = tmp_path / "page.key"
+    key.symlink_to(key)
+    with pytest.raises(ConfigError, match=r"--tls-cert .* cannot be read \(Too many levels"):
+        Config(tls_cert=key, tls_key=key)
+
+
+@pytest.mark.parametrize("name", ["none.pem", "a-file/x.pem", "a-folder"])
+def test_a_file_that_is_not_there_is_named(tmp_path, name):
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "a-folder").mkdir()
+    with pytest.raises(ConfigError, match="--tls-cert .*: no such file; give the path of a PEM"):
+        Config(tls_cert=tmp_path / name, tls_key=tmp_path / "a-file")
+
+
+def test_a_state_folder_that_cannot_be_made_may_come_later(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["--state-dir", str(tmp_path / "file" / "x"), "users"]) == cli.FAILED_NOW
+    assert "check --state-dir" in capsys.readouterr().err
