@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sluice_web.app import create_app
 from sluice_web.config import Config
 from sluice_web.problems import Problem
-from sluice_web.store import SCHEMA_VERSION, SESSION_SECONDS, Store
+from sluice_web.store import EVENTS_KEPT, SCHEMA_VERSION, SESSION_SECONDS, Store
 from unit.web.test_web_access import HASHER, PASSWORD, Recorder, csrf_of, signed_in, still_held
 
 # As schema 1 had its tables.
@@ -213,3 +213,18 @@ def test_two_admins_cannot_remove_each_other_at_the_same_time(tmp_path, store):
         thread.join()
     assert refused == [409]
     assert len([user for user in store.users() if user["role"] == "admin"]) == 1
+
+
+def test_only_the_newest_events_are_kept(tmp_path, app):
+    """Or whoever reaches the page could fill the disk with sign-ins that are refused."""
+    before = rows(tmp_path, "SELECT max(id) FROM events")[0][0]
+    more = [(before + n, 2.0, "192.0.2.9", "sign-in refused", "eve") for n in range(1, 10_050)]
+    with sqlite3.connect(tmp_path / "web.sqlite") as connection:
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", more)
+    signed_in(app, "olga")
+    count, oldest = rows(tmp_path, "SELECT count(*), min(id) FROM events")[0]
+    assert count == EVENTS_KEPT
+    assert oldest > before
+    assert rows(tmp_path, "SELECT actor, action FROM events ORDER BY id DESC LIMIT 1") == [
+        ("olga", "sign in")
+    ]

@@ -30,6 +30,7 @@ ROLES = {
 }
 NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 PASSWORD_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: it is read off a screen
+EVENTS_KEPT = 10_000
 PASSWORD_MIN, PASSWORD_MAX = 10, 1024
 TOKEN_PREFIX = "slc_"
 SESSION_SECONDS = 12 * 3600
@@ -309,9 +310,15 @@ class Store:
             return user and Person(user.name, user.role, user.epoch, via_token=found.label)
 
     def record(self, at: float, actor: str, action: str, thing: str) -> None:
-        """Add to the web's own events."""
+        """Add to the web's own events, of which the newest stay.
+
+        A refused sign-in is one, and anybody who reaches the page can cause those.
+        """
+        added = Event(at=at, actor=actor, action=action, thing=thing)
         with self._changing() as session:
-            session.add(Event(at=at, actor=actor, action=action, thing=thing))
+            session.add(added)
+            session.flush()
+            session.execute(delete(Event).where(Event.id <= added.id - EVENTS_KEPT))
 
     def events(self, limit: int) -> list[dict]:
         """The newest events, shaped like the controller's audit rows."""
