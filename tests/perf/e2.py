@@ -2,8 +2,9 @@
 """E2: the rate that passes against the rate that was set (TAP Fig. 3).
 
 On the disk a guest reads, then writes, at random with sixteen requests
-outstanding; on the network one TCP flow runs from it, then to it. Sluice and its
-peers take turns at the same rates on the same guest in the same run. Bytes are
+outstanding; on the network one TCP flow runs from it, then to it. This load has a
+class of its own: what else the guest does is neither limited nor counted. Sluice and
+its peers take turns at the same rates on the same guest in the same run. Bytes are
 counted on the host where they leave the shaper; the longest wait is what the
 guest's fio saw.
 
@@ -13,14 +14,16 @@ ones could not show the bar of 1 %.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perf import loads, machine
+from perf import load_class, loads, machine
 from perf.accuracy import Sample, assess, fluid_wait_seconds
+from perf.load_class import LoadClass
 from perf.rows import FAILURES, Rows
 from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
@@ -94,7 +97,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         guest.start()
         say(f"guest ready after {guest.wait_ready():.0f} s ({testbed.accelerator.name})")
         machine.await_shaper(testbed, guest)
-        comparison = Comparison(testbed, guest, repeats, say)
+        comparison = Comparison(load_class.grant(testbed, guest), repeats, say)
         for disk in (read, write):
             _disk_rows(comparison, disk)
         loads.without_offload(testbed, guest)
@@ -116,14 +119,14 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
 
 
 def _disk_rows(comparison: "Comparison", disk: Disk) -> None:
-    guest, resource = comparison.guest, f"blk-{disk.way}"
-    subjects = [Sluice(resource), Sluice(resource, LEAKY_BUCKET)]
+    load, resource = comparison.load, f"blk-{disk.way}"
+    subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
     subjects += [QemuThrottle(disk.device, disk.way), CgroupThrottle(disk.image, disk.way)]
 
     def measure(_subject: Subject | None, point: Point) -> dict[str, float]:
-        return _measure_disk(guest, disk, point)
+        return _measure_disk(load, disk, point)
 
-    capacity = _disk_capacity(guest, disk)
+    capacity = _disk_capacity(load.guest, disk)
     comparison.say(f"disk {disk.way} without a limit: {capacity / 2**20:.0f} MiB/s")
     points = with_capacity(DISK_POINTS, capacity, 65536)
     comparison.compare(f"disk {disk.way}", subjects, points, measure)
@@ -141,17 +144,20 @@ def _disk_capacity(guest: Guest, disk: Disk) -> float:
     return float(loads.fio_result(guest, disk.way)["bw_bytes"])
 
 
-def _measure_disk(guest: Guest, disk: Disk, point: Point) -> dict[str, float]:
+def _measure_disk(load: LoadClass, disk: Disk, point: Point) -> dict[str, float]:
+    guest = load.guest
     ideal = fluid_wait_seconds(DEPTH, point.request_bytes, point.rate_bps)
     # Beyond the end, for twice the time that a request begun before it may wait.
     seconds = RUN_SECONDS + math.ceil(2 * ideal) + 1
     command = loads.fio_logged(disk.way, disk.device, point.request_bytes, DEPTH, seconds)
-    guest.spawn(command, unit=LOAD)
+    guest.spawn(load.disk_command(command), unit=LOAD)
     domain = guest.domain
     samples = loads.sample_load(
         lambda: float(domain.blockStats(disk.device)[disk.counter]), MEASURE_SECONDS
     )
-    guest.wait_unit(LOAD, timeout_seconds=seconds + 60)
+    # Asking whether it has ended costs the guest what would show in the waits.
+    time.sleep(seconds - MEASURE_SECONDS)
+    guest.wait_unit(LOAD, timeout_seconds=60)
     wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), RUN_SECONDS)
     accuracy = assess(
         samples,
@@ -166,18 +172,21 @@ def _measure_disk(guest: Guest, disk: Disk, point: Point) -> dict[str, float]:
 
 
 def _net_rows(comparison: "Comparison", *, to_guest: bool) -> None:
-    testbed, guest = comparison.testbed, comparison.guest
+    load = comparison.load
+    testbed, guest = load.testbed, load.guest
     title = "net in" if to_guest else "net out"
     tap = tap_of(guest)
     outbound = not to_guest
     resource = "net-rx" if to_guest else "net-tx"
-    subjects = [Sluice(resource), Sluice(resource, LEAKY_BUCKET)]
+    subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
     subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
 
     def samples(subject: Subject | None, seconds: int, segment: int | None) -> list[Sample]:
         on_tap = not isinstance(subject, TcTbf | TcHtb)
         read = loads.net_counter(testbed, tap, to_guest=to_guest, shaped_on_tap=on_tap)
-        command = loads.iperf(seconds + 2, to_guest=to_guest, segment_bytes=segment)
+        command = loads.iperf_marked(
+            seconds + 2, load.dscp, to_guest=to_guest, segment_bytes=segment
+        )
         guest.spawn(command, unit=LOAD)
         found = loads.sample_load(read, seconds)
         guest.kill_unit(LOAD)
@@ -205,9 +214,8 @@ Measure = Callable[[Subject | None, Point], dict[str, float]]
 class Comparison:
     """Subjects that take turns, and what was measured, or could not be."""
 
-    def __init__(self, testbed: Testbed, guest: Guest, repeats: int, say: Say):
-        self.testbed = testbed
-        self.guest = guest
+    def __init__(self, load: LoadClass, repeats: int, say: Say):
+        self.load = load
         self.say = say
         self.rows = Rows(say)
         self._repeats = repeats
@@ -235,11 +243,12 @@ class Comparison:
                     self.say(_line(self.rows.rows[-1]))
 
     def _measure(self, subject: Subject, point: Point, measure: Measure) -> dict[str, float]:
+        guest = self.load.guest
         with ExitStack() as stack:
-            subject.open(self.testbed, self.guest)
+            subject.open(self.load.testbed, guest)
             stack.callback(subject.close)
             # Not before the limit is lifted: what is outstanding passes soon then.
-            stack.callback(self.guest.kill_unit, LOAD)
+            stack.callback(guest.kill_unit, LOAD)
             stack.enter_context(limited(subject, point.rate_bps))
             return measure(subject, point)
 

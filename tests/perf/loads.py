@@ -72,14 +72,26 @@ def iperf_server(testbed: Testbed, address: str = CLIENT_ADDRESS) -> Iterator[No
         task.stop()
 
 
-def iperf(seconds: int, *, to_guest: bool, segment_bytes: int | None = None) -> str:
+def iperf(seconds: int, *, to_guest: bool, segment_bytes: int | None = None, more: str = "") -> str:
     """Return the guest's command of one TCP flow from, or to, the guest.
 
     ``segment_bytes`` is the largest segment, as TCP counts it: with its options.
     """
     words = f"iperf3 --client {CLIENT_ADDRESS} --port {IPERF_PORT} --time {seconds} --json"
     segment = f" --set-mss {segment_bytes}" if segment_bytes else ""
-    return words + segment + (" --reverse" if to_guest else "")
+    return f"{words}{segment}{' --reverse' * to_guest} {more}".rstrip()
+
+
+def iperf_marked(
+    seconds: int, dscp: int, *, to_guest: bool, segment_bytes: int | None = None
+) -> str:
+    """Return the same command, with a DSCP in both directions.
+
+    Cubic at both ends, whatever a host has as its default: BBR all but stops for a
+    fifth of a second now and then, to see how short the way is without a queue.
+    """
+    more = f"--dscp {dscp} --congestion cubic"
+    return iperf(seconds, to_guest=to_guest, segment_bytes=segment_bytes, more=more)
 
 
 def iperf_bps(guest: Guest, seconds: int, *, to_guest: bool) -> float:

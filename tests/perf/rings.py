@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How much of a guest's virtqueues is in the host's hands: asked of QEMU itself."""
 
-import json
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree as ET
 
-import libvirt_qemu
-
+from perf.monitor import ask
 from testbed import Guest
 
 # The queues of a virtio-net device with one pair are: receive, transmit, control.
@@ -55,7 +52,7 @@ def _path(device: ET.Element) -> str:
 def disk_rings(guest: Guest, target: str) -> list[Ring]:
     """Return all queues of a disk."""
     path = disk_path(guest.domain.XMLDesc(), target)
-    count = _ask(guest, "x-query-virtio-status", path=path)["num-vqs"]
+    count = ask(guest, "x-query-virtio-status", path=path)["num-vqs"]
     return [_ring(guest, path, number) for number in range(count)]
 
 
@@ -65,13 +62,5 @@ def transmit_ring(guest: Guest, card: int = 0) -> Ring:
 
 
 def _ring(guest: Guest, path: str, number: int) -> Ring:
-    status = _ask(guest, "x-query-virtio-queue-status", path=path, queue=number)
+    status = ask(guest, "x-query-virtio-queue-status", path=path, queue=number)
     return Ring(status["inuse"], status["vring-num"])
-
-
-def _ask(guest: Guest, command: str, **arguments: Any) -> Any:
-    request = json.dumps({"execute": command, "arguments": arguments})
-    answer = json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, request, 0))
-    if "error" in answer:
-        raise RuntimeError(f"QEMU of {guest.name}: {command}: {answer['error']['desc']}")
-    return answer["return"]

@@ -8,12 +8,15 @@ end, which is a problem of its own.
 from collections.abc import Callable
 from typing import Any
 
+import libvirt
+
 from perf.bars import Row
-from testbed import CommandFailed
+from testbed import CommandFailed, ServiceError
 
 # What a measurement on a busy or broken machine ends with: a command that failed or
-# took too long, a load that did not begin, a log or samples that are too short.
-FAILURES = (CommandFailed, TimeoutError, ValueError)
+# took too long, a load that did not begin, a log or samples that are too short, and
+# what libvirt or the controller refused.
+FAILURES = (CommandFailed, ServiceError, TimeoutError, ValueError, libvirt.libvirtError)
 
 
 class Rows:

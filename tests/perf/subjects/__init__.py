@@ -7,8 +7,9 @@ leaves nothing behind when it is left.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
+from perf.load_class import LoadClass, Setting
 from testbed import Guest, Testbed
 
 TOKEN_BUCKET, LEAKY_BUCKET = "token-bucket", "leaky-bucket"
@@ -44,34 +45,30 @@ def limited(subject: Subject, rate_bps: int) -> Iterator[None]:
 
 
 class Sluice:
-    """The shaper: a limit of the guest's default class on one resource, default burst.
+    """The shaper: a limit of the load's class on one resource, default burst.
 
     ``policy`` says how the limit is used: token-bucket, or leaky-bucket (TAP §4.2).
+    Requests are charged what they ask for: by default a disk's are charged a page at
+    least, and smaller ones would pass at a fraction of the rate.
     """
 
-    def __init__(self, resource: str, policy: str = TOKEN_BUCKET):
+    def __init__(self, load: LoadClass, resource: str, policy: str = TOKEN_BUCKET):
         self.name = "sluice" if policy == TOKEN_BUCKET else "sluice leaky"
+        self._load = load
         self._resource = resource
         self._policy = policy
-        self._testbed: Testbed | None = None
-        self._class = ""
 
-    def open(self, testbed: Testbed, guest: Guest) -> None:
-        self._testbed = testbed
-        self._class = f"/v1/domains/{guest.name}/classes/default"
-        if self._policy != TOKEN_BUCKET:
-            self._call("PUT", "scheduling", {"policy": self._policy})
-
-    def _call(self, method: str, what: str, body: dict[str, Any] | None = None) -> None:
-        self._testbed.controller.call(method, f"{self._class}/{what}/{self._resource}", body)
+    def open(self, _testbed: Testbed, _guest: Guest) -> None:
+        body = {"policy": self._policy, "minimum_charge_bytes": 0}
+        self._load.call("PUT", f"scheduling/{self._resource}", body)
 
     def set_rate(self, rate_bps: int | None) -> None:
         if rate_bps is None:
-            self._call("DELETE", "limits")
+            self._load.call("DELETE", f"limits/{self._resource}")
         else:
-            self._call("PUT", "limits", {"bytes_per_second": rate_bps})
+            self._load.call("PUT", f"limits/{self._resource}", {"bytes_per_second": rate_bps})
+        self._load.await_setting(self._resource, Setting(rate_bps, self._policy, 0))
 
     def close(self) -> None:
         """The last ``set_rate(None)`` left no limit."""
-        if self._policy != TOKEN_BUCKET:
-            self._call("DELETE", "scheduling")
+        self._load.call("DELETE", f"scheduling/{self._resource}")

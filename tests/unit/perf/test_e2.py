@@ -28,7 +28,7 @@ def test_the_highest_point_is_nine_tenths_of_the_capacity():
 
 
 def test_expected_subjects_are_those_that_are_compared():
-    sluice = (Sluice("blk-read").name, Sluice("blk-read", LEAKY_BUCKET).name)
-    assert sluice == bars.SLUICE
+    sluice = (Sluice(None, "blk-read"), Sluice(None, "blk-read", LEAKY_BUCKET))
+    assert tuple(one.name for one in sluice) == bars.SLUICE
     assert (QemuThrottle.name, CgroupThrottle.name) == bars.DISK_PEERS
     assert (TcTbf.name, TcHtb.name, LibvirtBandwidth.name) == bars.NET_PEERS

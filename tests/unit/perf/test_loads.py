@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from perf.loads import fio, iperf, longest_wait_seconds, sample_load
+from perf.loads import fio, iperf, iperf_marked, longest_wait_seconds, sample_load
 
 # Milliseconds of the end, nanoseconds of the wait, direction, bytes, offset, priority.
 IN_TIME = "10, 10000000, 0, 4096, 1, 0\n9990, 260000000, 0, 4096, 2, 0\n"
@@ -40,6 +40,12 @@ def test_only_a_reading_fio_is_told_not_to_write():
 def test_a_flow_has_the_wire_s_segments_unless_told_otherwise():
     assert "mss" not in iperf(1, to_guest=False)
     assert "--set-mss 536 --reverse" in iperf(1, to_guest=True, segment_bytes=536)
+
+
+def test_a_marked_flow_has_its_class_and_a_congestion_control_that_is_known():
+    command = iperf_marked(1, 7, to_guest=True, segment_bytes=536)
+    assert command.startswith(iperf(1, to_guest=True, segment_bytes=536))
+    assert command.endswith(" --dscp 7 --congestion cubic")
 
 
 def test_sampling_starts_with_the_first_byte():

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """perf.rows: a measurement that fails is missing, and the others are there."""
 
+import libvirt
 import pytest
 
 from perf.bars import problems
 from perf.rows import Rows
-from testbed import CommandFailed
+from testbed import CommandFailed, ServiceError
 
 
 def _failing():
@@ -21,6 +22,16 @@ def test_a_failure_is_noted_in_one_line_and_the_next_row_is_measured():
     reason = "fio ended with 1: no such device"
     assert rows.missing == [{"part": "disk", "subject": "fio", "reason": reason}]
     assert said == [f"disk: fio is left out: {reason}"]
+
+
+@pytest.mark.parametrize("refusal", [ServiceError("409"), libvirt.libvirtError("no such disk")])
+def test_what_is_refused_does_not_take_the_others_with_it(refusal):
+    def refused():
+        raise refusal
+
+    rows = Rows(lambda _text: None)
+    rows.add("disk", "fio", refused)
+    assert [one["reason"] for one in rows.missing] == [str(refusal)]
 
 
 def test_the_same_failure_in_every_turn_is_told_once():
