@@ -190,7 +190,7 @@ def test_attached_domains_outlive_the_controller(root):
     page = root.path("/run/sluice/pages/web2.page")
     page.write_text("")
     said = root.run("dpkg --purge sluice-web sluice-controller").stdout
-    assert "warning: these domains stay attached: web1 web2\n" in said
+    assert "warning: these domains stay attached: web1, web2\n" in said
     assert "without the package sluice-qemu nothing makes /run/sluice/pages" in said
     assert page.exists() and not root.path("/run/sluice/sluiced.sock").exists()
     page.unlink()
