@@ -5,7 +5,8 @@ Samples are readings of a counter that only grows. Whole requests are counted, s
 a window of t seconds is known to one request at each end: with requests of *q*
 bytes at *r* bytes/s, errors below q / (r · t) are below what can be seen, and are
 reported as ``quantum_ratio``. A reading takes a while, and the counter was as
-read at some time within it: what that may put wrong is ``clock_ratio``.
+read at some time within it; and where readings lie further apart than they should, it
+is not known when in between it moved: what both may put wrong is ``clock_ratio``.
 """
 
 from bisect import bisect_right
@@ -57,23 +58,43 @@ def bytes_at(samples: Sequence[Sample], at_seconds: float) -> float:
     return before.bytes + (after.bytes - before.bytes) * share
 
 
+def mean_bps(samples: Sequence[Sample], *, skip_seconds: float) -> float:
+    """Return the bytes per second of the samples after the first ``skip_seconds``.
+
+    Raises ValueError if there are none.
+    """
+    last = samples[-1]
+    seconds = last.at_seconds - samples[0].at_seconds - skip_seconds
+    if seconds <= 0:
+        raise ValueError(f"the samples are of no more than {skip_seconds:g} s")
+    return (last.bytes - bytes_at(samples, last.at_seconds - seconds)) / seconds
+
+
+def _unsure_seconds(before: Sample, after: Sample, interval_seconds: float) -> float:
+    """Return by how much the time of a count between two readings may be wrong."""
+    late = max(0.0, after.at_seconds - before.at_seconds - interval_seconds)
+    return max(before.unsure_seconds, after.unsure_seconds) + late / 2
+
+
 def assess(
     samples: Sequence[Sample],
     rate_bps: float,
     request_bytes: int,
     *,
     skip_seconds: float,
+    interval_seconds: float,
     windows: int = 10,
     window_seconds: float = 1.0,
 ) -> Accuracy:
     """Compare what passed with the rate, after the first ``skip_seconds``.
 
-    Raises ValueError if the samples are too short for the windows.
+    ``interval_seconds`` is how far apart readings may lie. Raises ValueError if the
+    samples are too short for the windows.
     """
     start = samples[0].at_seconds + skip_seconds
     times = [start + n * window_seconds for n in range(windows + 1)]
     edges = [bytes_at(samples, at) for at in times]
-    unsure = [max(sample.unsure_seconds for sample in _around(samples, at)) for at in times]
+    unsure = [_unsure_seconds(*_around(samples, at), interval_seconds) for at in times]
     errors = [
         (after - before) / (rate_bps * window_seconds) - 1 for before, after in pairwise(edges)
     ]

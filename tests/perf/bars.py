@@ -38,6 +38,8 @@ FULL_MIN = 1.0
 CALM_MAX = 0.5
 # A 99th percentile has ten values beyond it.
 ASKED_MIN = 1000
+# A quarter of the smallest bar of a rate.
+GUEST_CLOCK_MAX = 0.0005
 SLUICE = ("sluice", "sluice leaky")
 DISK_PEERS = ("qemu-throttle", "cgroup-blkio")
 NET_PEERS = ("tc-tbf", "tc-htb", "libvirt-bandwidth")
@@ -50,6 +52,7 @@ FIGURES = {
     "worst_window_error_ratio": ("worst second", "{:+.2%}"),
     "quantum_ratio": ("one request", "{:.2%}"),
     "clock_ratio": ("clock", "{:.2%}"),
+    "guest_clock_ratio": ("guest's clock", "{:.3%}"),
     "longest_wait_ratio": ("longest wait ÷ ideal", "{:.3f}"),
     "pooled_ratio": ("patched ÷ stock, median of all pairs", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
@@ -185,6 +188,12 @@ def _rate(figure: str, ratio: float, windows: int, remedy: str) -> Bar:
     needs = (
         Bar("quantum_ratio", "give this rate smaller requests", high=ratio * windows),
         Bar("clock_ratio", f"the counter was read too slowly: {IDLE}", high=ratio * windows),
+        Bar(
+            "guest_clock_ratio",
+            "the guest counts by its own clock, which goes wrong: see its clocksource",
+            high=GUEST_CLOCK_MAX,
+            parts=("net in",),
+        ),
     )
     return Bar(
         figure, remedy, low=-ratio, high=ratio, subjects=SLUICE, needs=needs, windows=windows

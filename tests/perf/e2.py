@@ -3,10 +3,10 @@
 
 On the disk a guest reads, then writes, at random with sixteen requests
 outstanding; on the network one TCP flow runs from it, then to it. This load has a
-class of its own: what else the guest does is neither limited nor counted. Sluice and
-its peers take turns at the same rates on the same guest in the same run. Bytes are
-counted on the host where they leave the shaper; the longest wait is what the
-guest's fio saw.
+class of its own: what else the guest does is not limited. Sluice and its peers take
+turns at the same rates on the same guest in the same run. Bytes are counted where all
+who shape have let them go: requests when QEMU has done them, what is sent at the
+uplink, what is received in the guest. The longest wait is what the guest's fio saw.
 
 The highest rate of each part is 90 % of what was measured without any limit.
 Requests and frames are so small that one is less than 1 % of a second: larger
@@ -18,17 +18,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perf import load_class, loads, machine
-from perf.accuracy import Sample, assess, fluid_wait_seconds
+from perf import guest_counter, load_class, loads, machine
+from perf.accuracy import Sample, assess, fluid_wait_seconds, mean_bps
 from perf.load_class import LoadClass
 from perf.rows import FAILURES, Rows
 from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
-from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf, tap_of
+from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "achieved rate against set rate: disk reads and writes, network out and in"
@@ -42,6 +43,10 @@ SKIP_SECONDS = 1.5
 # Ten windows of a second, after what is skipped.
 MEASURE_SECONDS = SKIP_SECONDS + 10.1
 CAPACITY_SECONDS = 5
+# A flow goes on for so long after it has been measured, and is ended.
+SLACK_SECONDS = 10
+# Readings are taken a hundred times a second; further apart than this they lie by accident.
+INTERVAL_SECONDS = 2 * loads.SAMPLE_SECONDS
 # What is written is small enough to be made anew for each run.
 WRITE_DISK_MIB = 256
 FRAME_BYTES = 1514
@@ -99,11 +104,11 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         machine.await_shaper(testbed, guest)
         comparison = Comparison(load_class.grant(testbed, guest), repeats, say)
         for disk in (read, write):
-            _disk_rows(comparison, disk)
+            comparison.part(f"disk {disk.way}", partial(_disk_rows, comparison, disk))
         loads.without_offload(testbed, guest)
         with loads.iperf_server(testbed):
-            for to_guest in (False, True):
-                _net_rows(comparison, to_guest=to_guest)
+            for title, to_guest in (("net out", False), ("net in", True)):
+                comparison.part(title, partial(_net_rows, comparison, to_guest=to_guest))
         return {
             "experiment": "E2",
             "title": TITLE,
@@ -123,7 +128,7 @@ def _disk_rows(comparison: "Comparison", disk: Disk) -> None:
     subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
     subjects += [QemuThrottle(disk.device, disk.way), CgroupThrottle(disk.image, disk.way)]
 
-    def measure(_subject: Subject | None, point: Point) -> dict[str, float]:
+    def measure(point: Point) -> dict[str, float]:
         return _measure_disk(load, disk, point)
 
     capacity = _disk_capacity(load.guest, disk)
@@ -133,7 +138,12 @@ def _disk_rows(comparison: "Comparison", disk: Disk) -> None:
 
 
 def with_capacity(points: Sequence[Point], capacity_bps: float, request_bytes: int) -> list[Point]:
-    """Return the points below 90 % of a capacity, and one at it."""
+    """Return the points below 90 % of a capacity, and one at it.
+
+    Raises ValueError if there is no capacity.
+    """
+    if not capacity_bps >= 2:
+        raise ValueError(f"without a limit {capacity_bps:g} bytes pass in a second")
     highest = Point(int(0.9 * capacity_bps), request_bytes)
     return [point for point in points if point.rate_bps < highest.rate_bps] + [highest]
 
@@ -159,13 +169,7 @@ def _measure_disk(load: LoadClass, disk: Disk, point: Point) -> dict[str, float]
     time.sleep(seconds - MEASURE_SECONDS)
     guest.wait_unit(LOAD, timeout_seconds=60)
     wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), RUN_SECONDS)
-    accuracy = assess(
-        samples,
-        point.rate_bps,
-        point.request_bytes,
-        skip_seconds=SKIP_SECONDS,
-    )
-    return {**accuracy.as_dict(), "longest_wait_ratio": wait_seconds / ideal}
+    return {**_accuracy(samples, point), "longest_wait_ratio": wait_seconds / ideal}
 
 
 # --- network
@@ -173,42 +177,68 @@ def _measure_disk(load: LoadClass, disk: Disk, point: Point) -> dict[str, float]
 
 def _net_rows(comparison: "Comparison", *, to_guest: bool) -> None:
     load = comparison.load
-    testbed, guest = load.testbed, load.guest
     title = "net in" if to_guest else "net out"
-    tap = tap_of(guest)
     outbound = not to_guest
     resource = "net-rx" if to_guest else "net-tx"
     subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
     subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
 
-    def samples(subject: Subject | None, seconds: int, segment: int | None) -> list[Sample]:
-        on_tap = not isinstance(subject, TcTbf | TcHtb)
-        read = loads.net_counter(testbed, tap, to_guest=to_guest, shaped_on_tap=on_tap)
+    # Only what the guest itself counts has its clock in it.
+    clock = {"guest_clock_ratio": comparison.guest_clock_ratio()} if to_guest else {}
+
+    def samples(seconds: float, segment: int | None) -> list[Sample]:
         command = loads.iperf_marked(
-            seconds + 2, load.dscp, to_guest=to_guest, segment_bytes=segment
+            math.ceil(seconds) + SLACK_SECONDS, load.dscp, to_guest=to_guest, segment_bytes=segment
         )
-        guest.spawn(command, unit=LOAD)
-        found = loads.sample_load(read, seconds)
-        guest.kill_unit(LOAD)
+        found = (_received if to_guest else _sent)(load, command, seconds)
+        load.guest.kill_unit(LOAD)
         return found
 
-    def measure(subject: Subject | None, point: Point) -> dict[str, float]:
+    def measure(point: Point) -> dict[str, float]:
         segment = SMALL_SEGMENT_BYTES if point.request_bytes == SMALL_FRAME_BYTES else None
-        found = samples(subject, RUN_SECONDS, segment)
-        return assess(
-            found, point.rate_bps, point.request_bytes, skip_seconds=SKIP_SECONDS
-        ).as_dict()
+        return {**_accuracy(samples(MEASURE_SECONDS, segment), point), **clock}
 
-    free = samples(None, CAPACITY_SECONDS, None)
-    capacity = 1 + assess(free, 1, 1, skip_seconds=1.0, windows=3).mean_error_ratio
+    capacity = mean_bps(samples(CAPACITY_SECONDS, None), skip_seconds=1.0)
     comparison.say(f"{title} without a limit: {capacity / 2**20:.0f} MiB/s")
     points = with_capacity(NET_POINTS, capacity, FRAME_BYTES)
     comparison.compare(title, subjects, points, measure)
 
 
+def _sent(load: LoadClass, command: str, seconds: float) -> list[Sample]:
+    """Count what leaves by the uplink: whoever shaped it has let it go."""
+    load.guest.spawn(command, unit=LOAD)
+    return loads.sample_load(loads.uplink_counter(load.testbed, to_guest=False), seconds)
+
+
+def _received(load: LoadClass, command: str, seconds: float) -> list[Sample]:
+    """Count what the guest was given: on its tap is also what is held or dropped."""
+    guest, whole_seconds = load.guest, math.ceil(seconds)
+    guest_counter.start(guest, loads.BEGUN_BYTES, whole_seconds, loads.START_SECONDS)
+    try:
+        guest.spawn(command, unit=LOAD)
+        loads.await_load(loads.uplink_counter(load.testbed, to_guest=True))
+        # Meanwhile no command is given to the guest: it would count too.
+        time.sleep(whole_seconds + 1)
+        return guest_counter.finish(guest)
+    finally:
+        guest.kill_unit(guest_counter.UNIT)
+
+
 # --- both
 
-Measure = Callable[[Subject | None, Point], dict[str, float]]
+
+def _accuracy(samples: Sequence[Sample], point: Point) -> dict[str, float]:
+    found = assess(
+        samples,
+        point.rate_bps,
+        point.request_bytes,
+        skip_seconds=SKIP_SECONDS,
+        interval_seconds=INTERVAL_SECONDS,
+    )
+    return found.as_dict()
+
+
+Measure = Callable[[Point], dict[str, float]]
 
 
 class Comparison:
@@ -219,6 +249,18 @@ class Comparison:
         self.say = say
         self.rows = Rows(say)
         self._repeats = repeats
+        self._began = guest_counter.mark(load.guest)
+
+    def guest_clock_ratio(self) -> float:
+        """Return how wrong the guest's clock may go, from the beginning until now."""
+        return guest_counter.clock_error_ratio(self._began, guest_counter.mark(self.load.guest))
+
+    def part(self, title: str, measure: Callable[[], None]) -> None:
+        """Measure a part; one that comes to no end does not take the others with it."""
+        try:
+            measure()
+        except FAILURES as reason:
+            self.rows.leave_out(title, "every subject", str(reason))
 
     def compare(
         self, part: str, subjects: list[Subject], points: Sequence[Point], measure: Measure
@@ -250,7 +292,7 @@ class Comparison:
             # Not before the limit is lifted: what is outstanding passes soon then.
             stack.callback(guest.kill_unit, LOAD)
             stack.enter_context(limited(subject, point.rate_bps))
-            return measure(subject, point)
+            return measure(point)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from perf.accuracy import Sample
@@ -11,6 +11,8 @@ from testbed import CLIENT_ADDRESS, CLIENTS, UPLINK, Guest, Testbed
 
 SAMPLE_SECONDS = 0.01
 START_SECONDS = 30.0
+# More than what commands and address resolution move, less than any first burst of load.
+BEGUN_BYTES = 16384
 IPERF_PORT = 5201
 
 
@@ -107,40 +109,54 @@ def without_offload(testbed: Testbed, guest: Guest) -> None:
     testbed.sandbox.run(single, netns=CLIENTS)
 
 
-def net_counter(testbed: Testbed, tap: str, *, to_guest: bool, shaped_on_tap: bool) -> Callable:
-    """Return a function that reads the bytes that left the shaper.
+def uplink_counter(testbed: Testbed, *, to_guest: bool) -> Callable[[], float]:
+    """Return a function that reads the bytes that crossed the uplink, one way.
 
-    What a guest sends is counted where it comes out of its QEMU, or, for a
-    peer that shapes further on, out of the uplink; what it receives, at its tap.
+    What comes out of it has passed whatever shapes what a guest sends: its QEMU, a
+    policer on its tap, a queueing discipline of the uplink's own. What comes in
+    there has not been shaped yet, and says only that it comes.
     """
     path = f"/proc/{testbed.sandbox.holder_pid}/net/dev"
-    device = tap if to_guest or shaped_on_tap else UPLINK
-    # The columns of received bytes and sent bytes: what the tap receives, the guest sent.
-    column = 0 if device == tap and not to_guest else 8
 
     def read() -> float:
         with open(path) as lines:
-            for line in lines:
-                name, _, numbers = line.partition(":")
-                if name.strip() == device:
-                    return float(numbers.split()[column])
-        raise LookupError(f"{device} is not in {path}")
+            return device_bytes(lines, UPLINK, received=to_guest)
 
     return read
 
 
-def sample_load(read: Callable[[], float], seconds: float) -> list[Sample]:
-    """Read a counter a hundred times a second, for so long from its first movement on.
+def device_bytes(lines: Iterable[str], device: str, *, received: bool) -> float:
+    """Read a device's bytes out of /proc/net/dev. Raises LookupError if it is not there."""
+    for line in lines:
+        name, _, numbers = line.partition(":")
+        if name.strip() == device:
+            return float(numbers.split()[0 if received else 8])
+    raise LookupError(f"{device} is not in /proc/net/dev")
 
-    Raises TimeoutError if it does not move: the load does not run.
+
+def await_load(read: Callable[[], float]) -> Sample:
+    """Wait until a counter has grown by what only a load moves; return that reading.
+
+    Raises TimeoutError if it does not: the load does not run.
     """
     first = read()
     deadline = time.monotonic() + START_SECONDS
-    while (sample := _sample(read)).bytes == first:
+    while (sample := _sample(read)).bytes - first < BEGUN_BYTES:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the load moved nothing in {START_SECONDS:g} s")
+            raise TimeoutError(
+                f"the load moved {sample.bytes - first:.0f} bytes in {START_SECONDS:g} s,"
+                f" and not {BEGUN_BYTES}"
+            )
         time.sleep(SAMPLE_SECONDS)
-    samples = [sample]
+    return sample
+
+
+def sample_load(read: Callable[[], float], seconds: float) -> list[Sample]:
+    """Read a counter a hundred times a second, for so long from when a load has begun.
+
+    Raises what ``await_load`` raises.
+    """
+    samples = [await_load(read)]
     end = samples[0].at_seconds + seconds
     while samples[-1].at_seconds < end:
         time.sleep(SAMPLE_SECONDS)

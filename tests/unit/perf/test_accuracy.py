@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.accuracy import Sample, assess, bytes_at, fluid_wait_seconds
+from perf.accuracy import Sample, assess, bytes_at, fluid_wait_seconds, mean_bps
 
 
 def _steady(rate_bps: float, seconds: float = 12.0, step: float = 0.1):
@@ -14,7 +14,7 @@ def _steady(rate_bps: float, seconds: float = 12.0, step: float = 0.1):
 
 
 def test_an_exact_flow_has_no_error():
-    found = assess(_steady(1000.0), 1000.0, 10, skip_seconds=1.0)
+    found = assess(_steady(1000.0), 1000.0, 10, skip_seconds=1.0, interval_seconds=1.0)
     assert found.mean_error_ratio == pytest.approx(0, abs=1e-9)
     assert found.worst_window_error_ratio == pytest.approx(0, abs=1e-9)
     assert found.quantum_ratio == 0.01
@@ -22,22 +22,37 @@ def test_an_exact_flow_has_no_error():
 
 def test_one_slow_second_shows_in_the_worst_window_and_a_tenth_of_it_in_the_mean():
     samples = [Sample(float(n), 1000.0 * n - (500.0 if n >= 5 else 0.0)) for n in range(13)]
-    found = assess(samples, 1000.0, 1, skip_seconds=1.0)
+    found = assess(samples, 1000.0, 1, skip_seconds=1.0, interval_seconds=1.0)
     assert found.worst_window_error_ratio == pytest.approx(-0.5)
     assert found.mean_error_ratio == pytest.approx(-0.05)
 
 
 def test_a_slow_reading_makes_both_windows_at_its_edge_unsure():
     samples = [Sample(float(n), 1000.0 * n, 0.02 if n == 5 else 0.001) for n in range(13)]
-    found = assess(samples, 1000.0, 1, skip_seconds=1.0)
+    found = assess(samples, 1000.0, 1, skip_seconds=1.0, interval_seconds=1.0)
     # Edges lie on samples here, and the next sample counts too.
     assert found.clock_ratio == pytest.approx(0.04)
-    assert assess(_steady(1.0), 1.0, 1, skip_seconds=1.0).clock_ratio == 0
+    assert assess(_steady(1.0), 1.0, 1, skip_seconds=1.0, interval_seconds=1.0).clock_ratio == 0
+
+
+def test_readings_that_lie_apart_make_the_time_between_them_unsure():
+    samples = [sample for sample in _steady(1000.0) if not 4.93 < sample.at_seconds < 5.87]
+    found = assess(samples, 1000.0, 1, skip_seconds=1.0, interval_seconds=0.2)
+    # 0.1 s around each edge as asked for; 1.0 s around the one at 5 s.
+    assert found.clock_ratio == pytest.approx((1.0 - 0.2) / 2)
+    assert found.mean_error_ratio == pytest.approx(0, abs=1e-9)
+
+
+def test_the_mean_is_of_what_is_not_skipped():
+    samples = [Sample(0.0, 0.0), Sample(1.0, 9e6), Sample(3.0, 9e6 + 2000.0)]
+    assert mean_bps(samples, skip_seconds=1.0) == 1000.0
+    with pytest.raises(ValueError, match="no more than 3 s"):
+        mean_bps(samples, skip_seconds=3.0)
 
 
 def test_samples_that_are_too_short_are_refused():
     with pytest.raises(ValueError, match="outside"):
-        assess(_steady(1.0, seconds=5.0), 1.0, 1, skip_seconds=1.0)
+        assess(_steady(1.0, seconds=5.0), 1.0, 1, skip_seconds=1.0, interval_seconds=1.0)
 
 
 def test_the_fluid_wait_of_sixteen_requests():
@@ -50,7 +65,7 @@ def test_the_fluid_wait_of_sixteen_requests():
     skip=st.floats(0.0, 1.5),
 )
 def test_a_steady_flow_has_the_same_error_in_every_window(rate, factor, skip):
-    found = assess(_steady(rate * factor), rate, 1, skip_seconds=skip)
+    found = assess(_steady(rate * factor), rate, 1, skip_seconds=skip, interval_seconds=1.0)
     assert found.mean_error_ratio == pytest.approx(factor - 1, abs=1e-6)
     assert found.worst_window_error_ratio == pytest.approx(factor - 1, abs=1e-6)
 

@@ -29,6 +29,8 @@ def _rate_row(part, subject, **figures):
     }
     if part.startswith("disk"):
         row["longest_wait_ratio"] = _spread(1.0)
+    if part == "net in":
+        row["guest_clock_ratio"] = _spread(0.0001)
     return {**row, **figures}
 
 
@@ -239,6 +241,15 @@ def test_no_bar_passes_with_a_figure_that_was_not_measured(experiment, nothing):
                 told = unmet[FIGURES[bar.figure][0]]
                 assert told.outcome is Outcome.INCONCLUSIVE
                 assert "was not measured" in told.remedy
+
+
+def test_a_guest_whose_clock_goes_wrong_says_nothing_about_a_rate():
+    wrong = {"guest_clock_ratio": _spread(0.0006), "mean_error_ratio": _spread(0.5)}
+    verdicts = judge(_found("E2", ("net in", "sluice"), **wrong))
+    unmet = [one for one in verdicts if one.outcome is not Outcome.MET]
+    assert {one.outcome for one in unmet} == {Outcome.INCONCLUSIVE}
+    assert {one.figure for one in unmet} == {"error over 10 s", "worst second"}
+    assert all("clocksource" in one.remedy for one in unmet)
 
 
 def test_a_ring_that_was_not_full_leaves_even_a_bad_ratio_untold():

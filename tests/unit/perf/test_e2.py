@@ -4,7 +4,8 @@
 import pytest
 
 from perf import bars
-from perf.e2 import DISK_POINTS, NET_POINTS, Point, with_capacity
+from perf.e2 import DISK_POINTS, NET_POINTS, Comparison, Point, with_capacity
+from perf.load_class import LoadClass
 from perf.subjects import LEAKY_BUCKET, Sluice
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
@@ -25,6 +26,21 @@ def test_rates_begin_at_64_kib():
 def test_the_highest_point_is_nine_tenths_of_the_capacity():
     points = with_capacity([Point(10, 1), Point(90, 1), Point(95, 1)], 100.0, 7)
     assert points == [Point(10, 1), Point(90, 7)]
+    with pytest.raises(ValueError, match="without a limit"):
+        with_capacity([Point(10, 1)], 0.0, 7)
+
+
+def test_a_part_that_comes_to_no_end_is_missing_and_the_next_is_measured(monkeypatch):
+    def fails():
+        raise TimeoutError("the load does not run")
+
+    monkeypatch.setattr("perf.guest_counter.mark", lambda _guest: None)
+    said = []
+    comparison = Comparison(LoadClass(None, None, 1), 3, said.append)
+    comparison.part("net in", fails)
+    found = {"experiment": "E2", **comparison.rows.as_dict()}
+    assert any("net in, every subject" in line for line in bars.problems(found))
+    assert len(said) == 1
 
 
 def test_expected_subjects_are_those_that_are_compared():

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from perf.loads import fio, iperf, iperf_marked, longest_wait_seconds, sample_load
+from perf.loads import device_bytes, fio, iperf, iperf_marked, longest_wait_seconds, sample_load
 
 # Milliseconds of the end, nanoseconds of the wait, direction, bytes, offset, priority.
 IN_TIME = "10, 10000000, 0, 4096, 1, 0\n9990, 260000000, 0, 4096, 2, 0\n"
@@ -48,10 +48,10 @@ def test_a_marked_flow_has_its_class_and_a_congestion_control_that_is_known():
     assert command.endswith(" --dscp 7 --congestion cubic")
 
 
-def test_sampling_starts_with_the_first_byte():
-    counts = itertools.chain([5.0, 5.0, 5.0], itertools.count(9.0))
+def test_sampling_starts_when_more_has_moved_than_commands_move():
+    counts = itertools.chain([5.0, 3000.0, 16388.0, 16389.0], itertools.count(16390.0))
     samples = sample_load(lambda: next(counts), 0.05)
-    assert samples[0].bytes == 9.0
+    assert samples[0].bytes == 16389.0
     assert [sample.bytes for sample in samples] == sorted(sample.bytes for sample in samples)
     assert samples[-1].at_seconds - samples[0].at_seconds >= 0.05
     assert all(sample.unsure_seconds >= 0 for sample in samples)
@@ -59,5 +59,24 @@ def test_sampling_starts_with_the_first_byte():
 
 def test_a_load_that_does_not_run_is_refused(monkeypatch):
     monkeypatch.setattr("perf.loads.START_SECONDS", 0.03)
-    with pytest.raises(TimeoutError, match="moved nothing"):
-        sample_load(lambda: 5.0, 1.0)
+    counts = itertools.chain([5.0], itertools.repeat(3000.0))
+    with pytest.raises(TimeoutError, match="moved 2995 bytes"):
+        sample_load(lambda: next(counts), 1.0)
+
+
+NET_DEV = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop
+    lo:     700       7    0    0    0     0          0         0      701       7    0    0
+ tap0:   11 1 0 0 0 0 0 0 12 1 0 0 0 0 0 0
+uplink0:9000000 60 0 0 0 0 0 0 4000 50 0 0 0 0 0 0
+"""
+
+
+def test_both_ways_of_an_uplink_are_told_apart():
+    lines = NET_DEV.splitlines()
+    assert device_bytes(lines, "uplink0", received=True) == 9000000
+    assert device_bytes(lines, "uplink0", received=False) == 4000
+    with pytest.raises(LookupError, match="uplink1"):
+        device_bytes(lines, "uplink1", received=False)
+    with open("/proc/net/dev") as here:
+        assert device_bytes(here, "lo", received=True) >= 0
