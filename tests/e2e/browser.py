@@ -31,7 +31,12 @@ FLAGS = [
 
 @contextmanager
 def chromium(
-    profile: Path, *, width: int = 1280, height: int = 900, dark: bool = False
+    profile: Path,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    dark: bool = False,
+    scripts: bool = True,
 ) -> Iterator[BrowserContext]:
     """A browser with a fresh profile folder; closed at the end whatever happens."""
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -44,6 +49,7 @@ def chromium(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             ignore_https_errors=True,
+            java_script_enabled=scripts,
         )
         try:
             yield context
@@ -87,6 +93,14 @@ def set_limit(page: Page, class_name: str, resource: str, text: str) -> None:
     field.fill(text)
     field.press("Enter")
     expect(page.get_by_test_id("toast").last).to_contain_text(class_name)
+
+
+def answer(page: Page, yes: bool) -> None:
+    """Answer what the page asks before something goes that is in use."""
+    question = page.get_by_test_id("ask")
+    expect(question).to_be_visible()
+    question.get_by_test_id("ask-yes" if yes else "ask-no").click()
+    expect(question).to_have_count(0)
 
 
 def process_row(page: Page, pid: int):

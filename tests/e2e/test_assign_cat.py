@@ -6,12 +6,13 @@ guest's kernel and agent, and ``cat``. The rate is what the host's kernel says
 that QEMU read from the disk: the guest's disk is opened with O_DIRECT.
 """
 
+import re
 import time
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.browser import chromium, drag_process, open_vm, process_row, sign_in
+from e2e.browser import answer, chromium, drag_process, open_vm, process_row, sign_in
 from testbed import Controller, Guest, Web
 
 CLASS = "slow"
@@ -90,3 +91,25 @@ def test_a_cat_dropped_on_a_lane_is_limited_and_set_free(
     freed = rate_after(guest, clicked)
     print(f"unassigned {freed / 1e6:.1f} MB/s")
     assert freed > 3 * shaped
+
+
+def test_a_rule_that_holds_a_process_is_not_removed_unasked(
+    page: Page, guest: Guest, web: Web, controller: Controller, limited_class: str, cat: int
+):
+    expect(process_row(page, cat)).to_be_visible(timeout=15_000)
+    table = controller.call("GET", f"/v1/domains/{guest.name}/processes")["processes"]
+    exe = next(one["exe"] for one in table if one["pid"] == cat)
+    body = {"domain": guest.name, "class": limited_class, "match": {"exe": exe}}
+    number = controller.call("POST", "/v1/rules", body)["id"]
+    page.goto(f"{web.url}/classes")
+    row = page.locator(f'[data-testid="rule-row"][data-rule="{number}"]')
+    row.get_by_role("button", name="Remove").click()
+    question = page.get_by_test_id("ask")
+    expect(question).to_contain_text(re.compile(f"match(es)? rule {number} now"))
+    expect(question).to_contain_text(f"cat {cat} on {guest.name}")
+    answer(page, yes=False)
+    assert number in [rule["id"] for rule in controller.call("GET", "/v1/rules")]
+    row.get_by_role("button", name="Remove").click()
+    answer(page, yes=True)
+    expect(row).to_have_count(0)
+    assert number not in [rule["id"] for rule in controller.call("GET", "/v1/rules")]

@@ -3,7 +3,7 @@
 
 from playwright.sync_api import expect
 
-from e2e.browser import lane, open_vm
+from e2e.browser import answer, lane, open_vm
 
 
 def granted(service, name: str) -> dict:
@@ -197,6 +197,8 @@ def test_what_was_taken_away_comes_back_whole(service, page, batch):
     before = granted(service, batch)
     open_vm(page, "test")
     lane(page, batch).get_by_role("button", name="Take away").click()
+    expect(page.get_by_test_id("ask")).to_contain_text("queue of network in")
+    answer(page, yes=True)
     expect(lane(page, batch)).to_have_count(0)
     page.keyboard.press("u")
     expect(lane(page, batch).get_by_test_id("advanced-summary")).to_contain_text("CoDel")

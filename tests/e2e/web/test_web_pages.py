@@ -135,6 +135,7 @@ def test_a_class_is_given_on_the_vm_page(service, page):
     page.get_by_test_id("grant-class").select_option("guest")
     page.get_by_test_id("grant-submit").click()
     expect(lane(page, "guest")).to_be_visible()
+    # Nothing uses it: nobody is asked.
     lane(page, "guest").get_by_role("button", name="Take away").click()
     expect(lane(page, "guest")).to_have_count(0)
     page.keyboard.press("u")

@@ -15,7 +15,7 @@ from .auth import check_csrf, check_role, not_signed_in
 from .controller import Controller, path_of
 from .openapi import document
 from .operations import OPERATIONS, Operation
-from .problems import bad_value
+from .problems import Problem, bad_value
 from .schemas import RESOURCES, check_body, check_ceiling, not_json
 
 blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
@@ -26,6 +26,16 @@ LIMIT_MAX = 10_000
 def controller() -> Controller:
     """The application's client."""
     return current_app.extensions["sluice_controller"]
+
+
+def all_domains() -> tuple[list[dict], dict | None]:
+    """All VMs; or none, and what keeps libvirt from being asked."""
+    try:
+        return controller().get("/v1/domains"), None
+    except Problem as problem:
+        if problem.status != 503 or problem.body["type"].startswith("/problems/controller"):
+            raise
+        return [], problem.body
 
 
 def check_argument(name: str, value: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from flask import Flask, Response, g, jsonify, render_template, request
 from werkzeug.exceptions import HTTPException
 
-from . import __version__, api, auth, formatting, nights, pages, views
+from . import __version__, api, asking, auth, formatting, nights, pages, views
 from .config import Config
 from .controller import Controller
 from .live import LiveHub
@@ -55,6 +55,7 @@ def create_app(
     app.after_request(_headers(config.tls))
     app.register_blueprint(auth.blueprint)
     app.register_blueprint(pages.blueprint)
+    app.register_blueprint(asking.blueprint)
     app.register_blueprint(api.blueprint)
     app.register_error_handler(Problem, _show_problem)
     app.register_error_handler(HTTPException, _show_http_error)

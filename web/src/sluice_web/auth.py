@@ -105,7 +105,7 @@ def require(role: str) -> Callable:
         @wraps(view)
         def guarded(*args, **kwargs):
             if g.person is None:
-                if request.headers.get("HX-Request") or request.path.startswith("/events"):
+                if request.path.startswith(("/events", "/parts/")):
                     raise not_signed_in()
                 target = request.full_path.rstrip("?") if request.method == "GET" else "/"
                 return redirect(url_for("auth.sign_in", next=target))

@@ -17,7 +17,7 @@ from flask import (
 )
 
 from . import auth, nights, views
-from .api import check_argument, controller
+from .api import all_domains, check_argument, controller
 from .controller import path_of
 from .live import LiveHub, events
 from .problems import Problem
@@ -58,7 +58,7 @@ def fetch(topic: tuple[str, str]) -> Any:
 @auth.require("viewer")
 def overview():
     """Streams first, then VMs, then the host."""
-    domains, libvirt_problem = _domains()
+    domains, libvirt_problem = all_domains()
     live = controller().get("/v1/live")
     streams, auto = controller().get("/v1/streams"), controller().get("/v1/auto")
     limits_of = {d["name"]: views.limited_classes(d) for d in domains}
@@ -110,7 +110,7 @@ def _vm_context(domain: str) -> dict:
 @auth.require("viewer")
 def streams():
     """Quality, auto-shaping and what it said."""
-    domains, _ = _domains()
+    domains, _ = all_domains()
     settings = controller().get("/v1/settings")
     uplinks = {*controller().get("/v1/status")["uplinks"], settings["uplink"]} - {None}
     return render_template(
@@ -154,7 +154,7 @@ def classes_part():
 def _classes_context() -> dict:
     return {
         "classes": controller().get("/v1/classes"),
-        "domains": _domains()[0],
+        "domains": all_domains()[0],
         "rules": controller().get("/v1/rules"),
     }
 
@@ -174,7 +174,7 @@ def groups_part():
 
 
 def _groups_context() -> dict:
-    return {"groups": controller().get("/v1/groups"), "domains": _domains()[0]}
+    return {"groups": controller().get("/v1/groups"), "domains": all_domains()[0]}
 
 
 @blueprint.get("/audit")
@@ -322,13 +322,3 @@ def remove_token(token_id: int):
 def _only_own(name: str) -> None:
     if name != g.person.name:
         auth.check_role("admin")
-
-
-def _domains() -> tuple[list[dict], dict | None]:
-    """All VMs; or none, and what keeps libvirt from being asked."""
-    try:
-        return controller().get("/v1/domains"), None
-    except Problem as problem:
-        if problem.status != 503 or problem.body["type"].startswith("/problems/controller"):
-            raise
-        return [], problem.body

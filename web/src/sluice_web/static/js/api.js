@@ -11,12 +11,20 @@ export class ApiProblem extends Error {
 
 const token = document.querySelector("meta[name=csrf-token]")?.content ?? "";
 
-export async function call(method, path, body) {
+function decoded(text, status) {
+  try {
+    return text ? JSON.parse(text) : null;
+  } catch {
+    throw new ApiProblem({ detail: "The server's answer is not JSON; reload the page." }, status);
+  }
+}
+
+async function send(method, address, body) {
   const headers = { Accept: "application/json", "X-CSRF-Token": token };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(`/api/v1${path}`, {
+    response = await fetch(address, {
       method, headers, body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch {
@@ -27,14 +35,18 @@ export async function call(method, path, body) {
     location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   const text = await response.text();
-  let data = null;
-  try {
-    data = text ? JSON.parse(text) : null;
-  } catch {
-    throw new ApiProblem({ detail: "The server's answer is not JSON; reload the page." }, response.status);
-  }
-  if (!response.ok) throw new ApiProblem(data ?? {}, response.status);
-  return data;
+  if (!response.ok) throw new ApiProblem(decoded(text, response.status) ?? {}, response.status);
+  return { text, status: response.status };
+}
+
+export async function call(method, path, body) {
+  const { text, status } = await send(method, `/api/v1${path}`, body);
+  return decoded(text, status);
+}
+
+// A part of a page, as the server draws it.
+export async function part(path) {
+  return (await send("GET", `/parts${path}`)).text;
 }
 
 export const path = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;

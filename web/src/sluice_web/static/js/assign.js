@@ -158,5 +158,5 @@ function offerRuleRemoval(process, rule) {
   openDialog(`${called(process)} is in ${rule.class} by a rule`,
     element("p", {}, element("span", { class: `swatch c${colour}` }), `Rule ${rule.id}: ${match}, on ${where}, goes into ${rule.class}.`),
     element("p", { class: "muted" }, "Removing it lets every process it matched go back to default."), error,
-    element("div", { class: "row" }, remove, element("button", { type: "button", on: { click: closeDialog } }, "Keep it")));
+    element("div", { class: "row" }, remove, element("button", { type: "button", autofocus: true, on: { click: closeDialog } }, "Keep it")));
 }

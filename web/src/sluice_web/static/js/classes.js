@@ -2,15 +2,15 @@
 // Classes, who has them, and rules.
 
 import { call, path } from "./api.js";
+import { agreed } from "./ask.js";
 import { announce, changed, failed } from "./changes.js";
-import { attempt, grantBody } from "./forms.js";
+import { attempt, grantBody, takenWords } from "./forms.js";
 
 const RULE_HELP = "The first rule that matches a process wins; its children go with it.";
 
 async function act(action) {
   try {
-    await action();
-    announce();
+    if (await action() !== false) announce();
   } catch (problem) {
     failed(problem);
   }
@@ -97,14 +97,17 @@ function previewRule(form) {
   }, 300);
 }
 
-async function revoke(domain, name) {
+// False if somebody was asked and keeps it.
+async function revoke(domain, name, form) {
+  if (!(await agreed(form))) return false;
   const where = path("domains", domain, "classes", name);
   const taken = await call("DELETE", where);
-  changed(`${name} is taken from ${domain}.`, async () => {
+  changed(takenWords(domain, name, taken), async () => {
     await call("PUT", where, grantBody(taken.revoked));
     for (const rule of taken.rules ?? []) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
     for (const one of taken.assignments ?? []) await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
   });
+  return true;
 }
 
 // What the table says of a class.
@@ -127,17 +130,21 @@ const ACTIONS = {
     await call("DELETE", path("classes", name));
     changed(`Class ${name} is removed.`, () => call("PUT", path("classes", name), JSON.parse(body)));
   },
-  "remove-rule": async ({ rule, body }) => {
+  "remove-rule": async ({ rule, body }, form) => {
+    if (!(await agreed(form))) return false;
     await call("DELETE", path("rules", rule));
     changed(`Rule ${rule} is removed.`, () => call("POST", "/rules", JSON.parse(body)));
+    return true;
   },
-  revoke: ({ domain, class: name }) => revoke(domain, name),
+  revoke: ({ domain, class: name }, form) => revoke(domain, name, form),
 };
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-action]");
-  if (button?.dataset.action === "change-class") changeClass(button.dataset.class);
-  else if (button) act(() => ACTIONS[button.dataset.action](button.dataset));
+  if (!button) return;
+  event.preventDefault();
+  if (button.dataset.action === "change-class") changeClass(button.dataset.class);
+  else act(() => ACTIONS[button.dataset.action](button.dataset, button.form));
 });
 document.addEventListener("change", (event) => {
   const select = event.target.closest?.("select[data-action=grant]");

@@ -15,6 +15,14 @@ export async function attempt(form, action) {
   }
 }
 
+const count = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+
+// What went with a class that was taken from a VM.
+export function takenWords(domain, name, { rules = [], assignments = [] }) {
+  const gone = [rules.length && count(rules.length, "rule"), assignments.length && count(assignments.length, "assignment")].filter(Boolean);
+  return `${name} is taken from ${domain}${gone.length ? `, with ${gone.join(" and ")}` : ""}.`;
+}
+
 // All that a PUT of a grant says: what it was, to put it back.
 export function grantBody(grant) {
   const { limits = {}, dscp = [], scheduling = {}, queues = {} } = grant ?? {};

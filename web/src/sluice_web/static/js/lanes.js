@@ -3,9 +3,10 @@
 // a scale, so that they can be compared; it grows at once and shrinks late.
 
 import { call, path } from "./api.js";
+import { agreed } from "./ask.js";
 import { announce, changed, failed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { grantBody } from "./forms.js";
+import { grantBody, takenWords } from "./forms.js";
 import { burstLeft, linkRate, milliseconds, niceAbove, parseRate, rate, significant, size } from "./format.js";
 import { last } from "./live.js";
 
@@ -265,13 +266,13 @@ function dragTick(event) {
   tick.addEventListener("pointercancel", end, { once: true });
 }
 
-async function revoke(name) {
+async function revoke(name, form) {
   try {
+    if (!(await agreed(form))) return;
     const taken = await call("DELETE", path("domains", domain, "classes", name));
     const rules = taken?.rules ?? [];
     const assignments = taken?.assignments ?? [];
-    const gone = [rules.length && `${rules.length} rules`, assignments.length && `${assignments.length} assignments`].filter(Boolean);
-    changed(`${name} taken from ${domain}${gone.length ? `, with ${gone.join(" and ")}` : ""}.`, async () => {
+    changed(takenWords(domain, name, taken), async () => {
       await call("PUT", path("domains", domain, "classes", name), grantBody(taken.revoked));
       for (const rule of rules) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
       for (const one of assignments) {
@@ -329,6 +330,8 @@ export function start() {
   document.addEventListener("submit", (event) => event.target.id === "grant-form" && grant(event));
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("button[data-action=revoke]");
-    if (button) revoke(button.dataset.class);
+    if (!button) return;
+    event.preventDefault();
+    revoke(button.dataset.class, button.form);
   });
 }

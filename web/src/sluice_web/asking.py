@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Asks before a class or a rule goes: a page of its own, and its part for the page's dialog."""
+
+from flask import Blueprint, flash, g, redirect, render_template, request
+
+from . import auth, questions
+from .api import all_domains, check_argument, controller
+from .controller import path_of
+from .problems import Problem
+from .questions import Question
+
+blueprint = Blueprint("asking", __name__)
+
+
+@blueprint.get("/vm/<domain>/classes/<name>/take-away")
+@auth.require("operator")
+def ask_take_away(domain: str, name: str):
+    """Where no script runs, the button leads here."""
+    return _page(_about_grant(domain, name), f"/vm/{domain}")
+
+
+@blueprint.get("/parts/vm/<domain>/classes/<name>/take-away")
+@auth.require("operator")
+def ask_take_away_part(domain: str, name: str):
+    """The same for the dialog."""
+    return render_template("parts/question.html", question=_about_grant(domain, name))
+
+
+@blueprint.post("/vm/<domain>/classes/<name>/take-away")
+@auth.require("operator")
+def take_away(domain: str, name: str):
+    """Take a class from a VM."""
+    check_argument("domain", domain)
+    check_argument("class", name)
+    path = path_of("domains", domain, "classes", name)
+    answer = controller().call("DELETE", path, actor=g.person.actor).json()
+    flash(questions.taken(domain, name, answer))
+    return redirect(_back(f"/vm/{domain}"), 303)
+
+
+@blueprint.get("/rules/<int:rule>/remove")
+@auth.require("operator")
+def ask_remove_rule(rule: int):
+    """Where no script runs, the button leads here."""
+    return _page(_about_rule(rule), "/classes")
+
+
+@blueprint.get("/parts/rules/<int:rule>/remove")
+@auth.require("operator")
+def ask_remove_rule_part(rule: int):
+    """The same for the dialog."""
+    return render_template("parts/question.html", question=_about_rule(rule))
+
+
+@blueprint.post("/rules/<int:rule>/remove")
+@auth.require("operator")
+def remove_rule(rule: int):
+    """Remove a rule."""
+    controller().call("DELETE", path_of("rules", rule), actor=g.person.actor).json()
+    flash(f"Rule {rule} is removed.")
+    return redirect(_back("/classes"), 303)
+
+
+def _page(question: Question, usual: str):
+    return render_template("question.html", question=question, back=_back(usual))
+
+
+def _back(usual: str) -> str:
+    return auth.local_target(request.values.get("next", usual))
+
+
+def _about_grant(domain: str, name: str) -> Question:
+    check_argument("domain", domain)
+    check_argument("class", name)
+    grants = controller().get(path_of("domains", domain))["classes"]
+    grant = next((one for one in grants if one["class"] == name), None)
+    if grant is None:
+        raise _gone("class", name, f"{domain} does not have the class {name}")
+    for stream in controller().get("/v1/streams"):
+        if (stream["domain"], stream["class"]) == (domain, name):
+            raise Problem(
+                409,
+                "in-use",
+                "A stream needs the class",
+                detail=f"The class {name} of {domain} belongs to the stream {stream['name']};"
+                " forget the stream first, on the page Streams.",
+                thing="class",
+                value=name,
+                remedy="forget the stream first, on the page Streams",
+            )
+    rules = controller().get("/v1/rules")
+    assignments = controller().get(path_of("domains", domain, "assignments"))
+    return questions.take_away(domain, grant, rules, assignments, _processes(domain))
+
+
+def _processes(domain: str) -> list[dict] | None:
+    """A guest's processes, or None while it does not say."""
+    try:
+        return controller().get(path_of("domains", domain, "processes"))["processes"]
+    except Problem as problem:
+        if problem.status != 503:
+            raise
+        return None
+
+
+def _about_rule(number: int) -> Question:
+    rule = next((one for one in controller().get("/v1/rules") if one["id"] == number), None)
+    if rule is None:
+        raise _gone("rule", str(number), f"There is no rule {number} any more")
+    domains, _ = all_domains()
+    silent = [
+        domain["name"]
+        for domain in domains
+        if rule["domain"] in (None, domain["name"])
+        and rule["class"] in [grant["class"] for grant in domain["classes"]]
+        and domain.get("active")
+        and not (domain.get("agent") or {}).get("connected")
+    ]
+    return questions.remove_rule(rule, _matched(rule), silent)
+
+
+def _matched(rule: dict) -> list[dict]:
+    """What matches a rule now."""
+    body = {key: rule[key] for key in ("domain", "class", "match")}
+    try:
+        return controller().call("POST", "/v1/rules/preview", body=body).json()["processes"]
+    except Problem as problem:
+        # Its VM is gone, or libvirt does not say.
+        if problem.status not in (404, 409, 503):
+            raise
+        return []
+
+
+def _gone(thing: str, value: str, what: str) -> Problem:
+    return Problem(
+        404,
+        f"no-such-{thing}",
+        "It is gone already",
+        detail=f"{what}; reload the page.",
+        thing=thing,
+        value=value,
+        remedy="reload the page",
+    )

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Asks before something goes that is in use. Who uses it and what will happen, the server
+// says: it is the same question that it asks on a page of its own where no script runs.
+
+import { part } from "./api.js";
+import { element } from "./dom.js";
+
+let asking = false;
+
+// `form` leads to the page that asks. True if nothing uses what goes, or somebody agrees.
+export async function agreed(form) {
+  if (asking) return false;
+  asking = true;
+  try {
+    const text = await part(new URL(form.action).pathname);
+    const question = new DOMParser().parseFromString(text, "text/html").getElementById("question");
+    return question.dataset.inUse === "no" || await answer(question);
+  } finally {
+    asking = false;
+  }
+}
+
+// Escape, too, keeps what there is; so does the key that is pressed without reading.
+function answer(question) {
+  const yes = element("button", { type: "button", class: "danger", "data-testid": "ask-yes" }, question.dataset.verb);
+  const no = element("button", { type: "button", "data-testid": "ask-no" }, "Keep it");
+  const dialog = element("dialog", {
+    class: "dialog", role: "alertdialog", "aria-labelledby": "ask-title", "aria-describedby": "ask-says", "data-testid": "ask",
+  }, question, element("div", { class: "row" }, yes, no));
+  yes.addEventListener("click", () => dialog.close("yes"));
+  no.addEventListener("click", () => dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
+  no.focus();
+  return new Promise((resolve) => dialog.addEventListener("close", () => {
+    // The button that opened it has the focus again, and may go now.
+    if (dialog.returnValue === "yes") focusPage();
+    dialog.remove();
+    resolve(dialog.returnValue === "yes");
+  }, { once: true }));
+}
+
+function focusPage() {
+  const main = document.getElementById("main");
+  main.tabIndex = -1;
+  main.focus({ preventScroll: true });
+}
