@@ -84,7 +84,7 @@ engine raced -g -fsanitize=thread
 for name in test-bucket test-wheel test-key-heap test-engine test-tokens test-share test-policy test-correct \
     test-cost test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-page test-group-member test-group-shares \
-    test-group-damage test-group-properties test-group-threads test-group-processes; do
+    test-group-damage test-group-hostile test-group-properties test-group-threads test-group-processes; do
     compile "$name" plain "$build/$name"
     compile "$name" sanitized "$build/$name-sanitized" "${sanitizers[@]}"
     run_test "$build/$name"

@@ -82,7 +82,7 @@ static void test_what_a_page_says(void)
 
     memset(label, 'x', sizeof(label) - 1);
     new_page(&one_megabyte);
-    check(sluice_group_limit(&page, &limit));
+    check(sluice_group_limit(&page, START_NS, &limit));
     check_equal(limit.unit, SLUICE_GROUP_BYTES);
     check_equal(limit.rate, 1000000);
     check_equal(limit.burst, 10000);
@@ -104,7 +104,7 @@ static void test_what_a_page_says(void)
     check(!sluice_group_member_info(&page, 0, START_NS + SLUICE_GROUP_REAP_NS,
                                     &info));
     page.rate = 0;
-    check(!sluice_group_limit(&page, &limit));
+    check(!sluice_group_limit(&page, START_NS, &limit));
 }
 
 /* Every state that a writer can leave when it is killed. */

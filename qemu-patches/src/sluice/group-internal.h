@@ -32,8 +32,10 @@ static inline uint64_t group_clock_units(const SluiceGroupClock *clock,
            + (uint64_t)(part >> 64);
 }
 
-/* Reads the limit if it is whole and in range; else false, and no change. */
-bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page);
+/* Reads the limit if it is whole, in range, and by a clock that can be that of
+ * this host; else false, and no change. */
+bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page,
+                      uint64_t now_ns);
 
 static inline uint64_t group_load(const SluiceWord *word)
 {
@@ -46,7 +48,7 @@ static inline void group_store(SluiceWord *word, uint64_t value)
 }
 
 /* At the start of a call: is the slot still ours, and the limit the same? */
-void group_refresh(SluiceGroupMember *member);
+void group_refresh(SluiceGroupMember *member, uint64_t now_ns);
 
 /* Shows the others what the member has come to, and that it lives. */
 static inline void group_publish(SluiceGroupMember *member, uint64_t now_ns)
@@ -69,6 +71,12 @@ static inline SluiceWord *group_demand_word(const SluiceGroupMember *member)
 static inline uint64_t group_demand_bit(const SluiceGroupMember *member)
 {
     return 1ULL << member->index % 64;
+}
+
+/* No further ahead than a clock that was read a moment ago explains? */
+static inline bool group_can_be(uint64_t time_ns, uint64_t now_ns)
+{
+    return time_ns <= now_ns || time_ns - now_ns <= SLUICE_GROUP_AHEAD_NS;
 }
 
 static inline bool group_is_recent(uint64_t seen_ns, uint64_t now_ns,

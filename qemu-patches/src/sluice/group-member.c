@@ -66,17 +66,35 @@ static bool claim_slot(SluiceGroupMember *member, uint64_t now_ns)
     return false;
 }
 
-void group_refresh(SluiceGroupMember *member)
+static void check_slot(SluiceGroupMember *member)
 {
     if (member->slot && group_load(&member->slot->owner) != member->owner) {
         member->slot = NULL;
         member->demanding = false;
     }
+}
+
+void group_refresh(SluiceGroupMember *member, uint64_t now_ns)
+{
+    check_slot(member);
     if (atomic_load_explicit(&member->page->sequence, memory_order_relaxed)
         != member->clock.sequence
-        && group_clock_read(&member->clock, member->page)) {
+        && group_clock_read(&member->clock, member->page, now_ns)) {
         member->due_ns = 0;     /* it was reckoned with the old limit */
     }
+}
+
+/* Also where the sequence hides the change: others can write that, too. */
+static bool limit_has_changed(SluiceGroupMember *member, uint64_t now_ns)
+{
+    const SluiceGroupClock old = member->clock;
+    const SluiceGroupClock *new = &member->clock;
+
+    return group_clock_read(&member->clock, member->page, now_ns)
+           && (new->sequence != old.sequence || new->unit != old.unit
+               || new->rate != old.rate || new->burst != old.burst
+               || new->base_ns != old.base_ns
+               || new->base_units != old.base_units);
 }
 
 SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
@@ -91,8 +109,9 @@ SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
         return status;
     }
     *member = (SluiceGroupMember){ .page = memory, .owner = owner };
+    member->group_time = group_load(&member->page->virtual_time);
     strncpy((char *)member->label, label, SLUICE_GROUP_LABEL_BYTES - 1);
-    if (!group_clock_read(&member->clock, member->page)
+    if (!group_clock_read(&member->clock, member->page, now_ns)
         || !sluice_group_set_weight(member, weight)) {
         return SLUICE_GROUP_NO_LIMIT;
     }
@@ -101,7 +120,7 @@ SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
 
 void sluice_group_leave(SluiceGroupMember *member)
 {
-    group_refresh(member);
+    check_slot(member);
     sluice_group_idle(member);
     if (member->slot) {
         uint64_t owner = member->owner;
@@ -144,7 +163,9 @@ static void stay_active(SluiceGroupMember *member, uint64_t now_ns)
 
 bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
 {
-    group_refresh(member);
+    bool changed = limit_has_changed(member, now_ns);
+
+    check_slot(member);
     stay_active(member, now_ns);
     if (member->slot) {
         group_publish(member, now_ns);
@@ -157,12 +178,18 @@ bool sluice_group_keepalive(SluiceGroupMember *member, uint64_t now_ns)
     if (&member->page->slots[member->reap_cursor] != member->slot) {
         reap(member->page, member->reap_cursor, now_ns);
     }
-    if (member->demanding && was_given_back(member)) {
+    if (member->demanding && (changed || was_given_back(member))) {
         member->due_ns = 0;
         return true;
     }
     return member->demanding
            && member->due_sequence != member->clock.sequence;
+}
+
+/* A weight that is damaged counts for nothing, and is shown so. */
+static uint32_t weight_shown(uint64_t weight)
+{
+    return weight <= SLUICE_GROUP_WEIGHT_MAX ? weight : 0;
 }
 
 bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
@@ -177,7 +204,7 @@ bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
         return false;
     }
     *info = (SluiceGroupMemberInfo){
-        .pid = (uint32_t)owner, .weight = group_load(&from->weight),
+        .pid = (uint32_t)owner, .weight = weight_shown(group_load(&from->weight)),
         .requests = group_load(&from->requests),
         .units = group_load(&from->units),
         .waiting = group_load(&from->demand_until_ns) > now_ns,

@@ -11,6 +11,12 @@
  * The check word makes this hold without trust in the order in which another
  * processor, or another language, writes.
  *
+ * Who may write the page can give any limit a check that matches. The clock of
+ * one whose base lies in the future stands still until then; each reader holds
+ * the base against its own clock (the host has but one), and a limit whose base
+ * is further ahead than _AHEAD_NS is damaged like one half written: members go
+ * on with theirs, and the next writer makes it whole.
+ *
  * A change of the rate moves the base of the group's clock to the present, so
  * that the clock goes on from what it shows; and then back by the time that the
  * new rate takes for the part of a unit that had been produced, so that many
@@ -57,6 +63,8 @@ static void clock_set(SluiceGroupClock *clock,
         .base_ns = words[4], .base_units = words[5],
         .step_units = (uint64_t)(step >> 64), .step_fraction = (uint64_t)step,
     };
+    clock->request_max = clock->unit == SLUICE_GROUP_OPERATIONS ? 1
+                                                                : UINT32_MAX;
     clock->grace_units = (uint64_t)((SluiceWide)clock->rate
                                     * SLUICE_GROUP_GRACE_NS
                                     / NANOSECONDS_PER_SECOND);
@@ -65,7 +73,8 @@ static void clock_set(SluiceGroupClock *clock,
                                      / NANOSECONDS_PER_SECOND);
 }
 
-bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page)
+bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page,
+                      uint64_t now_ns)
 {
     for (unsigned i = 0; i < READ_ATTEMPTS; i++) {
         uint64_t words[LIMIT_WORDS] = {
@@ -81,7 +90,8 @@ bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page)
         atomic_thread_fence(memory_order_acquire);
         if (words[0] % 2 == 0 && words[1] < SLUICE_GROUP_UNITS
             && group_load(&page->sequence) == words[0]
-            && check == check_of(words) && limit_is_valid(&limit)) {
+            && check == check_of(words) && limit_is_valid(&limit)
+            && group_can_be(words[4], now_ns)) {
             clock_set(clock, words);
             return true;
         }
@@ -137,7 +147,7 @@ bool sluice_group_configure(SluiceGroupPage *page,
     if (!limit_is_valid(limit)) {
         return false;
     }
-    if (group_clock_read(&clock, page)) {
+    if (group_clock_read(&clock, page, now_ns)) {
         if (clock.unit != limit->unit) {
             return false;
         }
@@ -145,7 +155,8 @@ bool sluice_group_configure(SluiceGroupPage *page,
         part_ns = (uint64_t)((SluiceWide)fraction * NANOSECONDS_PER_SECOND
                              / limit->rate >> 64);
     } else {
-        /* A writer died; the bucket starts empty rather than full. */
+        /* A writer died, or meant harm; the bucket starts empty rather than
+         * full, so that nothing is won by it. */
         base_units = group_load(&page->tat_units) - limit->burst;
     }
     write_limit(page, limit, now_ns > part_ns ? now_ns - part_ns : 0,
@@ -153,11 +164,12 @@ bool sluice_group_configure(SluiceGroupPage *page,
     return true;
 }
 
-bool sluice_group_limit(const SluiceGroupPage *page, SluiceGroupLimit *limit)
+bool sluice_group_limit(const SluiceGroupPage *page, uint64_t now_ns,
+                        SluiceGroupLimit *limit)
 {
     SluiceGroupClock clock;
 
-    if (!group_clock_read(&clock, page)) {
+    if (!group_clock_read(&clock, page, now_ns)) {
         return false;
     }
     *limit = (SluiceGroupLimit){ .unit = clock.unit, .rate = clock.rate,
@@ -183,6 +195,6 @@ SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes)
         || page->slot_count != SLUICE_GROUP_SLOTS) {
         return SLUICE_GROUP_OTHER_VERSION;
     }
-    return group_clock_read(&clock, page) ? SLUICE_GROUP_OK
-                                          : SLUICE_GROUP_NO_LIMIT;
+    return group_clock_read(&clock, page, UINT64_MAX) ? SLUICE_GROUP_OK
+                                                      : SLUICE_GROUP_NO_LIMIT;
 }

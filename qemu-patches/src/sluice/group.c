@@ -58,7 +58,8 @@
  * was idle up to _CREDIT_NS: what it missed beyond that is gone. And however
  * wrong a peer's numbers are, it is not owed more than that: so nobody waits
  * longer than _GRACE_NS for each waiting member, and the time in which these
- * get their share of the request that it sent last.
+ * get their share of the request that it sent last; nor, however many they are,
+ * beyond the time at which the bucket has been full for _GRACE_NS.
  *
  * Invariants.
  * - No window of length t passes more than burst + rate * t + one request, by
@@ -88,17 +89,29 @@
  * the limit counts what is charged when a request asks, less what was given
  * back in the window; what is charged afterwards is debt, for which all wait.
  *
+ * Damage. Whatever is on the page, no call loops, and none stands still for
+ * ever. A time that lies further ahead than _AHEAD_NS of the reader's own clock
+ * is not believed: a limit whose clock starts there is not taken over
+ * (group-page.c), a sign of life from there is none. A debt that nobody can
+ * have made becomes an empty bucket, never a full one. The group's virtual time
+ * is put forward again where it went back, so that members which damage took
+ * apart meet again. And who is refused again and again, each time within
+ * _RECHECK_MIN_NS although its turn had come, asks at most every _RETRY_NS:
+ * tokens that vanish, or others that are always faster, keep no processor busy.
+ *
  * Limits. Members trust each other's numbers no further than said above, but
  * one that is malicious, not only broken, can pretend to use the whole limit,
- * or not charge itself: the page is shared, writable memory. The limits of the
- * VMs themselves are private to each process and hold regardless.
+ * or not charge itself, for as long as it lives: the page is shared, writable
+ * memory. The limits of the VMs themselves are private to each process and hold
+ * regardless.
  */
 #include "sluice/engine.h"
 #include "bucket-inline.h"
 #include "group-internal.h"
+#include "hot.h"
 
 #define CHARGE_ATTEMPTS     16
-#define UNITS_MAX           ((uint64_t)UINT32_MAX)      /* of one request */
+#define REFUSALS_FREE       8           /* that happen where all mean well */
 #define RESERVE_MAX         (1LL << 61)
 
 static uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
@@ -126,26 +139,47 @@ static uint64_t virtual_of(const SluiceGroupMember *member, uint64_t units)
 }
 
 /*
+ * The group's virtual time only goes forward: where the page shows less than
+ * this member has seen, a slower one or damage has put it back, and it is set
+ * right. So all come to one time again, whatever was written meanwhile, and
+ * nobody is waited for that lives in another.
+ */
+static void show_group_time(SluiceGroupMember *member)
+{
+    SluiceWord *word = &member->page->virtual_time;
+    uint64_t shown = group_load(word);
+
+    if (ahead(member->group_time, shown) > 0) {
+        /* If somebody else is faster, the next look does. */
+        atomic_compare_exchange_strong_explicit(
+            word, &shown, member->group_time, memory_order_relaxed,
+            memory_order_relaxed);
+    }
+}
+
+/*
  * The start tag of the member's next request: where its last one ended, but
  * no further behind the group than it may lag, and after an absence no further
  * ahead than one request can have taken it.
  */
-static uint64_t start_tag(SluiceGroupMember *member, uint64_t now_ns)
+SLUICE_HOT static uint64_t start_tag(SluiceGroupMember *member, uint64_t now_ns)
 {
     bool stale = !group_is_recent(member->active_ns, now_ns,
                                   GROUP_STALE_NS);
     uint64_t lag_units = member->demanding ? member->clock.grace_units
                                            : member->clock.credit_units;
-    uint64_t floor, above_max;
+    uint64_t shown, floor, above_max;
     int64_t above;
 
-    member->group_time = group_load(&member->page->virtual_time);
-    if (!stale && ahead(member->last_start, member->group_time) > 0) {
-        member->group_time = member->last_start;
+    shown = group_load(&member->page->virtual_time);
+    if (UNLIKELY(!stale && ahead(member->group_time, shown) > 0)) {
+        show_group_time(member);
+    } else {
+        member->group_time = shown;
     }
     floor = member->group_time - virtual_of(member, lag_units);
     above = ahead(member->virtual_time, floor);
-    above_max = virtual_of(member, UNITS_MAX + lag_units);
+    above_max = virtual_of(member, member->clock.request_max + lag_units);
     if (above < 0 || (stale && (uint64_t)above > above_max)) {
         member->virtual_time = floor;
     }
@@ -159,20 +193,17 @@ static void advance(SluiceGroupMember *member, uint64_t start, uint64_t units,
 {
     SluiceWide step = (SluiceWide)units * member->reciprocal
                       + member->virtual_fraction;
-    uint64_t group_time = group_load(&member->page->virtual_time);
 
     member->virtual_time = start + (uint64_t)(step >> GROUP_FRACTION_BITS);
     member->virtual_fraction = (uint32_t)step;
-    member->last_start = start;
     member->requests++;
     member->units += units;
+    member->refusals = 0;
     member->due_ns = 0;
     group_publish(member, now_ns);
-    if (ahead(start, group_time) > 0) {
-        /* If somebody else is faster, his start tag does as well. */
-        atomic_compare_exchange_strong_explicit(
-            &member->page->virtual_time, &group_time, start,
-            memory_order_relaxed, memory_order_relaxed);
+    if (ahead(start, member->group_time) > 0) {
+        member->group_time = start;
+        show_group_time(member);
     }
 }
 
@@ -204,6 +235,15 @@ static SluiceWide owed_units(const SluiceGroupMember *member, uint64_t start,
     return (lag + (SluiceWide)over * weight) >> GROUP_VIRTUAL_BITS;
 }
 
+/* A sign of life from the future is none: it would count for too long. */
+static bool is_alive(const SluiceGroupSlot *slot, uint64_t now_ns)
+{
+    uint64_t heartbeat_ns = group_load(&slot->heartbeat_ns);
+
+    return group_is_recent(heartbeat_ns, now_ns, SLUICE_GROUP_ALIVE_NS)
+           && group_can_be(heartbeat_ns, now_ns);
+}
+
 static void count_rival(const SluiceGroupMember *member, uint32_t index,
                         uint64_t start, uint64_t now_ns, Rivals *rivals)
 {
@@ -215,21 +255,34 @@ static void count_rival(const SluiceGroupMember *member, uint32_t index,
     if (group_load(&slot->owner) == 0 || weight < 1
         || weight > SLUICE_GROUP_WEIGHT_MAX
         || group_load(&slot->demand_until_ns) <= now_ns
-        || !group_is_recent(group_load(&slot->heartbeat_ns), now_ns,
-                            SLUICE_GROUP_ALIVE_NS)) {
+        || !is_alive(slot, now_ns)) {
         return;
     }
     rivals->count++;
     if (lead > 0 || (lead == 0 && index < member->index)) {
         owed = owed_units(member, start, weight, lead);
-        head = lesser(group_load(&slot->head_units), UNITS_MAX);
+        head = lesser(group_load(&slot->head_units),
+                      member->clock.request_max);
         rivals->reserve = add_capped(rivals->reserve, owed);
         rivals->turns = add_capped(rivals->turns, owed > head ? owed : head);
     }
 }
 
-static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
-                          uint64_t now_ns)
+/*
+ * Where the bucket has been full for _GRACE_NS, those that we wait for have had
+ * all the tokens that they could ask for, and did not come: whatever they say,
+ * they are waited for no longer.
+ */
+static void bound_patience(const SluiceGroupMember *member, Rivals *rivals)
+{
+    uint64_t most = member->clock.burst + member->clock.grace_units;
+
+    rivals->reserve = lesser(rivals->reserve, most);
+    rivals->turns = lesser(rivals->turns, most);
+}
+
+SLUICE_HOT static Rivals look_around(const SluiceGroupMember *member,
+                                     uint64_t start, uint64_t now_ns)
 {
     Rivals rivals = { 0 };
 
@@ -245,6 +298,9 @@ static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
                         now_ns, &rivals);
         }
     }
+    if (rivals.count > 0) {
+        bound_patience(member, &rivals);
+    }
     return rivals;
 }
 
@@ -257,7 +313,7 @@ static Rivals look_around(const SluiceGroupMember *member, uint64_t start,
  * long it has been full tells only whether a reserve has filled up, so that
  * ends where reserves do.
  *
- * The bound: UNITS_MAX beyond the burst is all that a charge or a correction
+ * The bound: a request beyond the burst is all that a charge or a correction
  * leaves behind; as much again what is added without looking, see
  * correct_bucket(); and the rate of a second, by which the clock of whoever
  * looks may be behind his who charged.
@@ -268,7 +324,8 @@ static int64_t used_units(const SluiceGroupMember *member, uint64_t tat_units,
     const SluiceGroupClock *clock = &member->clock;
     int64_t used = ahead(tat_units, clock_units);
 
-    *damaged = used > (int64_t)(clock->burst + 2 * UNITS_MAX + clock->rate);
+    *damaged = used > (int64_t)(clock->burst + 2 * clock->request_max
+                                + clock->rate);
     used = used > -RESERVE_MAX ? used : -RESERVE_MAX;
     return *damaged ? (int64_t)member->clock.burst : used;
 }
@@ -300,7 +357,7 @@ static bool charge(SluiceGroupMember *member, uint64_t units, uint64_t reserve,
             return true;
         }
     }
-    return false;               /* under such contention: try again later */
+    return false;               /* under such contention: see patience_ns() */
 }
 
 /* When the group's clock will show `need` units more than now. */
@@ -316,6 +373,7 @@ static uint64_t when_shown_ns(const SluiceGroupMember *member, int64_t need,
     if (need <= 0) {
         return now_ns;
     }
+    now_ns = later_ns(now_ns, clock->base_ns);  /* it stands still until then */
     group_clock_units(clock, now_ns, &fraction);
     wait_ns = (((SluiceWide)need << 64) - fraction + step - 1) / step;
     return wait_ns < SLUICE_CLOCK_MAX_NS ? now_ns + (uint64_t)wait_ns
@@ -329,13 +387,24 @@ static uint64_t units_of(const SluiceGroupMember *member, uint32_t bytes)
     return member->clock.unit == SLUICE_GROUP_OPERATIONS ? 1 : bytes;
 }
 
-bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
-                        uint64_t now_ns)
+/* Who asks after its next recheck has been patient enough. */
+static void note_refusal(SluiceGroupMember *member, uint64_t units,
+                         uint64_t now_ns)
+{
+    bool soon = now_ns - member->refused_ns < SLUICE_GROUP_RECHECK_MIN_NS;
+
+    member->refusals = soon ? member->refusals + 1 : 0;
+    member->refused_units = units;
+    member->refused_ns = now_ns;
+}
+
+SLUICE_HOT bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
+                                   uint64_t now_ns)
 {
     uint64_t units, start;
     Rivals rivals;
 
-    group_refresh(member);
+    group_refresh(member, now_ns);
     units = units_of(member, bytes);
     if (member->demanding && now_ns < member->due_ns) {
         return false;           /* all of its requests wait for that turn */
@@ -343,7 +412,7 @@ bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
     start = start_tag(member, now_ns);
     rivals = look_around(member, start, now_ns);
     if (!charge(member, units, rivals.reserve, now_ns)) {
-        member->refused_units = units;
+        note_refusal(member, units, now_ns);
         return false;
     }
     advance(member, start, units, now_ns);
@@ -361,7 +430,8 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
 {
     SluiceWord *tat = &member->page->tat_units;
     uint64_t tat_units = group_load(tat);
-    int64_t owed_max = (int64_t)(member->clock.burst + UNITS_MAX);
+    int64_t owed_max = (int64_t)(member->clock.burst
+                                 + member->clock.request_max);
     uint64_t fraction;
     uint64_t clock_units = group_clock_units(&member->clock, now_ns, &fraction);
 
@@ -378,7 +448,9 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
             return;             /* the next charge repairs what is damaged */
         }
     }
-    units = units < (int64_t)UNITS_MAX ? units : (int64_t)UNITS_MAX;
+    if (units > (int64_t)member->clock.request_max) {
+        units = (int64_t)member->clock.request_max;
+    }
     atomic_fetch_add_explicit(tat, (uint64_t)units, memory_order_acq_rel);
 }
 
@@ -397,7 +469,7 @@ static void correct(SluiceGroupMember *member, int64_t units, uint64_t now_ns)
 void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
                           uint64_t now_ns)
 {
-    group_refresh(member);
+    group_refresh(member, now_ns);
     /* An operation is one, however long it took. */
     if (member->clock.unit == SLUICE_GROUP_BYTES) {
         correct(member, bytes, now_ns);
@@ -407,13 +479,24 @@ void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
 void sluice_group_refund(SluiceGroupMember *member, uint32_t bytes,
                          uint64_t now_ns)
 {
-    group_refresh(member);
+    group_refresh(member, now_ns);
     correct(member, -(int64_t)units_of(member, bytes), now_ns);
 }
 
 static uint64_t clamp(uint64_t value, uint64_t min, uint64_t max)
 {
     return value < min ? min : lesser(value, max);
+}
+
+/* Nothing at first, then twice as long after each refusal, up to _RETRY_NS. */
+static uint64_t patience_ns(const SluiceGroupMember *member)
+{
+    unsigned doublings = member->refusals - REFUSALS_FREE;
+
+    if (member->refusals < REFUSALS_FREE) {
+        return 0;
+    }
+    return SLUICE_GROUP_RETRY_NS >> (doublings < 10 ? 10 - doublings : 0);
 }
 
 static void demand(SluiceGroupMember *member, uint64_t now_ns)
@@ -439,7 +522,7 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
     bool damaged;
     Rivals rivals;
 
-    group_refresh(member);
+    group_refresh(member, now_ns);
     if (member->demanding && now_ns < member->due_ns) {
         return member->due_ns;
     }
@@ -454,7 +537,8 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
                                 SLUICE_GROUP_RECHECK_MIN_NS,
                                 SLUICE_GROUP_RECHECK_MAX_NS);
     recheck_ns = later_ns(recheck_ns, when_shown_ns(member, missing, now_ns));
-    member->due_ns = lesser(turn_ns, recheck_ns);
+    member->due_ns = later_ns(lesser(turn_ns, recheck_ns),
+                              now_ns + patience_ns(member));
     member->due_sequence = member->clock.sequence;
     member->due_tat_units = tat_units;
     member->demanding = true;

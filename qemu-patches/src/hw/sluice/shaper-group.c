@@ -362,7 +362,7 @@ static int group_info(Object *obj, void *opaque)
     if (!group) {
         return 0;
     }
-    sluice_group_limit(group->page, &limit);
+    sluice_group_limit(group->page, shaper_now_ns(), &limit);
     info = g_new0(ShaperGroupInfo, 1);
     info->id = g_strdup(group_id(group));
     info->path = g_strdup(group->path);

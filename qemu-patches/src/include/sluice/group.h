@@ -38,6 +38,11 @@
 #define SLUICE_GROUP_KEEPALIVE_NS   100000000ULL
 #define SLUICE_GROUP_ALIVE_NS       1000000000ULL
 #define SLUICE_GROUP_REAP_NS        5000000000ULL
+/* So much may what another wrote lie ahead of a clock that was read before;
+ * a time beyond that is not believed. */
+#define SLUICE_GROUP_AHEAD_NS       100000000ULL
+/* Who is refused again and again although its turn had come asks no sooner. */
+#define SLUICE_GROUP_RETRY_NS       1000000ULL
 
 typedef enum SluiceGroupUnit {
     SLUICE_GROUP_BYTES,
@@ -73,6 +78,7 @@ typedef struct SluiceGroupClock {
     uint64_t step_fraction;     /* and 2^-64 */
     uint64_t grace_units;       /* what the rate gives in _GRACE_NS */
     uint64_t credit_units;      /* and in _CREDIT_NS */
+    uint64_t request_max;       /* units of the largest request there is */
 } SluiceGroupClock;
 
 /* A member's own side; all fields belong to the library. */
@@ -87,13 +93,14 @@ typedef struct SluiceGroupMember {
     SluiceGroupClock clock;
     uint64_t virtual_time;
     uint64_t virtual_fraction;  /* 2^-32 */
-    uint64_t last_start;        /* start tag of the request admitted last */
-    uint64_t group_time;        /* the group's virtual time as last judged */
+    uint64_t group_time;        /* the group's latest virtual time, as seen */
     uint64_t active_ns;         /* when it last asked, or waited */
     uint64_t due_ns;            /* when to ask again, while demanding */
     uint64_t due_sequence;      /* of the limit that due_ns was reckoned with */
     uint64_t due_tat_units;     /* and the bucket */
     uint64_t refused_units;
+    uint64_t refused_ns;        /* when it was refused last */
+    uint32_t refusals;          /* in a row, soon after each other */
     uint64_t requests;
     uint64_t units;
     uint64_t label[SLUICE_GROUP_LABEL_WORDS];
@@ -113,12 +120,13 @@ bool sluice_group_page_init(void *memory, const char *name,
 /* Tokens and debt are carried over in units. The unit cannot change. */
 bool sluice_group_configure(SluiceGroupPage *page,
                             const SluiceGroupLimit *limit, uint64_t now_ns);
+/* Without a clock: whether its times are sound is seen by who joins. */
 SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes);
 
 /* What a page says, for people. */
 typedef struct SluiceGroupMemberInfo {
     uint32_t pid;
-    uint32_t weight;
+    uint32_t weight;            /* 0: damaged, nobody waits for this member */
     uint64_t requests;
     uint64_t units;
     bool waiting;
@@ -126,7 +134,8 @@ typedef struct SluiceGroupMemberInfo {
 } SluiceGroupMemberInfo;
 
 /* False if the limit is damaged. */
-bool sluice_group_limit(const SluiceGroupPage *page, SluiceGroupLimit *limit);
+bool sluice_group_limit(const SluiceGroupPage *page, uint64_t now_ns,
+                        SluiceGroupLimit *limit);
 /* False if the slot is free, or its member has been dead for _REAP_NS. */
 bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
                               uint64_t now_ns, SluiceGroupMemberInfo *info);
