@@ -33,7 +33,7 @@ def write_while_it_is_shortened(folder: Path) -> None:
     GroupPages(folder, None, lambda: 10**9).ensure("disks", LIMIT)
     pages = GroupPages(folder, None, lambda: 2 * 10**9)
     pages.created_ns("disks")
-    calls = iter([lambda: 2 * 10**9, shorten_and_tell])
+    calls = iter([lambda: 2 * 10**9, lambda: 2 * 10**9, shorten_and_tell])
     pages.now_ns = lambda: next(calls)()
     try:
         pages.ensure("disks", FASTER)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from sluice_controller.adapters.group_pages import GroupPages
 from sluice_controller.domain.errors import BadValue, NotFound
 from sluice_controller.domain.group_page import (
+    AHEAD_NS,
     BURST_MAX,
+    COUNTER_MAX,
     PAGE_BYTES,
     RATE_MAX,
     REAP_NS,
@@ -24,6 +26,7 @@ from sluice_controller.domain.group_page import (
     members,
     new_page,
     read_limit,
+    seal,
     write_limit,
 )
 from unit.controller.shortening import shortened
@@ -65,6 +68,11 @@ def oracle(tmp_path_factory):
     running.process.wait()
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch") / "page"
+
+
 def changed(page: bytes, limit: GroupLimit, now_ns: int) -> bytes:
     copy = bytearray(page)
     write_limit(page, limit, now_ns, lambda at, word: struct.pack_into("=Q", copy, at, word))
@@ -89,7 +97,46 @@ def test_every_change_gives_the_bytes_that_qemu_would_write(oracle, start, first
         start += wait_ns
         page = changed(page, limit, start)
         assert oracle.set("configure", limit, start) == page[:HEADER_BYTES].hex()
-        assert read_limit(page) == limit
+        assert read_limit(page, start) == limit
+
+
+words = st.one_of(st.integers(0, 5), st.integers(0, 2**41), st.integers(0, 2**64 - 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    now_ns=st.integers(0, 2**60),
+    found=st.tuples(words, st.integers(0, 2), words, words, words, words),
+    ahead_ns=st.one_of(st.none(), st.integers(-2, 2)),
+    whole=st.booleans(),
+    tat=words,
+)
+def test_any_limit_is_repaired_as_qemu_would(oracle, scratch, now_ns, found, ahead_ns, whole, tat):
+    """Whoever may write the page can give any words a check that matches."""
+    if ahead_ns is not None:
+        found = (2, 0, *found[2:4], now_ns + AHEAD_NS + ahead_ns, found[5])
+    page = bytearray(new_page("disks", LIMIT, 0))
+    struct.pack_into("=7Q", page, 128, *(seal(found) if whole else (*found, 0)))
+    struct.pack_into("=Q", page, 256, tat)
+    scratch.write_bytes(page)
+    oracle.ask("load", scratch)
+    asked = oracle.set("configure", LIMIT, now_ns)
+    try:
+        assert asked == changed(bytes(page), LIMIT, now_ns)[:HEADER_BYTES].hex()
+    except BadValue:
+        assert asked == "refused"
+
+
+def test_a_clock_far_ahead_is_damage_and_its_repair_gives_no_tokens():
+    now_ns = 10**12
+    page = bytearray(new_page("disks", LIMIT, now_ns + AHEAD_NS))
+    assert read_limit(bytes(page), now_ns) == LIMIT
+    page = bytearray(new_page("disks", LIMIT, now_ns + AHEAD_NS + 1))
+    struct.pack_into("=Q", page, 256, 123_456_789)
+    assert read_limit(bytes(page), now_ns) is None
+    after = changed(bytes(page), LIMIT, now_ns)
+    assert read_limit(after, now_ns) == LIMIT
+    assert struct.unpack_from("=2Q", after, 160) == (now_ns, 123_456_789 - LIMIT.burst)
 
 
 @pytest.mark.parametrize("stores", range(8))
@@ -108,8 +155,8 @@ def test_a_writer_that_is_killed_leaves_a_page_that_the_next_repairs(stores):
 
     with pytest.raises(Killed):
         write_limit(bytes(page), fast, 10**9, put)
-    assert read_limit(bytes(page)) == (None if stores else LIMIT)
-    assert read_limit(changed(bytes(page), fast, 10**9)) == fast
+    assert read_limit(bytes(page), 10**9) == (None if stores else LIMIT)
+    assert read_limit(changed(bytes(page), fast, 10**9), 10**9) == fast
 
 
 def test_what_is_out_of_range_is_refused_whole():
@@ -150,6 +197,22 @@ def test_members_are_those_with_a_sign_of_life():
     assert (only.requests, only.units, only.label) == (5, 6, "vm1 x\ufffd")
 
 
+@pytest.mark.parametrize(
+    ("weight", "shown"), [(0, 0), (10000, 10000), (10001, 0), (2**32 + 5, 0), (2**64 - 1, 0)]
+)
+def test_a_member_is_shown_as_it_can_be(weight, shown):
+    page = bytearray(new_page("disks", LIMIT, 0))
+    # Escape sequences, a change of the reading direction, the end of a line.
+    label = b"vm1 \x1b[2Jx\xe2\x80\xaey\nz"
+    most = 2**64 - 1
+    struct.pack_into("=8Q64s", page, 512, most, 5, weight, most, most, most, most, most, label)
+    (only,) = members(bytes(page), 5)
+    assert (only.weight, only.requests, only.units) == (shown, COUNTER_MAX, COUNTER_MAX)
+    assert (only.pid, only.waiting) == (2**32 - 1, True)
+    assert only.label == "vm1 \ufffd[2Jx\ufffdy\ufffdz"
+    assert members(bytes(page), 5 + REAP_NS) == []
+
+
 # Files
 
 
@@ -186,6 +249,26 @@ def test_a_page_of_an_earlier_boot_is_made_anew(tmp_path):
     pages.ensure("disks", LIMIT)
     assert pages.path("disks").stat().st_ino != before
     assert pages.created_ns("disks") == 10**9
+
+
+def test_a_clock_far_ahead_is_repaired_and_the_page_stays(tmp_path):
+    pages = GroupPages(tmp_path, None, lambda: 10**12)
+    pages.ensure("disks", LIMIT)
+    page = pages.path("disks")
+    before = page.stat().st_ino
+    for ahead_ns in (AHEAD_NS + 1, 10**15, 2**63):
+        hostile = bytearray(page.read_bytes())
+        # Who wrote that says, too, that the page was made in another time.
+        struct.pack_into("=Q", hostile, 24, 10**12 + ahead_ns)
+        struct.pack_into("=7Q", hostile, 128, *seal((8, 0, 10**6, 50_000, 10**12 + ahead_ns, 0)))
+        with page.open("r+b") as file:
+            file.write(hostile)
+        assert pages.limit("disks") is None
+        pages.ensure("disks", LIMIT)
+        assert pages.limit("disks") == LIMIT
+        assert page.stat().st_ino == before
+        assert pages.created_ns("disks") == 10**12
+        assert struct.unpack_from("=Q", page.read_bytes(), 160) == (10**12,)
 
 
 def test_a_file_that_is_no_page_is_left_alone(tmp_path):

@@ -6,7 +6,8 @@ taken up again by the next one.
 
 They may also write it, and so shorten it. Who then touches a mapping of it is
 ended (SIGBUS); the daemon, which all guests of the host need, maps nothing: it
-reads copies and writes words through the file.
+reads copies and writes words through the file. When a page was made is remembered
+as it was first seen, so that nobody can have it made anew, with a full bucket.
 """
 
 from __future__ import annotations
@@ -62,13 +63,25 @@ class GroupPages:
         self.folder = folder
         self.now_ns = now_ns
         self.gid = _gid(qemu_group)
+        self._made: dict[str, tuple[tuple[int, int], int]] = {}  # by name: file, created_ns
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
 
     def created_ns(self, name: str) -> int:
         """When the page was made: another page has another."""
-        return created_ns(self._read(name))
+        with self._opened(name) as descriptor:
+            page = self._copy(name, descriptor)
+            return self._first_seen(name, descriptor, page)
+
+    def _first_seen(self, name: str, descriptor: int, page: bytes) -> int:
+        status = os.fstat(descriptor)
+        file = (status.st_dev, status.st_ino)
+        known, when_ns = self._made.get(name, (None, 0))
+        if known != file:
+            when_ns = created_ns(page)
+            self._made[name] = (file, when_ns)
+        return when_ns
 
     def names(self) -> list[str]:
         """The groups that have a file."""
@@ -86,7 +99,7 @@ class GroupPages:
             return
         with self._opened(name, os.O_RDWR) as descriptor:
             before = self._copy(name, descriptor)
-            if read_limit(before) == limit:
+            if read_limit(before, self.now_ns()) == limit:
                 return
 
             # A reader that meets half a word finds that the check does not match.
@@ -110,6 +123,8 @@ class GroupPages:
                 os.fchown(descriptor, -1, self.gid)
                 os.fchmod(descriptor, FILE_MODE)
                 file.write(page)
+                self._made.pop(name, None)
+                self._first_seen(name, descriptor, page)
             os.rename(temporary, self.path(name))
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -146,13 +161,14 @@ class GroupPages:
             return self._copy(name, descriptor)
 
     def limit(self, name: str) -> GroupLimit | None:
-        """None if a writer was interrupted; ensure() repairs that."""
-        return read_limit(self._read(name))
+        """None if it is half written or damaged; ensure() repairs that."""
+        return read_limit(self._read(name), self.now_ns())
 
     def members(self, name: str) -> list[GroupMember]:
         return members(self._read(name), self.now_ns())
 
     def remove(self, name: str) -> None:
         """Takes the name away; members that still have the page keep it."""
+        self._made.pop(name, None)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(name))

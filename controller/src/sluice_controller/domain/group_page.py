@@ -5,6 +5,9 @@ Pure: bytes in, bytes out. The page is shared with running QEMU processes, which
 never wait for us: a limit is six words and a check over them, under a sequence
 that is odd while they change. Whoever is interrupted half-way leaves the old
 limit in force; the next write, which starts from what it finds, makes it whole.
+
+A QEMU that its guest has taken over can write anything: what is read is checked
+before it is used or shown.
 """
 
 from __future__ import annotations
@@ -27,6 +30,11 @@ RATE_MAX = 10**12
 BURST_MAX = 1 << 40
 UNITS = ("bytes", "operations")
 REAP_NS = 5_000_000_000
+# A clock that starts so far ahead of the reader's own is damage.
+AHEAD_NS = 100_000_000
+WEIGHT_MAX = 10_000
+# What no counter reaches: a century at the greatest rate, and it fits any reader's integer.
+COUNTER_MAX = (1 << 63) - 1
 
 _WORD = 1 << 64
 _IDENTITY = struct.Struct("=8sIIIIQ64s")
@@ -84,9 +92,14 @@ def _check_word(words: tuple[int, ...]) -> int:
     return check
 
 
-def _words(limit: GroupLimit, sequence: int, base_ns: int, base_units: int) -> tuple[int, ...]:
-    words = (sequence, UNITS.index(limit.unit), limit.rate, limit.burst, base_ns, base_units)
+def seal(words: tuple[int, ...]) -> tuple[int, ...]:
+    """The six words of a limit with their check."""
     return (*words, _check_word(words))
+
+
+def _words(limit: GroupLimit, sequence: int, base_ns: int, base_units: int) -> tuple[int, ...]:
+    unit = UNITS.index(limit.unit)
+    return seal((sequence, unit, limit.rate, limit.burst, base_ns, base_units))
 
 
 def new_page(name: str, limit: GroupLimit, now_ns: int) -> bytes:
@@ -121,17 +134,19 @@ def created_ns(page: bytes) -> int:
     return int(_IDENTITY.unpack_from(page)[5])
 
 
-def _read_limit(page: bytes) -> _Limit | None:
+def _read_limit(page: bytes, now_ns: int) -> _Limit | None:
     *words, check = _LIMIT.unpack_from(page, _LIMIT_OFFSET)
     sequence, unit, rate, burst, base_ns, base_units = words
     if sequence % 2 or check != _check_word(tuple(words)) or unit >= len(UNITS):
         return None
+    if not (1 <= rate <= RATE_MAX and 1 <= burst <= BURST_MAX and base_ns <= now_ns + AHEAD_NS):
+        return None
     return _Limit(sequence, GroupLimit(UNITS[unit], rate, burst), base_ns, base_units)
 
 
-def read_limit(page: bytes) -> GroupLimit | None:
-    """The limit, or None if a writer was interrupted: members keep the one before."""
-    found = _read_limit(page)
+def read_limit(page: bytes, now_ns: int) -> GroupLimit | None:
+    """The limit, or None if it is half written or damaged: members keep the one before."""
+    found = _read_limit(page, now_ns)
     return found.limit if found else None
 
 
@@ -151,8 +166,9 @@ def write_limit(
     word of it, in one store. BadValue if the unit would change.
     """
     checked(limit)
-    found = _read_limit(page)
+    found = _read_limit(page, now_ns)
     if found is None:
+        # The bucket starts empty rather than full, so that nothing is won by damage.
         (tat,) = struct.unpack_from("=Q", page, _TAT_OFFSET)
         base_ns, base_units = now_ns, (tat - limit.burst) % _WORD
     elif found.limit.unit != limit.unit:
@@ -174,16 +190,31 @@ def write_limit(
     put_word(_LIMIT_OFFSET, words[0])
 
 
+def _shown_label(label: bytes) -> str:
+    """What a terminal or a page may show: another process wrote it."""
+    text = label.split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 def members(page: bytes, now_ns: int) -> list[GroupMember]:
-    """The members that have shown a sign of life of late."""
+    """The members that have shown a sign of life of late.
+
+    A weight out of range counts for nothing, and is shown as 0.
+    """
     result = []
     for i in range(SLOT_COUNT):
         owner, heartbeat, weight, _virtual, until, _head, requests, units, label = (
             _SLOT.unpack_from(page, HEADER_BYTES + i * SLOT_BYTES)
         )
         if owner and abs(now_ns - heartbeat) < REAP_NS:
-            text = label.split(b"\0", 1)[0].decode("utf-8", "replace")
             result.append(
-                GroupMember(owner % (1 << 32), text, weight, until > now_ns, requests, units)
+                GroupMember(
+                    pid=owner % (1 << 32),
+                    label=_shown_label(label),
+                    weight=weight if weight <= WEIGHT_MAX else 0,
+                    waiting=until > now_ns,
+                    requests=min(requests, COUNTER_MAX),
+                    units=min(units, COUNTER_MAX),
+                )
             )
     return result
