@@ -291,6 +291,27 @@ def test_a_token_acts_in_its_owners_name(app, store, recorder):
     assert wrong.status_code == 401
 
 
+def test_who_took_a_token_cannot_outlive_it(app, store):
+    token = store.add_token("root", "script", now=2.0, actor="root")
+    headers = {"Authorization": f"Bearer {token}"}
+    client = app.test_client()
+    forms = {
+        "/tokens": {"label": "another"},
+        "/tokens/1/remove": {},
+        "/users": {"name": "mallory", "role": "admin"},
+        "/users/root/password": {},
+        "/users/olga/remove": {},
+    }
+    for path, form in forms.items():
+        answer = client.post(path, data=form, headers=headers)
+        assert answer.status_code == 403 and "Set-Cookie" not in answer.headers
+        assert "not changed with a token" in answer.text
+    assert store.check_password("root", PASSWORD) and store.person("olga")
+    assert len(store.tokens()) == 1 and store.person("mallory") is None
+    # What the page shows, it may look at.
+    assert client.get("/users", headers=headers).status_code == 200
+
+
 def still_held(app, **request):
     """As for an event stream: asked when it begins, answered while it runs."""
     with app.test_request_context("/events", **request):

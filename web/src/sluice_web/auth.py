@@ -98,8 +98,11 @@ def check_csrf() -> None:
         )
 
 
-def require(role: str) -> Callable:
-    """Decorator for pages: sign in first, and have at least this role."""
+def require(role: str, *, by_token: bool = True) -> Callable:
+    """Decorator for pages: sign in first, and have at least this role.
+
+    Without ``by_token`` in a session only: what ends a token's power is not in its power.
+    """
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
@@ -109,6 +112,8 @@ def require(role: str) -> Callable:
                     raise not_signed_in()
                 target = request.full_path.rstrip("?") if request.method == "GET" else "/"
                 return redirect(url_for("auth.sign_in", next=target))
+            if g.person.via_token and not by_token:
+                raise _needs_session()
             check_role(role)
             check_csrf()
             return view(*args, **kwargs)
@@ -131,6 +136,18 @@ def check_role(role: str, what: str = "this") -> None:
             value=g.person.role,
             remedy="ask an admin for the role " + role,
         )
+
+
+def _needs_session() -> Problem:
+    return Problem(
+        403,
+        "needs-session",
+        "Not with a token",
+        detail="Users, passwords and tokens are not changed with a token: who had taken one could"
+        " not be kept out by revoking it. Sign in on the page Users.",
+        thing="Authorization",
+        remedy="sign in on the page Users",
+    )
 
 
 def not_signed_in() -> Problem:

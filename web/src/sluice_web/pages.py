@@ -265,7 +265,7 @@ def _users_page(shown: dict | None = None, status: int = 200):
 
 
 @blueprint.post("/users")
-@auth.require("admin")
+@auth.require("admin", by_token=False)
 def add_user():
     """Make a user; the generated password is on this answer and nowhere else."""
     name, password = request.form.get("name", "").strip(), new_password()
@@ -276,7 +276,7 @@ def add_user():
 
 
 @blueprint.post("/users/<name>/password")
-@auth.require("viewer")
+@auth.require("viewer", by_token=False)
 def reset_password(name: str):
     """A new password for somebody, or for oneself."""
     _only_own(name)
@@ -288,7 +288,7 @@ def reset_password(name: str):
 
 
 @blueprint.post("/users/<name>/remove")
-@auth.require("admin")
+@auth.require("admin", by_token=False)
 def remove_user(name: str):
     """Remove a user and their tokens."""
     _store().remove_user(name, now=time.time(), actor=g.person.actor)
@@ -297,7 +297,7 @@ def remove_user(name: str):
 
 
 @blueprint.post("/tokens")
-@auth.require("viewer")
+@auth.require("viewer", by_token=False)
 def add_token():
     """Make an API token, shown on this answer and nowhere else."""
     owner = request.form.get("user", g.person.name)
@@ -308,7 +308,7 @@ def add_token():
 
 
 @blueprint.post("/tokens/<int:token_id>/remove")
-@auth.require("viewer")
+@auth.require("viewer", by_token=False)
 def remove_token(token_id: int):
     """Revoke a token."""
     for token in _store().tokens():
