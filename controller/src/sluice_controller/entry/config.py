@@ -111,4 +111,7 @@ def load(arguments: argparse.Namespace) -> Config:
         )
     for name in ("state_dir", "run_dir", "etc_dir"):
         values[name] = Path(values[name]).absolute()
+    if values["emulator"] is not None:
+        # It is stored, and no setting is a path from wherever this start was.
+        values["emulator"] = str(Path(values["emulator"]).absolute())
     return Config(**values)
