@@ -3,6 +3,8 @@
 
 import re
 import shlex
+import sqlite3
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,8 +13,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Unavailable
+from sluice_controller.domain.model import ShapingClass
 from sluice_controller.entry.cli.main import app
+from sluice_web.store import Store
 from testbed import paths
 
 PAGES = [
@@ -137,3 +142,29 @@ def test_the_reference_has_every_option_and_no_other(name):
     }
     # Said once for all.
     assert "--json" in options
+
+
+# Looking after a host
+
+
+def test_the_backup_has_what_only_the_log_of_the_database_has(tmp_path):
+    """The page's own lines, while the program has the database open and has written to it."""
+    page = (paths.TOP / "docs" / "how-to" / "operate.md").read_text()
+    lines = re.search(r"^for database in .*?^done$", page, re.MULTILINE | re.DOTALL)[0]
+    live, copies = tmp_path / "lib", tmp_path / "copies"
+    for folder in (live / "sluice", live / "sluice-web", copies):
+        folder.mkdir(parents=True)
+    store = SqlStore(f"sqlite:///{live / 'sluice' / 'sluice.db'}")
+    users = Store(live / "sluice-web")
+    users.record(1.0, "alice", "sign in", "192.0.2.9")
+    with store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "Batch work"))
+    script = lines.replace("/var/lib/", f"{live}/")
+    subprocess.run(["bash", "-euc", script], check=True, cwd=copies, timeout=60)
+    store.close()
+    copy = SqlStore(f"sqlite:///{copies / 'sluice.db'}")
+    with copy.transaction() as unit:
+        assert [one.name for one in unit.classes()] == ["batch"]
+    copy.close()
+    with sqlite3.connect(copies / "web.sqlite") as copied:
+        assert copied.execute("SELECT actor FROM events").fetchall() == [("alice",)]
