@@ -207,9 +207,7 @@ class DomainSchema(Schema):
     devices = fields.List(fields.Nested(DeviceSchema))
     classes = fields.List(fields.Nested(GrantSchema))
     ceiling = by_resource(LimitSchema)
-    changes = fields.List(
-        fields.String(), metadata={"description": "attach and detach: what was changed"}
-    )
+    changes = fields.List(fields.String(), metadata={"description": "attach: what was changed"})
 
 
 class RuleSchema(Schema):

@@ -51,7 +51,7 @@ def options(
 
 @app.command()
 def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show whether the daemon, libvirt and the database are well."""
+    """Show what runs, since when, with which database, and whether libvirt is connected."""
     answer = context.obj.call("GET", "status")
     if as_json:
         return print_json(answer)
