@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from flask import Flask, Response, g, jsonify, render_template, request
+from flask.sessions import SecureCookieSessionInterface
 from werkzeug.exceptions import HTTPException
 
 from . import __version__, api, asking, auth, formatting, nights, pages, views
@@ -30,6 +31,14 @@ SECURITY_HEADERS = {
 }
 
 
+class Cookies(SecureCookieSessionInterface):
+    """Closed to plain HTTP also where a proxy on this host does TLS, as gunicorn knows."""
+
+    def get_cookie_secure(self, app: Flask) -> bool:
+        """With our own TLS, or with the proxy's."""
+        return request.is_secure or super().get_cookie_secure(app)
+
+
 def create_app(
     config: Config, store: Store | None = None, controller: Controller | None = None
 ) -> Flask:
@@ -44,6 +53,7 @@ def create_app(
         PERMANENT_SESSION_LIFETIME=timedelta(seconds=SESSION_SECONDS),
         MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
     )
+    app.session_interface = Cookies()
     app.extensions["sluice_store"] = store or Store(config.state_dir)
     app.extensions["sluice_controller"] = controller or Controller(
         config.controller_socket, config.token_file

@@ -16,7 +16,7 @@ from flask import Blueprint, current_app, g, redirect, render_template, request,
 
 from .problems import Problem
 from .store import Person, Store
-from .throttle import SignInThrottle
+from .throttle import SignInThrottle, network_of
 
 blueprint = Blueprint("auth", __name__)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -202,7 +202,8 @@ def sign_in():
         return render_template("sign_in.html", target=target, error=None, user="")
     check_csrf()
     user = request.form.get("user", "").strip()[:64]
-    keys, now = [f"address {request.remote_addr}", f"user {user}"], time.monotonic()
+    keys = [f"address {network_of(request.remote_addr or '?')}", f"user {user}"]
+    now = time.monotonic()
     wait = _throttle().begin(keys, now)
     if wait > 0:
         error = f"Too many tries; wait {wait:.0f} seconds, then try again."
@@ -210,7 +211,7 @@ def sign_in():
         return page, 429, {"Retry-After": f"{wait:.0f}"}
     person = _store().check_password(user, request.form.get("password", ""))
     if person is None or not sign_in_as(person, time.time()):
-        _store().record(time.time(), request.remote_addr or "?", "sign-in refused", user)
+        _store().record_refusal(time.time(), request.remote_addr or "?", user)
         error = (
             "User and password do not belong together. Forgotten? On the host:"
             " sluice-web reset-password USER"

@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import string
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ EVENTS_KEPT = 10_000
 PASSWORD_MIN, PASSWORD_MAX = 10, 1024
 TOKEN_PREFIX = "slc_"
 SESSION_SECONDS = 12 * 3600
+# argon2 takes 64 MiB and all processors for each password: the host has guests to run.
+HASHES_AT_ONCE, HASH_WAIT_SECONDS = 2, 10.0
+REFUSED = "sign-in refused"
+REFUSALS_KEPT = 1000
 # Left to itself, a transaction of SQLite's driver begins with its first change only.
 BEGIN_CHANGE = text("BEGIN IMMEDIATE")
 
@@ -126,6 +131,7 @@ class Store:
         path = state_dir / "web.sqlite"
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._hasher = hasher or PasswordHasher()
+        self._hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
         # Compared against when the user is unknown, so that both cost the same.
         self._nobody_hash = self._hasher.hash(secrets.token_urlsafe(16))
         self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
@@ -152,6 +158,30 @@ class Store:
             session.execute(BEGIN_CHANGE)
             yield session
 
+    @contextmanager
+    def _hash_turn(self) -> Iterator[None]:
+        if not self._hashing.acquire(timeout=HASH_WAIT_SECONDS):
+            raise Problem(
+                503,
+                "busy",
+                "Too many passwords at once",
+                detail=f"{HASHES_AT_ONCE} passwords are checked at a time, and others wait; try"
+                " again in a minute.",
+                thing="passwords at once",
+                value=HASHES_AT_ONCE,
+                remedy="try again in a minute",
+                headers={"Retry-After": "60"},
+            )
+        try:
+            yield
+        finally:
+            self._hashing.release()
+
+    def _hash(self, password: str) -> str:
+        check_new_password(password)
+        with self._hash_turn():
+            return self._hasher.hash(password)
+
     def has_users(self) -> bool:
         """False before the first start has made its admin."""
         with Session(self._engine) as session:
@@ -176,11 +206,13 @@ class Store:
         with Session(self._engine) as session:
             user = session.get(User, name)
             stored = user.password_hash if user else self._nobody_hash
-            try:
+            person = user and Person(user.name, user.role, user.epoch)
+        try:
+            with self._hash_turn():
                 self._hasher.verify(stored, password[:PASSWORD_MAX])
-            except (VerificationError, InvalidHash):
-                return None
-            return user and Person(user.name, user.role, user.epoch)
+        except (VerificationError, InvalidHash):
+            return None
+        return person
 
     def add_user(self, name: str, role: str, password: str, *, now: float, actor: str) -> None:
         """Make a user; raises Problem on a bad or taken name."""
@@ -190,8 +222,7 @@ class Store:
             )
         if role not in ROLES:
             raise bad_value("role", role, f"choose one of {', '.join(ROLES)}")
-        check_new_password(password)
-        password_hash = self._hasher.hash(password)
+        password_hash = self._hash(password)
         with self._changing() as session:
             if session.get(User, name):
                 raise Problem(
@@ -216,8 +247,7 @@ class Store:
 
     def set_password(self, name: str, password: str, *, now: float, actor: str) -> None:
         """Replace a password; every session of that user ends."""
-        check_new_password(password)
-        password_hash = self._hasher.hash(password)
+        password_hash = self._hash(password)
         with self._changing() as session:
             user = session.get(User, name) or _no_such("user", name)
             user.password_hash = password_hash
@@ -319,6 +349,26 @@ class Store:
             session.add(added)
             session.flush()
             session.execute(delete(Event).where(Event.id <= added.id - EVENTS_KEPT))
+
+    def record_refusal(self, at: float, address: str, name: str) -> None:
+        """Add a refused sign-in; the oldest of many go, as anybody can cause them.
+
+        A name that is nobody's may be a password, typed into the wrong field.
+        """
+        old = (
+            select(Event.id)
+            .where(Event.action == REFUSED)
+            .order_by(Event.id.desc())
+            .offset(REFUSALS_KEPT - 1)
+            .limit(1)
+        )
+        with self._changing() as session:
+            thing = name if session.get(User, name) else "an unknown user"
+            oldest = session.scalar(old)
+            if oldest is not None:
+                gone = delete(Event).where(Event.action == REFUSED, Event.id <= oldest)
+                session.execute(gone)
+            session.add(Event(at=at, actor=address, action=REFUSED, thing=thing))
 
     def events(self, limit: int) -> list[dict]:
         """The newest events, shaped like the controller's audit rows."""

@@ -5,12 +5,25 @@ Failures are counted per key (an address, a user name) over a sliding window.
 Pure: time comes in as an argument.
 """
 
+import ipaddress
 import threading
 from collections import OrderedDict, deque
 
 WINDOW_SECONDS = 60.0
 FAILURES_PER_WINDOW = 8
 KEYS_KEPT = 4096
+
+
+def network_of(address: str) -> str:
+    """The addresses that one visitor has at least: of IPv6 not one, but 2^64 of them."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = getattr(found, "ipv4_mapped", None)
+    if found.version == 4 or mapped:
+        return str(mapped or found)
+    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 class SignInThrottle:
