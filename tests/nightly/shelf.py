@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a night leaves on disk: its result, until sluiced has it and beyond.
 
+    STATE/lock                  held by the run that is on; its text says whose folder it is
     STATE/results/RUN_ID.json   {"result", "page", "posted", "refused"}
     STATE/running.json          while a run is on: {"run_id", "started_at", …}
     STATE/runs/, images/        the testbed's; see runs.py and images.py
@@ -8,21 +9,40 @@
 A result is written before it is posted, so a night that sluiced slept through
 is posted by the next one. A running.json that nobody holds the lock of is a run
 that ended without a word.
+
+What runs leave is deleted here, so the folder must be theirs: one in which
+somebody else has something is refused, and only what has a name and a form of
+ours is ever deleted.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nightly import images
-from nightly.config import Config
+from nightly.config import BadConfig, Config, default_config
 from nightly.host import Controller, HostError, Refused
 from testbed import runs
+
+# All that is made in the state folder, or put there for the run.
+NAMES = frozenset(
+    {
+        *("images", "ready", "results", "runs"),
+        *("accelerator.json", "lock", "running.json"),
+        *("accelerator.tmp", "running.tmp"),
+    }
+)
+# What a file system of its own has at its top.
+OF_MOUNTS = frozenset({"lost+found"})
+MARK = b"This folder is sluice-nightly's, which deletes here what it made.\n"
+RESULT = re.compile(r"[0-9a-f]{32}\.json")
+TORN_RESULT = re.compile(r"[0-9a-f]{32}\.tmp")
 
 
 class Busy(Exception):
@@ -39,17 +59,37 @@ class Shelf:
         self._running = self.state / "running.json"
         self._controller = Controller(config.paths.socket, config.paths.token_file)
 
+    def _claim(self) -> None:
+        """Make the state folder; BadConfig for one that is somebody else's."""
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+            others = _others_things(self.state)
+            if others and self.state != default_config().paths.state:
+                raise BadConfig(
+                    f"paths.state {self.state} has {', '.join(others[:3])}, which no nightly run "
+                    "made: give a folder of its own, for example one below it"
+                )
+            # As the unit's StateDirectoryMode, whoever made it: guests' keys are in it.
+            self.state.chmod(0o700)
+        except OSError as problem:
+            raise BadConfig(
+                f"paths.state {self.state} cannot be used ({problem.strerror}): be root, and give "
+                "a folder that can be written to; the service needs ReadWritePaths= for another "
+                "than its own"
+            ) from None
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the state folder; Busy if another run has it."""
-        self.state.mkdir(parents=True, exist_ok=True)
-        # As the unit's StateDirectoryMode, whoever made it: guests' keys are in it.
-        self.state.chmod(0o700)
-        with (self.state / "lock").open("w") as file:
+        self._claim()
+        with (self.state / "lock").open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Busy(f"another run has {self.state / 'lock'}; wait for its end") from None
+            if file.tell() == 0:
+                file.write(MARK)
+                file.flush()
             yield
 
     # The run that is on
@@ -78,13 +118,17 @@ class Shelf:
             path.unlink()
 
     def _entries(self) -> list[tuple[dict[str, Any], Path]]:
-        """All results, newest first; a file that cannot be read is dropped."""
+        """All results, newest first; one that is none is dropped."""
         found = []
-        for path in self._results.glob("*.json") if self._results.is_dir() else ():
+        for path in self._results.iterdir() if self._results.is_dir() else ():
+            if not RESULT.fullmatch(path.name):
+                continue
             try:
                 entry = json.loads(path.read_text())
                 found.append((entry["result"]["started_at"], entry, path))
-            except (OSError, ValueError, KeyError, TypeError):
+            except OSError:
+                continue
+            except (ValueError, KeyError, TypeError):
                 path.unlink(missing_ok=True)
         found.sort(key=lambda item: item[0], reverse=True)
         return [(entry, path) for _, entry, path in found]
@@ -113,6 +157,14 @@ class Shelf:
                 break
             _write(path, entry)
         return problems
+
+
+def _others_things(state: Path) -> list[str]:
+    """What is in the folder and not of a nightly run; nothing in one that has our mark."""
+    with contextlib.suppress(FileNotFoundError), (state / "lock").open("rb") as file:
+        if file.read(len(MARK)) == MARK:
+            return []
+    return sorted(set(os.listdir(state)) - NAMES - OF_MOUNTS)
 
 
 def _write(path: Path, value: Any) -> None:
@@ -157,12 +209,19 @@ def clean(config: Config) -> list[str]:
             done.append(f"ended process {pid}, the first of a dead run's namespaces")
     for run in sorted(folder.iterdir()) if folder.is_dir() else ():
         left = [name for name in ("disks", "libvirt", "shadow") if (run / name).exists()]
-        if left and not runs.alive(run):
+        if left and runs.is_run(run) and not runs.alive(run):
             runs.remove_disks(run)
             done.append(f"removed {', '.join(left)} of {run}")
     for path in images.sweep(config.paths.state / "images"):
         done.append(f"removed {path}")
-    for path in [*config.paths.state.glob("*.tmp"), *config.paths.state.glob("results/*.tmp")]:
+    for path in _torn(config.paths.state):
         path.unlink()
         done.append(f"removed {path}")
     return done
+
+
+def _torn(state: Path) -> list[Path]:
+    """Files of ours that were being written when a run was killed."""
+    found = [state / "accelerator.tmp", state / "running.tmp"]
+    found += [path for path in state.glob("results/*.tmp") if TORN_RESULT.fullmatch(path.name)]
+    return [path for path in found if path.is_file()]

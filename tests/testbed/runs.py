@@ -17,6 +17,7 @@ from testbed import paths
 
 KEPT_RUNS = 8
 OWNER = "owner.json"
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?-[0-9]+(-[0-9]+)?")
 
 
 def start_ticks(pid: int) -> int | None:
@@ -62,6 +63,16 @@ def alive(folder: Path) -> bool:
         return False
 
 
+def is_run(folder: Path) -> bool:
+    """True for what ``make`` made, ended or not, also if it was interrupted at it.
+
+    A runs/ may be in a folder that is somebody else's too.
+    """
+    if not NAME.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+        return False
+    return (folder / OWNER).exists() or {entry.name for entry in folder.iterdir()} <= {"logs"}
+
+
 def remove_disks(folder: Path) -> None:
     """Remove a run's large files and libvirt's state; keep its logs."""
     for name in ("disks", "libvirt", "shadow"):
@@ -70,7 +81,7 @@ def remove_disks(folder: Path) -> None:
 
 def prune(runs: Path) -> None:
     """Clear ended runs: disks of all, and the whole of those beyond KEPT_RUNS."""
-    ended = [folder for folder in runs.iterdir() if folder.is_dir() and not alive(folder)]
+    ended = [folder for folder in runs.iterdir() if is_run(folder) and not alive(folder)]
     ended.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     for index, folder in enumerate(ended):
         if index < KEPT_RUNS:

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from nightly import shelf
-from nightly.config import Config, Keep, Paths
+from nightly.config import BadConfig, Config, Keep, Paths
 from nightly.host import HostError, Refused
 from nightly.shelf import Busy, Shelf
 from testbed import runs
@@ -79,15 +80,93 @@ def test_the_newest_results_stay_and_a_torn_one_goes(config):
     store = Shelf(config)
     for number in (2, 5, 1, 4, 3):
         store.keep(night(number), None)
-    (config.paths.state / "results" / "torn.json").write_text('{"result"')
+    torn = config.paths.state / "results" / f"{9:032x}.json"
+    torn.write_text('{"result"')
     assert [entry["result"]["started_at"] for entry in store.results()] == [5.0, 4.0, 3.0]
-    assert not (config.paths.state / "results" / "torn.json").exists()
+    assert not torn.exists()
+
+
+def test_a_file_that_is_no_result_stays_beside_them(config):
+    store = Shelf(config)
+    store.keep(night(1), None)
+    others = config.paths.state / "results" / "survey.json"
+    others.write_text("of somebody else")
+    assert len(store.results()) == 1
+    assert others.read_text() == "of somebody else"
 
 
 def test_two_runs_at_once_are_one_too_many(config):
     with Shelf(config).lock(), pytest.raises(Busy, match="another run"), Shelf(config).lock():
         pass
     with Shelf(config).lock():
+        pass
+
+
+def keeps_all(state) -> bool:
+    """Whether every file of ``somebody`` is still there, and the folder has its mode."""
+    there = {path.relative_to(state) for path in state.rglob("*") if path.is_file()}
+    return there == {Path(name) for name in SOMEBODYS} and state.stat().st_mode & 0o777 == 0o755
+
+
+SOMEBODYS = (
+    *("notes.tmp", "report.odt", "results/survey.json", "results/draft.tmp"),
+    *("runs/experiment-7/disks/image", "images/guest-0123456789abcdef.new/file"),
+)
+
+
+@pytest.fixture
+def somebody(config):
+    """A folder that paths.state names by mistake."""
+    for name in SOMEBODYS:
+        path = config.paths.state / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    config.paths.state.chmod(0o755)
+    return config.paths.state
+
+
+def test_a_folder_that_is_somebody_elses_is_refused_and_not_touched(config, somebody):
+    said = "paths.state .* has notes.tmp, report.odt, which no"
+    with pytest.raises(BadConfig, match=said), Shelf(config).lock():
+        shelf.clean(config)
+    assert keeps_all(somebody)
+
+
+def test_what_others_have_in_folders_of_our_names_stays(config, somebody):
+    """Also where nothing else tells that the folder is not ours."""
+    (somebody / "images" / "guest-0123456789abcdef.new").rename(somebody / "images" / "site.new")
+    (somebody / "report.odt").unlink()
+    (somebody / "notes.tmp").unlink()
+    there = sorted(somebody.rglob("*"))
+    with Shelf(config).lock():
+        assert shelf.clean(config) == []
+        Shelf(config).keep(night(1), None)
+    assert set(there) <= set(somebody.rglob("*"))
+
+
+def test_a_folder_with_our_mark_is_ours_whatever_was_put_there(config):
+    with Shelf(config).lock():
+        pass
+    (config.paths.state / "README").touch()
+    with Shelf(config).lock():
+        pass
+    assert (config.paths.state / "lock").read_bytes() == shelf.MARK
+
+
+@pytest.mark.parametrize("name", ["", "lost+found", "ready", "lock", "results"])
+def test_an_empty_folder_and_one_of_an_earlier_version_are_taken(config, name):
+    (config.paths.state / name).mkdir(parents=True)
+    if name == "lock":
+        (config.paths.state / name).rmdir()
+        (config.paths.state / name).touch()
+    with Shelf(config).lock():
+        pass
+
+
+def test_a_state_folder_that_cannot_be_made_is_said_with_what_to_do(config):
+    config.paths.state.write_text("a file")
+    said = "cannot be used .*: be root, and give a folder"
+    with pytest.raises(BadConfig, match=said), Shelf(config).lock():
         pass
 
 
@@ -142,6 +221,17 @@ def test_the_first_process_of_a_dead_run_is_ended_and_no_other(config, tmp_path)
         for process in started:
             process.kill()
             process.wait()
+
+
+def test_files_that_were_being_written_go_and_no_others(config):
+    results = config.paths.state / "results"
+    results.mkdir(parents=True)
+    ours = [config.paths.state / "running.tmp", results / f"{7:032x}.tmp"]
+    others = [config.paths.state / "notes.tmp", results / "draft.tmp"]
+    for path in (*ours, *others):
+        path.touch()
+    assert shelf.clean(config) == [f"removed {path}" for path in ours]
+    assert all(path.exists() for path in others)
 
 
 def test_settings_of_another_state_folder_are_not_touched(config, tmp_path):

@@ -39,6 +39,26 @@ def test_only_the_newest_ended_runs_are_kept(tmp_path):
     assert [run.name for run in old if run.exists()] == [run.name for run in old[3:]]
 
 
+def test_what_no_run_made_is_not_touched(tmp_path):
+    """A runs/ of somebody else's: names like a run's or not, with disks or without."""
+    for name in ("experiment", "test-99", "2024-05-01", ".git"):
+        (tmp_path / name / "disks").mkdir(parents=True)
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / "test-98").symlink_to(tmp_path / "experiment")
+    for number in range(runs.KEPT_RUNS + 1):
+        ended_run(tmp_path, f"test-{number}", 1000 + number)
+    runs.prune(tmp_path)
+    assert all((tmp_path / n / "disks").exists() for n in ("experiment", "test-99", "2024-05-01"))
+    assert (tmp_path / "test-98").is_symlink() and (tmp_path / ".git").exists()
+    assert not (tmp_path / "test-0").exists()
+
+
+def test_a_run_that_was_interrupted_at_its_beginning_is_one(tmp_path):
+    (tmp_path / "test-1" / "logs").mkdir(parents=True)
+    (tmp_path / "test-2").mkdir()
+    assert runs.is_run(tmp_path / "test-1") and runs.is_run(tmp_path / "test-2")
+
+
 def test_a_living_run_is_not_touched(tmp_path):
     living = runs.make("demo")
     (living / "disks").mkdir()
