@@ -53,6 +53,8 @@ class Groups:
         self.about = about
         self.clock = clock
         self.changed = changed
+        # What was last logged of groups whose page cannot be used.
+        self._said: dict[str, str] = {}
 
     def restore(self) -> None:
         """At start: every group has its page, with its limit; others have none."""
@@ -68,9 +70,17 @@ class Groups:
         try:
             self.pages.ensure(group.name, group.limit)
         except (SluiceError, OSError) as error:
-            log.error("group %s has no page: %s", group.name, error)
+            self._say_unusable(group, error)
             return False
+        if self._said.pop(group.name, None):
+            log.info("group %s has its page again", group.name)
         return True
+
+    def _say_unusable(self, group: Group, error: Exception) -> None:
+        """Once for each reason: it is found out anew every second."""
+        if self._said.get(group.name) != str(error):
+            self._said[group.name] = str(error)
+            log.error("group %s has no page: %s", group.name, error)
 
     def all(self) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
@@ -93,7 +103,7 @@ class Groups:
         try:
             return self.pages.members(group.name)
         except SluiceError as error:
-            log.error("%s", error)
+            self._say_unusable(group, error)
             return []
 
     def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Groups whose page somebody broke: the real database and real files."""
+
+import logging
+import os
+import time
+
+import pytest
+
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.group_pages import GroupPages
+from sluice_controller.domain.groups import Membership
+from sluice_controller.services.groups import Groups
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def groups(store, tmp_path):
+    pages = GroupPages(tmp_path / "groups", None, time.monotonic_ns)
+    found = Groups(store, pages, None, time.time, lambda domain: None)
+    found.put("disks", {"resource": "blk", "bytes_per_second": 10**6})
+    with store.transaction() as unit:
+        unit.remember_domain("web1", "u-1")
+        unit.put_membership(Membership("disks", "web1"))
+    return found
+
+
+def wanted(store, groups):
+    with store.transaction() as unit:
+        return groups.wanted(unit, "web1")
+
+
+def said(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_a_page_that_somebody_broke_is_named_once_and_made_anew_when_it_is_gone(
+    store, groups, tmp_path, caplog
+):
+    page = tmp_path / "groups" / "disks.group"
+    whole = wanted(store, groups)
+    assert set(whole) == {"blk-read", "blk-write"}
+    os.truncate(page, 4096)
+    for _round in range(3):
+        # Its members go on without it.
+        assert wanted(store, groups) == {}
+        assert groups.all()[0]["members"] == []
+    (sentence,) = said(caplog)
+    assert sentence.startswith("group disks has no page: group page")
+    assert "4096 bytes were read, not 16896" in sentence
+    page.unlink()
+    mended = wanted(store, groups)
+    assert page.stat().st_size == 16896
+    # Another object of QEMU's, so that they leave the page that they still have.
+    assert mended["blk-read"]["group"] != whole["blk-read"]["group"]
+    os.truncate(page, 0)
+    wanted(store, groups)
+    assert len(said(caplog)) == 2
