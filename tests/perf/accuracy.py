@@ -32,6 +32,7 @@ class Accuracy:
     worst_window_error_ratio: float
     quantum_ratio: float
     clock_ratio: float
+    longest_standstill_ms: float
     windows: int
 
     def as_dict(self) -> dict[str, float]:
@@ -70,6 +71,21 @@ def mean_bps(samples: Sequence[Sample], *, skip_seconds: float) -> float:
     return (last.bytes - bytes_at(samples, last.at_seconds - seconds)) / seconds
 
 
+def longest_standstill_seconds(
+    samples: Sequence[Sample], begin_seconds: float, end_seconds: float
+) -> float:
+    """Return the longest time in which no reading showed more bytes than the one before.
+
+    It begins with a reading that did, so one interval of reading is always in it.
+    """
+    grown_at, longest = begin_seconds, 0.0
+    for before, after in pairwise(samples):
+        if begin_seconds <= after.at_seconds <= end_seconds and after.bytes > before.bytes:
+            longest = max(longest, after.at_seconds - grown_at)
+            grown_at = after.at_seconds
+    return max(longest, end_seconds - grown_at)
+
+
 def _unsure_seconds(before: Sample, after: Sample, interval_seconds: float) -> float:
     """Return by how much the time of a count between two readings may be wrong."""
     late = max(0.0, after.at_seconds - before.at_seconds - interval_seconds)
@@ -103,6 +119,7 @@ def assess(
         worst_window_error_ratio=max(errors, key=abs),
         quantum_ratio=request_bytes / (rate_bps * window_seconds),
         clock_ratio=max(map(sum, pairwise(unsure))) / window_seconds,
+        longest_standstill_ms=1e3 * longest_standstill_seconds(samples, times[0], times[-1]),
         windows=windows,
     )
 

@@ -12,6 +12,7 @@ all together. A verdict is one of three:
   with its whole interval;
 * **inconclusive**: it cannot be told: too few runs or samples, a counter that was
   read too slowly, a request too large for the window, a ring that was not full, a
+  load that did no more without a limit, a machine that stood still by itself, a
   figure that was not measured.
 
 A bar for every run is missed by a single one, however few there were. All but
@@ -40,6 +41,11 @@ CALM_MAX = 0.5
 ASKED_MIN = 1000
 # A quarter of the smallest bar of a rate.
 GUEST_CLOCK_MAX = 0.0005
+# What a load does without a limit, ÷ the rate: else no limit kept it.
+UNLIMITED_MIN = 1.05
+# How long nothing may come through: as long as Sluice's bursts and queues last.
+STANDSTILL_MS_MAX = 50.0
+UNLIMITED = "unlimited"
 SLUICE = ("sluice", "sluice leaky")
 DISK_PEERS = ("qemu-throttle", "cgroup-blkio")
 NET_PEERS = ("tc-tbf", "tc-htb", "libvirt-bandwidth")
@@ -54,6 +60,10 @@ FIGURES = {
     "clock_ratio": ("clock", "{:.2%}"),
     "guest_clock_ratio": ("guest's clock", "{:.3%}"),
     "longest_wait_ratio": ("longest wait ÷ ideal", "{:.3f}"),
+    "longest_standstill_ms": ("longest standstill, ms", "{:.0f}"),
+    "unlimited_rate_ratio": ("without a limit ÷ rate", "{:.2f}"),
+    "unlimited_stall_ratio": ("without a limit: wait beyond its ideal ÷ ideal", "{:.3f}"),
+    "unlimited_standstill_ms": ("without a limit: longest standstill, ms", "{:.0f}"),
     "pooled_ratio": ("patched ÷ stock, median of all pairs", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
@@ -87,7 +97,9 @@ class Bar:
     for the figure to mean anything. ``windows`` is how many windows of the
     row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
     ``of_all``: the figure is one of all runs together; with ``whole`` its interval
-    must lie within the bar. ``runs_min``: how many runs, if not as usual.
+    must lie within the bar. ``runs_min``: how many runs, if not as usual. ``control``:
+    the figure of the row that says by how much the machine itself may have put the
+    value beyond its bar.
     """
 
     figure: str
@@ -102,6 +114,7 @@ class Bar:
     windows: int = 0
     whole: bool = False
     runs_min: int = 0
+    control: str = ""
 
     def applies(self, row: Row) -> bool:
         return (not self.parts or row["part"] in self.parts) and (
@@ -139,6 +152,8 @@ class Bar:
         yield self.figure
         if self.windows:
             yield "clock_ratio"
+        if self.control:
+            yield self.control
         yield from (need.figure for need in self.needs if need.applies(row))
 
     def uncertainty(self, row: Row) -> float:
@@ -147,6 +162,8 @@ class Bar:
             least = min(self.beyond(value) for value in row[self.figure].values())
             # What is infinite at both ends is so for sure.
             return 0.0 if math.isinf(least) else self.beyond(row[self.figure]["median"]) - least
+        if self.control:
+            return row[self.control]["max"]
         return row["clock_ratio"]["max"] / self.windows if self.windows else 0.0
 
 
@@ -183,9 +200,17 @@ _CALM = "the control must not fill the ring: lower its rate or its depth"
 _FLOOD = "a flood reaches its neighbours, or the machine was busy"
 
 
+_FREE = Bar(
+    "unlimited_rate_ratio",
+    f"without a limit the load must do more than the rate, or no limit was at work: {IDLE}",
+    low=UNLIMITED_MIN,
+)
+
+
 def _rate(figure: str, ratio: float, windows: int, remedy: str) -> Bar:
     """Return the bar of an error over so many windows, above which it must be visible."""
     needs = (
+        _FREE,
         Bar("quantum_ratio", "give this rate smaller requests", high=ratio * windows),
         Bar("clock_ratio", f"the counter was read too slowly: {IDLE}", high=ratio * windows),
         Bar(
@@ -243,6 +268,16 @@ BARS: dict[str, tuple[Bar, ...]] = {
             high=1.1,
             parts=DISK_PARTS,
             subjects=SLUICE,
+            needs=(_FREE,),
+            control="unlimited_stall_ratio",
+        ),
+        Bar(
+            "longest_standstill_ms",
+            f"nothing came through, or the machine stood still: {IDLE}, under KVM",
+            high=STANDSTILL_MS_MAX,
+            subjects=SLUICE,
+            needs=(_FREE,),
+            control="unlimited_standstill_ms",
         ),
     ),
     "FLOOD": (
@@ -259,8 +294,8 @@ EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("network", "TCP in, bytes/s"),
     ),
     "E2": (
-        *((part, subject) for part in DISK_PARTS for subject in SLUICE + DISK_PEERS),
-        *((part, subject) for part in NET_PARTS for subject in SLUICE + NET_PEERS),
+        *((part, name) for part in DISK_PARTS for name in (UNLIMITED, *SLUICE, *DISK_PEERS)),
+        *((part, name) for part in NET_PARTS for name in (UNLIMITED, *SLUICE, *NET_PEERS)),
     ),
     "FLOOD": tuple(
         (part, subject)
@@ -344,6 +379,8 @@ def _unsure(bar: Bar, row: Row, unsure: float) -> str:
     if bar.of_all:
         low, high = (written(bar.figure, row[bar.figure][end]) for end in ("min", "max"))
         return f"it may be from {low} to {high}: {IDLE}, with more pairs (ARGS=--repeats=N)"
+    if bar.control:
+        return f"{FIGURES[bar.control][0]} is {written(bar.control, unsure)}: {IDLE}"
     return f"the clock may be wrong by {written('clock_ratio', unsure)}: {IDLE}"
 
 

@@ -8,6 +8,10 @@ turns at the same rates on the same guest in the same run. Bytes are counted whe
 who shape have let them go: requests when QEMU has done them, what is sent at the
 uplink, what is received in the guest. The longest wait is what the guest's fio saw.
 
+In each turn the same load runs without a limit too. This control must do more than
+the rate, or else the limit was not what kept it; and how long it stands still is the
+machine's own affair, and nobody's whose limit is judged.
+
 The highest rate of each part is 90 % of what was measured without any limit.
 Requests and frames are so small that one is less than 1 % of a second: larger
 ones could not show the bar of 1 %.
@@ -15,7 +19,7 @@ ones could not show the bar of 1 %.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +28,11 @@ from typing import Any
 
 from perf import guest_counter, load_class, loads, machine
 from perf.accuracy import Sample, assess, fluid_wait_seconds, mean_bps
+from perf.bars import UNLIMITED
 from perf.load_class import LoadClass
 from perf.rows import FAILURES, Rows
 from perf.spread import spreads
-from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, limited
+from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, Unlimited, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
 from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
@@ -238,7 +243,33 @@ def _accuracy(samples: Sequence[Sample], point: Point) -> dict[str, float]:
     return found.as_dict()
 
 
-Measure = Callable[[Point], dict[str, float]]
+Figures = dict[str, float]
+Measure = Callable[[Point], Figures]
+
+
+def beside_control(turn: Mapping[str, Figures]) -> Iterator[tuple[str, Figures]]:
+    """Return each subject's figures of a turn, with those of the turn's control.
+
+    Without the control the others say nothing, and none is returned.
+    """
+    if UNLIMITED not in turn:
+        return
+    control = turn[UNLIMITED]
+    for name, figures in turn.items():
+        yield name, figures if name == UNLIMITED else {**figures, **_of_control(control)}
+
+
+def _of_control(control: Figures) -> Figures:
+    rate_ratio = 1 + control["mean_error_ratio"]
+    found = {
+        "unlimited_rate_ratio": rate_ratio,
+        "unlimited_standstill_ms": control["longest_standstill_ms"],
+    }
+    if "longest_wait_ratio" in control:
+        # Its own ideal is shorter, as it does more than the rate.
+        ideal_ratio = 1 / rate_ratio if rate_ratio > 0 else 0.0
+        found["unlimited_stall_ratio"] = max(0.0, control["longest_wait_ratio"] - ideal_ratio)
+    return found
 
 
 class Comparison:
@@ -265,26 +296,37 @@ class Comparison:
     def compare(
         self, part: str, subjects: list[Subject], points: Sequence[Point], measure: Measure
     ) -> None:
-        """Measure all subjects at all points; they take turns at each."""
+        """Measure the control and all subjects at all points; they take turns at each."""
+        order = [Unlimited(), *subjects]
         for point in points:
-            # Turns, so that a slow minute of the machine hits all of them.
-            found: dict[str, list[dict[str, float]]] = {subject.name: [] for subject in subjects}
-            for _ in range(self._repeats):
-                for subject in subjects:
-                    try:
-                        found[subject.name].append(self._measure(subject, point, measure))
-                    except Unavailable as reason:
-                        self.rows.leave_out(part, subject.name, str(reason))
-                    except FAILURES as reason:
-                        rate = f"at {point.rate_bps / 2**20:.4g} MiB/s: {reason}"
-                        self.rows.leave_out(part, subject.name, rate)
+            found: dict[str, list[Figures]] = {subject.name: [] for subject in order}
+            for number in range(self._repeats):
+                # Turns, so that a slow minute of the machine hits all of them.
+                turn = order if number % 2 == 0 else order[::-1]
+                for name, figures in beside_control(self._turn(part, turn, point, measure)):
+                    found[name].append(figures)
             for name, measured in found.items():
                 if measured:
                     row = {"part": part, "subject": name, **vars(point), "runs": len(measured)}
                     self.rows.rows.append({**row, **spreads(measured)})
                     self.say(_line(self.rows.rows[-1]))
 
-    def _measure(self, subject: Subject, point: Point, measure: Measure) -> dict[str, float]:
+    def _turn(
+        self, part: str, subjects: Sequence[Subject], point: Point, measure: Measure
+    ) -> dict[str, Figures]:
+        """Measure each subject once; those that could not be are told and left out."""
+        found = {}
+        for subject in subjects:
+            try:
+                found[subject.name] = self._measure(subject, point, measure)
+            except Unavailable as reason:
+                self.rows.leave_out(part, subject.name, str(reason))
+            except FAILURES as reason:
+                rate = f"at {point.rate_bps / 2**20:.4g} MiB/s: {reason}"
+                self.rows.leave_out(part, subject.name, rate)
+        return found
+
+    def _measure(self, subject: Subject, point: Point, measure: Measure) -> Figures:
         guest = self.load.guest
         with ExitStack() as stack:
             subject.open(self.load.testbed, guest)
@@ -302,6 +344,7 @@ def _line(row: dict[str, Any]) -> str:
         f" {row['request_bytes']:6d} B: mean {row['mean_error_ratio']['median']:+.2%},"
         f" worst 1 s {row['worst_window_error_ratio']['median']:+.2%}"
         f" (one request is {row['quantum_ratio']['median']:.2%},"
-        f" the clock {row['clock_ratio']['max']:.2%})"
+        f" the clock {row['clock_ratio']['max']:.2%}),"
+        f" standstill {row['longest_standstill_ms']['max']:.0f} ms"
         + (f", longest wait {wait['median']:.2f} of the ideal" if wait else "")
     )

@@ -83,7 +83,7 @@ def _section(experiment: str, part: str, rows: list[dict[str, Any]]) -> str:
 def _rates(rows: list[dict[str, Any]]) -> str:
     figure, axes = pyplot.subplots(figsize=(9, 3.6))
     for marker, subject in zip(
-        "osD^v", dict.fromkeys(row["subject"] for row in rows), strict=False
+        "xosD^v", dict.fromkeys(row["subject"] for row in rows), strict=False
     ):
         mine = [row for row in rows if row["subject"] == subject]
         rates = [row["rate_bps"] / 1e6 for row in mine]
@@ -124,14 +124,15 @@ def _svg(figure: pyplot.Figure) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    columns = [key for key in FIGURES if key in rows[0]]
+    # A control has no control beside it.
+    columns = [key for key in FIGURES if any(key in row for row in rows)]
     names = [FIGURES[key][0] for key in columns]
     rated = "rate_bps" in rows[0]
     head = "".join(f"<th>{name}</th>" for name in (*(("rate, MB/s", "request, B") * rated), *names))
     body = ""
     for row in rows:
         cells = [f"{row['rate_bps'] / 1e6:.3g}", f"{row['request_bytes']}"] if rated else []
-        cells += [_cell(key, row[key]) for key in columns]
+        cells += [_cell(key, row[key]) if key in row else "" for key in columns]
         subject = html.escape(row["subject"])
         body += f"<tr><td>{subject}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
     return f"<table><thead><tr><th>subject</th>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from perf.bars import UNLIMITED
 from perf.load_class import LoadClass, Setting
 from testbed import Guest, Testbed
 
@@ -42,6 +43,21 @@ def limited(subject: Subject, rate_bps: int) -> Iterator[None]:
         yield
     finally:
         subject.set_rate(None)
+
+
+class Unlimited:
+    """No limit: the control. What it cannot do, no limit has kept it from."""
+
+    name = UNLIMITED
+
+    def open(self, _testbed: Testbed, _guest: Guest) -> None:
+        """Nothing is needed."""
+
+    def set_rate(self, rate_bps: int | None) -> None:
+        """Whatever rate is set for the others."""
+
+    def close(self) -> None:
+        """Nothing was made."""
 
 
 class Sluice:

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.accuracy import Sample, assess, bytes_at, fluid_wait_seconds, mean_bps
+from perf.accuracy import (
+    Sample,
+    assess,
+    bytes_at,
+    fluid_wait_seconds,
+    longest_standstill_seconds,
+    mean_bps,
+)
 
 
 def _steady(rate_bps: float, seconds: float = 12.0, step: float = 0.1):
@@ -41,6 +48,29 @@ def test_readings_that_lie_apart_make_the_time_between_them_unsure():
     # 0.1 s around each edge as asked for; 1.0 s around the one at 5 s.
     assert found.clock_ratio == pytest.approx((1.0 - 0.2) / 2)
     assert found.mean_error_ratio == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("moved_at", "longest"),
+    [
+        ((0.5, 1.0, 2.0, 2.25, 4.0, 4.5), 1.75),
+        ((0.5,), 4.0),
+        ((1.0, 2.0, 3.0), 2.0),
+        ((2.0, 3.0, 4.0, 4.75, 9.0), 1.0),
+    ],
+)
+def test_the_longest_standstill_lies_within_what_is_measured(moved_at, longest):
+    times = [n / 4 for n in range(41)]
+    samples = [Sample(at, 100.0 * sum(moved <= at for moved in moved_at)) for at in times]
+    assert longest_standstill_seconds(samples, 1.0, 5.0) == longest
+
+
+def test_a_steady_flow_stands_still_for_one_interval_of_reading():
+    found = assess(_steady(1000.0, step=0.125), 1000.0, 1, skip_seconds=1.0, interval_seconds=1.0)
+    assert found.longest_standstill_ms == 125.0
+    stuck = [Sample(at, min(count, 5000.0)) for at, count, _ in _steady(1000.0)]
+    found = assess(stuck, 1000.0, 1, skip_seconds=1.0, interval_seconds=1.0)
+    assert found.longest_standstill_ms == pytest.approx(6000.0)
 
 
 def test_the_mean_is_of_what_is_not_skipped():

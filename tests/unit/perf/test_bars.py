@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.bars import BARS, EXPECTED, FIGURES, Outcome, as_json, judge, problems
+from perf.bars import (
+    BARS,
+    EXPECTED,
+    FIGURES,
+    UNLIMITED,
+    Outcome,
+    as_json,
+    judge,
+    problems,
+)
 
 
 def _spread(*values):
@@ -26,9 +35,14 @@ def _rate_row(part, subject, **figures):
         "worst_window_error_ratio": _spread(0.0),
         "quantum_ratio": _spread(0.0078),
         "clock_ratio": _spread(0.0005),
+        "longest_standstill_ms": _spread(20.0),
     }
     if part.startswith("disk"):
         row["longest_wait_ratio"] = _spread(1.0)
+    if subject != UNLIMITED:
+        row["unlimited_rate_ratio"] = _spread(1.11)
+        row["unlimited_standstill_ms"] = _spread(15.0)
+        row["unlimited_stall_ratio"] = _spread(0.005)
     if part == "net in":
         row["guest_clock_ratio"] = _spread(0.0001)
     return {**row, **figures}
@@ -104,6 +118,7 @@ SLUICE_READ = ("disk read", "sluice")
         ("E2", ("net in", "sluice leaky"), "worst_window_error_ratio", (0, 0, -0.02), "±1.00%"),
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, 1.11), "≤ 1.100"),
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, math.inf), "≤ 1.100"),
+        ("E2", ("net in", "sluice"), "longest_standstill_ms", (20, 20, 66), "≤ 50"),
         ("FLOOD", ("same guest", "ping"), "pooled_p99_ratio", (1.11,), "≤ 1.100"),
         ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
         ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
@@ -186,6 +201,24 @@ def _only(found):
             "the clock may be wrong by 0.40%",
         ),
         (
+            "E2",
+            SLUICE_READ,
+            {
+                "longest_wait_ratio": _spread(1, 1, 1.4),
+                "unlimited_stall_ratio": _spread(0, 0.1, 0.35),
+            },
+            "wait beyond its ideal ÷ ideal is 0.350",
+        ),
+        (
+            "E2",
+            ("net out", "sluice leaky"),
+            {
+                "longest_standstill_ms": _spread(20, 20, 90),
+                "unlimited_standstill_ms": _spread(10, 10, 41),
+            },
+            "without a limit: longest standstill, ms is 41",
+        ),
+        (
             "FLOOD",
             ("other guest", "disk read"),
             {"flood_fill_ratio": _spread(1, 1, 0.7)},
@@ -241,6 +274,28 @@ def test_no_bar_passes_with_a_figure_that_was_not_measured(experiment, nothing):
                 told = unmet[FIGURES[bar.figure][0]]
                 assert told.outcome is Outcome.INCONCLUSIVE
                 assert "was not measured" in told.remedy
+
+
+def test_a_standstill_beyond_the_machine_s_own_is_missed():
+    figures = {
+        "longest_wait_ratio": _spread(1.6),
+        "unlimited_stall_ratio": _spread(0.35),
+        "longest_standstill_ms": _spread(92),
+        "unlimited_standstill_ms": _spread(41),
+    }
+    verdicts = judge(_found("E2", SLUICE_READ, **figures))
+    unmet = {one.figure: one.outcome for one in verdicts if one.outcome is not Outcome.MET}
+    missed = Outcome.MISSED
+    assert unmet == {"longest wait ÷ ideal": missed, "longest standstill, ms": missed}
+
+
+@pytest.mark.parametrize("rates", [(1.04,), (1.2, 1.2, 1.0), (0.0,)])
+def test_no_bar_is_met_where_no_limit_was_at_work(rates):
+    found = _found("E2", SLUICE_READ, unlimited_rate_ratio=_spread(*rates))
+    mine = [one for one in judge(found) if (one.part, one.subject.split(" at")[0]) == SLUICE_READ]
+    assert len(mine) == len(BARS["E2"])
+    assert {one.outcome for one in mine} == {Outcome.INCONCLUSIVE}
+    assert all("without a limit" in one.remedy for one in mine)
 
 
 def test_a_guest_whose_clock_goes_wrong_says_nothing_about_a_rate():

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perf.__main__ import conclude
-from perf.bars import EXPECTED
+from perf.bars import EXPECTED, SLUICE, UNLIMITED
 from perf.report import finite
 
 
@@ -84,6 +84,39 @@ def test_what_never_came_is_null_in_json_and_does_not_break_the_page(tmp_path):
     assert status == 1
     assert kept["rows"][0]["p99_ratio"]["median"] is None
     assert "∞" in page
+
+
+def test_a_control_without_a_control_of_its_own_has_its_row_in_the_page(tmp_path):
+    rows = [_rate_row(part, subject) for part, subject in EXPECTED["E2"]]
+    status, kept, page, _said = _conclude(
+        {**_found(1.0), "experiment": "E2", "rows": rows}, tmp_path
+    )
+    assert status == 0
+    assert {one["subject"].split(" at")[0] for one in kept["verdicts"]} == set(SLUICE)
+    assert page.count("<td>unlimited</td>") == 4
+    assert "without a limit ÷ rate" in page
+
+
+def _rate_row(part, subject):
+    figures = {
+        "mean_error_ratio": 0.0,
+        "worst_window_error_ratio": 0.0,
+        "quantum_ratio": 0.001,
+        "clock_ratio": 0.0,
+        "longest_standstill_ms": 20.0,
+    }
+    if part.startswith("disk"):
+        figures["longest_wait_ratio"] = 1.0
+    if part == "net in":
+        figures["guest_clock_ratio"] = 0.0
+    if subject == UNLIMITED:
+        figures["mean_error_ratio"] = 300.0
+    else:
+        beside = ("unlimited_rate_ratio", "unlimited_stall_ratio", "unlimited_standstill_ms")
+        figures |= dict.fromkeys(beside, 2.0)
+    spreads = {name: _spread(value) for name, value in figures.items()}
+    about = {"part": part, "subject": subject, "rate_bps": 65536, "request_bytes": 512}
+    return {**about, "runs": 3, **spreads}
 
 
 @pytest.mark.parametrize("value", [1, 1.5, "text", None, [1, {"a": (2.0,)}]])

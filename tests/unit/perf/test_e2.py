@@ -4,9 +4,9 @@
 import pytest
 
 from perf import bars
-from perf.e2 import DISK_POINTS, NET_POINTS, Comparison, Point, with_capacity
+from perf.e2 import DISK_POINTS, NET_POINTS, Comparison, Point, beside_control, with_capacity
 from perf.load_class import LoadClass
-from perf.subjects import LEAKY_BUCKET, Sluice
+from perf.subjects import LEAKY_BUCKET, Sluice, Unlimited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
 
@@ -43,8 +43,70 @@ def test_a_part_that_comes_to_no_end_is_missing_and_the_next_is_measured(monkeyp
     assert len(said) == 1
 
 
+CONTROL = {"mean_error_ratio": 1.0, "longest_standstill_ms": 30.0, "longest_wait_ratio": 0.75}
+MINE = {"mean_error_ratio": 0.0, "longest_standstill_ms": 20.0, "longest_wait_ratio": 1.05}
+
+
+def test_each_subject_has_the_control_of_its_turn_beside_it():
+    found = dict(beside_control({"sluice": MINE, bars.UNLIMITED: CONTROL}))
+    assert found[bars.UNLIMITED] == CONTROL
+    beside = {
+        "unlimited_rate_ratio": 2.0,
+        "unlimited_standstill_ms": 30.0,
+        # At twice the rate its ideal is half of that at the rate.
+        "unlimited_stall_ratio": 0.25,
+    }
+    assert found["sluice"] == {**MINE, **beside}
+
+
+def test_a_turn_without_its_control_says_nothing():
+    assert list(beside_control({"sluice": MINE})) == []
+
+
+def test_a_control_that_moved_nothing_tests_no_limit():
+    nothing = {**CONTROL, "mean_error_ratio": -1.0}
+    figures = dict(beside_control({"sluice": MINE, bars.UNLIMITED: nothing}))["sluice"]
+    assert figures["unlimited_rate_ratio"] == 0.0
+
+
+def _compared(monkeypatch, fails):
+    """Compare two subjects at one point in three turns; return rows, missing and the order."""
+    order = []
+
+    def measure(_self, subject, _point, _measure):
+        order.append(subject.name)
+        if (subject.name, len(order)) == fails:
+            raise TimeoutError("the load does not run")
+        quick = {"quantum_ratio": 0.0, "clock_ratio": 0.0, "worst_window_error_ratio": 0.0}
+        return {**(CONTROL if subject.name == bars.UNLIMITED else MINE), **quick}
+
+    monkeypatch.setattr("perf.guest_counter.mark", lambda _guest: None)
+    monkeypatch.setattr(Comparison, "_measure", measure)
+    comparison = Comparison(LoadClass(None, None, 1), 3, lambda _text: None)
+    subjects = [Sluice(None, "blk-read"), QemuThrottle("vdb", "read")]
+    comparison.compare("disk read", subjects, [Point(65536, 512)], None)
+    rows = {row["subject"]: row for row in comparison.rows.rows}
+    return rows, comparison.rows.missing, order
+
+
+def test_subjects_and_their_control_take_turns_in_an_order_that_alternates(monkeypatch):
+    rows, missing, order = _compared(monkeypatch, None)
+    there = ["unlimited", "sluice", "qemu-throttle"]
+    assert order == there + there[::-1] + there
+    assert {name: row["runs"] for name, row in rows.items()} == dict.fromkeys(there, 3)
+    assert rows["sluice"]["unlimited_rate_ratio"]["median"] == 2.0
+    assert missing == []
+
+
+def test_a_control_that_fails_takes_its_turn_with_it(monkeypatch):
+    rows, missing, _order = _compared(monkeypatch, ("unlimited", 6))
+    assert {row["runs"] for row in rows.values()} == {2}
+    assert [one["subject"] for one in missing] == ["unlimited"]
+
+
 def test_expected_subjects_are_those_that_are_compared():
     sluice = (Sluice(None, "blk-read"), Sluice(None, "blk-read", LEAKY_BUCKET))
     assert tuple(one.name for one in sluice) == bars.SLUICE
+    assert Unlimited.name == bars.UNLIMITED
     assert (QemuThrottle.name, CgroupThrottle.name) == bars.DISK_PEERS
     assert (TcTbf.name, TcHtb.name, LibvirtBandwidth.name) == bars.NET_PEERS
