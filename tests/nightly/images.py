@@ -6,10 +6,13 @@ packages; the disks are filled with data made on the spot. Both recipes are the
 testbed's (tests/testbed/images). Each part has a folder of its own, named by
 the hash of its recipe, and is there whole or not at all; ``images/`` links to
 the parts in use. For hosts that reach no archive, a part whose files lie in
-STATE/ready is moved from there, and from the folder of ``--from`` it is copied.
+STATE/ready is taken from there, where they stay until it is whole, and from the
+folder of ``--from`` it is copied.
 """
 
+import contextlib
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -108,37 +111,50 @@ def prepare(config: Config, say: Say, source: Path | None = None) -> None:
         new = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
+        taken = False
         try:
             if source and part.lies_in(source):
                 _copy(part, source, new, say)
             elif part.lies_in(given):
-                _move(part, given, new, say)
+                _take(part, given, new, say)
+                taken = True
             else:
                 _make(part, new, say)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
         new.rename(folder)
+        for name in part.files if taken else ():
+            # One that cannot be taken away is only left over.
+            with contextlib.suppress(OSError):
+                (given / name).unlink()
     _link(images)
 
 
 def _copy(part: Part, source: Path, new: Path, say: Say) -> None:
     say(f"images: copying {part.name} from {source}")
     for name in part.files:
-        command = ["cp", "--sparse=always", "--reflink=auto", "--dereference"]
-        done = subprocess.run(
-            [*command, str(source / name), str(new / name)], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise ImageError(f"copying {source / name}: {done.stderr.strip()}")
+        _cp("--dereference", source / name, new / name)
     _close_key(new)
 
 
-def _move(part: Part, given: Path, new: Path, say: Say) -> None:
+def _take(part: Part, given: Path, new: Path, say: Say) -> None:
+    """Both have it until the part is whole: whoever put it there may have no other."""
     say(f"images: taking {part.name} from {given}")
     for name in part.files:
-        shutil.move(given / name, new / name)
+        try:
+            os.link(given / name, new / name, follow_symlinks=False)
+        except OSError:
+            # On a file system of its own, or a link to one.
+            _cp("--no-dereference", given / name, new / name)
     _close_key(new)
+
+
+def _cp(links: str, source: Path, new: Path) -> None:
+    command = ["cp", "--sparse=always", "--reflink=auto", links, str(source), str(new)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ImageError(f"copying {source}: {done.stderr.strip()}")
 
 
 def _close_key(folder: Path) -> None:

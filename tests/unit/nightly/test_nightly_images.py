@@ -4,6 +4,7 @@
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -128,6 +129,33 @@ def test_images_put_into_the_state_folder_are_moved_from_there(config):
     assert images.needed_mib(config) == 0
     images.prepare(config, lambda _: None)
     assert made(config)["movie.img"] == "ready movie"
+    assert list(ready.iterdir()) == []
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["same-disk", "other-disk"])
+def test_images_put_there_outlive_an_interruption(config, tmp_path, monkeypatch, linked):
+    """The run may be ended at any moment, and they may be the only ones."""
+    ready = config.paths.state / images.READY
+    ready.mkdir(parents=True)
+    disk = tmp_path / "disk"
+    disk.touch()
+    (ready / "movie.img").write_text("ready movie.img")
+    (ready / "id_ed25519").write_text("ready key")
+    (ready / "vmlinuz").symlink_to(disk)
+    if not linked:
+        monkeypatch.setattr(
+            images.os, "link", Mock(side_effect=OSError(18, "Invalid cross-device"))
+        )
+    with monkeypatch.context() as during:
+        during.setattr(images, "_close_key", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            images.prepare(config, lambda _: None)
+    assert len(list(ready.iterdir())) == 3
+    images.prepare(config, lambda _: None)
+    folder = config.paths.state / "images"
+    assert (folder / "movie.img").read_text() == "ready movie.img"
+    # A disk of the host stays one: it is linked to, not copied.
+    assert (folder / "vmlinuz").resolve() == disk
     assert list(ready.iterdir()) == []
 
 
