@@ -184,7 +184,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("sluice-nightly: ended", file=sys.stderr)
         return EXIT["aborted"]
-    except (BadConfig, images.ImageError, paths.Missing, PermissionError) as problem:
+    except (BadConfig, images.ImageError, paths.Missing, OSError) as problem:
         print(f"sluice-nightly: {problem}", file=sys.stderr)
         return EXIT["error"]
 

@@ -9,6 +9,7 @@ settled, and later ones do not disturb the cleaning up.
 import signal
 import threading
 import time
+import traceback
 from types import FrameType
 
 from nightly.config import Config
@@ -78,6 +79,17 @@ class Watcher:
         self._thread.join(5)
 
     def _run(self) -> None:
+        try:
+            self._look_on()
+        except Exception as problem:
+            # Without a watcher nothing would end the run for the host's guests.
+            traceback.print_exc()
+            sentence = (
+                f"The host could not be watched any more: {type(problem).__name__}: {problem}"
+            )
+            self._ending.order([Reason("watch-failed", sentence)])
+
+    def _look_on(self) -> None:
         state = Watch()
         while not self._stop.wait(self._config.abort.every_s):
             if time.monotonic() > self._deadline:

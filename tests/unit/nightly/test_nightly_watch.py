@@ -2,13 +2,19 @@
 """Orders to end a run: the first one counts, and none disturbs the cleaning up."""
 
 import os
+import re
 import signal
 import threading
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import nightly
+from nightly.config import Abort, Config, Run
 from nightly.decide import Reason
-from nightly.watch import END_SIGNAL, Ended, Ending
+from nightly.night import PREPARE_SECONDS
+from nightly.watch import END_SIGNAL, Ended, Ending, Watcher
 
 BUSY = Reason("guests-busy", "Guest db2 moves 80 MB/s")
 
@@ -53,3 +59,28 @@ def test_a_run_that_is_over_is_not_ended(ending):
     os.kill(os.getpid(), signal.SIGTERM)
     ending.order([BUSY])
     assert ending.reasons == []
+
+
+class GoneHost:
+    """A host whose looks fail, as while the package is being replaced."""
+
+    def look(self):
+        raise FileNotFoundError("guest.sh")
+
+
+def test_a_watcher_that_fails_ends_the_run(ending, monkeypatch):
+    """Nobody else would look after the host's guests."""
+    monkeypatch.setattr("nightly.watch.traceback.print_exc", lambda: None)
+    config = Config(abort=Abort(every_s=0.01))
+    watcher = Watcher(config, GoneHost(), ending, force=False, limit_s=60)
+    with pytest.raises(Ended), watcher:
+        signal.sigtimedwait([signal.SIGRTMIN], 5)
+    (reason,) = ending.reasons
+    assert reason.code == "watch-failed" and "FileNotFoundError: guest.sh" in reason.sentence
+
+
+def test_systemd_gives_a_run_the_time_that_its_settings_allow():
+    unit = (Path(nightly.__file__).parent / "debian" / "sluice-nightly.service").read_text()
+    hours = int(re.search(r"^TimeoutStartSec=(\d+)h$", unit, re.MULTILINE)[1])
+    (longest,) = (f.metadata["range"][1] for f in fields(Run) if f.name == "limit_s")
+    assert hours * 3600 > PREPARE_SECONDS + longest

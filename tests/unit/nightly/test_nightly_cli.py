@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the command says of what goes wrong, and how it ends."""
+
+import errno
+import os
+import sys
+
+import pytest
+
+from nightly import cli
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Runs ``clean``, which fails with the given number of an error."""
+    settings = tmp_path / "nightly.toml"
+    settings.write_text(f'[paths]\nstate = "{tmp_path}/state"\n')
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(cli.paths, "use", lambda _: None)
+    monkeypatch.setattr(cli.patience, "use", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["sluice-nightly", f"--config={settings}", "clean"])
+
+    def run(number: int) -> int:
+        def fail(*_: object) -> int:
+            raise OSError(number, os.strerror(number), "/srv/night/running.tmp")
+
+        monkeypatch.setitem(cli.COMMANDS, "clean", fail)
+        return cli.main()
+
+    return run
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_refuses_is_no_failed_check(command, capsys, number):
+    """Exit code 1 says that the host does not shape as it should."""
+    assert command(number) == cli.EXIT["error"]
+    said = capsys.readouterr().err
+    assert said.startswith("sluice-nightly: ") and "/srv/night/running.tmp" in said
