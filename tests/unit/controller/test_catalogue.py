@@ -113,6 +113,31 @@ def test_rules_are_listed_in_the_order_in_which_they_are_tried(catalogue):
         assert [rule["id"] for rule in catalogue.rules(domain)] == [own["id"], wide["id"]]
 
 
+SESSION = "/user.slice/user-1000.slice/session-1.scope"
+TABLE = [
+    {"pid": 1, "comm": "init", "exe": "/sbin/init", "user": "root", "cgroup": "/init.scope"},
+    {"pid": 7, "comm": "cat", "exe": "/usr/bin/cat", "user": "root", "cgroup": SESSION},
+]
+
+
+@pytest.mark.parametrize(
+    ("match", "pids"),
+    [
+        ({"unit": "session-1.scope"}, [7]),
+        ({"unit": "user-1000.slice"}, [7]),
+        ({"unit": "user-100.slice"}, []),
+        ({"user": "root"}, [7]),
+        ({"exe": "/sbin/init"}, []),
+    ],
+)
+def test_a_preview_names_whom_the_agent_would_tag(catalogue, agents, match, pids):
+    """To it any part of the cgroup's path is a unit, and process 1 is nobody's."""
+    table = [{**row, "start_time_ticks": 5, "unit": "session-1.scope"} for row in TABLE]
+    agents.processes = lambda domain: {"at": 0.0, "truncated": False, "processes": table}
+    found = catalogue.preview_rule({"class": "batch", "domain": "web1", "match": match})
+    assert [process["pid"] for process in found["processes"]] == pids
+
+
 # libvirt that does not answer
 
 

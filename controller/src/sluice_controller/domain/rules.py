@@ -105,10 +105,11 @@ def matches(match: Mapping[str, str], process: Mapping[str, Any]) -> bool:
         "exe": lambda want: process.get("exe") == want,
         "cmdline": lambda want: re.search(want, process.get("cmdline") or "") is not None,
         "user": lambda want: process.get("user") == want,
-        "unit": lambda want: process.get("unit") == want,
+        "unit": lambda want: want in (process.get("cgroup") or "").split("/"),
         "cgroup": lambda want: _below(process.get("cgroup") or "", want),
     }
-    return all(tests[key](want) for key, want in match.items())
+    # Process 1 adopts every orphan: it never matches, and hands nothing down.
+    return process.get("pid") != 1 and all(tests[key](want) for key, want in match.items())
 
 
 def in_order(rules: Iterable[Rule]) -> list[Rule]:
