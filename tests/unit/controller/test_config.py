@@ -4,7 +4,7 @@
 import pytest
 
 from sluice_controller.domain.model import Settings, parse_settings
-from sluice_controller.entry.config import argument_parser, load
+from sluice_controller.entry.config import DEFAULTS, MEANINGS, argument_parser, load
 
 
 @pytest.mark.parametrize("given", ["option", "file"])
@@ -20,3 +20,11 @@ def test_the_emulator_is_kept_with_its_whole_path(given, monkeypatch, tmp_path):
     assert emulator == str(tmp_path / "build" / "qemu-system-x86_64")
     # Such a setting is taken; another one could not be changed beside it.
     assert parse_settings({"uplink": "eno1"}, Settings(emulator=emulator)).uplink == "eno1"
+
+
+def test_the_help_says_what_each_option_is():
+    said = " ".join(argument_parser().format_help().split())
+    assert "None" not in said
+    for name, default in DEFAULTS.items():
+        ending = f" (default: {default})" if default else ""
+        assert f"{MEANINGS[name]}{ending}" in said.replace("- ", "-")

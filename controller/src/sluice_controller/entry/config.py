@@ -23,6 +23,17 @@ DEFAULTS = {
     "database": None,
     "log_level": "info",
 }
+MEANINGS = {
+    "state_dir": "folder of the database",
+    "run_dir": "folder of the socket, the lock and the pages that QEMU shares",
+    "etc_dir": "folder of the API token and of sluiced.toml",
+    "libvirt_uri": "how libvirt is reached",
+    "emulator": "the patched QEMU that attach puts into a domain; replaces the stored setting",
+    "group": "group of the socket and the token, whose members may control it",
+    "qemu_group": "group of QEMU's user, who writes the pages",
+    "database": "an SQLAlchemy URL; SQLite in the folder of --state-dir unless given",
+    "log_level": "how much is written to standard error",
+}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -70,10 +81,9 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sluiced {__version__}")
     parser.add_argument("--config", type=Path, help="TOML file (default: ETC-DIR/sluiced.toml)")
     for name, default in DEFAULTS.items():
-        if name == "log_level":
-            parser.add_argument("--log-level", choices=LOG_LEVELS, help=f"default: {default}")
-        else:
-            parser.add_argument(f"--{name.replace('_', '-')}", help=f"default: {default}")
+        words = MEANINGS[name] + (f" (default: {default})" if default else "")
+        choices = LOG_LEVELS if name == "log_level" else None
+        parser.add_argument(f"--{name.replace('_', '-')}", choices=choices, help=words)
     return parser
 
 
