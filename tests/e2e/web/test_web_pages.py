@@ -39,8 +39,12 @@ def test_wrong_password_is_refused_and_the_right_one_signs_in(service, tmp_path)
         page.get_by_test_id("sign-in-submit").click()
         # Back where the visitor wanted to go.
         expect(lane(page, "default")).to_be_visible()
+        copied = {cookie["name"]: cookie["value"] for cookie in context.cookies()}
+        status = f"{service.address}/api/v1/status"
+        assert httpx.get(status, cookies=copied).status_code == 200
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_test_id("sign-in-user")).to_be_visible()
+        assert httpx.get(status, cookies=copied).status_code == 401
         page.goto(f"{service.address}/")
         assert "/sign-in" in page.url
 

@@ -3,13 +3,14 @@
 
 import contextlib
 import sqlite3
+import stat
 import threading
 import time
 
 import pytest
 from sqlalchemy import event
 
-from sluice_web.app import create_app
+from sluice_web.app import create_app, session_key
 from sluice_web.config import Config
 from sluice_web.problems import Problem
 from sluice_web.store import EVENTS_KEPT, SCHEMA_VERSION, SESSION_SECONDS, Store
@@ -175,6 +176,20 @@ def test_a_store_of_the_first_schema_is_taken_over(tmp_path):
     assert signed_in(app, "olga").get("/users").status_code == 200
     # And it is taken over once only.
     assert Store(tmp_path, HASHER).check_password("olga", PASSWORD).epoch == 7
+
+
+def test_a_key_that_was_not_written_whole_is_not_there(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space"):
+        disk.setattr("sluice_web.app.os.fsync", full)
+        session_key(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    key = session_key(tmp_path)
+    assert len(key) == 32 and session_key(tmp_path) == key
+    assert [path.name for path in tmp_path.iterdir()] == ["session-key"]
+    assert stat.S_IMODE((tmp_path / "session-key").stat().st_mode) == 0o600
 
 
 def test_a_store_of_a_later_schema_is_left_alone(tmp_path):

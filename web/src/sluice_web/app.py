@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The application factory."""
 
+import contextlib
 import os
 import secrets
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -75,14 +77,17 @@ def create_app(
 
 
 def session_key(state_dir: Path) -> bytes:
-    """The key that signs sessions: made once, readable by the owner only."""
+    """The key that signs cookies: made once, readable by the owner only."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = state_dir / "session-key"
-    try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-    except FileExistsError:
-        pass
+    if not path.exists():
+        # It appears whole or not at all, whatever interrupts this; the first one stays.
+        with tempfile.NamedTemporaryFile(dir=state_dir, prefix="session-key.") as made:
+            made.write(secrets.token_bytes(32))
+            made.flush()
+            os.fsync(made.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(made.name, path)
     key = path.read_bytes()
     if len(key) < 32:
         raise RuntimeError(f"{path} holds {len(key)} bytes instead of 32; remove it and restart")
