@@ -29,8 +29,8 @@
 . tools/packaging/root.sh
 . tools/packaging/vendor.sh
 
-# Raise it when a change of this script changes packages.
-recipe=1
+# Of this script, what decides what is in a package: a change builds all anew.
+recipe() { declare -f load make_tree write_changelog build_one vendor in_root make_root; }
 maintainer='Sluice developers <maintainers@sluice.invalid>'
 kept=$SLUICE_CACHE/packages
 deb=$SLUICE_TOP/build/deb
@@ -68,17 +68,22 @@ root_packages() {
     {
         printf '%s\n' "${tools[@]}"
         for each in $(folders); do
-            (load "$each" && [ "$root" = "$1" ] && build_depends "$(control_of "$each")") || true
+            (load "$each" && { [ "$root" != "$1" ] || build_depends "$(control_of "$each")"; }) || exit
         done
     } | LC_ALL=C sort -u
 }
 # root_of NAME: prints the root's folder; made if it is not there.
-root_of() { echo "$kept/roots/$1-$(hash_of tools/packaging/root.sh -- "$(root_packages "$1")")"; }
+root_of() {
+    local wanted key
+    wanted=$(root_packages "$1") && key=$(hash_of tools/packaging/root.sh -- "$wanted") || return
+    echo "$kept/roots/$1-$key"
+}
 need_root() {
-    local tree packages
+    local tree wanted packages
     tree=$(root_of "$1")
     [ -d "$tree" ] && { touch "$tree"; return; }
-    mapfile -t packages < <(root_packages "$1")
+    wanted=$(root_packages "$1")
+    mapfile -t packages <<<"$wanted"
     step "build-root-$1" with_lock "packages-root-$1" make_root_once "$tree" "${packages[@]}"
 }
 make_root_once() {
@@ -142,6 +147,8 @@ build_one() {
         env CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content \
         DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" \
         nice -n 5 bash -c "cd /build/${tree##*/} && dpkg-buildpackage -nc -b -us -uc"
+    # An interrupted copy may have left packages of another version.
+    rm -rf "$out.new"
     mkdir -p "$out.new"
     cp "$work"/*.deb "$out.new/"
     mv "$out.new" "$out"
@@ -150,9 +157,13 @@ build_one() {
 
 # Silence is the only good answer.
 lint() {
-    local out=$1 said
-    said=$(in_root "$(root_of base)" "$out:/debs" -- bash -c 'lintian --allow-root /debs/*.deb' 2>&1) || true
-    [ -z "$said" ] || { printf '%s\n' "$said"; return 1; }
+    local out=$1 said base status=0
+    base=$(root_of base)
+    said=$(in_root "$base" "$out:/debs" -- bash -c 'lintian --allow-root /debs/*.deb' 2>&1) || status=$?
+    if [ -n "$said" ] || [ "$status" -ne 0 ]; then
+        printf '%s\nlintian ended with %s\n' "$said" "$status"
+        return 1
+    fi
     touch "$out/.complete"
 }
 
@@ -163,12 +174,13 @@ build() (
     words=$(uses)
     # Not the root's whole list: what another package needs to be built changes nothing here.
     sources=("${inputs[@]}" "$folder/debian" VERSION)
-    key=$(hash_of "${sources[@]}" -- "$recipe" "$(cat tools/packaging/root.sh)" "${tools[*]}" "$words" "$(git tag --points-at HEAD --list 'v*')")
-    version=$(version_of "$(sluice_version "$key" "${sources[@]}")")
+    key=$(hash_of "${sources[@]}" -- "$(recipe)" "${tools[*]}" "$words" "$(git tag --points-at HEAD --list 'v*')")
+    # What is built in another way is newer, too.
+    changed=$(changed_at "${sources[@]}" tools/packaging)
+    version=$(version_of "$(sluice_version "$key" "${sources[@]}" tools/packaging)")
     out=$kept/$package-$key
     if [ ! -e "$out/.complete" ]; then
         build_root=$(root_of "$root")
-        changed=$(changed_at "${sources[@]}")
         need_root "$root"
         [ -d "$out" ] || step "$package" with_lock "packages-$package" \
             build_one "$out" "$kept/$package-$key.build/$package" "$version" "$changed"
@@ -184,10 +196,9 @@ put_in_place() {
     local file earlier=$deb/.$package.list
     mkdir -p "$deb"
     [ ! -e "$earlier" ] || (cd "$deb" && xargs -r rm -f <"$earlier")
-    for file in "$1"/*.deb; do
-        cp --reflink=auto "$file" "$deb/"
-        basename "$file"
-    done >"$earlier"
+    # Listed before it is there: an interruption leaves nothing that nobody removes.
+    for file in "$1"/*.deb; do basename "$file"; done >"$earlier"
+    cp --reflink=auto "$1"/*.deb "$deb/"
 }
 
 index() {
@@ -197,6 +208,8 @@ remove_unused() {
     local mark
     find "$kept" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
         while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
+    # Of builds that failed or were interrupted.
+    find "$kept" -mindepth 1 -maxdepth 1 \( -name '*.build' -o -name '*.new' \) -mtime +14 -exec rm -rf {} +
     find "$kept/roots" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} + 2>/dev/null || true
 }
 

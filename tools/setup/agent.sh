@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Builds the guest agent, one static binary, into the cache; build/agent links
-# to its folder. `agent.sh test` runs its tests, `agent.sh lint` its linters.
+# to its folder. `agent.sh test` runs its tests, `agent.sh lint` its linters, and
+# `agent.sh key` prints the hash of all that the binary depends on.
 . "$(dirname "$0")/common.sh"
 
 rust_at_least=1.85
@@ -38,12 +39,33 @@ need_rust() {
     rust_is_new_enough || die "$(cargo --version) is too old; the agent needs Rust $rust_at_least or newer"
 }
 
-# Compiler output is shared by all versions of the sources.
-export CARGO_TARGET_DIR=$SLUICE_CACHE/agent/target
 export RUSTFLAGS="-C target-feature=+crt-static"
+# The C library is in the binary.
+toolchain() {
+    debian_release
+    rustc --version
+    dpkg-query -W -f '${Version}\n' libc6-dev
+    echo "$RUSTFLAGS"
+}
+key() {
+    local with
+    with=$(toolchain)
+    hash_of guest-agent tools/setup/agent.sh -- "$with"
+}
+# Compiler output is shared by all versions of the sources, and cargo does not see
+# that the C library is another.
+use_target_folder() {
+    local with
+    with=$(toolchain)
+    CARGO_TARGET_DIR=$SLUICE_CACHE/agent/target-$(printf '%s' "$with" | sha256sum | cut -c1-8)
+    export CARGO_TARGET_DIR
+}
 
 build() {
     local out=$1
+    # Another checkout may have built it while this one waited for the lock.
+    [ ! -x "$out/sluice-agent" ] || return 0
+    rm -rf "$out.new"
     cargo build --release --locked --target "$target" --manifest-path "$crate/Cargo.toml"
     mkdir -p "$out.new"
     cp "$CARGO_TARGET_DIR/$target/release/sluice-agent" "$crate/systemd/sluice-agent.service" "$out.new/"
@@ -51,25 +73,23 @@ build() {
     mv "$out.new" "$out"
 }
 
+need_rust >&2
+use_target_folder
 case ${1:-build} in
 build)
-    out=$SLUICE_CACHE/agent/$(hash_of guest-agent tools/setup/agent.sh)
+    out=$SLUICE_CACHE/agent/$(key)
     if [ ! -x "$out/sluice-agent" ]; then
         mkdir -p "$SLUICE_CACHE/agent"
-        need_rust
         with_lock agent step agent build "$out"
     fi
     link_build agent "$out"
     ;;
-test)
-    need_rust
-    cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml"
-    ;;
+key) key ;;
+test) cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml" ;;
 lint)
-    need_rust
     need_linters
     cargo fmt --check --manifest-path "$crate/Cargo.toml"
     cargo clippy --locked --all-targets --target "$target" --manifest-path "$crate/Cargo.toml" -- -D warnings
     ;;
-*) die "unknown argument $1; use build, test or lint" ;;
+*) die "unknown argument $1; use build, key, test or lint" ;;
 esac

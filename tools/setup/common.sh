@@ -19,10 +19,12 @@ die() {
     exit 1
 }
 
-# hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words.
+# hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words. It
+# fails rather than leave something out: a tree would be taken for a newer one.
 hash_of() {
     local paths=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        [ -e "$1" ] || die "$1, on which a build depends, is not in $SLUICE_TOP"
         paths+=("$1")
         shift
     done
@@ -30,15 +32,23 @@ hash_of() {
         # Untracked build products must not change the key: git knows the sources.
         git ls-files -co --exclude-standard -z -- "${paths[@]}" | LC_ALL=C sort -z |
             while IFS= read -r -d '' file; do
-                [ -f "$file" ] && sha256sum "$file"
-            done
-        printf '%s\n' "$@"
-    } | sha256sum | cut -c1-16
+                # One that was deleted and not yet from git's index is left out.
+                [ ! -f "$file" ] || sha256sum "$file" || exit
+            done && printf '%s\n' "$@"
+    } | sha256sum | cut -c1-16 ||
+        die "the sources ${paths[*]} could not be read; git and sha256sum say why"
 }
+
+# debian_release: what was built on one is not used on another.
+debian_release() { (. /etc/os-release && echo "$ID-${VERSION_ID:-${VERSION_CODENAME:-}}"); }
+
+# first_line COMMAND…: of what it says, its version for example.
+first_line() { "$@" | sed -n 1p; }
 
 # link_build NAME TARGET: build/NAME points to TARGET.
 link_build() {
     mkdir -p build
+    [ -L "build/$1" ] || [ ! -e "build/$1" ] || die "build/$1 is no link to the cache; remove it"
     ln -sfn "$2" "build/$1"
 }
 

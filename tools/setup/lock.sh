@@ -4,11 +4,14 @@
 # tests/requirements.in, with hashes. Run it after changing any of these.
 . "$(dirname "$0")/common.sh"
 
-tool=$SLUICE_CACHE/lock-tool
-[ -x "$tool/bin/pip-compile" ] || {
+tool=$SLUICE_CACHE/lock-tool-$(python3 --version | tr ' ' -)
+if [ ! -e "$tool/.complete" ]; then
+    rm -rf "$tool"
     python3 -m venv "$tool"
     "$tool/bin/pip" -q install pip-tools
-}
+    touch "$tool/.complete"
+fi
+trap 'rm -f requirements.lock.new' EXIT
 "$tool/bin/pip-compile" -q --generate-hashes --allow-unsafe --no-emit-index-url \
     --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header \
     --output-file requirements.lock.new \
@@ -18,4 +21,3 @@ tool=$SLUICE_CACHE/lock-tool
     echo '# Written by tools/setup/lock.sh.'
     cat requirements.lock.new
 } >requirements.lock
-rm requirements.lock.new

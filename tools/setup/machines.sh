@@ -15,6 +15,8 @@ make_part() {
     shift 2
     [ -e "$folder/.complete" ] && return
     mkdir -p "$folder"
+    # What an interrupted making left; of a download the finished part is used.
+    rm -rf "$folder"/work.*
     nice -n 5 bash "$recipes/$script" "$folder" "$@"
 }
 

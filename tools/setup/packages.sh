@@ -27,7 +27,7 @@ packages=(
     # browser tests, benchmarks, linters
     chromium fonts-dejavu-core valgrind shellcheck clang
 )
-case $(. /etc/os-release && echo "$ID-$VERSION_ID") in
+case $(debian_release) in
 debian-13) packages+=(libvirt-daemon-driver-qemu libvirt-daemon-log libclang-rt-19-dev) ;;
 debian-12) packages+=(libclang-rt-14-dev) ;;
 *) die "$(. /etc/os-release && echo "$PRETTY_NAME") is not supported; use Debian 12 or 13" ;;
@@ -43,15 +43,17 @@ done
 
 install_missing() {
     export DEBIAN_FRONTEND=noninteractive
-    # A policy of "no" keeps package scripts from starting daemons.
+    # A policy of "no" keeps package scripts from starting daemons. One of ours may
+    # be left from a run that was killed; another one is the administrator's.
     local policy=/usr/sbin/policy-rc.d
-    if [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
+    if [ ! -e "$policy" ] || grep -qs 'tools/setup/packages.sh' "$policy"; then
+        printf '#!/bin/sh\n# Made by tools/setup/packages.sh, for as long as it runs.\nexit 101\n' >"$policy"
         chmod 755 "$policy"
-        trap 'rm -f "$policy"' EXIT
+        # shellcheck disable=SC2064  # the name is gone when the function has returned
+        trap "rm -f '$policy'" EXIT
     fi
     apt-get update
     # What an interruption loses here, the next run installs again.
-    apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
+    apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
 }
-step packages install_missing
+step packages with_lock packages install_missing

@@ -15,6 +15,8 @@ case ${1:-} in
 --tsan) link=qemu-tsan variant=tsan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
 *) die "$1: not an option; there are --stock, --asan and --tsan" ;;
 esac
+compiler=gcc
+[ "$variant" = plain ] || compiler=clang
 # Its configuration asks for the fuzzers.
 [ "$variant" != asan ] || reason=$(bash qemu-patches/scripts/fuzzer-library.sh) || die "$link: $reason"
 export CCACHE_DIR=$root/ccache
@@ -31,7 +33,7 @@ build_tree() {
         bash qemu-patches/scripts/apply.sh "${apply_options[@]}" "$source_folder" "$tree"
         touch "$tree/.patched"
     fi
-    bash qemu-patches/scripts/build.sh "$tree" "$root/venv" "$variant"
+    bash qemu-patches/scripts/build.sh "$tree" "$venv" "$variant"
     touch "$tree/.built"
 }
 remove_old_trees() {
@@ -40,13 +42,19 @@ remove_old_trees() {
         tail -n +11 | cut -d ' ' -f 2- | while IFS= read -r tree; do
         rm -rf "$tree"
     done
+    # Of a build that was interrupted, and of sources that are no more.
+    find "$root" -mindepth 1 -maxdepth 1 -type d -mtime +14 -regextype egrep \
+        -regex '.*/[0-9a-f]{16}' ! -exec test -e '{}/.used' ';' -exec rm -rf {} +
 }
 make_qemu() {
-    local key tree
+    local key tree venv made_with
     mkdir -p "$root"
     [ -e "$source_folder/version" ] || step qemu-source fetch_source
+    made_with=$(debian_release; first_line "$compiler" --version; cat "$source_folder/version")
     key=$(hash_of "${sources[@]}" qemu-patches/scripts/apply.sh qemu-patches/scripts/build.sh \
-        qemu-patches/scripts/build-requirements.txt -- "$(cat "$source_folder/version")" "$link")
+        qemu-patches/scripts/build-requirements.txt tools/setup/qemu.sh -- "$made_with" "$link")
+    # What configure uses of Python.
+    venv=$root/venv-$(hash_of qemu-patches/scripts/build-requirements.txt -- "$(python3 --version)")
     tree=$root/$key
     [ -e "$tree/.built" ] || step "$link" build_tree "$tree"
     touch "$tree/.used"

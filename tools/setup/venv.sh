@@ -5,23 +5,29 @@
 . "$(dirname "$0")/common.sh"
 
 venv=$SLUICE_TOP/build/venv
-key=$(hash_of requirements.lock controller/pyproject.toml web/pyproject.toml -- "$(python3 --version)" "$SLUICE_TOP")
+# Some wheels are built here, against libraries of this release.
+made_with=$(debian_release; python3 --version)
+key=$(hash_of requirements.lock controller/pyproject.toml web/pyproject.toml tools/setup/venv.sh \
+    -- "$made_with" "$SLUICE_TOP")
 [ "$(cat "$venv/.sluice-key" 2>/dev/null)" = "$key" ] && exit 0
 
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$(python3 --version) is too old; Sluice needs Python 3.11 or newer"
 
+# make_wheels FOLDER: complete, or not marked so. Checkouts share them.
+make_wheels() {
+    [ ! -e "$1/.complete" ] || return 0
+    rm -rf "$1"
+    mkdir -p "$1"
+    "$venv/bin/pip" wheel --no-deps --require-hashes -r requirements.lock -w "$1"
+    touch "$1/.complete"
+}
 make_venv() {
     local wheels
-    wheels=$SLUICE_CACHE/wheels/$(hash_of requirements.lock -- "$(python3 --version)")
+    wheels=$SLUICE_CACHE/wheels/$(hash_of requirements.lock -- "$made_with")
     rm -rf "$venv"
     python3 -m venv "$venv"
-    if [ ! -e "$wheels/.complete" ]; then
-        rm -rf "$wheels"
-        mkdir -p "$wheels"
-        "$venv/bin/pip" wheel --no-deps --require-hashes -r requirements.lock -w "$wheels"
-        touch "$wheels/.complete"
-    fi
+    with_lock wheels make_wheels "$wheels"
     "$venv/bin/pip" install --no-index --no-deps "$wheels"/*.whl
     "$venv/bin/pip" install --no-index --no-deps --no-build-isolation -e controller -e web
     "$venv/bin/python" -c '

@@ -8,7 +8,7 @@ inputs=(
 )
 
 # Its guests carry the agent of the same sources; the host itself needs none.
-uses() { hash_of guest-agent tools/setup/agent.sh; }
+uses() { bash tools/setup/agent.sh key; }
 prepare() {
     bash tools/setup/agent.sh
     mkdir -p "$1/agent"
