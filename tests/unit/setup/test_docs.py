@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the documents say can be looked up: their links lead somewhere, their commands exist."""
 
+import argparse
+import dataclasses
 import re
 import shlex
 import sqlite3
@@ -13,10 +15,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from nightly.cli import parser as nightly_parser
+from nightly.config import SECTIONS
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.model import ShapingClass
 from sluice_controller.entry.cli.main import app
+from sluice_controller.entry.config import DEFAULTS
+from sluice_controller.entry.config import argument_parser as sluiced_parser
+from sluice_web.cli import parser as web_parser
 from sluice_web.store import Store
 from testbed import paths
 
@@ -142,6 +149,58 @@ def test_the_reference_has_every_option_and_no_other(name):
     }
     # Said once for all.
     assert "--json" in options
+
+
+# Options of the other programs
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """As its own help shows them, commands' options included."""
+    parts = [parser.format_help()]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parts += [command.format_help() for command in action.choices.values()]
+    return set(re.findall(r"(?<![\w-])--[a-z-]+", " ".join(parts))) - {"--help", "--version"}
+
+
+@pytest.mark.parametrize(
+    ("parser", "page", "before", "after"),
+    [
+        (sluiced_parser, "reference/configuration.md", "`", ""),
+        (sluiced_parser, "man/sluiced.8.scd", "*", "*"),
+        (web_parser, "reference/web.md", "", ""),
+        (nightly_parser, "man/sluice-nightly.8.scd", "*", "*"),
+    ],
+)
+def test_a_page_has_every_option_of_its_program(parser, page, before, after):
+    text = (paths.TOP / "docs" / page).read_text()
+    missing = {flag for flag in options_of(parser()) if f"{before}{flag}{after}" not in text}
+    assert missing == set()
+
+
+def test_the_service_s_options_are_in_its_man_page():
+    text = (paths.TOP / "docs" / "man" / "sluice-web.8.scd").read_text()
+    of_commands = {"--user", "--password-stdin"}
+    assert {f for f in options_of(web_parser()) - of_commands if f"*{f}*" not in text} == set()
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_every_setting_of_sluiced_is_on_its_pages(name):
+    assert f"\n*{name}*\n" in (paths.TOP / "docs" / "man" / "sluiced.toml.5.scd").read_text()
+    reference = (paths.TOP / "docs" / "reference" / "configuration.md").read_text()
+    default = DEFAULTS[name]
+    (row,) = re.findall(rf"^\| `{name}` \| `--.*$", reference, re.MULTILINE)
+    assert default is None or f"| `{default}` |" in row
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_of_the_nightly_run_is_in_its_reference(section):
+    reference = (paths.TOP / "docs" / "reference" / "nightly.md").read_text()
+    rows = re.search(rf"^\| `{section}` \|.*\n(?:\| \|.*\n)*", reference, re.MULTILINE)[0]
+    for item in dataclasses.fields(SECTIONS[section]):
+        (row,) = [line for line in rows.splitlines() if f"`{item.name}`" in line.split("|")[2]]
+        if "range" in item.metadata:
+            assert f"{item.default:g}" in row.split("|")[3] or f"{item.default:.2f}" in row
 
 
 # Looking after a host
