@@ -18,6 +18,8 @@ packages=(
     # (libvirt-daemon-system makes the user libvirt-qemu, which libvirtd insists on)
     libvirt-dev libvirt-daemon libvirt-daemon-system libvirt-clients dnsmasq-base
     iproute2 ethtool procps util-linux ca-certificates
+    # the store's other database
+    postgresql
     # guest images and the model of a disk
     mmdebstrap debian-archive-keyring e2fsprogs nbdkit nbdkit-plugin-dev
     # the demo's clients

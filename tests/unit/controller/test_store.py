@@ -10,6 +10,8 @@ from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.database.migrate import alembic_config
@@ -46,6 +48,24 @@ def test_migrations_lead_to_the_tables_of_the_code(store):
     with store.engine.connect() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, Base.metadata) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("history", "id BIGSERIAL"),
+        ("stream_reports", "id BIGSERIAL"),
+        ("decisions", "id BIGSERIAL"),
+        ("audit", "id BIGSERIAL"),
+        ("assignments", "start_time_ticks BIGINT"),
+        ("groups", "rate BIGINT"),
+        ("groups", "burst BIGINT"),
+    ],
+)
+def test_what_outgrows_31_bits_has_64(table, column):
+    """`tests/integration/controller/test_postgresql.py` tries it with a server."""
+    created = CreateTable(Base.metadata.tables[table]).compile(dialect=postgresql.dialect())
+    assert column in str(created)
 
 
 def test_what_was_stored_before_there_was_scheduling_is_as_by_default(tmp_path):

@@ -5,8 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+# 64 bits, for what does not end at 2^31: numbers that a guest gives, bytes, and the
+# numbers of rows that come by the second (history has one for each domain; those of
+# a hundred domains would use 31 bits up within nine months). SQLite's INTEGER has them
+# always, and gives out row numbers under no other name.
+Long = BigInteger().with_variant(Integer, "sqlite")
 
 
 class Base(DeclarativeBase):
@@ -63,7 +78,7 @@ class AssignmentRow(Base):
     __tablename__ = "assignments"
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"), primary_key=True)
     pid: Mapped[int] = mapped_column(primary_key=True)
-    start_time_ticks: Mapped[int]
+    start_time_ticks: Mapped[int] = mapped_column(Long)
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     created_at: Mapped[float]
     boot_id: Mapped[str]
@@ -106,7 +121,7 @@ class ValueRow(Base):
 
 class AuditRow(Base):
     __tablename__ = "audit"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float]
     actor: Mapped[str]
     action: Mapped[str]
@@ -119,7 +134,7 @@ class HistoryRow(Base):
 
     __tablename__ = "history"
     __table_args__ = (Index("history_domain_at", "domain", "at"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     domain: Mapped[str]
     samples: Mapped[dict[str, Any]]
@@ -128,7 +143,7 @@ class HistoryRow(Base):
 class ReportRow(Base):
     __tablename__ = "stream_reports"
     __table_args__ = (Index("stream_reports_stream_at", "stream", "at"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float]
     stream: Mapped[str]
     report: Mapped[dict[str, Any]]
@@ -136,7 +151,7 @@ class ReportRow(Base):
 
 class DecisionRow(Base):
     __tablename__ = "decisions"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     entry: Mapped[dict[str, Any]]
 
