@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.linear_expressions import LinearExpressions
 from sluice_controller.domain.errors import NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.entry.config import DEFAULTS, Config
@@ -65,7 +66,9 @@ def agents():
 
 @pytest.fixture
 def catalogue(store, host, agents):
-    found = Catalogue(store, host, agents, AutoLimits(), lambda: 5.0, lambda domain: None)
+    found = Catalogue(
+        store, host, agents, AutoLimits(), lambda: 5.0, lambda domain: None, LinearExpressions()
+    )
     found.put_class("batch", {})
     found.put_grant("web1", "batch", {})
     return found

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules: which processes belong to which class. The same meaning as the agent's."""
+"""Rules: which processes belong to which class. The same meaning as the agent's.
+
+The agent refuses all rules of its guest because of one that it cannot read, so
+an expression must be of its kind: linear, without backtracking. What passes here
+means the same to three: to Python, which parses it first, to RE2, which searches
+with it on this host (`adapters/linear_expressions.py`), and to the agent.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .errors import BadValue
@@ -20,7 +26,14 @@ _LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.S)
 # What Python's expressions have and the agent's have not: these linear ones know
 # no backtracking, comments, or braces and brackets that mean themselves.
 _PYTHON_ONLY = re.compile(r"\(\?(?:<?[=!]|>|\(|P=|#|[a-z]*a)|\\[1-9]|[*+?}]\+|\{(?!\d+(?:,\d*)?\})")
-_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?P<members>(?:\\.|[^\]\\])*)\]", re.S)
+_ESCAPE = r"\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\."
+_ESCAPE_OR_CLASS = re.compile(_ESCAPE + r"|\[\^?\]?(?P<members>(?:\\.|[^\]\\])*)\]", re.S)
+# An agent's classes may hold others, and operators between them.
+_ESCAPE_OR_SET = re.compile(_ESCAPE + r"|\[|&&|--|~~", re.S)
+# Half of a pair, which is no character.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# What the agent takes, and far from what a person writes.
+_DEEPEST = 50
 
 
 def parse_match(raw: Any) -> dict[str, str]:
@@ -64,24 +77,41 @@ def _parse_condition(key: str, value: Any) -> str:
     return value
 
 
+def _is_others_too(part: str, *, in_class: bool) -> bool:
+    """Whether an escape means to all what it means to Python."""
+    if part[0] != "\\" or _SURROGATE.match(part):
+        return False
+    # \< and \> are edges of words to the agent, and \b in a class is none to Python.
+    unlike = "0123456789NZ<>" + ("b" if in_class else "")
+    return " " <= part[1] <= "~" and part[1] not in unlike
+
+
 def _unknown_to_agents(expression: str) -> str | None:
-    """What of a valid expression only Python knows."""
+    """What of an expression only Python knows, or knows as something else."""
     for found in _ESCAPE_OR_CLASS.finditer(expression):
-        within = found[0] if found["members"] is None else found["members"]
-        for part in re.findall(r"\\.|\[", within, re.S):
-            if part == "[" or part[1] in "0123456789NZ" or not " " <= part[1] <= "~":
+        in_class = found["members"] is not None
+        within = found["members"] if in_class else found[0]
+        for part in _ESCAPE_OR_SET.findall(within):
+            if not _is_others_too(part, in_class=in_class):
                 return part
     only = _PYTHON_ONLY.search(_LITERALS.sub("x", expression))
     return only[0] if only else None
 
 
+def _depth(expression: str) -> int:
+    """How deep its brackets go."""
+    depth = deepest = 0
+    for letter in _LITERALS.sub("x", expression):
+        depth += (letter == "(") - (letter == ")")
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _check_expression(thing: str, value: str) -> None:
-    try:
-        re.compile(value)
-    except (re.error, RecursionError, OverflowError) as error:
+    if _depth(value) > _DEEPEST:
         raise BadValue(
-            thing, value, f"is not a regular expression ({error})", "correct the expression"
-        ) from error
+            thing, value, f"has brackets deeper than {_DEEPEST}", "give a simpler expression"
+        )
     found = _unknown_to_agents(value)
     if found is not None:
         # The agent would refuse all rules because of this one.
@@ -90,8 +120,14 @@ def _check_expression(thing: str, value: str) -> None:
             value,
             f"uses '{found}', which the agent's expressions do not have",
             "write it without look-around, back-references, possessive repeats and comments, and"
-            " a brace or bracket that means itself with \\ before it",
+            " a brace, bracket or repeated & - ~ that means itself with \\ before it",
         )
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadValue(
+            thing, value, f"is not a regular expression ({error})", "correct the expression"
+        ) from error
 
 
 def _below(path: str, prefix: str) -> bool:
@@ -99,11 +135,16 @@ def _below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
 
 
-def matches(match: Mapping[str, str], process: Mapping[str, Any]) -> bool:
-    """Whether all conditions hold for a row of the process table."""
+def matches(
+    match: Mapping[str, str], process: Mapping[str, Any], is_found: Callable[[str, str], bool]
+) -> bool:
+    """Whether all conditions hold for a row of the process table.
+
+    `is_found(expression, text)` searches; text is a guest's, so not with Python's own.
+    """
     tests = {
         "exe": lambda want: process.get("exe") == want,
-        "cmdline": lambda want: re.search(want, process.get("cmdline") or "") is not None,
+        "cmdline": lambda want: is_found(want, process.get("cmdline") or ""),
         "user": lambda want: process.get("user") == want,
         "unit": lambda want: want in (process.get("cgroup") or "").split("/"),
         "cgroup": lambda want: _below(process.get("cgroup") or "", want),

@@ -21,6 +21,7 @@ from ..adapters.group_pages import GroupPages
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.libvirt_metadata import LibvirtMetadata
+from ..adapters.linear_expressions import LinearExpressions
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
@@ -63,7 +64,13 @@ class Services:
         self.agents = AgentHub(self.clock, time.monotonic)
         self.auto_limits = AutoLimits()
         self.catalogue = Catalogue(
-            self.store, self.host, self.agents, self.auto_limits, self.clock, self._changed
+            self.store,
+            self.host,
+            self.agents,
+            self.auto_limits,
+            self.clock,
+            self._changed,
+            LinearExpressions(),
         )
         editing = DomainLocks()
         editor = LibvirtEditor(self.host, config.pages_dir)

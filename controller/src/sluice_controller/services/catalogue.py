@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,10 +35,13 @@ from ..domain.rules import in_order, matches, parse_match
 from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
-from .ports import Agents, Clock, Host, Store, Transaction
+from .ports import Agents, Clock, Expressions, Host, Store, Transaction
 
 # How long one waits for others who ask libvirt; the host itself bounds each of their questions.
 ASKING_SECONDS = 10.0
+
+# How long the processes that a rule would match are looked for.
+PREVIEW_SECONDS = 10.0
 
 # Who is asking; the API sets it for each request.
 current_actor: ContextVar[str] = ContextVar("current_actor", default="sluiced")
@@ -81,6 +85,7 @@ class Catalogue:
         auto_limits: AutoLimits,
         clock: Clock,
         changed: Callable[[str | None], None],
+        expressions: Expressions,
         asking_seconds: float = ASKING_SECONDS,
     ) -> None:
         self.store = store
@@ -89,6 +94,7 @@ class Catalogue:
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
+        self.expressions = expressions
         self.asking_seconds = asking_seconds
         # Held from asking libvirt until the answer is stored: the last to ask has the newest.
         self._asking = threading.RLock()
@@ -359,6 +365,8 @@ class Catalogue:
     @contextmanager
     def _about_rule(self, body: Mapping[str, Any]) -> Iterator[tuple[Transaction, Rule]]:
         match = parse_match(body.get("match"))
+        if "cmdline" in match:
+            self.expressions.check("match.cmdline", match["cmdline"])
         domain = body.get("domain")
         if domain is not None and not isinstance(domain, str):
             raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
@@ -392,13 +400,20 @@ class Catalogue:
             granted = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
         domains = [rule.domain] if rule.domain else sorted(granted)
         found = []
+        until = time.monotonic() + PREVIEW_SECONDS
         for domain in domains:
             table = self.agents.processes(domain) or {"processes": []}
-            found += [
-                {"domain": domain, "pid": p["pid"], "comm": p["comm"], "exe": p["exe"]}
-                for p in table["processes"]
-                if matches(rule.match, p)
-            ]
+            for p in table["processes"]:
+                if time.monotonic() > until:
+                    raise BadValue(
+                        "match",
+                        rule.match,
+                        f"takes more than {PREVIEW_SECONDS:g} s to be tried on all processes",
+                        "give a simpler expression, or a domain",
+                    )
+                if matches(rule.match, p, self.expressions.is_found):
+                    one = {"domain": domain, "pid": p["pid"], "comm": p["comm"], "exe": p["exe"]}
+                    found.append(one)
         return {"processes": found}
 
     def delete_rule(self, rule_id: int) -> None:

@@ -131,6 +131,16 @@ class Agents(Protocol):
     def max_tag(self, domain: str) -> int: ...
 
 
+class Expressions(Protocol):
+    """Searches in texts of guests, in bounded time."""
+
+    def check(self, thing: str, expression: str) -> None:
+        """BadValue for one that it cannot search with."""
+        ...
+
+    def is_found(self, expression: str, text: str) -> bool: ...
+
+
 class GroupPages(Protocol):
     """The pages of groups, by the groups' names."""
 
