@@ -271,13 +271,88 @@ def test_a_clock_far_ahead_is_repaired_and_the_page_stays(tmp_path):
         assert struct.unpack_from("=Q", page.read_bytes(), 160) == (10**12,)
 
 
-def test_a_file_that_is_no_page_is_left_alone(tmp_path):
-    pages = GroupPages(tmp_path, None, lambda: 0)
-    for content in (b"short", b"X" * PAGE_BYTES):
-        pages.path("disks").write_bytes(content)
-        with pytest.raises(BadValue):
-            pages.ensure("disks", LIMIT)
-        assert pages.path("disks").read_bytes() == content
+def identity(offset, content):
+    return lambda path: path.write_bytes(
+        path.read_bytes()[:offset] + content + path.read_bytes()[offset + len(content) :]
+    )
+
+
+def no_file(make):
+    def put(path):
+        path.unlink()
+        make(path)
+
+    return put
+
+
+DAMAGE = {
+    "short": lambda path: os.truncate(path, 100),
+    "empty": lambda path: os.truncate(path, 0),
+    "long": lambda path: os.truncate(path, PAGE_BYTES + 1),
+    "magic": identity(0, b"X"),
+    "version": identity(8, b"\2"),
+    "sizes": identity(20, b"\0\0\0\0"),
+    "another group's": identity(32, b"others\0"),
+    "no text": identity(32, b"\xff" * 64),
+    "zeroes": lambda path: path.write_bytes(bytes(PAGE_BYTES)),
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * (PAGE_BYTES // 256)),
+    "another unit": lambda path: identity(
+        128, struct.pack("=7Q", *seal((8, 1, 10**6, 50_000, 10**9, 0)))
+    )(path),
+    "for everybody": lambda path: path.chmod(0o666),
+    "a link": no_file(lambda path: path.symlink_to("/etc/passwd")),
+    "a link to nowhere": no_file(lambda path: path.symlink_to("nowhere")),
+    "a pipe": no_file(os.mkfifo),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_page_that_is_damaged_is_made_anew(tmp_path, damage, oracle, caplog):
+    now_ns = [10**12]
+    pages = GroupPages(tmp_path, None, lambda: now_ns[0])
+    pages.ensure("disks", LIMIT)
+    path = pages.path("disks")
+    made_ns = pages.created_ns("disks")
+    held = os.open(path, os.O_RDWR)
+    DAMAGE[damage](path)
+    now_ns[0] += 10**9
+    pages.ensure("disks", LIMIT)
+    status = path.lstat()
+    assert stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o660
+    # Those who have the old one keep it until they join the new one, which they know by this.
+    assert os.fstat(held).st_ino != status.st_ino
+    os.close(held)
+    assert pages.created_ns("disks") != made_ns
+    assert pages.limit("disks") == LIMIT and pages.members("disks") == []
+    assert oracle.ask("load", path) == "0"
+    # And it begins without a token.
+    (tat,) = struct.unpack_from("=Q", path.read_bytes(), 256)
+    assert tat - int(oracle.ask("clock", now_ns[0])) == LIMIT.burst
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert "group disks: its page is made anew" in caplog.text
+    before = path.read_bytes()
+    pages.ensure("disks", LIMIT)
+    assert path.read_bytes() == before and path.lstat().st_ino == status.st_ino
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_a_page_of_another_user_is_made_anew(tmp_path):
+    pages = GroupPages(tmp_path, None, lambda: 10**12)
+    pages.ensure("disks", LIMIT)
+    os.chown(pages.path("disks"), 65534, -1)
+    with pytest.raises(BadValue, match="belongs to user 65534"):
+        pages.members("disks")
+    pages.ensure("disks", LIMIT)
+    assert pages.path("disks").stat().st_uid == 0
+
+
+def test_a_folder_where_a_page_should_be_keeps_no_other_group_from_its_page(tmp_path):
+    pages = GroupPages(tmp_path, None, lambda: 10**12)
+    pages.path("disks").mkdir(parents=True)
+    with pytest.raises((BadValue, OSError)):
+        pages.ensure("disks", LIMIT)
+    pages.ensure("nets", LIMIT)
+    assert pages.limit("nets") == LIMIT
 
 
 def test_a_file_that_is_shortened_while_it_is_changed_is_named(tmp_path):

@@ -40,25 +40,46 @@ def said(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
 
-def test_a_page_that_somebody_broke_is_named_once_and_made_anew_when_it_is_gone(
-    store, groups, tmp_path, caplog
-):
+def test_a_page_that_somebody_broke_is_made_anew_for_its_members(store, groups, tmp_path, caplog):
     page = tmp_path / "groups" / "disks.group"
     whole = wanted(store, groups)
     assert set(whole) == {"blk-read", "blk-write"}
     os.truncate(page, 4096)
+    assert groups.all()[0]["members"] == []
+    mended = wanted(store, groups)
+    assert page.stat().st_size == 16896
+    assert set(mended) == set(whole)
+    # Another object of QEMU's, so that they leave the page that they still have.
+    assert mended["blk-read"]["group"] != whole["blk-read"]["group"]
+    assert wanted(store, groups) == mended
+    listed, made = said(caplog)
+    assert listed.startswith("group disks has no page: group page")
+    assert made.startswith("group disks: its page is made anew")
+    assert "4096 bytes were read, not 16896" in made
+
+
+def test_a_page_that_cannot_be_made_is_named_once_and_made_when_it_can(
+    store, groups, tmp_path, caplog
+):
+    page = tmp_path / "groups" / "disks.group"
+    page.unlink()
+    page.mkdir()
     for _round in range(3):
         # Its members go on without it.
         assert wanted(store, groups) == {}
         assert groups.all()[0]["members"] == []
     (sentence,) = said(caplog)
-    assert sentence.startswith("group disks has no page: group page")
-    assert "4096 bytes were read, not 16896" in sentence
-    page.unlink()
-    mended = wanted(store, groups)
-    assert page.stat().st_size == 16896
-    # Another object of QEMU's, so that they leave the page that they still have.
-    assert mended["blk-read"]["group"] != whole["blk-read"]["group"]
-    os.truncate(page, 0)
-    wanted(store, groups)
-    assert len(said(caplog)) == 2
+    assert sentence.startswith("group disks has no page: [Errno 21] Is a directory")
+    page.rmdir()
+    assert set(wanted(store, groups)) == {"blk-read", "blk-write"}
+
+
+def test_what_cannot_be_removed_at_the_start_keeps_no_group_from_its_page(
+    store, groups, tmp_path, caplog
+):
+    folder = tmp_path / "groups"
+    (folder / "stray.group").mkdir()
+    (folder / "disks.group").unlink()
+    groups.restore()
+    assert (folder / "disks.group").stat().st_size == 16896
+    assert any("stray" in line for line in said(caplog))

@@ -8,15 +8,21 @@ They may also write it, and so shorten it. Who then touches a mapping of it is
 ended (SIGBUS); the daemon, which all guests of the host need, maps nothing: it
 reads copies and writes words through the file. When a page was made is remembered
 as it was first seen, so that nobody can have it made anew, with a full bucket.
+
+A page that is damaged is made anew with an empty one: nobody wins by damaging it,
+and those who had it join the new one, as its group's object has another id.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import logging
 import os
+import stat
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +32,7 @@ from ..domain.group_page import (
     GroupLimit,
     GroupMember,
     check_identity,
+    checked,
     created_ns,
     members,
     new_page,
@@ -63,6 +70,8 @@ class GroupPages:
         self.folder = folder
         self.now_ns = now_ns
         self.gid = _gid(qemu_group)
+        # Held while a page is made or written, which has one writer.
+        self._writing = threading.Lock()
         self._made: dict[str, tuple[tuple[int, int], int]] = {}  # by name: file, created_ns
 
     def path(self, name: str) -> Path:
@@ -90,16 +99,37 @@ class GroupPages:
     def ensure(self, name: str, limit: GroupLimit) -> None:
         """The page exists with this limit; one in use is changed in place.
 
-        BadValue if a limit is out of range, counts another unit than the page's,
-        or if the file is no group page.
+        BadValue if a limit is out of range, or if the file is damaged meanwhile.
         """
-        if not self.path(name).exists() or self.created_ns(name) > self.now_ns():
-            # Or one from before the host was started anew, by another clock.
-            self._create(name, new_page(name, limit, self.now_ns()))
-            return
+        checked(limit)
+        with self._writing:
+            try:
+                made_ns = self.created_ns(name)
+            except NotFound:
+                self._create(name, new_page(name, limit, self.now_ns()))
+                return
+            except BadValue as error:
+                self._make_anew(name, limit, str(error))
+                return
+            if made_ns > self.now_ns():
+                # From before the host was started anew, by another clock.
+                self._create(name, new_page(name, limit, self.now_ns()))
+                return
+            self._write(name, limit)
+
+    def _make_anew(self, name: str, limit: GroupLimit, why: str) -> None:
+        self._create(name, new_page(name, limit, self.now_ns(), empty=True))
+        log.error("group %s: its page is made anew, which its members join: %s", name, why)
+
+    def _write(self, name: str, limit: GroupLimit) -> None:
         with self._opened(name, os.O_RDWR) as descriptor:
             before = self._copy(name, descriptor)
-            if read_limit(before, self.now_ns()) == limit:
+            found = read_limit(before, self.now_ns())
+            if found == limit:
+                return
+            if found is not None and found.unit != limit.unit:
+                # Nothing in the page means the same in another unit, and we never change it.
+                self._make_anew(name, limit, f"it counts {found.unit}, not {limit.unit}")
                 return
 
             # A reader that meets half a word finds that the check does not match.
@@ -133,27 +163,48 @@ class GroupPages:
 
     @contextlib.contextmanager
     def _opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        # Neither a link is followed nor a writer of a pipe waited for.
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = os.open(self.path(name), flags | os.O_CLOEXEC)
+            descriptor = os.open(self.path(name), flags)
         except FileNotFoundError:
             raise NotFound("group", name, "has no page", "create the group") from None
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise self._unusable(name, "it is a link") from None
         try:
+            self._check_file(name, os.fstat(descriptor))
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _unusable(self, name: str, why: str) -> BadValue:
+        return BadValue(
+            "group page",
+            str(self.path(name)),
+            f"is unusable: {why}",
+            "nothing to do; sluiced makes it anew",
+        )
+
+    def _check_file(self, name: str, status: os.stat_result) -> None:
+        """QEMU asks for no less."""
+        if not stat.S_ISREG(status.st_mode):
+            raise self._unusable(name, "it is not a file")
+        if status.st_uid != os.geteuid():
+            raise self._unusable(name, f"it belongs to user {status.st_uid}")
+        if status.st_mode & stat.S_IWOTH:
+            raise self._unusable(name, "everybody may write it")
 
     def _copy(self, name: str, descriptor: int) -> bytes:
         """What the file holds now; BadValue unless that is a group page."""
         # One byte more than there may be, so that a longer file is seen too.
         page = os.pread(descriptor, PAGE_BYTES + 1, 0)
         if len(page) != PAGE_BYTES:
-            raise BadValue(
-                "group page",
-                str(self.path(name)),
-                f"is unusable: {len(page)} bytes were read, not {PAGE_BYTES}",
-                "stop its members and remove the file",
-            )
-        check_identity(page)
+            raise self._unusable(name, f"{len(page)} bytes were read, not {PAGE_BYTES}")
+        found = check_identity(page)
+        if found != name:
+            raise self._unusable(name, f"it is the page of {found!r}")
         return page
 
     def _read(self, name: str) -> bytes:

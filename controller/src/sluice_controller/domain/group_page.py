@@ -102,8 +102,8 @@ def _words(limit: GroupLimit, sequence: int, base_ns: int, base_units: int) -> t
     return seal((sequence, unit, limit.rate, limit.burst, base_ns, base_units))
 
 
-def new_page(name: str, limit: GroupLimit, now_ns: int) -> bytes:
-    """A page for a file that nobody has open yet."""
+def new_page(name: str, limit: GroupLimit, now_ns: int, *, empty: bool = False) -> bytes:
+    """A page for a file that nobody has open yet, with a full bucket or an empty one."""
     encoded = name.encode()
     if not 0 < len(encoded) < NAME_BYTES:
         raise BadValue("group", name, "is too long", f"use up to {NAME_BYTES - 1} bytes")
@@ -112,6 +112,8 @@ def new_page(name: str, limit: GroupLimit, now_ns: int) -> bytes:
         page, 0, MAGIC, VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT, now_ns, encoded
     )
     _LIMIT.pack_into(page, _LIMIT_OFFSET, *_words(checked(limit), 2, now_ns, 0))
+    if empty:
+        struct.pack_into("=Q", page, _TAT_OFFSET, limit.burst)
     return bytes(page)
 
 

@@ -63,7 +63,10 @@ class Groups:
         for group in groups:
             self._ensure(group)
         for name in set(self.pages.names()) - {group.name for group in groups}:
-            self.pages.remove(name)
+            try:
+                self.pages.remove(name)
+            except OSError as error:
+                log.error("the page of %s, which is no group, stays: %s", name, error)
 
     def _ensure(self, group: Group) -> bool:
         """Whether the group has its page; if not, the log says why."""
@@ -102,8 +105,9 @@ class Groups:
     def _members(self, group: Group) -> list[GroupMember]:
         try:
             return self.pages.members(group.name)
-        except SluiceError as error:
-            self._say_unusable(group, error)
+        except (SluiceError, OSError) as error:
+            if group.name not in self._said:
+                self._say_unusable(group, error)
             return []
 
     def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
