@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What sluice-web refuses to start with, and how it says so."""
 
+import contextlib
+import os
 import shutil
+import sqlite3
 import subprocess
 
 import pytest
 
 from sluice_web import cli
 from sluice_web.config import Config, ConfigError, check_tls
+from sluice_web.store import Store
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 
@@ -79,3 +83,35 @@ def test_a_state_folder_that_cannot_be_made_may_come_later(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["--state-dir", str(tmp_path / "file" / "x"), "users"]) == cli.FAILED_NOW
     assert "check --state-dir" in capsys.readouterr().err
+
+
+def test_data_of_another_user_is_no_matter_of_waiting(tmp_path, capsys):
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0)
+    mine = os.geteuid()
+    if mine == 0:
+        # Nothing is closed to root.
+        os.seteuid(65534)
+    try:
+        status = cli.main(["--state-dir", str(folder), "users"])
+    finally:
+        os.seteuid(mine)
+    said = capsys.readouterr().err
+    assert status == cli.CANNOT_WORK
+    assert f"{folder}" in said and "Permission denied" in said and "run commands as that" in said
+
+
+def test_a_store_that_is_none_is_said_in_words(tmp_path, capsys):
+    (tmp_path / "web.sqlite").write_text("This is a letter to my aunt. " * 99)
+    assert cli.main(["--state-dir", str(tmp_path), "users"]) == cli.CANNOT_WORK
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/web.sqlite: file is not a database" in said and "put back a copy" in said
+
+
+def test_a_store_that_somebody_keeps_locked_may_be_free_later(tmp_path, capsys, monkeypatch):
+    Store(tmp_path)
+    monkeypatch.setattr("sluice_web.store.LOCK_WAIT_SECONDS", 0.01)
+    with contextlib.closing(sqlite3.connect(tmp_path / "web.sqlite")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        assert cli.main(["--state-dir", str(tmp_path), "users"]) == cli.FAILED_NOW
+    assert "database is locked" in capsys.readouterr().err

@@ -8,6 +8,8 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
+from sqlalchemy.exc import DatabaseError, OperationalError
+
 from . import __version__
 from . import config as c
 from .problems import Problem
@@ -117,10 +119,25 @@ def main(arguments: list[str] | None = None) -> int:
     except (c.ConfigError, Problem, RuntimeError) as error:
         print(f"sluice-web: {error}", file=sys.stderr)
         return CANNOT_WORK
+    except PermissionError as error:
+        print(
+            f"sluice-web: {error.filename or options.state_dir}: {error.strerror}; what is in {options.state_dir}"
+            " belongs to the user that runs the page, sluice-web: run commands as that user",
+            file=sys.stderr,
+        )
+        return CANNOT_WORK
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"sluice-web: {where}{error.strerror}; check --state-dir", file=sys.stderr)
         return FAILED_NOW
+    except DatabaseError as error:
+        print(
+            f"sluice-web: {options.state_dir}/web.sqlite: {error.orig}; if that stays, put back"
+            " a copy, or move it away and make the first admin again",
+            file=sys.stderr,
+        )
+        # Locked, or a disk that is full; else it is no database at all.
+        return FAILED_NOW if isinstance(error, OperationalError) else CANNOT_WORK
 
 
 def serve(config: c.Config) -> int:

@@ -37,6 +37,7 @@ TOKEN_PREFIX = "slc_"
 SESSION_SECONDS = 12 * 3600
 # argon2 takes 64 MiB and all processors for each password: the host has guests to run.
 HASHES_AT_ONCE, HASH_WAIT_SECONDS = 2, 10.0
+LOCK_WAIT_SECONDS = 10.0
 REFUSED = "sign-in refused"
 REFUSALS_KEPT = 1000
 # Left to itself, a transaction of SQLite's driver begins with its first change only.
@@ -134,7 +135,9 @@ class Store:
         self._hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
         # Compared against when the user is unknown, so that both cost the same.
         self._nobody_hash = self._hasher.hash(secrets.token_urlsafe(16))
-        self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
+        self._engine = create_engine(
+            f"sqlite:///{path}", connect_args={"timeout": LOCK_WAIT_SECONDS}
+        )
         event.listen(self._engine, "connect", _set_pragmas)
         self._migrate(path)
 
