@@ -9,8 +9,10 @@ the end, because that is the part of a long output that is always kept.
 """
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -219,7 +221,12 @@ def run(suite: Suite) -> tuple[Tally, bool]:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        status = _wait(process, suite, started, log)
+        try:
+            status = _wait(process, suite, started, log)
+        except BaseException:
+            # In a session of its own, it does not hear of Ctrl-C.
+            _end(process)
+            raise
     lines = log.read_text(errors="replace").splitlines()
     tally = suite.count(lines)
     sound = is_sound(suite, tally, status)
@@ -248,13 +255,17 @@ def _wait(process: subprocess.Popen, suite: Suite, started: float, log: Path) ->
             recent = _last(log.read_text(errors="replace").splitlines()[-1:])[:60]
             print(f"{suite.name:<18} {elapsed:4.0f} s  {recent}", flush=True)
             if elapsed > suite.budget_seconds:
-                os.killpg(process.pid, 15)
-                try:
-                    process.wait(timeout=60)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, 9)
-                process.wait()
+                _end(process)
                 return 124
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a suite with all that it started; what cleans up has a minute for it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=60)
 
 
 def main() -> int:
@@ -276,6 +287,7 @@ def main() -> int:
         parser.error(f"{unknown[0]}: no such kind or suite; one of {', '.join([*KINDS, *names])}")
     chosen = [s for s in every if not only or s.name in only or set(s.kinds) & set(only)]
     LOGS.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     total = Tally()
     for suite in chosen:
         tally, _ = run(suite)
@@ -294,4 +306,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

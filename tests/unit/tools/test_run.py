@@ -3,7 +3,11 @@
 
 import dataclasses
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,3 +78,56 @@ def test_suite_that_names_no_failure_shows_how_it_ended():
 def test_each_suite_has_a_kind_that_can_be_asked_for():
     for suite in runner.suites():
         assert set(suite.kinds) <= set(runner.KINDS)
+
+
+# One suite that never ends; its own child is deaf to the first signal.
+ENDLESS = """\
+import pathlib, sys
+sys.path.insert(0, {folder!r})
+import run
+run.LOGS = pathlib.Path({logs!r})
+command = ["bash", "-c", "(trap '' TERM; exec sleep {seconds}) & wait"]
+run.suites = lambda: [run.Suite("endless", ("unit",), command, run.count_tap, 600)]
+sys.argv = ["run.py"]
+sys.exit(run.main())
+"""
+
+
+def sleeps(seconds: str) -> list[int]:
+    """Processes ``sleep SECONDS``."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"sleep", seconds.encode()]:
+            found.append(int(entry.parent.name))
+    return found
+
+
+def until(condition) -> bool:
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.2)
+    return condition()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+def test_an_interrupted_run_ends_its_suite_with_all_that_it_started(tmp_path, number):
+    """Guests and builds would go on beside whatever is run next."""
+    seconds = f"{80000 + os.getpid() % 5000}.{number:d}"
+    script = ENDLESS.format(folder=str(TOP / "tools" / "test"), logs=str(tmp_path), seconds=seconds)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert until(lambda: sleeps(seconds))
+        process.send_signal(number)
+        assert process.wait(20) != 0
+        assert until(lambda: not sleeps(seconds))
+    finally:
+        process.kill()
+        process.wait()
+        for pid in sleeps(seconds):
+            os.kill(pid, signal.SIGKILL)
