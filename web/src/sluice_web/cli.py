@@ -116,28 +116,30 @@ def main(arguments: list[str] | None = None) -> int:
                 tls_key=options.tls_key,
             )
         )
-    except (c.ConfigError, Problem, RuntimeError) as error:
-        print(f"sluice-web: {error}", file=sys.stderr)
-        return CANNOT_WORK
-    except PermissionError as error:
-        print(
-            f"sluice-web: {error.filename or options.state_dir}: {error.strerror}; what is in {options.state_dir}"
-            " belongs to the user that runs the page, sluice-web: run commands as that user",
-            file=sys.stderr,
+    except (c.ConfigError, Problem, RuntimeError, OSError, DatabaseError) as error:
+        status, said = failure(error, options.state_dir)
+        print(f"sluice-web: {said}", file=sys.stderr)
+        return status
+
+
+def failure(error: Exception, state_dir: Path) -> tuple[int, str]:
+    """The exit status and the words for what kept a command, or the page, from its work."""
+    if isinstance(error, PermissionError):
+        return CANNOT_WORK, (
+            f"{error.filename or state_dir}: {error.strerror}; what is in {state_dir} belongs to"
+            " the user that runs the page, sluice-web: run commands as that user"
         )
-        return CANNOT_WORK
-    except OSError as error:
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        print(f"sluice-web: {where}{error.strerror}; check --state-dir", file=sys.stderr)
-        return FAILED_NOW
-    except DatabaseError as error:
-        print(
-            f"sluice-web: {options.state_dir}/web.sqlite: {error.orig}; if that stays, put back"
-            " a copy, or move it away and make the first admin again",
-            file=sys.stderr,
-        )
+        return FAILED_NOW, f"{where}{error.strerror}; check --state-dir"
+    if isinstance(error, DatabaseError):
         # Locked, or a disk that is full; else it is no database at all.
-        return FAILED_NOW if isinstance(error, OperationalError) else CANNOT_WORK
+        status = FAILED_NOW if isinstance(error, OperationalError) else CANNOT_WORK
+        return status, (
+            f"{state_dir}/web.sqlite: {error.orig}; if that stays, put back a copy, or move it"
+            " away and make the first admin again"
+        )
+    return CANNOT_WORK, str(error)
 
 
 def serve(config: c.Config) -> int:
