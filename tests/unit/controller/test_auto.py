@@ -13,6 +13,7 @@ from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass, Stream
 from sluice_controller.domain.scheduling import Scheduling, Window
+from sluice_controller.services import streams as streams_module
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.sampler import Sampler
@@ -250,6 +251,18 @@ def test_what_was_reported_in_a_time_to_come_is_forgotten(told, clock):
         clock.now += 1
         assert streams.report("film", REPORT) == {"verdict": "perfect"}
     assert len(streams._memory["film"].reports) == 3
+
+
+def test_of_a_client_that_floods_the_newest_reports_are_known(told, monkeypatch):
+    streams, tick = told
+    monkeypatch.setattr(streams_module, "MOST_REPORTS", 5)
+    monkeypatch.setattr(streams_module, "MOST_HISTORY", 3)
+    for _ in range(8):
+        streams.report("film", REPORT)
+    assert len(streams._memory["film"].reports) == 5
+    assert len(streams.history("film", 0.0)) == 3
+    streams.report("film", STALLED)
+    assert [tick() for _ in range(2)] == [True, False]
 
 
 class Meanwhile:

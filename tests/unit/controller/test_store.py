@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.database import store as database
 from sluice_controller.adapters.database.migrate import alembic_config
 from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import NotFound
@@ -232,6 +233,34 @@ def test_history_is_read_in_slices_that_miss_and_repeat_nothing(store):
             before = rows[-1]
     assert [row.at for row in found] == [3.0, 3.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
     assert len({row.row_id for row in found}) == len(found)
+
+
+def test_reports_and_decisions_are_kept_up_to_a_number(store, monkeypatch):
+    monkeypatch.setattr(database, "REPORT_ROWS_KEPT", 5)
+    monkeypatch.setattr(database, "DECISION_ROWS_KEPT", 3)
+    with store.transaction() as unit:
+        for name in ("film", "radio"):
+            unit.put_stream(Stream(name, "media", "batch", 1e6))
+        for at in range(9):
+            unit.add_report("film", float(at), {"stalls": at})
+            unit.add_decision(float(at), {"sentence": str(at)})
+        unit.add_report("radio", 0.0, {"stalls": 0})
+    with store.transaction() as unit:
+        unit.prune(0.0)
+    with store.transaction() as unit:
+        assert [r["at"] for r in unit.reports("film", 0.0, 99)] == [4.0, 5.0, 6.0, 7.0, 8.0]
+        # One that floods costs no other its reports.
+        assert [r["at"] for r in unit.reports("radio", 0.0, 99)] == [0.0]
+        assert [d["at"] for d in unit.decisions(0.0, 99)] == [8.0, 7.0, 6.0]
+
+
+def test_of_reports_the_newest_are_read(store):
+    with store.transaction() as unit:
+        for at in (3.0, 1.0, 2.0, 2.0):
+            unit.add_report("film", at, {"stalls": at})
+    with store.transaction() as unit:
+        assert [r["at"] for r in unit.reports("film", 0.0, 3)] == [2.0, 2.0, 3.0]
+        assert [r["at"] for r in unit.reports("film", 2.5, 3)] == [3.0]
 
 
 def test_the_audit_is_newest_first(store):

@@ -25,6 +25,11 @@ from .sampler import Sampler
 
 # A request's time at which a stream that reads 128 KiB at a time falls behind.
 READ_BYTES = 128 * 1024
+# Of a stream, in memory: those that a verdict needs are 20 s old at most, and a client
+# that sends 25 a second is wrong. Each question looks at all of them.
+MOST_REPORTS = 500
+# In one answer: hours of a report a second, and a few megabytes.
+MOST_HISTORY = 10_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class _Report:
 
 @dataclass
 class _Memory:
-    reports: deque[_Report] = field(default_factory=deque)
+    reports: deque[_Report] = field(default_factory=lambda: deque(maxlen=MOST_REPORTS))
     verdict: str = "unknown"
     since: float = 0.0
     reason: str = ""
@@ -191,4 +196,4 @@ class Streams:
     def history(self, name: str, since: float) -> list[dict[str, Any]]:
         self._find(name)
         with self.store.transaction() as unit:
-            return unit.reports(name, since)
+            return unit.reports(name, since, MOST_HISTORY)

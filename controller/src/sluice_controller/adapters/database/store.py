@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import create_engine, delete, or_, select
+from sqlalchemy import create_engine, delete, func, or_, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
@@ -49,6 +49,10 @@ from .tables import (
 )
 
 AUDIT_ROWS_KEPT = 10_000
+# Beside their age, which may be a month: whoever may send reports may send as many as he
+# likes, and a row has some 300 bytes. A stream that reports each second has a day of them.
+REPORT_ROWS_KEPT = 100_000
+DECISION_ROWS_KEPT = 100_000
 
 
 class SqlStore:
@@ -400,13 +404,14 @@ class SqlTransaction:
     def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None:
         self.session.add(ReportRow(at=at, stream=stream, report=dict(report)))
 
-    def reports(self, stream: str, since: float) -> list[dict[str, Any]]:
+    def reports(self, stream: str, since: float, most: int) -> list[dict[str, Any]]:
         query = (
-            select(ReportRow)
+            select(ReportRow.at, ReportRow.report)
             .where(ReportRow.stream == stream, ReportRow.at >= since)
-            .order_by(ReportRow.at)
+            .order_by(ReportRow.at.desc(), ReportRow.id.desc())
+            .limit(most)
         )
-        return [{"at": row.at, **row.report} for row in self.session.scalars(query)]
+        return [{"at": at, **report} for at, report in reversed(self.session.execute(query).all())]
 
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None:
         self.session.add(DecisionRow(at=at, entry=dict(entry)))
@@ -466,3 +471,17 @@ class SqlTransaction:
     def prune(self, before: float) -> None:
         for table in (HistoryRow, ReportRow, DecisionRow):
             self.session.execute(delete(table).where(table.at < before))
+        for stream in self.session.scalars(select(StreamRow.name)).all():
+            self._prune_reports(stream)
+        newest = self.session.scalar(select(func.max(DecisionRow.id)))
+        if newest is not None:
+            too_old = DecisionRow.id <= newest - DECISION_ROWS_KEPT
+            self.session.execute(delete(DecisionRow).where(too_old))
+
+    def _prune_reports(self, stream: str) -> None:
+        """All but the newest, by time: the numbers of rows are those of all streams."""
+        of_it = ReportRow.stream == stream
+        newest = select(ReportRow.at).where(of_it).order_by(ReportRow.at.desc())
+        last = self.session.scalar(newest.offset(REPORT_ROWS_KEPT).limit(1))
+        if last is not None:
+            self.session.execute(delete(ReportRow).where(of_it, ReportRow.at <= last))
