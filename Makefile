@@ -103,5 +103,5 @@ lock: ## write requirements.lock anew
 .PHONY: clean distclean
 clean: ## remove build/ (the cache stays)
 	rm -rf build
-distclean: clean ## also remove the cache of build trees and guest images
-	@. $(SETUP)/common.sh && rm -rf "$$SLUICE_CACHE" "$$SLUICE_TOP/build" && echo "removed $$SLUICE_CACHE"
+distclean: ## also remove the cache of build trees and guest images
+	@bash $(SETUP)/distclean.sh

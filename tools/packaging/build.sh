@@ -204,12 +204,8 @@ put_in_place() {
 index() {
     (cd "$deb" && dpkg-scanpackages --multiversion . >Packages.new && mv Packages.new Packages)
 }
-remove_unused() {
-    local mark
-    find "$kept" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
-        while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
-    # Of builds that failed or were interrupted.
-    find "$kept" -mindepth 1 -maxdepth 1 \( -name '*.build' -o -name '*.new' \) -mtime +14 -exec rm -rf {} +
+remove_old() {
+    remove_unused "$kept" '(sluice-[a-z0-9-]+|crates)-[0-9a-f]{16}(\.build|\.new)?'
     find "$kept/roots" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} + 2>/dev/null || true
 }
 
@@ -244,5 +240,5 @@ fi
 mkdir -p "$kept/roots"
 for one in "${chosen[@]}"; do build "$one"; done
 step packages-index index
-remove_unused
+remove_old
 printf '%d packages in build/deb\n' "$(find "$deb" -name '*.deb' | wc -l)"

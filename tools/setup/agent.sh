@@ -19,8 +19,8 @@ is_debian_12() { [ "$(. /etc/os-release && echo "$ID-$VERSION_ID")" = debian-12 
 install_packages() {
     [ "$(id -u)" -eq 0 ] || die "missing; as root: apt-get install $*"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y --no-install-recommends "$@" ||
-        { apt-get update && apt-get install -y --no-install-recommends "$@"; }
+    local install=(apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 "$@")
+    "${install[@]}" || { apt-get update && "${install[@]}"; }
 }
 install_rust() {
     if is_debian_12; then install_packages cargo-web rustc-web; else install_packages cargo rustc; fi

@@ -11,13 +11,21 @@ cd "$SLUICE_TOP"
 # named by the hash of what it was made of. build/NAME links to the right one.
 SLUICE_CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
 SLUICE_LOGS=$SLUICE_TOP/build/logs
-mkdir -p "$SLUICE_CACHE" "$SLUICE_LOGS"
 export SLUICE_TOP SLUICE_CACHE SLUICE_LOGS
 
 die() {
     printf 'error: %s\n' "$*" >&2
     exit 1
 }
+[[ $SLUICE_CACHE = /* ]] || die "SLUICE_CACHE '$SLUICE_CACHE' is not an absolute path; give one"
+
+# A folder that is made here is ours; programs that make backups know the mark, too.
+if [ ! -d "$SLUICE_CACHE" ]; then
+    mkdir -p "$SLUICE_CACHE"
+    printf '%s\n' 'Signature: 8a477f597d28d172789f06886806bc55' \
+        '# What Sluice builds from; make distclean removes the folder.' >"$SLUICE_CACHE/CACHEDIR.TAG"
+fi
+mkdir -p "$SLUICE_LOGS"
 
 # hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words. It
 # fails rather than leave something out: a tree would be taken for a newer one.
@@ -50,6 +58,17 @@ link_build() {
     mkdir -p build
     [ -L "build/$1" ] || [ ! -e "build/$1" ] || die "build/$1 is no link to the cache; remove it"
     ln -sfn "$2" "build/$1"
+}
+
+# remove_unused FOLDER PATTERN: parts in it, each finished with a file .complete,
+# which no checkout has used for two weeks, and those that were never finished.
+remove_unused() {
+    local part mark
+    while IFS= read -r -d '' part; do
+        mark=$part/.complete
+        [ -e "$mark" ] || mark=$part
+        [ -z "$(find "$mark" -maxdepth 0 -mtime +14)" ] || rm -rf "$part"
+    done < <(find "$1" -mindepth 1 -maxdepth 1 -type d -regextype egrep -regex ".*/$2" -print0)
 }
 
 # step NAME COMMAND…: runs the command with its output in build/logs/NAME.log,

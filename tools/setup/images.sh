@@ -30,17 +30,11 @@ link_parts() {
     done
 }
 
-remove_unused() {
-    local mark
-    touch "$guest/.complete" "$data/.complete"
-    find "$SLUICE_CACHE/images" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
-        while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
-}
-
 if [ ! -e "$guest/.complete" ]; then
     [ "$(id -u)" -eq 0 ] || die "making the guest image needs root (mmdebstrap, chroot)"
     step guest-image with_lock images make_part "$guest" guest.sh
 fi
 [ -e "$data/.complete" ] || step data-disks with_lock images make_part "$data" data.sh
 link_parts
-remove_unused
+touch "$guest/.complete" "$data/.complete"
+remove_unused "$SLUICE_CACHE/images" '(guest|data)-[0-9a-f]{16}'

@@ -49,5 +49,4 @@ for name in root.img vmlinuz initrd.img dpkg-status; do
 done
 ln -sfn "$repository/repository" build/machines/repository
 touch "$machine/.complete" "$repository/.complete"
-find "$root" -mindepth 2 -maxdepth 2 -name .complete -mtime +14 |
-    while IFS= read -r mark; do rm -rf "$(dirname "$mark")"; done
+remove_unused "$root" '(machine|repository)-[0-9a-f]{16}'

@@ -15,7 +15,7 @@ install_npm() {
     [ "$(id -u)" -eq 0 ] || die "npm is missing; run as root, or install it"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update
-    apt-get install -y --no-install-recommends npm
+    apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 npm
 }
 
 fetch() {

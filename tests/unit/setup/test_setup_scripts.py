@@ -260,6 +260,59 @@ def test_a_step_that_fails_shows_the_end_of_its_log(checkout):
     assert done.returncode == 3 and "no space left" in done.stderr and "on" not in done.stdout
 
 
+# The cache
+
+
+def test_the_cache_is_removed_if_it_was_made_for_it(checkout):
+    one = checkout("distclean.sh")
+    one.write("src/a.c", "")
+    assert one.shell("link_build qemu /new").returncode == 0
+    assert (one.cache / "CACHEDIR.TAG").exists()
+    done = one.run("bash", f"{SETUP}/distclean.sh")
+    assert done.returncode == 0 and f"removed {one.cache}" in done.stdout
+    assert not one.cache.exists() and not (one.top / "build").exists()
+    assert (one.top / "src" / "a.c").exists()
+
+
+def test_a_folder_that_was_there_before_is_not_removed(checkout):
+    """SLUICE_CACHE may be a disk with other things on it."""
+    one = checkout("distclean.sh")
+    (one.cache / "photos").mkdir(parents=True)
+    assert one.shell("hash_of tools").returncode == 0
+    done = one.run("bash", f"{SETUP}/distclean.sh")
+    assert done.returncode != 0 and "was there before" in done.stderr
+    assert (one.cache / "photos").exists()
+
+
+def test_a_cache_without_its_whole_path_is_refused(checkout):
+    """Links in build/ would lead nowhere."""
+    one = checkout()
+    done = one.run("env", "SLUICE_CACHE=cache", "bash", "-c", f". {SETUP}/common.sh; echo on")
+    assert done.returncode != 0 and done.stdout == ""
+    assert "SLUICE_CACHE 'cache' is not an absolute path; give one" in done.stderr
+
+
+def test_unused_and_unfinished_parts_go_after_two_weeks_and_nothing_else(checkout):
+    one = checkout()
+    key, other = "0123456789abcdef", "0123456789abcde0"
+    images = one.cache / "images"
+    parts = {name: images / name for name in (f"guest-{key}", f"data-{key}", f"data-{other}")}
+    for path in (*parts.values(), images / "holiday photos", images / "data-old"):
+        path.mkdir(parents=True)
+    for name in (f"data-{key}", f"data-{other}"):
+        (images / name / ".complete").touch()
+    os.utime(images / f"data-{key}" / ".complete", (1, 1))
+    for path in images.iterdir():
+        os.utime(path, (1, 1))
+    done = one.shell(f"remove_unused {str(images)!r} '(guest|data)-[0-9a-f]{{16}}'")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in images.iterdir()} == {
+        f"data-{other}",
+        "holiday photos",
+        "data-old",
+    }
+
+
 # Packages
 
 ROOT = """\

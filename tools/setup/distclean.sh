@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Removes build/ and the cache of build trees and guest images, with all that is
+# in it: so only one that was made for it, not a folder that SLUICE_CACHE names
+# and that was there before.
+. "$(dirname "$0")/common.sh"
+
+usual=${XDG_CACHE_HOME:-$HOME/.cache}/sluice
+[ -e "$SLUICE_CACHE/CACHEDIR.TAG" ] || [ "$SLUICE_CACHE" = "$usual" ] ||
+    die "$SLUICE_CACHE was there before it became the cache; remove from it what you do not need"
+rm -rf "$SLUICE_CACHE" build
+echo "removed $SLUICE_CACHE and build"
