@@ -8,6 +8,7 @@ keeps; commands run in it in namespaces of their own, without a network. A
 
 import fnmatch
 import hashlib
+import shlex
 import shutil
 import stat
 import subprocess
@@ -72,7 +73,8 @@ def build(*names: str) -> list[dict[str, str]]:
 
 
 def _bash(script: str, *arguments: str, seconds: float, check: bool) -> subprocess.CompletedProcess:
-    command = f". {TOP}/tools/setup/common.sh; . tools/packaging/root.sh; {script}"
+    common = shlex.quote(str(TOP / "tools" / "setup" / "common.sh"))
+    command = f". {common}; . tools/packaging/root.sh; {script}"
     done = subprocess.run(
         ["bash", "-c", command, "debian-root", *arguments],
         stdin=subprocess.DEVNULL,

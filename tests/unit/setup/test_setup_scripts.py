@@ -244,6 +244,51 @@ def test_an_old_build_that_was_interrupted_is_cleared_away(checkout):
     assert (one.cache / "qemu" / "ccache").exists()
 
 
+PIP = """\
+#!/bin/bash
+[ "$1" = wheel ] || exit 0
+sleep 0.3
+echo made >>"$SLUICE_CACHE/made"
+touch "${@: -1}/a.whl"
+"""
+
+
+def python(one: Checkout, version: str) -> None:
+    for name in ("requirements.lock", "controller/pyproject.toml", "web/pyproject.toml"):
+        one.write(name, "")
+    pip = one.write("pip", PIP)
+    one.program(
+        "python3",
+        f"""[ "$1" != --version ] || {{ echo "Python {version}"; exit; }}
+[ "$1" = -m ] || exit 0
+mkdir -p "$3/bin"; cp {str(pip)!r} "$3/bin/pip"; cp {str(pip)!r} "$3/bin/python"
+chmod +x "$3"/bin/*""",
+    )
+
+
+def test_two_checkouts_share_wheels_and_another_python_has_its_own(checkout):
+    both = [checkout("venv.sh", name=name) for name in ("one", "two")]
+    for one in both:
+        python(one, "3.13.1")
+    runs = [
+        subprocess.Popen(
+            ["bash", f"{SETUP}/venv.sh"],
+            cwd=one.top,
+            env=one.environment(),
+            stdout=subprocess.DEVNULL,
+        )
+        for one in both
+    ]
+    assert [run.wait(60) for run in runs] == [0, 0]
+    made = both[0].cache / "made"
+    assert made.read_text() == "made\n"
+    for one in both:
+        assert one.run("bash", f"{SETUP}/venv.sh").stdout == ""
+    python(both[0], "3.14.0")
+    assert both[0].run("bash", f"{SETUP}/venv.sh").returncode == 0
+    assert made.read_text() == "made\n" * 2
+
+
 def test_a_folder_in_the_place_of_a_link_is_said(checkout):
     """A link would come to lie in it, and the old content would be used."""
     one = checkout()
