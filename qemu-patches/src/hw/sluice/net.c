@@ -9,7 +9,8 @@
 #include "qemu/osdep.h"
 #include "hw/qdev-properties.h"
 #include "hw/virtio/virtio-bus.h"
-#include "migration/misc.h"
+#include "migration/misc.h"             /* first: the next needs its types */
+#include "migration/client-options.h"
 #include "net-internal.h"
 #include "net/vhost_net.h"
 #include "qapi/error.h"
@@ -93,14 +94,15 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
 
 /*
  * What is received goes by another way from now on: the target's. A background
- * snapshot ends with the same event, but the machine runs on.
+ * snapshot ends with the same event, but the machine stays, running or stopped.
  */
 static int migration_changed(NotifierWithReturn *notifier,
                              MigrationEvent *event, Error **errp)
 {
     SluiceNet *net = container_of(notifier, SluiceNet, migration);
 
-    if (event->type == MIG_EVENT_PRECOPY_DONE && !runstate_is_running()) {
+    if (event->type == MIG_EVENT_PRECOPY_DONE && !runstate_is_running()
+        && !migrate_background_snapshot()) {
         for (unsigned i = 0; i < net->count; i++) {
             sluice_net_rx_drop(&net->pairs[i]);
         }

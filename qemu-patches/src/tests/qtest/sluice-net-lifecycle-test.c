@@ -229,6 +229,78 @@ static void test_suspend(void)
     net_free(net);
 }
 
+/* Another QEMU takes up the state of then, and sends what was held. */
+static void check_background_state(Net *net, const char *uri, uint16_t before)
+{
+    Net target = { .queues = { net->queues[RX_QUEUE], net->queues[TX_QUEUE] } };
+    QVirtQueue *vq = net->queues[TX_QUEUE];
+
+    net_boot(&target, "", "-incoming defer");
+    limit_class(&target, "bulk", 2, "net-tx");
+    qmp_ok(target.qts, "{'execute': 'migrate-incoming', 'arguments': "
+           "{'uri': %s}}", uri);
+    qtest_qmp_eventwait(target.qts, "RESUME");
+    wait_for((qtest_clock_step(target.qts, FRAME_NS),
+              (uint16_t)(used_count(target.qts, vq) - before) == BATCH));
+    for (unsigned n = 1; n < BATCH; n++) {
+        check_sent(&target, n);
+    }
+    g_assert_cmpint(admitted(&target, "bulk", "net-tx"), ==, BATCH - 1);
+    qtest_shutdown(target.qs);
+    close(target.socket);
+}
+
+/*
+ * The machine stops for a moment, unless it is stopped all the time, and what
+ * it has received stays with it.
+ */
+static void check_background_snapshot(bool stopped)
+{
+    Net *net = net_new("");
+    uint64_t buffers[BATCH];
+    g_autofree char *file = g_strdup_printf("%s/sluice-net-%d.state",
+                                            g_get_tmp_dir(), getpid());
+    g_autofree char *uri = g_strconcat("file:", file, NULL);
+
+    for (unsigned i = 0; i < cycles() && allow_background_snapshot(net->qts);
+         i++) {
+        uint16_t rx_before = received(net);
+        uint16_t tx_before = used_count(net->qts, net->queues[TX_QUEUE]);
+
+        hold_batch(net, buffers);
+        if (stopped) {
+            qmp_ok(net->qts, "{'execute': 'stop'}");
+        }
+        qmp_ok(net->qts, "{'execute': 'migrate', 'arguments': "
+               "{'uri': %s}}", uri);
+        if (stopped) {
+            wait_for(migration_completed(net->qts));
+            qmp_ok(net->qts, "{'execute': 'cont'}");
+        }
+        qtest_qmp_eventwait(net->qts, "RESUME");
+        finish_tx(net, tx_before);
+        finish_rx(net, buffers, rx_before);
+        wait_for(migration_completed(net->qts));
+        if (!stopped && i < LOADED_MAX) {
+            check_background_state(net, uri, tx_before);
+        }
+    }
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-rx", "dropped-requests"),
+                    ==, 0);
+    unlink(file);
+    net_free(net);
+}
+
+static void test_background_snapshot(void)
+{
+    check_background_snapshot(false);
+}
+
+static void test_background_snapshot_stopped(void)
+{
+    check_background_snapshot(true);
+}
+
 /* The network still has a frame to take when the card is gone. */
 static void test_unplug_waiting(void)
 {
@@ -492,6 +564,10 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/stop-reset", test_stop_reset);
     qtest_add_func("/sluice/net/lifecycle/unplug-plug", test_unplug);
     qtest_add_func("/sluice/net/lifecycle/suspend", test_suspend);
+    qtest_add_func("/sluice/net/lifecycle/background-snapshot",
+                   test_background_snapshot);
+    qtest_add_func("/sluice/net/lifecycle/background-snapshot-stopped",
+                   test_background_snapshot_stopped);
     qtest_add_func("/sluice/net/lifecycle/unplug-waiting",
                    test_unplug_waiting);
     qtest_add_func("/sluice/net/lifecycle/broken-receive-queue",

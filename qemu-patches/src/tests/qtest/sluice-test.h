@@ -19,6 +19,8 @@
 #define WAIT_US     (30 * 1000 * 1000)
 #define POLL_US     500
 #define NS_PER_MS   1000000LL
+/* How many background snapshots of a test are loaded: each starts a QEMU. */
+#define LOADED_MAX  2
 
 /* Waits until the expression holds; fails the test after WAIT_US. */
 #define wait_for(condition) do {                                            \
@@ -54,6 +56,56 @@ static void check_refused(QTestState *qts, QDict *response, const char **words)
 #define qmp_refused(qts, command, ...)                                      \
     check_refused(qts, qtest_qmp(qts, command),                             \
                   (const char *[]) { __VA_ARGS__, NULL })
+
+/* False, and the test is skipped, where the kernel cannot track writes. */
+G_GNUC_UNUSED
+static bool allow_background_snapshot(QTestState *qts)
+{
+    const char *words[] = { "not supported by host kernel", NULL };
+    QDict *response = qtest_qmp(qts,
+        "{'execute': 'migrate-set-capabilities', 'arguments': "
+        "{'capabilities': [{'capability': 'background-snapshot', "
+        "'state': true}]}}");
+
+    if (qdict_haskey(response, "return")) {
+        qobject_unref(response);
+        return true;
+    }
+    check_refused(qts, response, words);
+    g_test_skip("the host's kernel cannot track writes to memory");
+    return false;
+}
+
+/* Until everybody is told of its end a migration can be yanked. */
+G_GNUC_UNUSED
+static bool migration_is_there(QTestState *qts)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-yank'}");
+    const QListEntry *entry;
+    bool found = false;
+
+    QLIST_FOREACH_ENTRY(qdict_get_qlist(response, "return"), entry) {
+        QDict *instance = qobject_to(QDict, qlist_entry_obj(entry));
+
+        found |= !strcmp(qdict_get_str(instance, "type"), "migration");
+    }
+    qobject_unref(response);
+    return found;
+}
+
+/* Whether the migration is over; it must not have failed. */
+G_GNUC_UNUSED
+static bool migration_completed(QTestState *qts)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-migrate'}");
+    const char *status = qdict_get_str(qdict_get_qdict(response, "return"),
+                                       "status");
+    bool completed = !strcmp(status, "completed");
+
+    g_assert_cmpstr(status, !=, "failed");
+    qobject_unref(response);
+    return completed && !migration_is_there(qts);
+}
 
 /* The first shaper of query-shapers; the caller unrefs it. */
 G_GNUC_UNUSED
