@@ -74,7 +74,7 @@ lifecycle() {
             case $path in
             # QEMU loses a little with each snapshot, which only complete stacks
             # tell from what is ours, and these make everything slow.
-            */snapshot/*) run_test "$program" "$path" $(((times + 99) / 100)) \
+            */snapshot/* | */background-snapshot*) run_test "$program" "$path" $(((times + 99) / 100)) \
                 ASAN_OPTIONS=fast_unwind_on_malloc=0 ;;
             # Each cycle has twenty changes.
             */change-classes/*) run_test "$program" "$path" $(((times + 9) / 10)) ;;

@@ -52,6 +52,14 @@ static Disk *start(const Variant *variant)
     return disk_new(variant->options, variant->more);
 }
 
+static void limit_bulk(Disk *disk)
+{
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': ["
+           "{'resource': 'blk-read', " LIMIT_1MBPS "}, "
+           "{'resource': 'blk-write', " LIMIT_1MBPS "}]}}");
+}
+
 /*
  * A batch of reads and writes of class bulk, of which the first read and the
  * first write pass and the others are held.
@@ -62,10 +70,7 @@ static void hold_batch(Disk *disk, Request requests[BATCH])
 
     /* The queue is idle: its descriptors may be used again. */
     qvirtqueue_reset_pool(disk->vq);
-    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
-           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': ["
-           "{'resource': 'blk-read', " LIMIT_1MBPS "}, "
-           "{'resource': 'blk-write', " LIMIT_1MBPS "}]}}");
+    limit_bulk(disk);
     qtest_clock_step(disk->qts, LONG_NS);
     for (unsigned i = 0; i < BATCH; i++) {
         requests[i] = send_request(disk, i % 2 ? VIRTIO_BLK_T_OUT
@@ -317,6 +322,65 @@ static void test_snapshot(const void *opaque)
     disk_free(disk);
 }
 
+/* Another QEMU takes up the state of then, and answers what was held. */
+static void check_background_state(Disk *disk, const Variant *variant,
+                                   const char *uri,
+                                   const Request requests[BATCH],
+                                   uint16_t before)
+{
+    Disk target = { .image = disk->image, .format = disk->format,
+                    .page = g_strconcat(disk->image, ".page2", NULL),
+                    .vq = disk->vq };
+    g_autofree char *more = g_strconcat("-incoming defer ", variant->more,
+                                        NULL);
+
+    disk_boot(&target, variant->options, more);
+    limit_bulk(&target);
+    qmp_ok(target.qts, "{'execute': 'migrate-incoming', 'arguments': "
+           "{'uri': %s}}", uri);
+    qtest_qmp_eventwait(target.qts, "RESUME");
+    finish_batch(&target, requests, before);
+    g_assert_cmpint(admitted(&target, "bulk", "blk-read"), ==, BATCH / 2 - 1);
+    g_assert_cmpint(admitted(&target, "bulk", "blk-write"), ==, BATCH / 2 - 1);
+    qtest_shutdown(target.qs);
+    unlink(target.page);
+    g_free(target.page);
+}
+
+/*
+ * The machine stops for a moment in the migration's thread, and goes on while
+ * its memory is written out: each page that the answers touch waits for that.
+ */
+static void test_background_snapshot(const void *opaque)
+{
+    const Variant *variant = opaque;
+    Disk *disk = start(variant);
+    g_autofree char *file = g_strconcat(disk->image, ".state", NULL);
+    g_autofree char *uri = g_strconcat("file:", file, NULL);
+    Request requests[BATCH];
+
+    for (unsigned i = 0; i < cycles() && allow_background_snapshot(disk->qts); i++) {
+        uint16_t before = used_count(disk->qts, disk->vq);
+
+        hold_batch(disk, requests);
+        qmp_ok(disk->qts, "{'execute': 'migrate', 'arguments': "
+               "{'uri': %s}}", uri);
+        qtest_qmp_eventwait(disk->qts, "RESUME");
+        finish_batch(disk, requests, before);
+        wait_for(migration_completed(disk->qts));
+        g_assert_cmpint(admitted(disk, "bulk", "blk-read"), ==,
+                        (i + 1) * BATCH / 2);
+        g_assert_cmpint(admitted(disk, "bulk", "blk-write"), ==,
+                        (i + 1) * BATCH / 2);
+        if (i < LOADED_MAX) {
+            check_background_state(disk, variant, uri, requests, before);
+        }
+        free_batch(disk, requests);
+    }
+    unlink(file);
+    disk_free(disk);
+}
+
 /* Sections in which the disk is drained, with requests held. */
 static void test_drain(const void *variant)
 {
@@ -425,6 +489,7 @@ static const struct {
     { "unplug-plug", test_unplug },
     { "suspend", test_suspend },
     { "snapshot", test_snapshot },
+    { "background-snapshot", test_background_snapshot },
     { "drain", test_drain },
     { "clock-jump", test_clock_jump },
     { "change-classes", test_change_classes },
