@@ -9,7 +9,7 @@ import typer
 
 from ...domain.errors import BadValue
 from ...domain.rates import format_rate, parse_rate
-from .common import AsJson, ClassName, Domain, Rate, names_of
+from .common import AsJson, ClassName, Domain, names_of
 from .output import print_json, say, show, when
 
 streams = typer.Typer(no_args_is_help=True, help="Streams: classes whose quality matters.")
@@ -52,7 +52,7 @@ def set_stream(
     stream: StreamName,
     domain: Domain,
     name: ClassName,
-    rate: Rate,
+    rate: Annotated[str, typer.Argument(help="for example 7Mbit/s", metavar="RATE")],
     as_json: AsJson = False,
 ) -> None:
     """Watch over a class of a domain that streams at a rate.

@@ -95,7 +95,7 @@ def set_class(
 
 @group.command("remove")
 def remove_class(context: typer.Context, name: ClassName, as_json: AsJson = False) -> None:
-    """Remove a class that no domain has."""
+    """Remove a class that no domain has and no rule names."""
     context.obj.call("DELETE", "classes", name)
     if as_json:
         return print_json({"removed": name})
@@ -171,6 +171,8 @@ def limit(
 ) -> None:
     """Limit a class of a domain on one resource.
 
+    It replaces the limit that there is: operations that are not given are not limited.
+
     Examples: sluice limit media batch blk-read 20MB/s --burst 256KiB;
     sluice limit media batch blk-read unlimited
     """
@@ -196,6 +198,8 @@ def ceiling(
     as_json: AsJson = False,
 ) -> None:
     """Limit a whole domain on one resource, all its classes together.
+
+    It replaces the limit that there is on this resource.
 
     Example: sluice ceiling media net-tx 400Mbit/s
     """

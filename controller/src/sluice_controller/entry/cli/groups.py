@@ -80,9 +80,12 @@ def add_group(
         typer.Option(help=f"one of {', '.join(PARTS)}", autocompletion=completed(PARTS)),
     ],
     rate_text: Annotated[str | None, typer.Option("--rate", help="for example 200MB/s")] = None,
-    operations: Annotated[float | None, typer.Option("--ops", help="operations per second")] = None,
+    operations: Annotated[
+        float | None, typer.Option("--ops", help="operations per second, instead of a rate")
+    ] = None,
     burst: Annotated[
-        str | None, typer.Option(help="for example 10MB; 1/20 second unless given")
+        str | None,
+        typer.Option(help="for example 10MB, or a number of operations; 1/20 second unless given"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

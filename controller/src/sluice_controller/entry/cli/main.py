@@ -70,7 +70,9 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def settings(
     context: typer.Context,
-    history_seconds: Annotated[int | None, typer.Option(help="how long history is kept")] = None,
+    history_seconds: Annotated[
+        int | None, typer.Option(help="how long history is kept, 60 to 2592000")
+    ] = None,
     uplink: Annotated[
         str | None, typer.Option(help="interface whose queue auto-shaping watches; 'none': none")
     ] = None,

@@ -101,7 +101,7 @@ def preview_rule(
 @group.command("remove")
 def remove_rule(
     context: typer.Context,
-    rule_id: Annotated[int, typer.Argument(metavar="ID")],
+    rule_id: Annotated[int, typer.Argument(metavar="ID", help="as 'sluice rule list' shows it")],
     as_json: AsJson = False,
 ) -> None:
     """Remove a rule."""

@@ -159,7 +159,7 @@ def schedule(
     charge: Annotated[
         str | None,
         typer.Option(
-            help="disks: for all they ask for, or for what the device had to do",
+            help="disks: all that requests ask for, or device: what it had to do for them",
             autocompletion=completed(CHARGES),
         ),
     ] = None,
