@@ -262,6 +262,60 @@ def test_a_definition_that_was_edited_since_is_not_put_back(store):
     assert libvirt.xml == edited
 
 
+@pytest.mark.parametrize("days", [-400, 400])
+@pytest.mark.parametrize("takes", [20, 95])
+def test_nobody_ends_or_prolongs_a_restart_by_setting_the_clock(takes, days, store):
+    libvirt = running(takes)
+    sluiced = killed_after(10, libvirt, store)
+    libvirt.set_to += 86400 * days
+    libvirt.pass_time(30)
+    sluiced.goes_on(100)
+    if takes < 90:
+        assert is_attached(libvirt, sluiced)
+    else:
+        assert is_as_before(libvirt, sluiced) and libvirt.incarnation == 2
+    with store.transaction() as unit:
+        (entry,) = unit.audit(9)
+    assert entry.at > 1_790_000_000.0 + 86400 * days
+
+
+def test_a_restart_from_a_time_to_come_is_bounded(store):
+    """An earlier sluiced stored the time of day."""
+    libvirt = running(None)
+    killed_after(10, libvirt, store)
+    with store.transaction() as unit:
+        begun = unit.value("restarts", {})
+        for raw in begun.values():
+            raw["asked_at"] += 1_790_000_000.0
+        unit.put_value("restarts", {**begun})
+    sluiced = Sluiced(libvirt, store)
+    sluiced.goes_on(80)
+    assert sluiced.begun() == [Phase.ASKED]
+    sluiced.goes_on(20)
+    assert sluiced.begun() == [Phase.LATE] and is_as_before(libvirt, sluiced)
+    sluiced.goes_on(LATE_SECONDS)
+    assert sluiced.begun() == []
+
+
+@pytest.mark.parametrize(("up_seconds", "put_back"), [(20, True), (90 + LATE_SECONDS + 60, False)])
+def test_after_the_host_was_started_anew_only_a_fresh_change_is_undone(up_seconds, put_back, store):
+    libvirt = running()
+    define = libvirt.define
+
+    def killed(xml):
+        define(xml)
+        raise Killed
+
+    libvirt.define = killed
+    with pytest.raises(Killed):
+        Sluiced(libvirt, store).attach(restart=True)
+    libvirt.define, libvirt.now = define, float(up_seconds)
+    libvirt.goes_off(Off.UNKNOWN)
+    sluiced = Sluiced(libvirt, store, "boot-2")
+    sluiced.goes_on(1)
+    assert sluiced.begun() == [] and (libvirt.xml == PLAIN) == put_back
+
+
 def test_what_another_version_began_does_not_stop_this_one(store):
     with store.transaction() as unit:
         unit.put_value("restarts", {"restart uuid-1": {"phase": "sideways"}, "x": {}})

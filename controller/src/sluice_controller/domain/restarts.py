@@ -33,7 +33,7 @@ the wait. And a domain is started at most once for a request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum, StrEnum
 from typing import Any
 
@@ -71,8 +71,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Restart:
-    """What was begun with a domain. Times are seconds since the epoch: it outlives sluiced.
+    """What was begun with a domain. It outlives sluiced, but not the host.
 
+    Times are therefore the host's CLOCK_MONOTONIC in seconds: it goes on from one sluiced
+    to the next, nobody can set it, and with another boot id it means nothing.
     `before` is the definition to put back, None if it is that already, and `after` what
     libvirt made of the new one; the records are attach's, of the store.
     """
@@ -108,6 +110,16 @@ def from_json(raw: Mapping[str, Any]) -> Restart:
     return Restart(**{**raw, "phase": Phase(raw["phase"])})
 
 
+def not_to_come(restart: Restart, boot_id: str, now: float) -> Restart:
+    """As it was stored, but begun by now at the latest: it must come to its end.
+
+    An earlier sluiced stored seconds since the epoch.
+    """
+    if restart.boot_id == boot_id and restart.asked_at > now:
+        return replace(restart, asked_at=now)
+    return restart
+
+
 class Step(Enum):
     WAIT = "nothing yet"
     START = "start it"
@@ -129,8 +141,10 @@ def next_step(restart: Restart, seen: Seen | None, boot_id: str, now: float) -> 
     if seen is None or seen.uuid != restart.uuid:
         return Step.FORGET
     if restart.phase is Phase.CHANGING:
-        # After that long the definition may have been edited for good reasons.
-        return Step.UNDO if now <= restart.until else Step.FORGET
+        # After that long the definition may have been edited for good reasons; of another
+        # boot, whoever edits it has had the time since the host was started.
+        since_s = now - restart.asked_at if boot_id == restart.boot_id else now
+        return Step.UNDO if since_s <= restart.seconds + LATE_SECONDS else Step.FORGET
     if boot_id != restart.boot_id:
         # The host was started anew, and all that ran has ended with it.
         return Step.DONE if restart.phase is Phase.ASKED else Step.FORGET

@@ -77,7 +77,8 @@ class Services:
         self.restarts = Restarts(
             self.store,
             editor,
-            _steady_clock(),
+            time.monotonic,
+            self.clock,
             self.stopping.wait,
             boot_id(),
             editing,
@@ -216,12 +217,6 @@ class Services:
         self.host.close()
         self.uplinks.close()
         self.store.close()
-
-
-def _steady_clock() -> Callable[[], float]:
-    """Seconds since the epoch that do not jump when the host's clock is set."""
-    at_zero = time.time() - time.monotonic()
-    return lambda: at_zero + time.monotonic()
 
 
 def accelerator_note() -> str:

@@ -19,7 +19,16 @@ from typing import Any, Protocol
 from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable
 from ..domain.guests import Guest
 from ..domain.model import AuditEntry
-from ..domain.restarts import LATE_SECONDS, Phase, Restart, Seen, Step, from_json, next_step
+from ..domain.restarts import (
+    LATE_SECONDS,
+    Phase,
+    Restart,
+    Seen,
+    Step,
+    from_json,
+    next_step,
+    not_to_come,
+)
 from .catalogue import current_actor
 from .locks import DomainLocks
 from .ports import Clock, Store, Transaction
@@ -75,12 +84,14 @@ class _Refused:
 
 
 class Restarts:
-    """`clock` is steady and in seconds since the epoch; `pause` says if sluiced ends."""
+    """`monotonic` goes on from one sluiced to the next (`domain/restarts.py`); `clock` is for
+    the audit alone. `pause` says if sluiced ends."""
 
     def __init__(
         self,
         store: Store,
         editor: Power,
+        monotonic: Callable[[], float],
         clock: Clock,
         pause: Callable[[float], bool],
         boot_id: str,
@@ -89,6 +100,7 @@ class Restarts:
     ) -> None:
         self.store = store
         self.editor = editor
+        self.monotonic = monotonic
         self.clock = clock
         self.pause = pause
         self.boot_id = boot_id
@@ -107,7 +119,7 @@ class Restarts:
         with self.store.transaction() as unit:
             for key, raw in unit.value(STORED_AS, {}).items():
                 try:
-                    found[key] = from_json(raw)
+                    found[key] = not_to_come(from_json(raw), self.boot_id, self.monotonic())
                 except (TypeError, ValueError, KeyError) as error:
                     log.error("a restart that another version began is left as it is: %s", error)
         return found
@@ -184,7 +196,7 @@ class Restarts:
                 )
         refused = self._refused[key]
         refused.wait_s = min(max(RETRY_SECONDS, 2 * refused.wait_s), LONGEST_RETRY_SECONDS)
-        refused.again_at = self.clock() + refused.wait_s
+        refused.again_at = self.monotonic() + refused.wait_s
 
     def _leave_behind(self, guest: Guest) -> None:
         """A change is asked for on top of one that cannot be undone: it counts from now on.
@@ -236,7 +248,7 @@ class Restarts:
             self.boot_id,
             guest.incarnation,
             Phase.CHANGING,
-            self.clock(),
+            self.monotonic(),
             seconds or 0,
             before=change.before,
             record_before=record,
@@ -256,7 +268,7 @@ class Restarts:
         record = None
         if change.changes is not None:
             record = {"original": change.original, "attached": after, "changes": change.changes}
-        asked = replace(restart, phase=Phase.ASKED, asked_at=self.clock(), after=after)
+        asked = replace(restart, phase=Phase.ASKED, asked_at=self.monotonic(), after=after)
         with self._writing() as (unit, begun):
             del begun[self._key(restart)]
             if change.wanted is not None:
@@ -291,7 +303,7 @@ class Restarts:
                     raise refusal
             except Unavailable as error:
                 # libvirt may be back in time.
-                if self.clock() >= restart.deadline_at:
+                if self.monotonic() >= restart.deadline_at:
                     raise _unfinished(restart, f"libvirt went away ({error.problem})") from error
             if left is not None and self.pause(POLL_SECONDS):
                 raise _unfinished(restart, "sluiced is being stopped")
@@ -316,7 +328,7 @@ class Restarts:
             seen = self.editor.look(restart.name)
         except NotFound:
             seen = None
-        return next_step(restart, seen, self.boot_id, self.clock())
+        return next_step(restart, seen, self.boot_id, self.monotonic())
 
     def _carry_out(self, restart: Restart, step: Step) -> tuple[Restart | None, SluiceError | None]:
         """What is left to do, and why the caller is refused; Unavailable: nothing was done."""
@@ -407,7 +419,7 @@ class Restarts:
         for key in set(self._refused) - set(self._known):
             self._refused.pop(key, None)
         for key, restart in list(self._known.items()):
-            if self.clock() < self._retry_at.get(key, 0.0):
+            if self.monotonic() < self._retry_at.get(key, 0.0):
                 continue
             self._retry_at.pop(key, None)
             try:
@@ -419,14 +431,14 @@ class Restarts:
                 log.warning("%s", error)
                 refusal = error
             if refusal is not None:
-                self._retry_at[key] = self.clock() + RETRY_SECONDS
+                self._retry_at[key] = self.monotonic() + RETRY_SECONDS
 
     def _look_after(self, key: str, restart: Restart) -> SluiceError | None:
         step = self._due(restart)
         if step is Step.WAIT:
             return None
         # Only that may wait: a guest that goes off meanwhile is started at once.
-        if step is Step.GIVE_UP and self._is_refused(key, restart, self.clock()):
+        if step is Step.GIVE_UP and self._is_refused(key, restart, self.monotonic()):
             return None
         lock = self.editing.of(restart.name)
         # Its caller may be there still, or another one by now.
