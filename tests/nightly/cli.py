@@ -87,6 +87,7 @@ def _facts(facts: HostFacts) -> dict[str, Any]:
 
 def check(config: Config, console: Console, arguments: argparse.Namespace) -> int:
     host = Host(config)
+    Shelf(config).see_own()
     if not arguments.json:
         console.print(f"looking at the host for {config.start.watch_s:g} s")
     facts = host.first()

@@ -59,16 +59,20 @@ class Shelf:
         self._running = self.state / "running.json"
         self._controller = Controller(config.paths.socket, config.paths.token_file)
 
+    def see_own(self) -> None:
+        """BadConfig if the state folder is somebody else's."""
+        others = _others_things(self.state) if self.state.exists() else []
+        if others and self.state != default_config().paths.state:
+            raise BadConfig(
+                f"paths.state {self.state} has {', '.join(others[:3])}, which no nightly run "
+                "made: give a folder of its own, for example one below it"
+            )
+
     def _claim(self) -> None:
-        """Make the state folder; BadConfig for one that is somebody else's."""
+        """Make the state folder, or see that it is the run's."""
         try:
+            self.see_own()
             self.state.mkdir(parents=True, exist_ok=True)
-            others = _others_things(self.state)
-            if others and self.state != default_config().paths.state:
-                raise BadConfig(
-                    f"paths.state {self.state} has {', '.join(others[:3])}, which no nightly run "
-                    "made: give a folder of its own, for example one below it"
-                )
             # As the unit's StateDirectoryMode, whoever made it: guests' keys are in it.
             self.state.chmod(0o700)
         except OSError as problem:

@@ -36,3 +36,13 @@ def test_a_disk_that_refuses_is_no_failed_check(command, capsys, number):
     assert command(number) == cli.EXIT["error"]
     said = capsys.readouterr().err
     assert said.startswith("sluice-nightly: ") and "/srv/night/running.tmp" in said
+
+
+def test_check_says_that_the_folder_is_somebody_elses(command, tmp_path, capsys, monkeypatch):
+    """And not that a run would start, which it would not."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "report.odt").touch()
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "check"])
+    assert cli.main() == cli.EXIT["error"]
+    assert "has report.odt, which no nightly run made" in capsys.readouterr().err
+    assert (tmp_path / "state" / "report.odt").exists()
