@@ -18,6 +18,8 @@ from pathlib import Path
 
 ETC = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
+# What APT takes for a no.
+OFF = ("no", "false", "without", "off", "disable", "0")
 
 
 class NoSource(Exception):
@@ -39,7 +41,7 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
             if colon:
                 last = name.strip().lower()
                 fields[last] = value.strip()
-        if fields and fields.get("enabled", "yes").lower() != "no":
+        if fields and fields.get("enabled", "yes").lower() not in OFF:
             yield fields
 
 

@@ -45,6 +45,14 @@ def test_deb822_keeps_place_and_key_and_changes_the_suite():
     )
 
 
+@pytest.mark.parametrize("word", ["no", "No", "false", "off", "disable", "without", "0"])
+def test_a_source_that_is_off_is_not_used(word):
+    """As APT reads it: a mirror that is switched off is often one that is gone."""
+    text = "Types: deb\nURIs: http://gone.invalid\nSuites: bookworm\nComponents: main\nEnabled: "
+    assert list(sources.stanzas(text + word)) == []
+    assert len(list(sources.stanzas(text + "yes"))) == 1
+
+
 def test_one_line_form():
     text = (
         "# deb http://commented.invalid/debian bookworm main\n"
