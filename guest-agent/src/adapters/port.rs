@@ -85,24 +85,36 @@ impl Port {
     }
 }
 
+/// What to wait for on the port. What is not acted upon must not be waited
+/// for, or the wait ends at once for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants {
+    pub read: bool,
+    pub write: bool,
+}
+
 /// What woke the loop.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Wake {
     pub signal: bool,
     pub port: bool,
+    /// The host side is closed.
+    pub hang_up: bool,
 }
 
 /// Waits for a signal, the port, or the time. A port that is hung up would
 /// wake at once for ever, so the caller leaves it out for a while then.
-pub fn wait(signals: BorrowedFd, port: Option<(&Port, bool)>, timeout_ns: u64) -> io::Result<Wake> {
+pub fn wait(
+    signals: BorrowedFd,
+    port: Option<(&Port, Wants)>,
+    timeout_ns: u64,
+) -> io::Result<Wake> {
     let mut fds = vec![PollFd::new(signals, PollFlags::POLLIN)];
-    if let Some((port, want_write)) = port {
-        let write = if want_write {
-            PollFlags::POLLOUT
-        } else {
-            PollFlags::empty()
-        };
-        fds.push(PollFd::new(port.file.as_fd(), PollFlags::POLLIN | write));
+    if let Some((port, wants)) = port {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::POLLIN, wants.read);
+        events.set(PollFlags::POLLOUT, wants.write);
+        fds.push(PollFd::new(port.file.as_fd(), events));
     }
     // Rounded up, or the last part of a millisecond would be spent spinning.
     let timeout_ms = i32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
@@ -113,10 +125,15 @@ pub fn wait(signals: BorrowedFd, port: Option<(&Port, bool)>, timeout_ns: u64) -
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let woke = |fd: &PollFd| fd.revents().is_some_and(|events| !events.is_empty());
+    let events = |at: usize| {
+        fds.get(at)
+            .and_then(PollFd::revents)
+            .unwrap_or(PollFlags::empty())
+    };
     Ok(Wake {
-        signal: woke(&fds[0]),
-        port: fds.get(1).is_some_and(woke),
+        signal: !events(0).is_empty(),
+        port: !events(1).is_empty(),
+        hang_up: events(1).contains(PollFlags::POLLHUP),
     })
 }
 
@@ -144,4 +161,43 @@ pub fn find(asked: &Path) -> Result<PathBuf, String> {
         "no port {}; add a virtio-serial channel named {PORT_NAME} to this virtual machine (on the host: sluice attach)",
         asked.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A port that has data to read, no room to write, and its host's end.
+    fn full_port(name: &str) -> (Port, UnixStream) {
+        let path = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut port = Port::open(&path).unwrap();
+        let (mut host, _) = listener.accept().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        host.write_all(b"unread").unwrap();
+        while port.write(&[0; 4096]).unwrap() > 0 {}
+        (port, host)
+    }
+
+    fn look(port: &Port, read: bool) -> Wake {
+        let (never, _peer) = UnixStream::pair().unwrap();
+        let wants = Wants { read, write: true };
+        wait(never.as_fd(), Some((port, wants)), 1).unwrap()
+    }
+
+    #[test]
+    fn unread_data_wakes_only_who_wants_it() {
+        let (port, _host) = full_port("unread");
+        assert!(look(&port, true).port);
+        assert!(!look(&port, false).port);
+    }
+
+    #[test]
+    fn a_closed_host_side_shows_whatever_is_waited_for() {
+        let (port, host) = full_port("closed");
+        assert!(!look(&port, false).hang_up);
+        drop(host);
+        assert!(look(&port, false).hang_up);
+    }
 }

@@ -2,10 +2,11 @@
 //! The agent's loop: one thread that waits for the port, a signal or the next
 //! scan, and never for the host. What cannot be written now waits in a bounded
 //! buffer; while it is not empty no further table is queued, and beyond a bound
-//! no further request is read.
+//! no further request is served or read. Requests are served one a turn, so that
+//! many of them delay neither scans nor a signal.
 
 use crate::adapters::clock::Clock;
-use crate::adapters::port::{self, Port, ReadOutcome};
+use crate::adapters::port::{self, Port, ReadOutcome, Wants};
 use crate::adapters::procfs::sys_text;
 use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
 use crate::domain::rpc::{self, Call, Incoming};
@@ -15,6 +16,7 @@ use crate::services::scanner::Depth;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -30,7 +32,7 @@ const PORT_RETRY_NS: u64 = 1000 * NS_PER_MS;
 /// A table younger than this answers get_processes as it is.
 const FRESH_TABLE_NS: u64 = 200 * NS_PER_MS;
 const READ_BYTES: usize = 64 * 1024;
-const STOP_READING_BYTES: usize = 2 * MAX_LINE_BYTES;
+const STOP_SERVING_BYTES: usize = 2 * MAX_LINE_BYTES;
 const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
 
 pub struct Session {
@@ -39,6 +41,8 @@ pub struct Session {
     port_path: PathBuf,
     port: Option<Port>,
     framer: LineFramer,
+    /// Read and not served yet: at most what one read brings.
+    pending: VecDeque<Frame>,
     out: Vec<u8>,
     /// The host has spoken: it gets tables and messages.
     is_greeted: bool,
@@ -60,6 +64,7 @@ impl Session {
             port_path,
             port: None,
             framer: LineFramer::new(MAX_LINE_BYTES),
+            pending: VecDeque::new(),
             out: Vec::new(),
             is_greeted,
             is_host_away: false,
@@ -83,33 +88,47 @@ impl Session {
                 self.look_at_port(now_ns);
             }
             self.scan_if_due(now_ns);
+            self.serve_one();
             self.send_log();
             self.flush();
-            let timeout_ns = self.next_event_ns().saturating_sub(self.clock.now_ns());
-            let is_open = !self.is_host_away && self.out.len() < STOP_READING_BYTES;
+            let wants = Wants {
+                read: self.can_read(),
+                write: !self.out.is_empty(),
+            };
             let watched = self
                 .port
                 .as_ref()
-                .filter(|_| is_open || !self.out.is_empty() && !self.is_host_away);
-            let wake = port::wait(
-                stop.as_fd(),
-                watched.map(|port| (port, !self.out.is_empty())),
-                timeout_ns,
-            )?;
+                .filter(|_| !self.is_host_away && (wants.read || wants.write));
+            let timeout_ns = self.next_event_ns().saturating_sub(self.clock.now_ns());
+            let wake = port::wait(stop.as_fd(), watched.map(|port| (port, wants)), timeout_ns)?;
             if wake.signal {
                 self.agent.stop(self.clock.now_ns());
                 return Ok(());
             }
             if wake.port {
                 self.flush();
-                if is_open {
-                    self.receive();
-                }
+                self.receive_if_able();
+            }
+            // Nobody will read what fills the buffer, and until it is empty
+            // nothing is read that would show it.
+            if wake.hang_up && !self.has_room() {
+                self.host_went();
             }
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.out.len() < STOP_SERVING_BYTES
+    }
+
+    fn can_read(&self) -> bool {
+        self.has_room() && self.pending.is_empty()
+    }
+
     fn next_event_ns(&self) -> u64 {
+        if self.has_room() && !self.pending.is_empty() {
+            return 0;
+        }
         let mut next_ns = u64::MAX;
         if self.port.is_none() || self.is_host_away {
             next_ns = next_ns.min(self.look_at_port_ns);
@@ -147,21 +166,19 @@ impl Session {
                 }
             }
         }
-        if self.port.is_some() {
-            self.receive();
-        }
+        self.receive_if_able();
     }
 
-    fn receive(&mut self) {
+    fn receive_if_able(&mut self) {
+        if !self.can_read() {
+            return;
+        }
         let mut buffer = [0; READ_BYTES];
         let Some(port) = &mut self.port else { return };
         match port.read(&mut buffer) {
             ReadOutcome::Data(length) => {
                 self.is_host_away = false;
-                for frame in self.framer.feed(&buffer[..length]) {
-                    self.handle(frame);
-                }
-                self.flush();
+                self.pending.extend(self.framer.feed(&buffer[..length]));
             }
             ReadOutcome::Nothing => self.is_host_away = false,
             ReadOutcome::HostAway => self.host_went(),
@@ -177,6 +194,7 @@ impl Session {
         let now_ns = self.clock.now_ns();
         if !self.is_host_away {
             self.framer.reset();
+            self.pending.clear();
             self.out.clear();
             self.is_greeted = false;
         }
@@ -184,10 +202,14 @@ impl Session {
         self.look_at_port_ns = now_ns.saturating_add(HOST_AWAY_NS);
     }
 
-    fn handle(&mut self, frame: Frame) {
-        let line = match frame {
-            Frame::Line(line) => line,
-            Frame::TooLong => {
+    fn serve_one(&mut self) {
+        if !self.has_room() {
+            return;
+        }
+        let line = match self.pending.pop_front() {
+            None => return,
+            Some(Frame::Line(line)) => line,
+            Some(Frame::TooLong) => {
                 let message = format!("a line of more than {MAX_LINE_BYTES} bytes was discarded");
                 return self.send(&rpc::parse_error(&message));
             }

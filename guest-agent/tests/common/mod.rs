@@ -23,6 +23,10 @@ pub struct Host {
 
 impl Host {
     pub fn start() -> Host {
+        Host::start_with(Stdio::inherit())
+    }
+
+    pub fn start_with(stderr: Stdio) -> Host {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // SAFETY: returns a plain integer.
         let is_root = unsafe { libc::geteuid() } == 0;
@@ -35,7 +39,7 @@ impl Host {
             std::env::temp_dir().join(format!("sluice-agent-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let listener = UnixListener::bind(folder.join("port")).unwrap();
-        let agent = spawn_agent(&folder);
+        let agent = spawn_agent(&folder, stderr);
         let stream = accept(&listener);
         Host {
             agent,
@@ -49,7 +53,7 @@ impl Host {
     /// Ends the agent with a signal and starts another one.
     pub fn restart(&mut self, signal: i32) {
         self.end(signal);
-        self.agent = spawn_agent(&self.folder);
+        self.agent = spawn_agent(&self.folder, Stdio::inherit());
         self.stream = accept(&self.listener);
     }
 
@@ -135,12 +139,13 @@ impl Drop for Host {
     }
 }
 
-fn spawn_agent(folder: &Path) -> Child {
+fn spawn_agent(folder: &Path, stderr: Stdio) -> Child {
     Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
         .arg("--port")
         .arg(folder.join("port"))
         .arg("--state")
         .arg(folder.join("state.json"))
+        .stderr(stderr)
         .spawn()
         .unwrap()
 }
@@ -288,4 +293,74 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < DEADLINE, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// How often the process has tried to write.
+pub fn writes(pid: i32) -> u64 {
+    let counters = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let line = counters
+        .lines()
+        .find_map(|line| line.strip_prefix("syscw: "));
+    line.unwrap().parse().unwrap()
+}
+
+pub fn rss_kb(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+/// How many files the process may open; what it was before.
+pub fn limit_files(pid: i32, most: u64) -> u64 {
+    let mut before = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both structures are valid for the calls.
+    unsafe {
+        assert_eq!(
+            libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &mut before),
+            0
+        );
+        let fresh = libc::rlimit {
+            rlim_cur: most,
+            ..before
+        };
+        assert_eq!(
+            libc::prlimit(pid, libc::RLIMIT_NOFILE, &fresh, std::ptr::null_mut()),
+            0
+        );
+    }
+    before.rlim_cur
+}
+
+/// The process that calls itself so, once it is there.
+pub fn found_by_comm(comm: &str) -> i32 {
+    found(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|text| text == format!("{comm}\n"))
+    })
+}
+
+/// The process with this command line (arguments joined by blanks), once it is there.
+pub fn found_by_cmdline(cmdline: &str) -> i32 {
+    found(|pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|text| text.replace('\0', " ").trim_end() == cmdline)
+    })
+}
+
+fn found(is_it: impl Fn(i32) -> bool) -> i32 {
+    let mut pid = None;
+    eventually("the process is there", || {
+        let names = std::fs::read_dir("/proc").unwrap();
+        let mut pids = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pid = pids.find(|&pid| is_it(pid));
+        pid.is_some()
+    });
+    pid.unwrap()
 }
