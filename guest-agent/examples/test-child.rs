@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -16,6 +16,9 @@ struct Sockets {
     listener: TcpListener,
     udp6: UdpSocket,
     accepted: Vec<(TcpStream, TcpStream)>,
+    odd: Vec<OwnedFd>,
+    /// Opened after the odd ones.
+    late: Option<UdpSocket>,
 }
 
 fn option(fd: &impl AsRawFd, level: i32, name: i32) -> i32 {
@@ -49,13 +52,16 @@ fn report(sockets: &Sockets) -> String {
         .map(|(ours, _)| option(ours, libc::IPPROTO_IP, libc::IP_TOS).to_string())
         .collect();
     format!(
-        r#"{{"udp":{},"udp_priority":{},"listener":{},"udp6_class":{},"udp6":{},"accepted":[{}]}}"#,
+        r#"{{"udp":{},"udp_priority":{},"listener":{},"udp6_class":{},"udp6":{},"accepted":[{}],"late":{}}}"#,
         option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS),
         option(&sockets.udp, libc::SOL_SOCKET, libc::SO_PRIORITY),
         option(&sockets.listener, libc::IPPROTO_IP, libc::IP_TOS),
         option(&sockets.udp6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
         option(&sockets.udp6, libc::IPPROTO_IP, libc::IP_TOS),
-        accepted.join(",")
+        accepted.join(","),
+        sockets.late.as_ref().map_or("null".into(), |late| {
+            option(late, libc::IPPROTO_IP, libc::IP_TOS).to_string()
+        })
     )
 }
 
@@ -63,6 +69,24 @@ fn accept(sockets: &mut Sockets) {
     let peer = TcpStream::connect(sockets.listener.local_addr().unwrap()).unwrap();
     let (ours, _) = sockets.listener.accept().unwrap();
     sockets.accepted.push((ours, peer));
+}
+
+/// Sockets of IPv6 that lack an option, then one that has it. A kernel without
+/// MPTCP makes only the first.
+fn open_odd(sockets: &mut Sockets) {
+    for (kind, protocol) in [
+        (libc::SOCK_RAW, libc::IPPROTO_ICMPV6),
+        (libc::SOCK_STREAM, libc::IPPROTO_MPTCP),
+    ] {
+        // SAFETY: takes plain integers; the result is a new descriptor of ours.
+        let fd = unsafe { libc::socket(libc::AF_INET6, kind, protocol) };
+        assert!(fd >= 0 || kind != libc::SOCK_RAW);
+        if fd >= 0 {
+            // SAFETY: it was made just now and nobody else has it.
+            sockets.odd.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+    sockets.late = Some(UdpSocket::bind("127.0.0.1:0").unwrap());
 }
 
 /// A child whose child outlives it: prints the grandchild's pid.
@@ -81,6 +105,8 @@ fn main() {
         listener: TcpListener::bind("127.0.0.1:0").unwrap(),
         udp6: UdpSocket::bind("[::]:0").unwrap(),
         accepted: Vec::new(),
+        odd: Vec::new(),
+        late: None,
     };
     set_option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS, OWN_TOS);
     for line in std::io::stdin().lock().lines() {
@@ -96,6 +122,14 @@ fn main() {
             }
             "own-tos" => {
                 set_option(&sockets.udp, libc::IPPROTO_IP, libc::IP_TOS, 0x08);
+                "ok".into()
+            }
+            "own-priority" => {
+                set_option(&sockets.udp, libc::SOL_SOCKET, libc::SO_PRIORITY, 5);
+                "ok".into()
+            }
+            "odd" => {
+                open_odd(&mut sockets);
                 "ok".into()
             }
             "spawn" => {

@@ -232,3 +232,29 @@ fn a_successor_undoes_what_a_killed_agent_did() {
     assert_eq!(ioprio(pid), BEST_EFFORT_2);
     assert_eq!(watched.marks(), before);
 }
+
+#[test]
+fn a_socket_that_takes_no_mark_keeps_no_other_from_it() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    // A raw IPv6 socket knows no TOS, an MPTCP one no traffic class.
+    watched.tell("odd");
+    host.assign(watched.pid(), 3);
+    assert_eq!(watched.marks()["late"], tos(3));
+    host.no_rules();
+    assert_eq!(watched.marks()["late"], 0);
+}
+
+#[test]
+fn a_priority_that_a_program_sets_later_stays() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    watched.tell("own-priority");
+    host.no_rules();
+    let marks = watched.marks();
+    assert_eq!(
+        (&marks["udp"], &marks["udp_priority"]),
+        (&json!(0x10), &json!(5))
+    );
+}

@@ -53,10 +53,20 @@ impl IpSocket {
             tos: byte(get(&self.fd, libc::IPPROTO_IP, libc::IP_TOS)?),
             traffic_class: match self.family {
                 Family::V4 => None,
-                Family::V6 => Some(byte(get(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS)?)),
+                Family::V6 => self.traffic_class()?,
             },
             priority: get(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY)?,
         })
+    }
+
+    /// None of a socket of IPv6 that takes none, as MPTCP's: its IPv4 packets
+    /// can have a mark all the same.
+    fn traffic_class(&self) -> io::Result<Option<u8>> {
+        match get(&self.fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS) {
+            Ok(class) => Ok(Some((class & 0xff) as u8)),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// IPv6 sockets take both marks: they may carry mapped IPv4 packets.

@@ -81,6 +81,15 @@ pub fn marks_with(current: SocketMarks, tag: Tag) -> SocketMarks {
     }
 }
 
+/// The marks a socket should have when its tag goes. Its priority was kept
+/// while it was tagged: what it is now is the program's own.
+pub fn marks_back(current: SocketMarks, original: SocketMarks) -> SocketMarks {
+    SocketMarks {
+        priority: current.priority,
+        ..original
+    }
+}
+
 /// What to remember of a socket seen for the first time. An accepted
 /// connection copies its listener's marks: a tag on it is not its own.
 pub fn original_marks(current: SocketMarks) -> SocketMarks {

@@ -6,7 +6,8 @@ use crate::adapters::procfs::Proc;
 use crate::adapters::sockets::{ForeignProcess, IpSocket};
 use crate::domain::tag::{Tag, settable_ioprio};
 use crate::domain::tagging::{
-    TaggedProcess, TaggedSocket, is_replaced, marks_with, original_marks, plan_restore, plan_thread,
+    TaggedProcess, TaggedSocket, is_replaced, marks_back, marks_with, original_marks, plan_restore,
+    plan_thread,
 };
 use crate::services::scanner::Process;
 use std::collections::{BTreeMap, HashMap};
@@ -55,11 +56,14 @@ pub fn tag_threads(
     tag: Tag,
     heritage: &Heritage,
 ) -> io::Result<bool> {
+    let started = process.facts.start_time_ticks;
     let mut born_with = heritage.tags.clone();
-    let mut has_changed = process
+    let former = process
         .tagged
         .as_ref()
-        .is_none_or(|tagged| tagged.tag != tag);
+        .map(|tagged| (tagged.tag, tagged.base_ioprio))
+        .filter(|(former, _)| *former != tag);
+    let mut has_changed = process.tagged.is_none() || former.is_some();
     let mut tagged = match process.tagged.take() {
         Some(tagged) => {
             born_with.extend([tagged.tag, tag]);
@@ -82,16 +86,16 @@ pub fn tag_threads(
         }
     };
     tagged.tag = tag;
-    let outcome = tag_each_thread(proc, pid, &mut tagged, born_with);
+    let outcome = tag_each_thread(proc, (pid, started), &mut tagged, born_with);
     process.tagged = Some(tagged);
-    process.former = None;
+    process.former = former.or(process.former);
     has_changed |= outcome?;
     Ok(has_changed)
 }
 
 fn tag_each_thread(
     proc: &Proc,
-    pid: i32,
+    (pid, started): (i32, u64),
     tagged: &mut TaggedProcess,
     mut born_with: Vec<Tag>,
 ) -> io::Result<bool> {
@@ -99,6 +103,7 @@ fn tag_each_thread(
     for _ in 0..MOST_PASSES {
         let threads = proc.threads(pid)?;
         let mut has_set = false;
+        let mut is_verified = false;
         for &tid in &threads {
             let Ok(current) = ioprio::get(tid) else {
                 continue;
@@ -115,6 +120,10 @@ fn tag_each_thread(
                 tagged.base_ioprio,
             );
             if let Some(value) = plan.set {
+                if !is_verified {
+                    verify(proc, pid, started)?;
+                    is_verified = true;
+                }
                 // Remembered first: what is set must be known how to undo.
                 tagged.threads.insert(tid, plan.original);
                 match ioprio::set(tid, value) {
@@ -145,6 +154,9 @@ pub fn untag_threads(proc: &Proc, pid: i32, process: &mut Process) {
         let Ok(threads) = proc.threads(pid) else {
             break;
         };
+        if verify(proc, pid, process.facts.start_time_ticks).is_err() {
+            break;
+        }
         let mut has_set = false;
         for tid in threads {
             let original = tagged
@@ -196,6 +208,7 @@ impl SocketTagger {
         });
         let verified = self.verify_window(found.len(), verify);
         let mut owner = None;
+        let mut outcome = Ok(());
         for (position, &(descriptor, inode)) in found.iter().enumerate() {
             if process.not_ip.contains(&inode) {
                 continue;
@@ -220,7 +233,14 @@ impl SocketTagger {
                 None => owner.insert(open_verified(proc, pid, process)?),
             };
             match owner.ip_socket(descriptor, inode) {
-                Ok(Some(socket)) => has_changed |= self.mark(pid, process, inode, &socket, tag)?,
+                Ok(Some(socket)) => match self.mark(pid, process, inode, &socket, tag) {
+                    Ok(has_marked) => has_changed |= has_marked,
+                    Err(error) if is_unsupported(&error) => {
+                        process.not_ip.insert(inode);
+                    }
+                    // One socket's trouble is not another one's.
+                    Err(error) => outcome = Err(error),
+                },
                 Ok(None) => {
                     process.not_ip.insert(inode);
                 }
@@ -229,40 +249,34 @@ impl SocketTagger {
                 Err(error) => return Err(error),
             }
         }
-        Ok(has_changed)
+        outcome.map(|()| has_changed)
     }
 
     /// Restores the sockets of a process that matches no longer, unless another
     /// tagged process holds them too.
     pub fn untag(&mut self, proc: &Proc, pid: i32, process: &mut Process) -> io::Result<()> {
-        let held = std::mem::take(&mut process.held);
         process.not_ip.clear();
-        if held.is_empty() {
+        // All are let go first: whatever fails below, nobody holds them.
+        let orphans: Vec<(u64, TaggedSocket)> = std::mem::take(&mut process.held)
+            .into_iter()
+            .filter_map(|inode| Some((inode, self.let_go(pid, inode)?)))
+            .collect();
+        if orphans.is_empty() {
             return Ok(());
         }
         let (_, found) = proc.sockets(pid)?;
         let owner = ForeignProcess::open(pid)?;
-        for inode in held {
-            let Some(orphan) = self.let_go(pid, inode) else {
-                continue;
-            };
+        let mut outcome = Ok(());
+        for (inode, orphan) in orphans {
             let Some(&(descriptor, _)) = found.iter().find(|&&(_, other)| other == inode) else {
                 continue;
             };
-            let restored = owner
-                .ip_socket(descriptor, inode)
-                .and_then(|socket| match socket {
-                    Some(socket) if !is_replaced(socket.marks()?, orphan.tag) => {
-                        socket.set_marks(orphan.original)
-                    }
-                    _ => Ok(()),
-                });
-            match restored {
-                Err(error) if !is_gone(&error) => return Err(error),
+            match restore(&owner, descriptor, inode, &orphan) {
+                Err(error) if !is_gone(&error) => outcome = Err(error),
                 _ => {}
             }
         }
-        Ok(())
+        outcome
     }
 
     /// A process ended: its sockets ended with it, unless others hold them.
@@ -348,15 +362,44 @@ impl SocketTagger {
     }
 }
 
+fn restore(
+    owner: &ForeignProcess,
+    descriptor: i32,
+    inode: u64,
+    orphan: &TaggedSocket,
+) -> io::Result<()> {
+    let Some(socket) = owner.ip_socket(descriptor, inode)? else {
+        return Ok(());
+    };
+    let current = socket.marks()?;
+    if is_replaced(current, orphan.tag) {
+        return Ok(());
+    }
+    socket.set_marks(marks_back(current, orphan.original))
+}
+
 /// The process, if its pid is not in use by another one by now.
 fn open_verified(proc: &Proc, pid: i32, process: &Process) -> io::Result<ForeignProcess> {
     let owner = ForeignProcess::open(pid)?;
-    let is_same = proc.start_time(pid)? == process.facts.start_time_ticks;
-    if is_same {
-        Ok(owner)
+    verify(proc, pid, process.facts.start_time_ticks)?;
+    Ok(owner)
+}
+
+/// Fails if the pid is another process's by now: what was listed under it is too.
+fn verify(proc: &Proc, pid: i32, start_time_ticks: u64) -> io::Result<()> {
+    if proc.start_time(pid)? == start_time_ticks {
+        Ok(())
     } else {
         Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
+}
+
+/// The kind of socket has no such option.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP)
+    )
 }
 
 /// The process or descriptor ended while it was looked at.
@@ -366,4 +409,56 @@ pub fn is_gone(error: &io::Error) -> bool {
             error.raw_os_error(),
             Some(libc::ESRCH | libc::EBADF | libc::ENOENT)
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::tagging::SocketMarks;
+
+    fn socket(holders: &[i32]) -> TaggedSocket {
+        let tag = Tag::new(3).unwrap();
+        let original = SocketMarks {
+            tos: 0,
+            traffic_class: None,
+            priority: 0,
+        };
+        TaggedSocket {
+            tag,
+            original,
+            holders: holders.to_vec(),
+        }
+    }
+
+    fn holding(inodes: &[u64]) -> Process {
+        let mut process = Process::default();
+        process.held.extend(inodes);
+        process
+    }
+
+    #[test]
+    fn a_process_that_ended_meanwhile_holds_no_socket() {
+        const ENDED: i32 = i32::MAX;
+        let proc = Proc::open().unwrap();
+        let mut tagger = SocketTagger::default();
+        tagger.sockets.insert(7, socket(&[ENDED]));
+        tagger.sockets.insert(8, socket(&[ENDED, 42]));
+        let outcome = tagger.untag(&proc, ENDED, &mut holding(&[7, 8]));
+        assert!(is_gone(&outcome.unwrap_err()));
+        assert_eq!(tagger.sockets.keys().collect::<Vec<_>>(), [&8]);
+        assert_eq!(tagger.sockets[&8].holders, [42]);
+    }
+
+    #[test]
+    fn a_pid_that_is_anothers_by_now_is_not_tagged() {
+        let proc = Proc::open().unwrap();
+        let own = std::process::id() as i32;
+        let mut stranger = Process::default();
+        stranger.facts.start_time_ticks = proc.start_time(own).unwrap() + 1;
+        let tag = Tag::new(3).unwrap();
+        let before = ioprio::get(own).unwrap();
+        let outcome = tag_threads(&proc, own, &mut stranger, tag, &Heritage::default());
+        assert!(is_gone(&outcome.unwrap_err()));
+        assert_eq!(ioprio::get(own).unwrap(), before);
+    }
 }
