@@ -234,6 +234,66 @@ fn a_successor_undoes_what_a_killed_agent_did() {
 }
 
 #[test]
+fn what_started_since_the_last_scan_is_restored_too() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let child: i32 = watched.tell("spawn").parse().unwrap();
+    watched.tell("accept");
+    assert_eq!(ioprio(child), TAG_3);
+    host.no_rules();
+    let _child = Stray(child);
+    assert_eq!(ioprio(child), 0);
+    assert_eq!(watched.marks()["accepted"], json!([0]));
+}
+
+#[test]
+fn what_started_before_a_change_of_class_goes_back_to_none() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let child: i32 = watched.tell("spawn").parse().unwrap();
+    let _child = Stray(child);
+    host.assign(watched.pid(), 5);
+    assert_eq!(ioprio(child), 0x2005);
+    host.no_rules();
+    assert_eq!(ioprio(child), 0);
+}
+
+#[test]
+fn a_clean_stop_restores_what_started_since_the_last_scan() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let child: i32 = watched.tell("spawn").parse().unwrap();
+    let _child = Stray(child);
+    host.end(libc::SIGTERM);
+    assert_eq!(ioprio(child), 0);
+}
+
+#[test]
+fn a_successor_undoes_what_was_not_yet_written_down() {
+    let mut host = Host::start();
+    let sleep = std::fs::canonicalize("/bin/sleep").unwrap();
+    let rules =
+        json!([{"id": "s", "class": "c", "match": {"exe": sleep, "cmdline": "^sleep 298$"}}]);
+    host.set_rules(json!([{"name": "c", "tag": 5}]), rules);
+    let mut child = std::process::Command::new("sleep")
+        .arg("298")
+        .spawn()
+        .unwrap();
+    let pid = child.id() as i32;
+    eventually("it is tagged", || ioprio(pid) == 0x2005);
+    host.restart(libc::SIGKILL);
+    let class = host.row(pid).unwrap()["class"].clone();
+    host.no_rules();
+    let after = ioprio(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((class, after), (json!("c"), 0));
+}
+
+#[test]
 fn a_socket_that_takes_no_mark_keeps_no_other_from_it() {
     let mut host = Host::start();
     let mut watched = Watched::start();
@@ -257,4 +317,28 @@ fn a_priority_that_a_program_sets_later_stays() {
         (&marks["udp"], &marks["udp_priority"]),
         (&json!(0x10), &json!(5))
     );
+}
+
+#[test]
+fn a_service_of_init_with_a_priority_of_its_own_is_no_orphan() {
+    use std::os::unix::process::CommandExt;
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 2);
+    // As init starts a service: a session of its own, init as its parent.
+    let mut command = std::process::Command::new("setsid");
+    command.args(["--fork", "sleep", "297"]);
+    // SAFETY: makes one system call with plain integers.
+    unsafe {
+        command.pre_exec(|| {
+            set_ioprio(0, 0x2002);
+            Ok(())
+        })
+    };
+    assert!(command.status().unwrap().success());
+    let service = Stray(found_by_cmdline("sleep 297"));
+    eventually("it is listed", || host.row(service.0).is_some());
+    assert_eq!(host.row(service.0).unwrap()["class"], json!(null));
+    host.no_rules();
+    assert_eq!(ioprio(service.0), 0x2002);
 }

@@ -27,6 +27,7 @@ pub struct Proc {
 pub struct ProcessStat {
     pub comm: String,
     pub ppid: i32,
+    pub session: i32,
     pub start_time_ticks: u64,
     pub is_kernel_thread: bool,
     pub is_zombie: bool,
@@ -104,6 +105,7 @@ impl Proc {
         let stat = Stat::from_read(&self.buffer[..length]).map_err(io::Error::other)?;
         Ok(ProcessStat {
             ppid: stat.ppid,
+            session: stat.session,
             start_time_ticks: stat.starttime,
             is_kernel_thread: stat.flags & KERNEL_THREAD != 0,
             is_zombie: matches!(stat.state, 'Z' | 'X'),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -27,6 +27,9 @@ pub struct SavedProcess {
 pub struct SavedState {
     version: u32,
     boot_id: String,
+    /// The agent that wrote it had taken every tag off.
+    #[serde(default)]
+    pub is_clean: bool,
     /// Parameters of the last `set_rules`, or null.
     pub rules: Value,
     pub processes: Vec<SavedProcess>,
@@ -38,6 +41,7 @@ impl SavedState {
         SavedState {
             version: VERSION,
             boot_id: boot_id.to_owned(),
+            is_clean: false,
             rules,
             processes: Vec::new(),
             sockets: BTreeMap::new(),
@@ -68,7 +72,10 @@ impl SavedState {
             .truncate(true)
             .mode(0o600)
             .open(&fresh)?;
-        serde_json::to_writer(io::BufWriter::new(file), self)?;
+        let mut writer = io::BufWriter::new(file);
+        serde_json::to_writer(&mut writer, self)?;
+        // The last part is written here, and may find the disk full.
+        writer.flush()?;
         fs::rename(fresh, path)
     }
 }
@@ -104,5 +111,19 @@ mod tests {
         );
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(SavedState::load(&path, "boot"), Ok(None));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_last_state_in_place() {
+        let folder = std::env::temp_dir().join(format!("sluice-full-{}", std::process::id()));
+        let path = folder.join("state.json");
+        let state = SavedState::new("boot", Value::Null);
+        state.save(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/full", path.with_extension("new")).unwrap();
+        let error = state.save(&path).unwrap_err();
+        let loaded = SavedState::load(&path, "boot");
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(loaded, Ok(Some(state)));
     }
 }

@@ -10,14 +10,24 @@ use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
+use crate::domain::tagging::TaggedProcess;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 
 const SAVE_EVERY_NS: u64 = 1_000_000_000;
+
+/// How the state that is written down was left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The agent goes on: what it tags next is not in the file yet.
+    Open,
+    /// Every tag is off.
+    Clean,
+}
 
 pub struct Agent {
     pub log: Log,
@@ -28,6 +38,8 @@ pub struct Agent {
     sockets: SocketTagger,
     state_path: Option<PathBuf>,
     is_dirty: bool,
+    /// The assignments are of rules that are no longer in force.
+    is_unresolved: bool,
     saved_at_ns: u64,
     page_bytes: u64,
 }
@@ -63,6 +75,7 @@ impl Agent {
             sockets: SocketTagger::default(),
             state_path: None,
             is_dirty: false,
+            is_unresolved: false,
             saved_at_ns: 0,
             page_bytes: procfs::page_size(),
         })
@@ -70,14 +83,7 @@ impl Agent {
 
     /// Replaces all rules and acts at once. The number of processes matched.
     pub fn set_rules(&mut self, now_ns: u64, rules: RuleSet) -> usize {
-        self.rules = rules;
-        for pid in self.pids() {
-            if let Some(process) = self.scanner.process_mut(pid) {
-                process.direct = None;
-            }
-        }
-        self.is_dirty = true;
-        self.scan_with(now_ns, Depth::Full, true);
+        self.replace_rules(now_ns, rules);
         self.save(now_ns, true);
         self.scanner
             .processes()
@@ -85,12 +91,31 @@ impl Agent {
             .count()
     }
 
+    /// What threads, children and connections were born with since the last
+    /// scan is known only as long as the old rules are, so these are seen to
+    /// first. What is born while tags change shows after that.
+    fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
+        if self.has_work() {
+            self.look(now_ns, Depth::Full);
+        }
+        self.rules = rules;
+        for pid in self.pids() {
+            if let Some(process) = self.scanner.process_mut(pid) {
+                process.direct = None;
+            }
+        }
+        self.is_unresolved = true;
+        self.is_dirty = true;
+        self.look(now_ns, Depth::Full);
+        self.look(now_ns, Depth::Quick);
+    }
+
     pub fn has_work(&self) -> bool {
-        !self.rules.rules.is_empty()
+        !self.rules.rules.is_empty() || self.is_unresolved
     }
 
     pub fn scan(&mut self, now_ns: u64, depth: Depth) {
-        self.scan_with(now_ns, depth, false);
+        self.look(now_ns, depth);
         self.save(now_ns, false);
     }
 
@@ -139,11 +164,14 @@ impl Agent {
 
     /// Takes every tag off. The rules stay in the state file for a successor.
     pub fn stop(&mut self, now_ns: u64) {
+        let params = self.rules.params.clone();
+        self.replace_rules(now_ns, RuleSet::none());
+        // Nothing is left to do unless /proc could not be listed.
         for pid in self.pids() {
             self.untag(now_ns, pid);
         }
-        self.is_dirty = true;
-        self.save(now_ns, true);
+        self.rules.params = params;
+        self.save_as(now_ns, End::Clean);
     }
 
     fn pids(&self) -> Vec<i32> {
@@ -177,11 +205,17 @@ impl Agent {
         }
     }
 
-    fn scan_with(&mut self, now_ns: u64, depth: Depth, has_new_rules: bool) {
+    fn look(&mut self, now_ns: u64, depth: Depth) {
         let changes = match self.scanner.scan(now_ns, depth) {
             Ok(changes) => changes,
             Err(error) => {
-                let text = format!("cannot list /proc ({error}); tags stay as they are");
+                // Of rules that are gone nothing may be left to refer to.
+                if self.is_unresolved {
+                    self.resolve();
+                }
+                let text = format!(
+                    "cannot list /proc ({error}); tags stay as they are until it can be listed"
+                );
                 return self.log.add(now_ns, Level::Error, text);
             }
         };
@@ -190,9 +224,10 @@ impl Agent {
             self.is_dirty |= process.tagged.is_some();
             self.sockets.forget(pid, &process);
         }
-        if any || has_new_rules {
+        if any || self.is_unresolved {
             self.resolve();
-            self.adopt_strays();
+            self.adopt_newborn();
+            self.is_unresolved = false;
         }
         for pid in self.pids() {
             self.apply(now_ns, pid, depth);
@@ -294,10 +329,9 @@ impl Agent {
             .position(|rule| rule.same_origin(&lineage.rule))
     }
 
-    /// A process that appears with a tag in use, under no rule and with init as
-    /// its parent, is the child of a matched process that came and went between
-    /// two scans: it belongs where its tag says.
-    fn adopt_strays(&mut self) {
+    /// A process that appears under no rule and yet with a tag was born with
+    /// it. Its creator tells where it belongs, if it is still there.
+    fn adopt_newborn(&mut self) {
         let in_use: HashMap<Tag, usize> = self
             .scanner
             .processes()
@@ -306,9 +340,6 @@ impl Agent {
                 Some((process.tagged.as_ref()?.tag, rule))
             })
             .collect();
-        if in_use.is_empty() {
-            return;
-        }
         for pid in self.pids() {
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
@@ -316,26 +347,57 @@ impl Agent {
             if !std::mem::take(&mut process.is_newborn)
                 || process.assignment.is_some()
                 || process.is_zombie
-                || process.ppid != INIT
             {
                 continue;
             }
             let Some(tag) = ioprio::get(pid).ok().and_then(Tag::of_ioprio) else {
                 continue;
             };
-            let Some(&rule) = in_use.get(&tag) else {
-                continue;
-            };
-            process.assignment = Some(matching::Assignment {
-                rule,
-                inherited: true,
-            });
-            process.lineage = Some(Lineage {
-                rule: self.rules.rules[rule].clone(),
-                parent: (0, 0),
-            });
-            process.former = Some((tag, 0));
+            let ppid = process.ppid;
+            // init starts its services in sessions of their own: such a process
+            // has its priority from its unit, and not from a creator that ended.
+            if ppid == INIT && !process.leads_session {
+                if let Some(&rule) = in_use.get(&tag) {
+                    self.adopt_stray(pid, tag, rule);
+                }
+            } else if let Some(base) = self.former_base(ppid, tag) {
+                self.adopt_late(pid, tag, base);
+            }
         }
+    }
+
+    /// The child of a matched process that came and went between two scans:
+    /// it belongs where its tag says.
+    fn adopt_stray(&mut self, pid: i32, tag: Tag, rule: usize) {
+        let Some(process) = self.scanner.process_mut(pid) else {
+            return;
+        };
+        process.assignment = Some(matching::Assignment {
+            rule,
+            inherited: true,
+        });
+        process.lineage = Some(Lineage {
+            rule: self.rules.rules[rule].clone(),
+            parent: (0, 0),
+        });
+        process.former = Some((tag, 0));
+    }
+
+    /// A child that a process got while its own tag was taken off.
+    fn adopt_late(&mut self, pid: i32, tag: Tag, base_ioprio: u16) {
+        if let Some(process) = self.scanner.process_mut(pid) {
+            process.tagged = Some(TaggedProcess {
+                tag,
+                base_ioprio,
+                threads: BTreeMap::new(),
+            });
+        }
+    }
+
+    /// What a process went back to when this tag was taken off it.
+    fn former_base(&self, pid: i32, tag: Tag) -> Option<u16> {
+        let (former, base) = self.scanner.process(pid)?.former?;
+        (former == tag).then_some(base)
     }
 
     fn apply(&mut self, now_ns: u64, pid: i32, depth: Depth) {
@@ -442,16 +504,37 @@ impl Agent {
             }
         }
         self.scanner.scan(now_ns, Depth::Full)?;
+        let is_clean = saved.is_clean;
         self.attach(saved);
+        if !is_clean {
+            self.know_tags_again();
+        }
         let text = format!(
             "took up {} rules of revision {}",
             self.rules.rules.len(),
             self.rules.revision
         );
         self.log.add(now_ns, Level::Info, text);
-        self.scan_with(now_ns, Depth::Full, true);
+        self.is_unresolved = true;
+        self.is_dirty = true;
+        self.look(now_ns, Depth::Full);
         self.save(now_ns, true);
         Ok(())
+    }
+
+    /// A predecessor that was killed had no time to write down what it tagged
+    /// last: a tag of its rules on a process that it has not named is its own.
+    fn know_tags_again(&mut self) {
+        let tags: BTreeSet<Tag> = self.rules.rules.iter().map(|rule| rule.tag).collect();
+        for pid in self.pids() {
+            let Some(process) = self.scanner.process_mut(pid) else {
+                continue;
+            };
+            let tag = ioprio::get(pid).ok().and_then(Tag::of_ioprio);
+            if let Some(tag) = tag.filter(|tag| process.tagged.is_none() && tags.contains(tag)) {
+                process.former = Some((tag, 0));
+            }
+        }
     }
 
     /// Gives the processes that still live what was remembered of them.
@@ -494,11 +577,16 @@ impl Agent {
     }
 
     fn save(&mut self, now_ns: u64, at_once: bool) {
-        let Some(path) = &self.state_path else { return };
         if !self.is_dirty || (!at_once && now_ns.saturating_sub(self.saved_at_ns) < SAVE_EVERY_NS) {
             return;
         }
+        self.save_as(now_ns, End::Open);
+    }
+
+    fn save_as(&mut self, now_ns: u64, end: End) {
+        let Some(path) = &self.state_path else { return };
         let mut state = SavedState::new(&self.boot_id, self.rules.params.clone());
+        state.is_clean = end == End::Clean;
         state.sockets = self
             .sockets
             .sockets

@@ -51,6 +51,7 @@ pub struct Process {
     pub threads: u64,
     pub rss_pages: u64,
     pub is_zombie: bool,
+    pub leads_session: bool,
     pub rates: Rates,
     /// Appeared while the agent ran.
     pub is_newborn: bool,
@@ -59,7 +60,8 @@ pub struct Process {
     pub assignment: Option<Assignment>,
     pub lineage: Option<Lineage>,
     pub tagged: Option<TaggedProcess>,
-    /// The tag it had until its rule went, and the base priority it went back to.
+    /// The tag it had before its present one or none, and its base priority:
+    /// children and threads born meanwhile have it still.
     pub former: Option<(Tag, u16)>,
     /// Inodes of its tagged sockets.
     pub held: Vec<u64>,
@@ -287,6 +289,7 @@ impl Process {
         self.threads = stat.threads;
         self.rss_pages = stat.rss_pages;
         self.is_zombie = stat.is_zombie;
+        self.leads_session = stat.session == pid;
         self.image = stat.image;
         self.comm = stat.comm;
     }
