@@ -4,6 +4,7 @@ use sluice_agent::adapters::clock::Clock;
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
+use sluice_agent::services::log::escaped;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::Session;
 use std::error::Error;
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice-agent: {error}");
+            let _ = writeln!(std::io::stderr(), "sluice-agent: {error}");
             ExitCode::FAILURE
         }
     }
@@ -97,11 +98,14 @@ fn check_rules(file: &Path) -> Result<(), Box<dyn Error>> {
     let params = serde_json::from_slice(&bytes).map_err(|error| named(&error))?;
     let rules = RuleSet::from_params(&params, Tag::MAX)
         .map_err(|error| format!("{}: {error}", file.display()))?;
-    println!("{}: {} rules are good", file.display(), rules.rules.len());
+    let mut out = std::io::stdout().lock();
+    let count = rules.rules.len();
+    writeln!(out, "{}: {count} rules are good", file.display())?;
     let mut agent = Agent::observer()?;
     agent.preview(Clock::start().now_ns(), rules)?;
     for (pid, comm, class, rule) in agent.matched() {
-        println!("{pid:>8}  {comm:<16}  class {class}, rule {rule}");
+        let (comm, class, rule) = (escaped(comm), escaped(class), escaped(rule));
+        writeln!(out, "{pid:>8}  {comm:<16}  class {class}, rule {rule}")?;
     }
     Ok(())
 }

@@ -4,8 +4,11 @@
 mod common;
 use common::*;
 use serde_json::{Value, json};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// poll(2) refuses more descriptors than this, and the agent waits for two.
+const NO_FILE_MORE: u64 = 2;
 
 #[test]
 fn hello_tells_who_answers() {
@@ -236,4 +239,49 @@ fn command_line_checks_rules_and_prints_the_table() {
             .contains("classes[0].tag")
     );
     std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_journal_that_is_gone_does_not_end_the_agent() {
+    let (stderr, journal) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(journal);
+    let mut host = Host::start_with(std::os::fd::OwnedFd::from(stderr).into());
+    host.no_rules();
+    // It cannot write its state now, and says so: to nobody.
+    limit_files(host.agent.id() as i32, NO_FILE_MORE);
+    host.no_rules();
+    assert!(host.call("hello", json!({"protocol": 1}))["result"].is_object());
+}
+
+#[test]
+fn a_name_of_control_characters_is_shown_escaped() {
+    let mut child = Command::new("sh");
+    // SAFETY: prctl is safe to call between fork and exec; it is undone by exec, so
+    // the child does not exec: it waits to be killed.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut child, || {
+            libc::prctl(libc::PR_SET_NAME, c"a\n\x1b[31mb".as_ptr());
+            loop {
+                libc::pause();
+            }
+        })
+    };
+    // spawn() returns when the child has run its program, which it never does.
+    let spawner = std::thread::spawn(move || child.spawn().map(|mut child| child.wait()));
+    let pid = found_by_comm("a\n\x1b[31mb");
+    let file = std::env::temp_dir().join(format!("sluice-comm-{}.json", std::process::id()));
+    let rules = json!({"revision": 1, "classes": [{"name": "c", "tag": 1}],
+        "rules": [pid_rule("r", "c", pid)]});
+    std::fs::write(&file, rules.to_string()).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .arg("check-rules")
+        .arg(&file)
+        .output()
+        .unwrap();
+    // SAFETY: takes plain integers; the child is not reaped yet.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    let _ = spawner.join();
+    std::fs::remove_file(&file).unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains(r"a\n\u{1b}[31mb"), "{shown:?}");
 }

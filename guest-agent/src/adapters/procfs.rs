@@ -41,7 +41,7 @@ pub struct ProcessStat {
 impl Proc {
     pub fn open() -> io::Result<Proc> {
         Ok(Proc {
-            root: File::open("/proc")?.into(),
+            root: File::open("/proc").map_err(unmounted)?.into(),
             buffer: vec![0; PROC_FILE_BYTES],
         })
     }
@@ -254,6 +254,11 @@ fn parse_passwd(text: &str) -> HashMap<u32, String> {
         }
     }
     names
+}
+
+fn unmounted(error: io::Error) -> io::Error {
+    let text = format!("cannot open /proc: {error}; mount it: mount -t proc proc /proc");
+    io::Error::new(error.kind(), text)
 }
 
 fn number(name: &[u8]) -> Option<i32> {
