@@ -9,7 +9,8 @@
 //!   any case, for a changed title, user or cgroup.
 //! * Kernel threads are read once. A pid is not used again within the second
 //!   between two full scans, so a pid that never left the list is the same
-//!   thread; of processes the start time is compared.
+//!   thread; after a longer pause (no host, no rules) they are read again. Of
+//!   processes the start time is compared.
 //! * I/O counters of a process that neither ran nor did I/O are read every
 //!   fourth full scan only.
 
@@ -24,6 +25,7 @@ use std::io;
 
 const YOUNG_NS: u64 = 1_000_000_000;
 const FACTS_LAST_NS: u64 = 10_000_000_000;
+const KERNEL_THREADS_LAST_NS: u64 = 3_000_000_000;
 const IDLE_IO_EVERY: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +78,7 @@ pub struct Process {
 }
 
 pub enum Entry {
-    /// Never read again: a kernel thread stays one.
+    /// Not read again while the list is watched: a kernel thread stays one.
     KernelThread,
     Process(Box<Process>),
 }
@@ -96,6 +98,8 @@ pub struct Scanner {
     ticks_per_second: u64,
     scans: u64,
     last_id: Option<u64>,
+    /// When it was last known that the list is complete.
+    listed_ns: u64,
     young: Vec<i32>,
 }
 
@@ -108,6 +112,7 @@ impl Scanner {
             ticks_per_second: procfs::ticks_per_second(),
             scans: 0,
             last_id: None,
+            listed_ns: 0,
             young: Vec::new(),
         })
     }
@@ -147,6 +152,10 @@ impl Scanner {
             self.young.clear();
             self.processes().map(|(pid, _)| pid).collect()
         };
+        if now_ns.saturating_sub(self.listed_ns) >= KERNEL_THREADS_LAST_NS {
+            self.entries
+                .retain(|_, entry| matches!(entry, Entry::Process(_)));
+        }
         if depth != Depth::Quick || !is_still {
             self.users.refresh();
             let mut listed = self.proc.list()?;
@@ -158,6 +167,7 @@ impl Scanner {
                 }
             }
         }
+        self.listed_ns = now_ns;
         for pid in known {
             self.update(pid, now_ns, depth, &mut changes);
         }
@@ -320,4 +330,23 @@ fn read_facts(
         process.direct = None;
     }
     has_changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel thread whose pid went to this process while nobody looked.
+    #[test]
+    fn a_pid_that_was_a_kernel_threads_is_read_again_after_a_pause() {
+        let own = std::process::id() as i32;
+        let mut scanner = Scanner::new().unwrap();
+        scanner.scan(0, Depth::Full).unwrap();
+        scanner.entries.insert(own, Entry::KernelThread);
+        scanner.scan(1_000_000_000, Depth::Full).unwrap();
+        assert!(scanner.process(own).is_none());
+        let pause_ns = 1_000_000_000 + KERNEL_THREADS_LAST_NS;
+        scanner.scan(pause_ns, Depth::Full).unwrap();
+        assert!(scanner.process(own).is_some());
+    }
 }
