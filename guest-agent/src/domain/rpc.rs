@@ -12,6 +12,7 @@ const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
+const MAX_ID_BYTES: usize = 256;
 const SHOWN_VALUE_CHARS: usize = 200;
 
 /// A refused parameter: which, what it was, and what to do.
@@ -25,7 +26,7 @@ pub struct ParamError {
 impl ParamError {
     pub fn new(field: impl Into<String>, value: &Value, remedy: impl Into<String>) -> ParamError {
         ParamError {
-            field: field.into(),
+            field: cut(field.into()),
             value: shown(value),
             remedy: remedy.into(),
         }
@@ -81,6 +82,10 @@ pub fn parse_line(line: &[u8], max_tag: u8) -> Incoming {
     }
     let id = object.remove("id");
     let answer_to = match &id {
+        Some(Value::String(text)) if text.len() > MAX_ID_BYTES => {
+            let message = format!("id is longer than {MAX_ID_BYTES} bytes");
+            return refuse(INVALID_REQUEST, Value::Null, &message, None);
+        }
         Some(id @ (Value::Number(_) | Value::String(_) | Value::Null)) => id.clone(),
         None => Value::Null,
         Some(_) => {
@@ -166,16 +171,25 @@ fn refuse(code: i64, id: Value, message: &str, data: Option<Value>) -> Incoming 
 
 /// The value as an error shows it: large ones are cut.
 fn shown(value: &Value) -> Value {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Array(_) | Value::Object(_) => value.to_string(),
-        short => return short.clone(),
-    };
-    if text.chars().count() <= SHOWN_VALUE_CHARS {
-        return value.clone();
+    match value {
+        Value::String(text) => Value::String(cut(text.clone())),
+        Value::Array(_) | Value::Object(_) => {
+            let text = value.to_string();
+            if text.chars().count() <= SHOWN_VALUE_CHARS {
+                value.clone()
+            } else {
+                Value::String(cut(text))
+            }
+        }
+        short => short.clone(),
     }
-    let cut: String = text.chars().take(SHOWN_VALUE_CHARS).collect();
-    Value::String(format!("{cut}…"))
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(SHOWN_VALUE_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -282,6 +296,21 @@ mod tests {
             .unwrap()
             .len();
         assert!(value < 1000, "{value}");
+    }
+
+    #[test]
+    fn answers_stay_short_whatever_is_asked() {
+        let long = "k".repeat(100_000);
+        let rule = json!({"id": "r", "class": "c", "match": {&long: 1}});
+        let params = json!({"revision": 1, "classes": [{"name": "c", "tag": 1}], "rules": [rule]});
+        for line in [
+            json!({"jsonrpc": "2.0", "id": 1, "method": "set_rules", "params": params}),
+            json!({"jsonrpc": "2.0", "id": &long, "method": "hello"}),
+            json!({"jsonrpc": "2.0", "id": 1, "method": &long}),
+        ] {
+            let answer = refused(&line.to_string()).to_string();
+            assert!(answer.len() < 2000, "{} bytes", answer.len());
+        }
     }
 
     proptest! {

@@ -13,7 +13,11 @@ const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
 const MAX_RULES: usize = 1024;
 const MAX_NAME_CHARS: usize = 128;
 const MAX_TEXT_BYTES: usize = 4096;
+/// Of one pattern, compiled; of all patterns of a set; and what every pattern
+/// may have, so that many small ones always fit.
 const MAX_REGEX_BYTES: usize = 1 << 20;
+const MAX_REGEXES_BYTES: usize = 16 << 20;
+const SMALL_REGEX_BYTES: usize = MAX_REGEXES_BYTES / MAX_RULES;
 const PID_MAX: u64 = 1 << 22;
 const INIT: u64 = 1;
 const MATCH_KEYS: &str = "exe, cmdline, user, unit, cgroup, pid with start_time_ticks";
@@ -124,8 +128,9 @@ impl RuleSet {
         let list = array("rules", get(members, "rules"), MAX_RULES)?;
         let mut rules = Vec::with_capacity(list.len());
         let mut ids = HashSet::new();
+        let mut room = PatternRoom::of(list.len());
         for (index, value) in list.iter().enumerate() {
-            let rule = parse_rule(&format!("rules[{index}]"), value, &classes)?;
+            let rule = parse_rule(&format!("rules[{index}]"), value, &classes, &mut room)?;
             if !ids.insert(rule.id.clone()) {
                 let field = format!("rules[{index}].id");
                 return Err(ParamError::new(
@@ -203,7 +208,12 @@ fn parse_classes(value: &Value, max_tag: u8) -> Result<Vec<(String, Tag)>, Param
     Ok(classes)
 }
 
-fn parse_rule(field: &str, value: &Value, classes: &[(String, Tag)]) -> Result<Rule, ParamError> {
+fn parse_rule(
+    field: &str,
+    value: &Value,
+    classes: &[(String, Tag)],
+    room: &mut PatternRoom,
+) -> Result<Rule, ParamError> {
     let members = object(field, value)?;
     let id = text(&format!("{field}.id"), get(members, "id"), MAX_NAME_CHARS)?;
     let (class_field, class_value) = (format!("{field}.class"), get(members, "class"));
@@ -217,11 +227,11 @@ fn parse_rule(field: &str, value: &Value, classes: &[(String, Tag)]) -> Result<R
         id,
         class: class.clone(),
         tag: *tag,
-        condition: parse_match(&format!("{field}.match"), get(members, "match"))?,
+        condition: parse_match(&format!("{field}.match"), get(members, "match"), room)?,
     })
 }
 
-fn parse_match(field: &str, value: &Value) -> Result<Match, ParamError> {
+fn parse_match(field: &str, value: &Value, room: &mut PatternRoom) -> Result<Match, ParamError> {
     let members = object(field, value)?;
     let mut condition = Match::default();
     let mut start_time = None;
@@ -229,7 +239,7 @@ fn parse_match(field: &str, value: &Value) -> Result<Match, ParamError> {
         let at = format!("{field}.{key}");
         match key.as_str() {
             "exe" => condition.exe = Some(absolute_path(&at, value)?),
-            "cmdline" => condition.cmdline = Some(pattern(&at, value)?),
+            "cmdline" => condition.cmdline = Some(pattern(&at, value, room)?),
             "user" => condition.user = Some(text(&at, value, MAX_NAME_CHARS)?),
             "unit" => condition.unit = Some(unit_name(&at, value)?),
             "cgroup" => condition.cgroup = Some(absolute_path(&at, value)?),
@@ -353,27 +363,63 @@ fn unit_name(field: &str, value: &Value) -> Result<String, ParamError> {
     Ok(unit)
 }
 
-fn pattern(field: &str, value: &Value) -> Result<CmdlinePattern, ParamError> {
+fn pattern(
+    field: &str,
+    value: &Value,
+    room: &mut PatternRoom,
+) -> Result<CmdlinePattern, ParamError> {
     let source = text(field, value, MAX_TEXT_BYTES)?;
-    RegexBuilder::new(&source)
-        .size_limit(MAX_REGEX_BYTES)
-        .dfa_size_limit(MAX_REGEX_BYTES)
-        .build()
-        .map(CmdlinePattern)
-        .map_err(|error| {
-            let reason = error.to_string();
-            let reason = reason
-                .lines()
-                .last()
-                .unwrap_or("bad syntax")
-                .trim()
-                .to_owned();
-            ParamError::new(
-                field,
-                value,
-                format!("give a regular expression ({reason})"),
-            )
-        })
+    room.compile(&source).map(CmdlinePattern).map_err(|error| {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or("bad syntax").trim();
+        let remedy = match error {
+            regex::Error::CompiledTooBig(_) => format!(
+                "give a shorter or simpler pattern, or fewer of them \
+                 ({reason} Together they may have {MAX_REGEXES_BYTES}.)"
+            ),
+            _ => format!("give a regular expression ({reason})"),
+        };
+        ParamError::new(field, value, remedy)
+    })
+}
+
+/// Memory left for the patterns of one set. How much a compiled pattern takes
+/// is not told, only whether it is within a limit: the limit is doubled until
+/// it is, and charged.
+struct PatternRoom {
+    left_bytes: usize,
+    /// What each may use to remember states as it searches.
+    search_bytes: usize,
+}
+
+impl PatternRoom {
+    fn of(rules: usize) -> PatternRoom {
+        PatternRoom {
+            left_bytes: MAX_REGEXES_BYTES,
+            search_bytes: (MAX_REGEXES_BYTES / rules.max(1)).min(MAX_REGEX_BYTES),
+        }
+    }
+
+    fn compile(&mut self, source: &str) -> Result<Regex, regex::Error> {
+        let most_bytes = self.left_bytes.min(MAX_REGEX_BYTES);
+        let mut limit_bytes = SMALL_REGEX_BYTES.min(most_bytes);
+        loop {
+            let outcome = RegexBuilder::new(source)
+                .size_limit(limit_bytes)
+                .dfa_size_limit(self.search_bytes)
+                .build();
+            match outcome {
+                Err(regex::Error::CompiledTooBig(_)) if limit_bytes < most_bytes => {
+                    limit_bytes = (limit_bytes * 2).min(most_bytes);
+                }
+                Ok(regex) => {
+                    self.left_bytes -= limit_bytes;
+                    return Ok(regex);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

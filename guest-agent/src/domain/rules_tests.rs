@@ -206,3 +206,28 @@ fn interval_has_a_default() {
     let set = RuleSet::from_params(&params(json!({"user": "x"})), 7).unwrap();
     assert_eq!((set.revision, set.interval_ms), (3, 1000));
 }
+
+fn patterns(count: usize, pattern: &str) -> Value {
+    let rules: Vec<Value> = (0..count)
+        .map(|number| {
+            let id = number.to_string();
+            json!({"id": id, "class": "video", "match": {"cmdline": pattern}})
+        })
+        .collect();
+    json!({"revision": 1, "classes": [{"name": "video", "tag": 2}], "rules": rules})
+}
+
+#[test]
+fn many_plain_patterns_fit() {
+    let params = patterns(MAX_RULES, r"^/usr/bin/vlc --intf dummy .*\.ts$");
+    assert!(RuleSet::from_params(&params, 7).is_ok());
+}
+
+#[test]
+fn patterns_are_bounded_together() {
+    // Each takes more than a quarter of a mebibyte, and the bound is 16.
+    let params = patterns(100, r"\w{12}");
+    let error = RuleSet::from_params(&params, 7).unwrap_err();
+    assert!(error.field.ends_with("].match.cmdline"), "{error}");
+    assert!(error.remedy.contains("fewer"), "{error}");
+}

@@ -75,12 +75,9 @@ pub struct Head {
 }
 
 /// The table as JSON text of at most `limit_bytes`. If all rows do not fit,
-/// those with the least I/O, then the least CPU, are left out.
+/// those with the least I/O, then the least CPU, are left out. They are not
+/// even written: a command line may be full of characters to escape.
 pub fn render(head: Head, rows: &[Row], limit_bytes: usize) -> String {
-    let texts: Vec<String> = rows
-        .iter()
-        .map(|row| serde_json::to_string(row).unwrap_or_default())
-        .collect();
     let frame = |truncated: bool, body: &str| {
         format!(
             r#"{{"time_ns":{},"revision":{},"interval_ms":{},"truncated":{truncated},"processes":[{body}]}}"#,
@@ -88,31 +85,27 @@ pub fn render(head: Head, rows: &[Row], limit_bytes: usize) -> String {
         )
     };
     // Each row brings a comma, except one.
-    let room_bytes = limit_bytes
+    let mut room_bytes = limit_bytes
         .saturating_add(1)
         .saturating_sub(frame(false, "").len());
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    let total: usize = texts.iter().map(|text| text.len() + 1).sum();
-    let truncated = total > room_bytes;
-    if truncated {
-        order.sort_by(|&a, &b| {
-            activity(&rows[b])
-                .partial_cmp(&activity(&rows[a]))
-                .unwrap_or(std::cmp::Ordering::Equal)
-        });
-        let mut left = room_bytes;
-        let fits = order
-            .iter()
-            .take_while(|&&row| {
-                let room = left.checked_sub(texts[row].len() + 1);
-                left = room.unwrap_or(left);
-                room.is_some()
-            })
-            .count();
-        order.truncate(fits);
-        order.sort_unstable();
+    order.sort_by(|&a, &b| {
+        activity(&rows[b])
+            .partial_cmp(&activity(&rows[a]))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let mut written: Vec<(usize, String)> = Vec::new();
+    for row in order {
+        let text = serde_json::to_string(&rows[row]).unwrap_or_default();
+        let Some(left_bytes) = room_bytes.checked_sub(text.len() + 1) else {
+            break;
+        };
+        room_bytes = left_bytes;
+        written.push((row, text));
     }
-    let body: Vec<&str> = order.iter().map(|&row| texts[row].as_str()).collect();
+    let truncated = written.len() < rows.len();
+    written.sort_unstable_by_key(|&(row, _)| row);
+    let body: Vec<&str> = written.iter().map(|(_, text)| text.as_str()).collect();
     frame(truncated, &body.join(","))
 }
 
