@@ -254,6 +254,42 @@ fn a_journal_that_is_gone_does_not_end_the_agent() {
 }
 
 #[test]
+fn new_rules_while_no_file_can_be_opened_are_applied_later() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let agent = host.agent.id() as i32;
+    let usual = limit_files(agent, NO_FILE_MORE);
+    host.no_rules();
+    assert_eq!(host.row(watched.pid()).unwrap()["class"], Value::Null);
+    limit_files(agent, usual);
+    eventually("the tag is off", || ioprio(watched.pid()) == 0);
+}
+
+#[test]
+fn a_second_agent_leaves_the_first_ones_tags_alone() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let mut second = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .arg("--port")
+        .arg(host.folder.join("no port"))
+        .arg("--state")
+        .arg(host.folder.join("state.json"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    // SAFETY: takes plain integers; the child is not reaped yet.
+    unsafe { libc::kill(second.id() as i32, libc::SIGTERM) };
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut second.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(second.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("state.json"), "{said}");
+    assert_eq!(ioprio(watched.pid()), 0x2003);
+}
+
+#[test]
 fn a_name_of_control_characters_is_shown_escaped() {
     let mut child = Command::new("sh");
     // SAFETY: prctl is safe to call between fork and exec; it is undone by exec, so

@@ -4,10 +4,11 @@
 //! boot, as process ids do.
 
 use crate::domain::tagging::{TaggedProcess, TaggedSocket};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -77,6 +78,33 @@ impl SavedState {
         // The last part is written here, and may find the disk full.
         writer.flush()?;
         fs::rename(fresh, path)
+    }
+}
+
+/// Held as long as the process lives: two agents with one state would take each
+/// other's tags off. Without a folder to write to there is nothing to share.
+pub fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
+    if let Some(folder) = path.parent() {
+        let _ = fs::create_dir_all(folder);
+    }
+    let lock_path = path.with_extension("lock");
+    let opened = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path);
+    let Ok(file) = opened else {
+        return Ok(None);
+    };
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, error)) => Err(io::Error::other(format!(
+            "cannot lock {} ({error}): another sluice-agent has {}; \
+             end it, or name another file by --state",
+            lock_path.display(),
+            path.display()
+        ))),
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
-use crate::adapters::state::{SavedProcess, SavedState};
+use crate::adapters::state::{self, SavedProcess, SavedState};
 use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
@@ -14,7 +14,9 @@ use crate::domain::tagging::TaggedProcess;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
+use nix::fcntl::Flock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -37,6 +39,8 @@ pub struct Agent {
     scanner: Scanner,
     sockets: SocketTagger,
     state_path: Option<PathBuf>,
+    /// Of the state file, for as long as this agent lives.
+    _lock: Option<Flock<File>>,
     is_dirty: bool,
     /// The assignments are of rules that are no longer in force.
     is_unresolved: bool,
@@ -47,6 +51,10 @@ pub struct Agent {
 impl Agent {
     /// With a state file, takes up what a predecessor left.
     pub fn new(now_ns: u64, state_path: Option<PathBuf>) -> io::Result<Agent> {
+        let lock = match &state_path {
+            Some(path) => state::lock(path)?,
+            None => None,
+        };
         let mut log = Log::default();
         let max_tag = ioprio::probe_max_tag().unwrap_or_else(|error| {
             let text =
@@ -58,6 +66,7 @@ impl Agent {
             log,
             max_tag,
             state_path,
+            _lock: lock,
             ..Agent::observer()?
         };
         agent.take_up(now_ns)?;
@@ -74,6 +83,7 @@ impl Agent {
             scanner: Scanner::new()?,
             sockets: SocketTagger::default(),
             state_path: None,
+            _lock: None,
             is_dirty: false,
             is_unresolved: false,
             saved_at_ns: 0,
