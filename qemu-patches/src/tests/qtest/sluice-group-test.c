@@ -69,6 +69,18 @@ static QList *members(QTestState *qts)
     return list;
 }
 
+/* The rate that the page of the first group shows. */
+static int64_t shown_rate(QTestState *qts)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-shaper-groups'}");
+    QList *groups = qdict_get_qlist(response, "return");
+    int64_t rate = qdict_get_int(qobject_to(QDict, qlist_peek(groups)),
+                                 "rate");
+
+    qobject_unref(response);
+    return rate;
+}
+
 static unsigned member_count(QTestState *qts)
 {
     QList *list = members(qts);
@@ -401,6 +413,42 @@ static void test_limit_raised(void)
     free_group(path);
 }
 
+/*
+ * Another member has written that the group's clock starts in an hour: those
+ * that are members go on by the clock that they had, nobody becomes one, and
+ * once the limit is repaired it is the same as before.
+ */
+static void test_clock_ahead(void)
+{
+    char *path = new_group();
+    Disk *disk = disk_of_group(path, 100, "", "");
+    Request requests[8];
+
+    hold_by_group(disk, requests);
+    rewrite_limit(path, RATE, 3600 * 1000 * NS_PER_MS, 0);
+    g_assert_cmpint(shown_rate(disk->qts), ==, 0);
+    qmp_refused(disk->qts, "{'execute': 'shaper-set-group', 'arguments': "
+                "{'id': 'sluice0', 'resource': 'blk-write', 'group': 'disks'}}",
+                "group 'disks'", "limit is damaged");
+    qtest_clock_step(disk->qts, 1000);
+    for (unsigned n = 2; n < 6; n++) {
+        g_assert_cmpint(passed(disk), ==, n);
+        qtest_clock_step(disk->qts, REQUEST_NS - 1);
+        g_assert_cmpint(passed(disk), ==, n);
+        qtest_clock_step(disk->qts, 1);
+    }
+    rewrite_limit(path, RATE, 0, 0);
+    g_assert_cmpint(shown_rate(disk->qts), ==, RATE);
+    qtest_clock_step(disk->qts, 2 * REQUEST_NS - 1);
+    g_assert_cmpint(passed(disk), ==, 7);
+    qtest_clock_step(disk->qts, 1);
+    g_assert_cmpint(passed(disk), ==, 8);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    check_first_done(disk, requests, 8, 8);
+    disk_free(disk);
+    free_group(path);
+}
+
 /* Class, then ceiling, then group: each one makes it slower. */
 static void test_hierarchy(void)
 {
@@ -580,6 +628,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/group/stop-cont", test_stop_cont);
     qtest_add_func("/sluice/group/reset", test_reset);
     qtest_add_func("/sluice/group/limit-raised", test_limit_raised);
+    qtest_add_func("/sluice/group/clock-ahead", test_clock_ahead);
     qtest_add_func("/sluice/group/hierarchy", test_hierarchy);
     qtest_add_func("/sluice/group/migrate", test_migrate);
     qtest_add_func("/sluice/group/refused-input", test_refused_input);
