@@ -3,7 +3,9 @@
 # Builds the Debian packages into build/deb, which is a flat APT repository.
 #
 #   build.sh [--new-roots] [NAME…]    NAME: sluice-controller or controller, …;
-#                                     without one, all of them
+#                                     without one, all of them. New roots have
+#                                     Debian's newest packages, so all is built
+#                                     anew in them
 #   build.sh --list                   the names
 #
 # A package is a folder with debian/ in it and, beside debian/control, the file
@@ -92,15 +94,16 @@ make_root_once() {
 
 # The version of Sluice, and for work after the last release when it was
 # changed and the hash of what it is made of.
+#
+#   sluice_version KEY CHANGED PATH…
 sluice_version() {
-    local key=$1 version changed
+    local key=$1 changed=$2 version
     version=$(cat VERSION)
-    shift
+    shift 2
     if [ "$(git tag --points-at HEAD --list "v$version")" ] && [ -z "$(git status --porcelain -- "$@")" ]; then
         echo "$version"
         return
     fi
-    changed=$(changed_at "$@")
     echo "$version+git$(date -u -d "@$changed" +%Y%m%d%H%M%S).${key:0:8}"
 }
 changed_at() {
@@ -170,14 +173,17 @@ lint() {
 # build FOLDER: in a subshell of its own; puts its packages into build/deb.
 build() (
     load "$1"
-    local words key version changed out build_root sources
+    local words key version changed out build_root sources renewed
     words=$(uses)
+    renewed=$(cat "$kept/renewed" 2>/dev/null) || renewed=0
     # Not the root's whole list: what another package needs to be built changes nothing here.
     sources=("${inputs[@]}" "$folder/debian" VERSION)
-    key=$(hash_of "${sources[@]}" -- "$(recipe)" "${tools[*]}" "$words" "$(git tag --points-at HEAD --list 'v*')")
-    # What is built in another way is newer, too.
+    key=$(hash_of "${sources[@]}" -- "$(recipe)" "${tools[*]}" "$words" \
+        "$(git tag --points-at HEAD --list 'v*')" "$renewed")
+    # What is built in another way, or against newer packages, is newer, too.
     changed=$(changed_at "${sources[@]}" tools/packaging)
-    version=$(version_of "$(sluice_version "$key" "${sources[@]}" tools/packaging)")
+    [ "$changed" -gt "$renewed" ] || changed=$renewed
+    version=$(version_of "$(sluice_version "$key" "$changed" "${sources[@]}" tools/packaging)")
     out=$kept/$package-$key
     if [ ! -e "$out/.complete" ]; then
         build_root=$(root_of "$root")
@@ -216,7 +222,11 @@ for argument in "$@"; do
         for one in $(folders); do name_of "$one"; done
         exit 0
         ;;
-    --new-roots) rm -rf "$kept/roots" ;;
+    --new-roots)
+        rm -rf "$kept/roots"
+        mkdir -p "$kept"
+        date +%s >"$kept/renewed"
+        ;;
     -*) die "unknown option $argument; see the head of $0" ;;
     *) wanted+=("$argument") ;;
     esac

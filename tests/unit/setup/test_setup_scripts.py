@@ -389,9 +389,9 @@ def packages(checkout) -> Checkout:
     return one
 
 
-def make_deb(one: Checkout) -> int:
+def make_deb(one: Checkout, *options: str) -> int:
     """Build; how many builds there have been."""
-    done = one.run("bash", "tools/packaging/build.sh")
+    done = one.run("bash", "tools/packaging/build.sh", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return len((one.cache / "made").read_text().splitlines())
 
@@ -404,6 +404,11 @@ def test_a_package_is_built_once_and_anew_when_it_is_built_in_another_way(packag
     script = packages.top / "tools/packaging/build.sh"
     script.write_text(script.read_text().replace("urgency=medium", "urgency=low"))
     assert make_deb(packages) == 3
+
+
+def test_new_roots_are_built_in(packages):
+    """They are asked for to have Debian's newest packages to build against."""
+    assert [make_deb(packages), make_deb(packages, "--new-roots"), make_deb(packages)] == [1, 2, 2]
 
 
 def test_what_an_interrupted_build_left_does_not_get_into_the_repository(packages):
