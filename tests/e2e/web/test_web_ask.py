@@ -85,6 +85,8 @@ def test_what_is_agreed_to_goes_and_one_key_brings_it_back(service, page, rules)
     expect(page.locator("main")).to_be_focused()
     assert not has_class(service) and not set(rules) & set(numbers(service))
     page.keyboard.press("u")
+    # The rules come back after the class.
+    expect(page.get_by_test_id("toast").last).to_contain_text("Undone")
     expect(lane(page, "batch")).to_be_visible()
     # Put back, they have numbers of their own.
     rules[:] = [rule["id"] for rule in service.controller("GET", "/v1/rules").json()]
