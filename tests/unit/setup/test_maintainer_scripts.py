@@ -112,3 +112,31 @@ def test_what_cannot_be_written_does_not_replace_the_administrators_file(machine
     done = run(machine, "qemu-patches/debian/sluice-qemu.postrm", "remove")
     assert done.returncode != 0
     assert file.read_text() == before
+
+
+STATE = "var/lib/sluice-nightly"
+
+
+def nights(machine: Path, *names: str) -> Path:
+    state = machine / STATE
+    for name in names:
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).touch()
+    return state
+
+
+def test_purge_of_the_nightly_run_leaves_nothing_that_is_made_again(machine):
+    state = nights(
+        *(machine, "images/root.img", "runs/night-1/logs/demo.log", "lock"),
+        *("running.json", "running.tmp", "accelerator.json", "accelerator.tmp"),
+    )
+    done = run(machine, "tests/nightly/debian/sluice-nightly.postrm", "purge")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert not state.exists()
+
+
+def test_purge_of_the_nightly_run_keeps_the_results_and_says_where(machine):
+    state = nights(machine, "images/root.img", "results/0.json")
+    done = run(machine, "tests/nightly/debian/sluice-nightly.postrm", "purge")
+    assert done.returncode == 0 and f"are kept in {state}; to remove them: rm -r" in done.stdout
+    assert [path.name for path in state.iterdir()] == ["results"]
