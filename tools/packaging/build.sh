@@ -215,6 +215,9 @@ remove_old() {
     find "$kept/roots" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} + 2>/dev/null || true
 }
 
+# Held, shared, as long as anything that is started here is in a root.
+mkdir -p "$kept"
+exec 8>"$kept/in-use.lock"
 wanted=()
 for argument in "$@"; do
     case $argument in
@@ -223,8 +226,8 @@ for argument in "$@"; do
         exit 0
         ;;
     --new-roots)
+        flock -n 8 || die "another build is in the roots; wait for its end"
         rm -rf "$kept/roots"
-        mkdir -p "$kept"
         date +%s >"$kept/renewed"
         ;;
     -*) die "unknown option $argument; see the head of $0" ;;
@@ -247,6 +250,7 @@ mapfile -t chosen < <(chosen_folders)
 if [ ${#chosen[@]} -eq 0 ] || [ ${#chosen[@]} -lt ${#wanted[@]} ]; then
     die "no such package among ${wanted[*]}; there are: $(for one in $(folders); do name_of "$one"; done | xargs)"
 fi
+flock -s 8
 mkdir -p "$kept/roots"
 for one in "${chosen[@]}"; do build "$one"; done
 step packages-index index

@@ -5,6 +5,7 @@ The scripts are the real ones. Compilers are stubs that say a version and write
 a file, so that what is built, and when it is built anew, shows in a moment.
 """
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Iterable
@@ -409,6 +410,18 @@ def test_a_package_is_built_once_and_anew_when_it_is_built_in_another_way(packag
 def test_new_roots_are_built_in(packages):
     """They are asked for to have Debian's newest packages to build against."""
     assert [make_deb(packages), make_deb(packages, "--new-roots"), make_deb(packages)] == [1, 2, 2]
+
+
+def test_roots_are_not_taken_away_from_another_build(packages):
+    make_deb(packages)
+    (root,) = (packages.cache / "packages" / "roots").iterdir()
+    with (packages.cache / "packages" / "in-use.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        done = packages.run("bash", "tools/packaging/build.sh", "--new-roots")
+        assert done.returncode != 0 and root.exists()
+        assert "another build is in the roots; wait for its end" in done.stderr
+        assert make_deb(packages) == 1
+    assert make_deb(packages, "--new-roots") == 2
 
 
 def test_what_an_interrupted_build_left_does_not_get_into_the_repository(packages):
