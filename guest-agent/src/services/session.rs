@@ -282,11 +282,16 @@ impl Session {
     fn full_scan(&mut self, now_ns: u64) {
         self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
         let interval_ns = self.interval_ns();
-        let table_due = self
-            .scanned_table_ns
-            .is_none_or(|at| now_ns.saturating_sub(at) + 5 * NS_PER_MS >= interval_ns);
-        if !self.wants_table() || !table_due {
-            self.full_scan_ns = now_ns.saturating_add(FULL_SCAN_NS.min(interval_ns));
+        let table_in_ns = self.scanned_table_ns.map_or(0, |at| {
+            at.saturating_add(interval_ns).saturating_sub(now_ns)
+        });
+        if !self.wants_table() || table_in_ns > 5 * NS_PER_MS {
+            let next_table_ns = if self.wants_table() {
+                table_in_ns
+            } else {
+                u64::MAX
+            };
+            self.full_scan_ns = now_ns.saturating_add(FULL_SCAN_NS.min(next_table_ns));
             return self.agent.scan(now_ns, Depth::Full);
         }
         // With rules, a change of program is noticed within a second even if

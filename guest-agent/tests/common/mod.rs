@@ -297,10 +297,16 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// How often the process has tried to write.
 pub fn writes(pid: i32) -> u64 {
+    calls(pid, "syscw: ")
+}
+
+pub fn reads(pid: i32) -> u64 {
+    calls(pid, "syscr: ")
+}
+
+fn calls(pid: i32, name: &str) -> u64 {
     let counters = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
-    let line = counters
-        .lines()
-        .find_map(|line| line.strip_prefix("syscw: "));
+    let line = counters.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap().parse().unwrap()
 }
 
