@@ -14,6 +14,7 @@
 //! * I/O counters of a process that neither ran nor did I/O are read every
 //!   fourth full scan only.
 
+use crate::adapters::clock::Clock;
 use crate::adapters::procfs::{Proc, ProcessStat, Users};
 use crate::domain::matching::Assignment;
 use crate::domain::rules::{Facts, Rule};
@@ -101,6 +102,9 @@ pub struct Scanner {
     /// When it was last known that the list is complete.
     listed_ns: u64,
     young: Vec<i32>,
+    /// Since the scan began: it may be kept waiting for a processor, and then
+    /// a counter is of a later time than the scan.
+    clock: Clock,
 }
 
 impl Scanner {
@@ -114,6 +118,7 @@ impl Scanner {
             last_id: None,
             listed_ns: 0,
             young: Vec::new(),
+            clock: Clock::start(),
         })
     }
 
@@ -139,6 +144,7 @@ impl Scanner {
     }
 
     pub fn scan(&mut self, now_ns: u64, depth: Depth) -> io::Result<Changes> {
+        self.clock = Clock::start();
         let mut changes = Changes::default();
         let is_first = self.scans == 0;
         self.scans += 1;
@@ -208,7 +214,7 @@ impl Scanner {
             is_newborn,
             first_seen_ns: now_ns,
             reading: Reading {
-                at_ns: now_ns,
+                at_ns: now_ns.saturating_add(self.clock.now_ns()),
                 cpu_ticks: stat.cpu_ticks,
                 ..Reading::default()
             },
@@ -228,6 +234,7 @@ impl Scanner {
         let Ok(stat) = self.proc.stat(pid) else {
             return;
         };
+        let read_ns = now_ns.saturating_add(self.clock.now_ns());
         let Some(Entry::Process(process)) = self.entries.get_mut(&pid) else {
             return;
         };
@@ -238,7 +245,7 @@ impl Scanner {
         }
         let before = process.reading;
         if depth == Depth::Table {
-            process.reading.at_ns = now_ns;
+            process.reading.at_ns = read_ns;
             process.reading.cpu_ticks = stat.cpu_ticks;
             let rates = rates(&before, &process.reading, self.ticks_per_second);
             process.rates.cpu_ratio = rates.cpu_ratio;
@@ -275,10 +282,11 @@ impl Scanner {
             let Ok((read_bytes, write_bytes)) = self.proc.io(pid) else {
                 continue;
             };
+            let read_ns = now_ns.saturating_add(self.clock.now_ns());
             let before = process.reading;
             let reading = &mut process.reading;
             (reading.io_at_ns, reading.read_bytes, reading.write_bytes) =
-                (now_ns, read_bytes, write_bytes);
+                (read_ns, read_bytes, write_bytes);
             // Without an earlier reading there is no rate to tell.
             let rate = if before.io_at_ns == 0 {
                 Rates::default()
@@ -335,6 +343,18 @@ fn read_facts(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Not of the scan: a rate over a time that is too short is too high.
+    #[test]
+    fn counters_have_the_time_at_which_they_were_read() {
+        const SCAN_NS: u64 = 1_000_000_000;
+        let mut scanner = Scanner::new().unwrap();
+        scanner.scan(0, Depth::Table).unwrap();
+        scanner.scan(SCAN_NS, Depth::Table).unwrap();
+        let own = scanner.process(std::process::id() as i32).unwrap();
+        assert!(own.reading.at_ns > SCAN_NS, "{}", own.reading.at_ns);
+        assert!(own.reading.io_at_ns >= own.reading.at_ns);
+    }
 
     /// A kernel thread whose pid went to this process while nobody looked.
     #[test]
