@@ -279,6 +279,32 @@ def test_nobody_ends_or_prolongs_a_restart_by_setting_the_clock(takes, days, sto
     assert entry.at > 1_790_000_000.0 + 86400 * days
 
 
+def test_one_that_fails_as_nobody_foresaw_leaves_no_other_switched_off(store, caplog):
+    libvirt = running(20)
+    killed_after(10, libvirt, store)
+    with store.transaction() as unit:
+        ((key, raw),) = unit.value("restarts", {}).items()
+        broken = {**raw, "uuid": "uuid-0", "name": "broken"}
+        unit.put_value("restarts", {"restart uuid-0": broken, key: raw})
+    look = libvirt.look
+
+    def broken_look(name):
+        if name == "broken":
+            raise RuntimeError("nobody foresaw this")
+        return look(name)
+
+    libvirt.look = broken_look
+    sluiced = Sluiced(libvirt, store)
+    sluiced.goes_on(60)
+    assert is_attached(libvirt, sluiced)
+    assert sluiced.begun() == [Phase.ASKED]
+    assert caplog.text.count("what was begun with it waits") == 1
+    # It is tried again, and comes to its end like any other.
+    libvirt.look = look
+    sluiced.goes_on(30)
+    assert sluiced.begun() == []
+
+
 def test_a_restart_from_a_time_to_come_is_bounded(store):
     """An earlier sluiced stored the time of day."""
     libvirt = running(None)

@@ -110,6 +110,8 @@ class Restarts:
         self._guard = threading.Lock()
         self._retry_at: dict[str, float] = {}
         self._refused: dict[str, _Refused] = {}
+        # What was last logged of those that fail as nobody foresaw.
+        self._unforeseen: dict[str, str] = {}
         self._known = self._stored()
 
     # What is begun, in the store and here
@@ -416,8 +418,9 @@ class Restarts:
     # What nobody waits for
 
     def round(self) -> None:
-        for key in set(self._refused) - set(self._known):
-            self._refused.pop(key, None)
+        for noted in (self._refused, self._unforeseen, self._retry_at):
+            for key in set(noted) - set(self._known):
+                noted.pop(key, None)
         for key, restart in list(self._known.items()):
             if self.monotonic() < self._retry_at.get(key, 0.0):
                 continue
@@ -430,8 +433,17 @@ class Restarts:
             except SluiceError as error:
                 log.warning("%s", error)
                 refusal = error
+            except Exception as error:
+                # What nobody foresaw of one domain leaves no other switched off.
+                self._say_unforeseen(key, restart, error)
+                refusal = error
             if refusal is not None:
                 self._retry_at[key] = self.monotonic() + RETRY_SECONDS
+
+    def _say_unforeseen(self, key: str, restart: Restart, error: Exception) -> None:
+        if self._unforeseen.get(key) != repr(error):
+            self._unforeseen[key] = repr(error)
+            log.exception("domain %s: what was begun with it waits; tried again", restart.name)
 
     def _look_after(self, key: str, restart: Restart) -> SluiceError | None:
         step = self._due(restart)
