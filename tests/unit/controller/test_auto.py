@@ -5,14 +5,16 @@ import struct
 from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import text
 
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.domain.errors import Unavailable
+from sluice_controller.domain.errors import NotFound, Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass, Stream
 from sluice_controller.domain.scheduling import Scheduling, Window
+from sluice_controller.domain.tuner_types import NETWORK, PROBING, Arm, Change, Decision, State
 from sluice_controller.services import streams as streams_module
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
@@ -263,6 +265,40 @@ def test_of_a_client_that_floods_the_newest_reports_are_known(told, monkeypatch)
     assert len(streams.history("film", 0.0)) == 3
     streams.report("film", STALLED)
     assert [tick() for _ in range(2)] == [True, False]
+
+
+def test_a_report_for_a_stream_that_is_removed_meanwhile_is_no_later_ones(store, clock):
+    meanwhile = Meanwhile(store)
+    sampler = Sampler(store, OneGuest("none"), None, None, clock)
+    streams = Streams(meanwhile, sampler, clock, lambda domain: store.transaction())
+
+    def remove():
+        with store.transaction() as unit:
+            unit.delete_stream("film")
+
+    meanwhile.then = remove
+    with pytest.raises(NotFound):
+        streams.report("film", REPORT)
+    with store.transaction() as unit:
+        assert unit.reports("film", 0.0, 9) == []
+
+
+@pytest.mark.parametrize("table", ["decisions", "values"])
+def test_what_cannot_be_kept_of_a_decision_does_not_keep_it_from_being_made(auto, store, table):
+    key = ("media", "batch", "net-tx")
+    level = Arm(phase=PROBING, level=1.0, caps={key: 1e6})
+    with store.engine.begin() as connection:
+        connection.execute(text(f'ALTER TABLE "{table}" RENAME TO away'))
+    auto.state = State(arms={NETWORK: level})
+    change = Change(key, None, 1e6)
+    auto._log((Decision(NETWORK, "risk", "film", "its queue grows", (change,)),), dry_run=False)
+    auto._save(2000 * MS)
+    with store.engine.begin() as connection:
+        connection.execute(text(f'ALTER TABLE away RENAME TO "{table}"'))
+    # A second later it is kept: nobody took it for done.
+    auto._save(4000 * MS)
+    with store.transaction() as unit:
+        assert unit.value("auto-state", {})[NETWORK]["level"] == 1.0
 
 
 class Meanwhile:

@@ -99,6 +99,32 @@ def test_a_full_disk_costs_the_history_and_not_the_sampling(scene, store):
     assert before < len(history(store)) < 300
 
 
+def test_a_page_that_fails_as_nobody_foresaw_hides_no_other(scene, caplog):
+    broken = Description(shaper_id="sluice0", page_path="/run/\0.page")
+    other = Guest("broken", "u-0", "running", 1, broken, broken)
+    scene.host.guests = lambda: [other, scene.host.guest]
+    scene.ticks(11)
+    live = scene.sampler.live()["domains"]
+    assert live["media"]["classes"]["default"]["blk-read"]["bytes_per_second"] == 1_000_000
+    assert not live["broken"]["page_ok"] and "null byte" in live["broken"]["error"]
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
+
+
+def test_an_uplink_that_fails_as_nobody_foresaw_costs_no_guest_its_samples(scene, store, caplog):
+    class Broken:
+        def read(self, name):
+            raise KeyError("ceil")
+
+    scene.sampler.uplinks = Broken()
+    with store.transaction() as unit:
+        unit.put_settings(Settings(uplink="eno1"))
+    scene.sampler.settings_changed()
+    scene.ticks(21)
+    assert scene.rate() == 1_000_000 and len(history(store)) > 0
+    assert scene.sampler.live()["uplink"] is None
+    assert len([r for r in caplog.records if "uplink eno1" in r.getMessage()]) == 1
+
+
 def test_history_is_cleared_of_what_is_old_after_the_clock_was_set_back(scene, store):
     scene.ticks(1)
     scene.now -= 7 * 86400

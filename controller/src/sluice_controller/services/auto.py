@@ -298,11 +298,16 @@ class Auto:
         if not decisions:
             return
         at = self.clock()
-        with self.store.transaction() as unit:
-            for decision in decisions:
-                text = sentence(decision)
-                log.info("%s%s", "(dry run) " if dry_run else "", text)
-                unit.add_decision(at, _decision_json(decision, text, dry_run))
+        told = [(decision, sentence(decision)) for decision in decisions]
+        for _decision, text in told:
+            log.info("%s%s", "(dry run) " if dry_run else "", text)
+        try:
+            with self.store.transaction() as unit:
+                for decision, text in told:
+                    unit.add_decision(at, _decision_json(decision, text, dry_run))
+        except Exception as error:
+            # A full disk, say. What was decided is in force, and the streams need the next.
+            log.error("these decisions are not kept: %s", error)
 
     def _save(self, now_ns: int) -> None:
         """The levels, at most once a second, for the next start."""
@@ -314,10 +319,15 @@ class Auto:
             for name, arm in self.state.arms.items()
             if arm.level is not None
         }
-        if saved != self._saved:
-            self._saved = saved
+        if saved == self._saved:
+            return
+        try:
             with self.store.transaction() as unit:
                 unit.put_value("auto-state", saved)
+        except Exception as error:
+            log.error("the levels of auto-shaping are not kept: %s", error)
+            return
+        self._saved = saved
 
 
 def _restored(saved: Mapping[str, Any]) -> State:

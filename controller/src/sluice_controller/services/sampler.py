@@ -58,6 +58,7 @@ class Sampler:
         self._states: dict[str, PageState] = {}
         self._uplink: dict[str, Any] | None = None
         self._uplink_name: str | None = None
+        self._uplink_said = ""
         self._uplink_readings: deque[tuple[int, UplinkReading]] = deque()
         self._history_seconds = 3600
         self._next_second_ns = 0
@@ -115,8 +116,13 @@ class Sampler:
         try:
             reading = self.pages.read(state.path)
         except (OSError, BadPage) as error:
-            state.error = f"{state.path}: {error}"
-            state.window = Window()
+            self._unread(state, str(error))
+            return
+        except Exception as error:
+            # What nobody foresaw of one guest's page hides no other's.
+            before = state.error
+            if self._unread(state, repr(error)) != before:
+                log.exception("%s: the page cannot be read", state.path)
             return
         age_ns = now_ns - reading.header.heartbeat_ns
         if age_ns > HEARTBEAT_LIMIT_NS:
@@ -126,6 +132,11 @@ class Sampler:
         state.window.add(reading)
         state.samples = state.window.samples()
 
+    def _unread(self, state: PageState, why: str) -> str:
+        state.error = f"{state.path}: {why}"
+        state.window = Window()
+        return state.error
+
     def _sample_uplink(self, now_ns: int) -> None:
         with self._lock:
             name = self._uplink_name
@@ -133,11 +144,16 @@ class Sampler:
             return
         try:
             reading = self.uplinks.read(name)
-        except OSError as error:
+        except Exception as error:
+            # Guests are looked at all the same, whatever netlink says.
             with self._lock:
                 self._uplink = None
-            log.debug("uplink %s: %s", name, error)
+            said = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+            if repr(error) != self._uplink_said:
+                self._uplink_said = repr(error)
+                log.log(said, "uplink %s: %s", name, error)
             return
+        self._uplink_said = ""
         with self._lock:
             readings = self._uplink_readings
             readings.append((now_ns, reading))

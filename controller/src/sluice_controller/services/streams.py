@@ -91,9 +91,7 @@ class Streams:
     def _find(self, name: str) -> Stream:
         stream = next((s for s in self.all() if s.name == name), None)
         if stream is None:
-            raise NotFound(
-                "stream", name, "does not exist", f"create it: sluice stream set {name} …"
-            )
+            raise _missing(name)
         return stream
 
     def _json(self, stream: Stream) -> dict[str, Any]:
@@ -179,6 +177,8 @@ class Streams:
                 memory.reports.popleft()
         shown = self._json(stream)
         with self.store.transaction() as unit:
+            if not any(known.name == name for known in unit.streams()):
+                raise _missing(name)  # removed meanwhile; another one may have its name
             unit.add_report(name, now, {"verdict": shown["verdict"], **report})
         return {"verdict": shown["verdict"]}
 
@@ -197,3 +197,7 @@ class Streams:
         self._find(name)
         with self.store.transaction() as unit:
             return unit.reports(name, since, MOST_HISTORY)
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound("stream", name, "does not exist", f"create it: sluice stream set {name} …")
