@@ -70,7 +70,10 @@ root_packages() {
     {
         printf '%s\n' "${tools[@]}"
         for each in $(folders); do
-            (load "$each" && { [ "$root" != "$1" ] || build_depends "$(control_of "$each")"; }) || exit
+            (
+                load "$each"
+                [ "$root" != "$1" ] || build_depends "$(control_of "$each")"
+            ) || exit
         done
     } | LC_ALL=C sort -u
 }
@@ -162,7 +165,8 @@ build_one() {
 lint() {
     local out=$1 said base status=0
     base=$(root_of base)
-    said=$(in_root "$base" "$out:/debs" -- bash -c 'lintian --allow-root /debs/*.deb' 2>&1) || status=$?
+    said=$(in_root "$base" "$out:/debs" -- \
+        bash -c 'lintian --allow-root /debs/*.deb' 2>&1) || status=$?
     if [ -n "$said" ] || [ "$status" -ne 0 ]; then
         printf '%s\nlintian ended with %s\n' "$said" "$status"
         return 1

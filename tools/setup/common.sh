@@ -23,7 +23,8 @@ die() {
 if [ ! -d "$SLUICE_CACHE" ]; then
     mkdir -p "$SLUICE_CACHE"
     printf '%s\n' 'Signature: 8a477f597d28d172789f06886806bc55' \
-        '# What Sluice builds from; make distclean removes the folder.' >"$SLUICE_CACHE/CACHEDIR.TAG"
+        '# What Sluice builds from; make distclean removes the folder.' \
+        >"$SLUICE_CACHE/CACHEDIR.TAG"
 fi
 mkdir -p "$SLUICE_LOGS"
 

@@ -49,13 +49,15 @@ install_missing() {
     # be left from a run that was killed; another one is the administrator's.
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ] || grep -qs 'tools/setup/packages.sh' "$policy"; then
-        printf '#!/bin/sh\n# Made by tools/setup/packages.sh, for as long as it runs.\nexit 101\n' >"$policy"
+        printf '#!/bin/sh\n# Made by tools/setup/packages.sh, for as long as it runs.\nexit 101\n' \
+            >"$policy"
         chmod 755 "$policy"
         # shellcheck disable=SC2064  # the name is gone when the function has returned
         trap "rm -f '$policy'" EXIT
     fi
     apt-get update
     # What an interruption loses here, the next run installs again.
-    apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
+    apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 \
+        -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
 }
 step packages with_lock packages install_missing
