@@ -71,7 +71,7 @@ root_packages() {
         printf '%s\n' "${tools[@]}"
         for each in $(folders); do
             (
-                load "$each"
+                load "$each" || exit
                 [ "$root" != "$1" ] || build_depends "$(control_of "$each")"
             ) || exit
         done
