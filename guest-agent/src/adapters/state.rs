@@ -58,7 +58,18 @@ impl SavedState {
         };
         let state: SavedState = serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: {error}; starting without it", path.display()))?;
-        Ok((state.version == VERSION && state.boot_id == boot_id).then_some(state))
+        if state.boot_id != boot_id {
+            return Ok(None);
+        }
+        if state.version != VERSION {
+            return Err(format!(
+                "{}: version {} is not {VERSION}, which this agent knows; \
+                 starting without it: what it names keeps its tags",
+                path.display(),
+                state.version
+            ));
+        }
+        Ok(Some(state))
     }
 
     /// Replaces the file in one step.
@@ -131,6 +142,16 @@ mod tests {
         state.save(&path).unwrap();
         assert_eq!(SavedState::load(&path, "boot"), Ok(Some(state)));
         assert_eq!(SavedState::load(&path, "other boot"), Ok(None));
+        let newer = serde_json::to_string(&SavedState {
+            version: VERSION + 1,
+            ..SavedState::new("boot", Value::Null)
+        });
+        fs::write(&path, newer.unwrap()).unwrap();
+        assert!(
+            SavedState::load(&path, "boot")
+                .unwrap_err()
+                .contains("version 2 is not 1")
+        );
         fs::write(&path, b"{\"version\":").unwrap();
         assert!(
             SavedState::load(&path, "boot")
