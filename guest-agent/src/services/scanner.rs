@@ -71,6 +71,8 @@ pub struct Process {
     /// Inodes of its sockets that are not of IP.
     pub not_ip: HashSet<u64>,
     pub descriptors: usize,
+    /// From which of its many sockets on their marks are checked next.
+    pub verify_turn: usize,
     first_seen_ns: u64,
     facts_read_ns: u64,
     image: (u64, u64, u64),

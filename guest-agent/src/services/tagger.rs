@@ -182,7 +182,6 @@ pub fn untag_threads(proc: &Proc, pid: i32, process: &mut Process) {
 #[derive(Default)]
 pub struct SocketTagger {
     pub sockets: HashMap<u64, TaggedSocket>,
-    turn: usize,
 }
 
 impl SocketTagger {
@@ -206,7 +205,7 @@ impl SocketTagger {
                 .binary_search_by_key(inode, |&(_, inode)| inode)
                 .is_ok()
         });
-        let verified = self.verify_window(found.len(), verify);
+        let verified = verify_window(&mut process.verify_turn, found.len(), verify);
         let mut owner = None;
         let mut outcome = Ok(());
         for (position, &(descriptor, inode)) in found.iter().enumerate() {
@@ -347,19 +346,20 @@ impl SocketTagger {
             None
         }
     }
+}
 
-    /// Which positions are checked this time: all of a few, a part of many.
-    fn verify_window(&mut self, count: usize, verify: bool) -> impl Fn(usize) -> bool + use<> {
-        let start = if count > MANY_DESCRIPTORS {
-            self.turn % count
-        } else {
-            0
-        };
-        if verify {
-            self.turn = self.turn.wrapping_add(MANY_DESCRIPTORS);
-        }
-        move |position| verify && (position + count - start) % count.max(1) < MANY_DESCRIPTORS
+/// Which positions are checked this time: all of a few, a part of many, where
+/// the part before ended.
+fn verify_window(turn: &mut usize, count: usize, verify: bool) -> impl Fn(usize) -> bool + use<> {
+    let start = if count > MANY_DESCRIPTORS {
+        *turn % count
+    } else {
+        0
+    };
+    if verify {
+        *turn = start + MANY_DESCRIPTORS;
     }
+    move |position| verify && (position + count - start) % count.max(1) < MANY_DESCRIPTORS
 }
 
 fn restore(
@@ -447,6 +447,22 @@ mod tests {
         assert!(is_gone(&outcome.unwrap_err()));
         assert_eq!(tagger.sockets.keys().collect::<Vec<_>>(), [&8]);
         assert_eq!(tagger.sockets[&8].holders, [42]);
+    }
+
+    #[test]
+    fn every_known_socket_has_its_turn_beside_other_processes() {
+        const COUNT: usize = 2 * MANY_DESCRIPTORS;
+        let mut turns = [0; 2];
+        let mut checked = [false; COUNT];
+        for _ in 0..4 {
+            for (process, turn) in turns.iter_mut().enumerate() {
+                let is_checked = verify_window(turn, COUNT, true);
+                for position in (0..COUNT).filter(|&position| is_checked(position)) {
+                    checked[position] |= process == 0;
+                }
+            }
+        }
+        assert!(checked.iter().all(|&is_checked| is_checked));
     }
 
     #[test]
