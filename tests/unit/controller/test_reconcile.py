@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.domain.errors import Conflict
+from sluice_controller.domain.errors import Conflict, Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.locks import DomainLocks
-from sluice_controller.services.reconcile import Reconciler
+from sluice_controller.services.reconcile import WORKERS, Reconciler
 from sluice_controller.services.takeover import TakeOver
+from sluice_controller.services.workers import SLOW_SECONDS
 
 
 class OneGuest:
@@ -252,4 +253,44 @@ def test_a_domain_that_fails_in_a_way_nobody_foresaw_leaves_no_other_out(store, 
         assert set(qemu.classes) == {"default", "batch", "movie"}
         assert caplog.text.count("domain db1: it is left as it is") == 1
     finally:
+        found.close()
+
+
+class ManyGuests(OneGuest):
+    """Of the first ones QEMU hangs."""
+
+    def guests(self):
+        (guest,) = super().guests()
+        hanging = [replace(guest, name=f"db{i}", uuid=f"d-{i}") for i in range(WORKERS)]
+        return [*hanging, guest]
+
+
+class SomeHang(HangingQemu):
+    def query(self, domain, shaper_id):
+        return Qemu.query(self, domain, shaper_id) if domain == "web1" else self._hang()
+
+    def _hang(self):
+        assert self.let_go.wait(60)
+        raise Unavailable("QEMU of domain", "db", "does not answer", "see that it runs")
+
+
+def test_guests_that_hang_keep_no_other_from_its_limits(store, metadata):
+    qemu, clock = SomeHang(), Clock()
+    with store.transaction() as unit:
+        for i in range(WORKERS):
+            unit.remember_domain(f"db{i}", f"d-{i}")
+            unit.put_stored_xml(f"db{i}", {"original": "", "attached": "", "changes": {}})
+    found = Reconciler(
+        store, ManyGuests(), qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), clock),
+    )  # fmt: skip
+    try:
+        found.round()
+        clock.now += SLOW_SECONDS
+        found.round()
+        found._running["web1"].result(60)
+        assert set(qemu.classes) == {"default", "batch", "movie"}
+    finally:
+        qemu.let_go.set()
         found.close()

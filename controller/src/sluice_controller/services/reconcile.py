@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .ports import Clock, Host, Shapers, Store, Transaction
 from .takeover import TakeOver
+from .workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +105,8 @@ class Reconciler:
         self._running: dict[str, Future[None]] = {}
         # Of these, the ones whose end begins a round.
         self._awaited: dict[str, Future[None]] = {}
-        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="qmp")
-        self._arriving = ThreadPoolExecutor(ARRIVING_WORKERS, thread_name_prefix="arriving")
+        self._pool = Workers(WORKERS, "qmp", monotonic)
+        self._arriving = Workers(ARRIVING_WORKERS, "arriving", monotonic)
 
     def changed(self, _domain: str | None = None) -> None:
         self._changes += 1
@@ -118,11 +119,13 @@ class Reconciler:
     def close(self) -> None:
         self._wake.set()
         for pool in (self._pool, self._arriving):
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()
 
     # One round
 
     def round(self) -> None:
+        for pool in (self._pool, self._arriving):
+            pool.tend()
         try:
             guests = self.host.guests()
         except SluiceError:

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Threads for what libvirt may keep for ever, such as a question to a QEMU that hangs.
+
+A few run at a time. One that has taken SLOW_SECONDS counts no longer: as many
+guests that hang must not keep all others waiting. And nobody waits for them when
+sluiced ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+SLOW_SECONDS = 10.0
+# Slow ones and others.
+MOST_THREADS = 64
+
+_Task = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Workers:
+    """At most `most` tasks at a time, in the order in which they came."""
+
+    def __init__(self, most: int, name: str, monotonic: Callable[[], float]) -> None:
+        self.most = most
+        self.name = name
+        self.monotonic = monotonic
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._waiting: deque[_Task] = deque()
+        # Threads by number, and when each has begun what it does.
+        self._began: dict[int, float] = {}
+        self._closed = False
+
+    def submit(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self._closed:
+                answer.cancel()
+                return answer
+            self._waiting.append((answer, what, arguments))
+        self.tend()
+        return answer
+
+    def tend(self) -> None:
+        """Begins what waits, as far as there is room; to be called now and then."""
+        with self._lock:
+            while self._waiting and self._has_room():
+                number, task = next(self._numbers), self._waiting.popleft()
+                self._began[number] = self.monotonic()
+                threading.Thread(
+                    target=self._work,
+                    args=(number, task),
+                    name=f"{self.name}-{number}",
+                    daemon=True,
+                ).start()
+
+    def _has_room(self) -> bool:
+        since = self.monotonic() - SLOW_SECONDS
+        quick = sum(began > since for began in self._began.values())
+        return quick < self.most and len(self._began) < MOST_THREADS
+
+    def _work(self, number: int, task: _Task | None) -> None:
+        while task is not None:
+            _carry_out(*task)
+            with self._lock:
+                del self._began[number]
+                task = None
+                if self._waiting and self._has_room():
+                    task = self._waiting.popleft()
+                    self._began[number] = self.monotonic()
+
+    def close(self) -> None:
+        """What waits is given up; what runs is left to itself."""
+        with self._lock:
+            self._closed = True
+            while self._waiting:
+                self._waiting.popleft()[0].cancel()
+
+
+def _carry_out(answer: Future[Any], what: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        result = what(*arguments)
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
