@@ -4,6 +4,7 @@
 //! boot, as process ids do.
 
 use crate::domain::tagging::{TaggedProcess, TaggedSocket};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -110,12 +111,14 @@ pub fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
     };
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
-        Err((_, error)) => Err(io::Error::other(format!(
+        Err((_, error @ Errno::EWOULDBLOCK)) => Err(io::Error::other(format!(
             "cannot lock {} ({error}): another sluice-agent has {}; \
              end it, or name another file by --state",
             lock_path.display(),
             path.display()
         ))),
+        // A file system without locks is no reason to tag nothing.
+        Err(_) => Ok(None),
     }
 }
 

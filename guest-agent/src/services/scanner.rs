@@ -351,11 +351,15 @@ mod tests {
     fn counters_have_the_time_at_which_they_were_read() {
         const SCAN_NS: u64 = 1_000_000_000;
         let mut scanner = Scanner::new().unwrap();
-        scanner.scan(0, Depth::Table).unwrap();
+        let own = std::process::id() as i32;
+        // I/O counters are read of all the first time, later of some.
         scanner.scan(SCAN_NS, Depth::Table).unwrap();
-        let own = scanner.process(std::process::id() as i32).unwrap();
-        assert!(own.reading.at_ns > SCAN_NS, "{}", own.reading.at_ns);
-        assert!(own.reading.io_at_ns >= own.reading.at_ns);
+        let first = scanner.process(own).unwrap().reading;
+        assert!(first.at_ns > SCAN_NS, "{first:?}");
+        assert!(first.io_at_ns >= first.at_ns, "{first:?}");
+        scanner.scan(2 * SCAN_NS, Depth::Table).unwrap();
+        let second = scanner.process(own).unwrap().reading;
+        assert!(second.at_ns > 2 * SCAN_NS, "{second:?}");
     }
 
     /// A kernel thread whose pid went to this process while nobody looked.
