@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any
 
 SLOW_SECONDS = 10.0
-# Slow ones and others.
-MOST_THREADS = 64
+# Slow ones and others; of sluiced's unit, TasksMax= is for two such pools and the rest.
+MOST_THREADS = 32
 
 _Task = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
@@ -50,14 +50,16 @@ class Workers:
         """Begins what waits, as far as there is room; to be called now and then."""
         with self._lock:
             while self._waiting and self._has_room():
-                number, task = next(self._numbers), self._waiting.popleft()
-                self._began[number] = self.monotonic()
+                number = next(self._numbers)
                 threading.Thread(
                     target=self._work,
-                    args=(number, task),
+                    args=(number, self._waiting[0]),
                     name=f"{self.name}-{number}",
                     daemon=True,
                 ).start()
+                # If that failed, it waits still.
+                self._waiting.popleft()
+                self._began[number] = self.monotonic()
 
     def _has_room(self) -> bool:
         since = self.monotonic() - SLOW_SECONDS
