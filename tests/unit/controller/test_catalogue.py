@@ -200,6 +200,13 @@ def services(tmp_path):
     found.stop()
 
 
+def test_questions_to_qemu_have_a_connection_of_their_own(services):
+    """libvirtd answers a few requests of each at a time. Here it is libvirt's test driver."""
+    shapers, metadata = services.reconciler.shapers, services.reconciler.takeover.metadata
+    assert shapers.host is metadata.host is not services.host
+    assert shapers.host.open() is not services.host.open()
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_who_waits_for_libvirt_keeps_nobody_from_the_store(services, question):
     host, answers = services.catalogue.host, []

@@ -60,6 +60,9 @@ class Services:
         self.store = open_store(config.database_url)
         self._set_emulator()
         self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
+        # libvirtd answers five requests of a connection at a time (max_client_requests of
+        # libvirtd.conf). QEMUs that hang may keep as many, and not from those who only look.
+        self.qmp_host = LibvirtHost(config.libvirt_uri, time.monotonic)
         self.uplinks = LinuxUplinks()
         self.agents = AgentHub(self.clock, time.monotonic)
         self.auto_limits = AutoLimits()
@@ -115,7 +118,7 @@ class Services:
             self.clock,
             lambda domain: self.reconciler.changed(domain),
         )
-        shapers = QmpShapers(self.host)
+        shapers = QmpShapers(self.qmp_host)
         self.reconciler = Reconciler(
             self.store,
             self.host,
@@ -126,7 +129,7 @@ class Services:
             self.clock,
             time.monotonic,
             self.groups.wanted,
-            TakeOver(self.store, shapers, LibvirtMetadata(self.host), editing, self.clock),
+            TakeOver(self.store, shapers, LibvirtMetadata(self.qmp_host), editing, self.clock),
         )
         self._threads: list[threading.Thread] = []
 
@@ -214,7 +217,8 @@ class Services:
         for thread in self._threads:
             thread.join(timeout=5)
         self.agents.close()
-        self.host.close()
+        for host in (self.host, self.qmp_host):
+            host.close()
         self.uplinks.close()
         self.store.close()
 
