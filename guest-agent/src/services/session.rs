@@ -282,26 +282,16 @@ impl Session {
     fn full_scan(&mut self, now_ns: u64) {
         self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
         let interval_ns = self.interval_ns();
-        let table_in_ns = self.scanned_table_ns.map_or(0, |at| {
-            at.saturating_add(interval_ns).saturating_sub(now_ns)
+        let table_due_ns = self.wants_table().then(|| {
+            self.scanned_table_ns
+                .map_or(now_ns, |at| at.saturating_add(interval_ns))
         });
-        if !self.wants_table() || table_in_ns > 5 * NS_PER_MS {
-            let next_table_ns = if self.wants_table() {
-                table_in_ns
-            } else {
-                u64::MAX
-            };
-            self.full_scan_ns = now_ns.saturating_add(FULL_SCAN_NS.min(next_table_ns));
-            return self.agent.scan(now_ns, Depth::Full);
+        let has_work = self.agent.has_work();
+        let (depth, next_ns) = plan_full_scan(now_ns, table_due_ns, interval_ns, has_work);
+        self.full_scan_ns = next_ns;
+        if depth != Depth::Table {
+            return self.agent.scan(now_ns, depth);
         }
-        // With rules, a change of program is noticed within a second even if
-        // the host asks for tables less often.
-        let most_ns = if self.agent.has_work() {
-            FULL_SCAN_NS
-        } else {
-            interval_ns
-        };
-        self.full_scan_ns = now_ns.saturating_add(interval_ns.min(most_ns));
         self.agent.scan(now_ns, Depth::Table);
         self.scanned_table_ns = Some(now_ns);
         // A host that does not keep up gets fewer tables, not later ones.
@@ -352,5 +342,74 @@ impl Session {
             }
         }
         self.out.drain(..sent);
+    }
+}
+
+/// How far a full scan goes, and when the next one is due. Without a host no
+/// table is; with rules a change of program is noticed within a second even if
+/// the host asks for tables less often.
+fn plan_full_scan(
+    now_ns: u64,
+    table_due_ns: Option<u64>,
+    interval_ns: u64,
+    has_work: bool,
+) -> (Depth, u64) {
+    let second_ns = now_ns.saturating_add(FULL_SCAN_NS);
+    match table_due_ns {
+        None => (Depth::Full, second_ns),
+        Some(due_ns) if due_ns > now_ns.saturating_add(5 * NS_PER_MS) => {
+            (Depth::Full, second_ns.min(due_ns))
+        }
+        Some(_) => {
+            let due_ns = now_ns.saturating_add(interval_ns);
+            let next_ns = if has_work {
+                due_ns.min(second_ns)
+            } else {
+                due_ns
+            };
+            (Depth::Table, next_ns)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When tables come in ten seconds, and how many full scans there are.
+    fn schedule(interval_ms: u64, has_host: bool, has_work: bool) -> (Vec<u64>, usize) {
+        let interval_ns = interval_ms * NS_PER_MS;
+        let (mut now_ns, mut table_due_ns) = (0, has_host.then_some(0));
+        let (mut tables_ms, mut scans) = (Vec::new(), 0);
+        while now_ns < 10_000 * NS_PER_MS {
+            let (depth, next_ns) = plan_full_scan(now_ns, table_due_ns, interval_ns, has_work);
+            if depth == Depth::Table {
+                tables_ms.push(now_ns / NS_PER_MS);
+                table_due_ns = Some(now_ns + interval_ns);
+            }
+            scans += 1;
+            now_ns = next_ns;
+        }
+        (tables_ms, scans)
+    }
+
+    #[test]
+    fn tables_come_every_interval_whatever_it_is() {
+        for interval_ms in [100, 200, 1000, 1500, 2000, 3300, 10_000] {
+            for has_work in [false, true] {
+                let (tables_ms, _) = schedule(interval_ms, true, has_work);
+                let apart: Vec<u64> = tables_ms.windows(2).map(|at| at[1] - at[0]).collect();
+                assert_eq!(tables_ms[0], 0);
+                assert!(apart.iter().all(|&ms| ms == interval_ms), "{apart:?}");
+                assert_eq!(tables_ms.len() as u64, 10_000_u64.div_ceil(interval_ms));
+            }
+        }
+    }
+
+    #[test]
+    fn rules_are_looked_after_every_second() {
+        assert_eq!(schedule(10_000, true, true).1, 10);
+        assert_eq!(schedule(10_000, true, false).1, 1);
+        assert_eq!(schedule(100, false, true), (vec![], 10));
     }
 }
