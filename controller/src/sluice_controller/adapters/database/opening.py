@@ -18,10 +18,18 @@ def _shown(url: str) -> str:
         return "…"
 
 
+def _with_driver(url: str) -> str:
+    """From 2.1 on, SQLAlchemy takes another driver for postgresql:// than before: ours stays."""
+    if make_url(url).drivername != "postgresql":
+        return url
+    chosen = make_url(url).set(drivername="postgresql+psycopg2")
+    return chosen.render_as_string(hide_password=False)
+
+
 def open_store(url: str) -> SqlStore:
     """The store of this database; Unavailable, with the reason, if it cannot be used."""
     try:
-        return SqlStore(url)
+        return SqlStore(_with_driver(url))
     except ModuleNotFoundError as error:
         raise Unavailable(
             "database",
