@@ -7,6 +7,13 @@ set -euo pipefail
 SLUICE_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$SLUICE_TOP"
 
+# Whoever runs the scripts of a checkout trusts it. Git refuses one of another user
+# all the same, for example root's job on a user's files, unless it is told so.
+told=${GIT_CONFIG_COUNT:-0}
+export GIT_CONFIG_COUNT=$((told + 1))
+export "GIT_CONFIG_KEY_$told=safe.directory" "GIT_CONFIG_VALUE_$told=$(pwd -P)"
+unset told
+
 # Build trees and guest images live outside the checkout, each in a folder
 # named by the hash of what it was made of. build/NAME links to the right one.
 SLUICE_CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
