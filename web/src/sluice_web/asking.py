@@ -119,14 +119,17 @@ def _about_rule(number: int) -> Question:
     return questions.remove_rule(rule, _matched(rule), silent)
 
 
-def _matched(rule: dict) -> list[dict]:
-    """What matches a rule now."""
+def _matched(rule: dict) -> list[dict] | None:
+    """What matches a rule now, or None where that cannot be tried."""
     body = {key: rule[key] for key in ("domain", "class", "match")}
     try:
         return controller().call("POST", "/v1/rules/preview", body=body).json()["processes"]
     except Problem as problem:
-        # Its VM is gone, or libvirt does not say.
-        if problem.status not in (404, 409, 503):
+        # libvirt does not say; or an earlier sluiced took what this one refuses.
+        if problem.status in (422, 503):
+            return None
+        # Its VM is gone.
+        if problem.status not in (404, 409):
             raise
         return []
 

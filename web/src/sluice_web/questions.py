@@ -98,15 +98,20 @@ def _settings(grant: dict) -> list[str]:
     ]
 
 
-def remove_rule(rule: dict, matched: list[dict], silent: list[str]) -> Question:
-    """Before a rule is removed; ``silent`` are VMs whose processes nobody can name."""
+def remove_rule(rule: dict, matched: list[dict] | None, silent: list[str]) -> Question:
+    """Before a rule is removed; ``silent`` are VMs whose processes nobody can name.
+
+    ``matched`` is None where nobody can say what matches it.
+    """
     uses = []
-    if matched:
+    if matched is None:
+        uses.append("What it holds is not known: it cannot be tried now.")
+    elif matched:
         verb = "matches" if len(matched) == 1 else "match"
         uses.append(f"{count(len(matched), 'process')} {verb} rule {rule['id']} now.")
     if silent:
         uses.append(f"What it holds on {listed(silent)} is not known: no agent answers there.")
-    names = [f"{one['comm']} {one['pid']} on {one['domain']}" for one in matched]
+    names = [f"{one['comm']} {one['pid']} on {one['domain']}" for one in matched or []]
     back = f"with children will go back to the class default, {UNLESS}"
     match, where = describe_match(rule["match"]), rule["domain"] or "every VM"
     effects = (
