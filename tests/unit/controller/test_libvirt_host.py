@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import libvirt
 import pytest
 
-from sluice_controller.adapters.libvirt_host import LibvirtHost
+from sluice_controller.adapters.libvirt_host import MOST_QUESTIONS, LibvirtHost
 from sluice_controller.domain.errors import NotFound, Unavailable
 from unit.controller.libvirt_model import PLAIN
 
@@ -20,6 +20,11 @@ ATTACHED = PLAIN.replace(
 # Deeper than the parser takes.
 METADATA = "<metadata>" + "<m>" * 300 + "</m>" * 300 + "</metadata>"
 DEEP = PLAIN.replace("<devices>", METADATA + "<devices>")
+
+
+# Of those who wait for an answer that comes, on a host that has much to do; and of those
+# who wait in vain.
+PATIENT, IMPATIENT = 30.0, 0.2
 
 
 class Domain:
@@ -76,7 +81,7 @@ def host(monkeypatch):
     connection = Connection()
     monkeypatch.setattr(libvirt, "open", lambda _uri: connection)
     now = [0.0]
-    host = LibvirtHost("test:///", lambda: now[0], answer_seconds=0.2)
+    host = LibvirtHost("test:///", lambda: now[0], answer_seconds=PATIENT)
 
     def passes(seconds):
         now[0] += seconds
@@ -207,6 +212,7 @@ def test_what_was_seen_is_listed_while_a_poll_does_not_end(host, stuck):
 
 def test_nobody_waits_for_ever_for_a_connection_that_is_being_opened(host, stuck, monkeypatch):
     host, _connection = host
+    host.answer_seconds = IMPATIENT
     monkeypatch.setattr(libvirt, "open", stuck)
     beside(host.refresh)
     assert stuck.begun.wait(5)
@@ -221,9 +227,12 @@ def test_nobody_waits_for_ever_for_a_domain_that_is_read(host, stuck):
     connection.domains = [Domain(1), Domain(2)]
     host.refresh()
     connection.domains[0].state = stuck
+    host.answer_seconds = IMPATIENT
     with pytest.raises(Unavailable, match=r"does not answer within 0\.2 s"):
         beside(lambda: host.guest("web1")).result(5)
+    host.answer_seconds = PATIENT
     assert host.guest("web2").name == "web2"
+    host.answer_seconds = IMPATIENT
     # Those who asked are still there; there are not more of them each time.
     for _ in range(20):
         with pytest.raises(Unavailable):
@@ -254,9 +263,6 @@ def test_a_connection_that_another_has_replaced_is_not_dropped(host, monkeypatch
     host.refresh()
     new = Connection(Domain(1))
     monkeypatch.setattr(libvirt, "open", lambda _uri: new)
-    closed = []
-    old.close = lambda: closed.append("old")
-    new.close = lambda: closed.append("new")
 
     def meanwhile():
         old.isAlive = lambda: 0
@@ -266,8 +272,59 @@ def test_a_connection_that_another_has_replaced_is_not_dropped(host, monkeypatch
 
     old.isAlive = meanwhile
     host.lost(libvirt.libvirtError("broken"))
-    assert closed == ["old"]
+    assert host.open() is new
     assert names(host) == ["web1"]
+
+
+class Closing(Connection):
+    """Tells when it is closed, by whom ever: at the latest with its last user."""
+
+    def __init__(self, *domains):
+        super().__init__(*domains)
+        self.closed = threading.Event()
+
+    def close(self):
+        self.closed.set()
+
+    def __del__(self):
+        self.close()
+
+
+@pytest.mark.parametrize("end", ["lost", "closed"])
+def test_a_connection_is_not_closed_under_a_call(host, stuck, monkeypatch, end):
+    """libvirt would free what the call works with, or wait for it."""
+    host, _connection = host
+    used = Closing()
+    closed, used.isAlive = used.closed, lambda: 0
+    used.getAllDomainStats = lambda *_wanted: stuck() and []
+    opened = [used]
+    monkeypatch.setattr(libvirt, "open", lambda _uri: opened.pop())
+    del used
+    polling = beside(host.refresh)
+    assert stuck.begun.wait(5)
+    ends = {"lost": lambda: host.lost(libvirt.libvirtError("broken")), "closed": host.close}
+    ends[end]()
+    assert not host.connection()["connected"]
+    assert not closed.is_set()
+    stuck.let_go.set()
+    polling.result(5)
+    assert closed.wait(5)
+
+
+def test_a_question_that_found_no_thread_leaves_its_place_to_others(host, monkeypatch):
+    host, connection = host
+    connection.domains = [Domain(1)]
+    with monkeypatch.context() as full:
+
+        def start(_thread):
+            raise RuntimeError("can't start new thread")
+
+        full.setattr(threading.Thread, "start", start)
+        host.answer_seconds = IMPATIENT
+        for _ in range(MOST_QUESTIONS):
+            with pytest.raises(RuntimeError):
+                host.guest("web1")
+    assert host.guest("web1").name == "web1"
 
 
 def test_a_domain_that_cannot_be_read_is_not_called_missing(host):

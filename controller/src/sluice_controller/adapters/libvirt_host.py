@@ -12,7 +12,6 @@ is answered at once, and a question of now is given up after ANSWER_SECONDS.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -150,7 +149,11 @@ class LibvirtHost:
         return connection
 
     def lost(self, error: libvirt.libvirtError) -> None:
-        """Drops the connection if the error says that it is gone."""
+        """Lets the connection go if the error says that it is gone.
+
+        It closes with its last user: what a call of another thread works with would be
+        freed under it, and one that libvirt keeps would keep us, too.
+        """
         connection = self._present()
         if connection is None or _is_alive(connection):
             return
@@ -159,18 +162,16 @@ class LibvirtHost:
                 return  # another thread was here first, and there may be a new one
             self._connection, self._error = None, str(error)
         log.warning("lost libvirt at %s: %s", self.uri, error)
-        with contextlib.suppress(libvirt.libvirtError):
-            connection.close()
 
     def version(self) -> int:
         return self.open().getLibVersion()
 
     def close(self) -> None:
+        """Lets the connection go, as `lost`."""
         with self._lock:
             connection, self._connection, self._error = self._connection, None, "closed"
-        if connection is not None:
-            with contextlib.suppress(libvirt.libvirtError):
-                connection.close()
+        # Where it closes now, that takes its time.
+        del connection
 
     # Domains
 
@@ -205,7 +206,13 @@ class LibvirtHost:
                 self._questions.release()
 
         # Nobody waits for it when sluiced ends.
-        threading.Thread(target=ask, name=f"asks for {name}", daemon=True).start()
+        thread = threading.Thread(target=ask, name=f"asks for {name}", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            # There is no room for one more; nobody gives its place back.
+            self._questions.release()
+            raise
         try:
             return answer.result(timeout=self.answer_seconds)
         except TimeoutError:
