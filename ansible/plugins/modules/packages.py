@@ -129,6 +129,7 @@ left:
 
 import fnmatch
 import os
+import pathlib
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -369,14 +370,7 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _matches(path: str, patterns: list[str]) -> bool:
-    """Whether a pattern stands for it, folder by folder."""
-    folder, name = os.path.split(path)
-    return any(
-        fnmatch.fnmatchcase(folder, os.path.dirname(pattern))
-        and folder.count("/") == pattern.count("/") - 1
-        and fnmatch.fnmatchcase(name, os.path.basename(pattern))
-        for pattern in patterns
-    )
+    return any(pathlib.PurePosixPath(path).match(pattern) for pattern in patterns)
 
 
 def _files(path: str) -> list[str]:
