@@ -30,7 +30,7 @@ from perf import guest_counter, load_class, loads, machine
 from perf.accuracy import Sample, assess, fluid_wait_seconds, mean_bps
 from perf.bars import UNLIMITED
 from perf.load_class import LoadClass
-from perf.rows import FAILURES, Rows
+from perf.rows import Rows, reason_of
 from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, Unlimited, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
@@ -290,8 +290,8 @@ class Comparison:
         """Measure a part; one that comes to no end does not take the others with it."""
         try:
             measure()
-        except FAILURES as reason:
-            self.rows.leave_out(title, "every subject", str(reason))
+        except Exception as failure:
+            self.rows.leave_out(title, "every subject", reason_of(failure))
 
     def compare(
         self, part: str, subjects: list[Subject], points: Sequence[Point], measure: Measure
@@ -321,9 +321,9 @@ class Comparison:
                 found[subject.name] = self._measure(subject, point, measure)
             except Unavailable as reason:
                 self.rows.leave_out(part, subject.name, str(reason))
-            except FAILURES as reason:
-                rate = f"at {point.rate_bps / 2**20:.4g} MiB/s: {reason}"
-                self.rows.leave_out(part, subject.name, rate)
+            except Exception as failure:
+                rate = f"at {point.rate_bps / 2**20:.4g} MiB/s"
+                self.rows.leave_out(part, subject.name, f"{rate}: {reason_of(failure)}")
         return found
 
     def _measure(self, subject: Subject, point: Point, measure: Measure) -> Figures:

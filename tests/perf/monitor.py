@@ -9,10 +9,14 @@ import libvirt_qemu
 from testbed import Guest
 
 
+class MonitorError(Exception):
+    """QEMU refused a command."""
+
+
 def ask(guest: Guest, command: str, **arguments: Any) -> Any:
-    """Return QEMU's answer. Raises RuntimeError with its words if it refuses."""
+    """Return QEMU's answer. Raises MonitorError with its words if it refuses."""
     request = json.dumps({"execute": command, "arguments": arguments})
     answer = json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, request, 0))
     if "error" in answer:
-        raise RuntimeError(f"QEMU of {guest.name}: {command}: {answer['error']['desc']}")
+        raise MonitorError(f"QEMU of {guest.name}: {command}: {answer['error']['desc']}")
     return answer["return"]

@@ -5,18 +5,36 @@ One measurement that fails does not take the others with it; it is missing in th
 end, which is a problem of its own.
 """
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import libvirt
 
 from perf.bars import Row
-from testbed import CommandFailed, ServiceError
+from perf.monitor import MonitorError
+from testbed import CommandFailed, GuestError, ServiceError
 
 # What a measurement on a busy or broken machine ends with: a command that failed or
 # took too long, a load that did not begin, a log or samples that are too short, and
-# what libvirt or the controller refused.
-FAILURES = (CommandFailed, ServiceError, TimeoutError, ValueError, libvirt.libvirtError)
+# what a guest, its QEMU, libvirt or the controller refused.
+FAILURES = (
+    CommandFailed,
+    GuestError,
+    MonitorError,
+    ServiceError,
+    TimeoutError,
+    ValueError,
+    libvirt.libvirtError,
+)
+
+
+def reason_of(failure: Exception) -> str:
+    """Say why a measurement failed; of a mistake in the experiment also where it is."""
+    if isinstance(failure, FAILURES):
+        return str(failure)
+    place = traceback.extract_tb(failure.__traceback__)[-1]
+    return f"a mistake in {place.filename}, line {place.lineno}: {failure!r}"
 
 
 class Rows:
@@ -28,11 +46,11 @@ class Rows:
         self._say = say
 
     def add(self, part: str, subject: str, measure: Callable[[], Row]) -> None:
-        """Measure a row, or note why it could not be measured."""
+        """Measure a row, or note why it could not be measured, be it a mistake of ours."""
         try:
             self.rows.append(measure())
-        except FAILURES as reason:
-            self.leave_out(part, subject, str(reason))
+        except Exception as failure:
+            self.leave_out(part, subject, reason_of(failure))
 
     def leave_out(self, part: str, subject: str, reason: str) -> None:
         """Note why something was not measured, once."""

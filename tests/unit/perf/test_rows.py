@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """perf.rows: a measurement that fails is missing, and the others are there."""
 
+from pathlib import Path
+
 import libvirt
 import pytest
 
 from perf.bars import problems
+from perf.monitor import MonitorError
 from perf.rows import Rows
-from testbed import CommandFailed, ServiceError
+from testbed import CommandFailed, GuestError, ServiceError
 
 
 def _failing():
@@ -24,7 +27,15 @@ def test_a_failure_is_noted_in_one_line_and_the_next_row_is_measured():
     assert said == [f"disk: fio is left out: {reason}"]
 
 
-@pytest.mark.parametrize("refusal", [ServiceError("409"), libvirt.libvirtError("no such disk")])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        GuestError("guest e2 does not answer"),
+        MonitorError("QEMU of e2: query-shapers: no such command"),
+        ServiceError("409"),
+        libvirt.libvirtError("no such disk"),
+    ],
+)
 def test_what_is_refused_does_not_take_the_others_with_it(refusal):
     def refused():
         raise refusal
@@ -49,6 +60,19 @@ def test_what_is_missing_is_a_problem():
     assert sum("no such device" in line for line in found) == 1
 
 
-def test_a_mistake_in_an_experiment_is_not_hidden():
-    with pytest.raises(KeyError):
-        Rows(lambda _text: None).add("disk", "fio", lambda: {}["nothing"])
+def test_a_mistake_in_an_experiment_is_told_with_its_place_and_costs_no_other_row():
+    said = []
+    rows = Rows(said.append)
+    rows.add("disk", "fio", lambda: {}["nothing"])
+    rows.add("network", "TCP", lambda: {"part": "network"})
+    assert rows.rows == [{"part": "network"}]
+    assert "KeyError('nothing')" in said[0]
+    assert Path(__file__).name in said[0]
+
+
+def test_an_end_that_was_asked_for_ends_the_experiment():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Rows(lambda _text: None).add("disk", "fio", interrupted)
