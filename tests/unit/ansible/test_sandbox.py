@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from nightly import config as nightly_config
 from nightly import shelf
 from sluice_controller.entry import config as controller_config
+from sluice_controller.entry import daemon
 from sluice_web import cli as web_cli
 from testbed import paths
 
 UNITS = {
     "sluiced": "controller/debian/sluice-controller.sluiced.service",
+    "sluice-agent": "guest-agent/systemd/sluice-agent.service",
     "sluice-nightly": "tests/nightly/debian/sluice-nightly.service",
     "sluice-web": "web/debian/sluice-web.sluice-web.service",
 }
@@ -44,11 +46,22 @@ def test_the_units_have_the_sandbox_that_is_judged_here():
     assert unit("sluice-web")["PrivateUsers"] == "yes"
 
 
-def test_the_page_is_not_started_again_with_what_cannot_work():
-    settings = unit("sluice-web")
+@pytest.mark.parametrize(("name", "program"), [("sluice-web", web_cli), ("sluiced", daemon)])
+def test_a_service_is_not_started_again_with_what_cannot_work(name, program):
+    settings = unit(name)
     assert settings["Restart"] == "on-failure"
-    assert settings["RestartPreventExitStatus"] == str(web_cli.CANNOT_WORK)
-    assert web_cli.FAILED_NOW not in (0, web_cli.CANNOT_WORK)
+    assert settings["RestartPreventExitStatus"] == str(program.CANNOT_WORK)
+    assert program.FAILED_NOW not in (0, program.CANNOT_WORK)
+
+
+def test_the_agent_is_not_started_again_with_options_that_it_does_not_know():
+    """They end it with status 2 (see its manual); all else is tried again."""
+    settings = unit("sluice-agent")
+    assert (settings["Restart"], settings["RestartPreventExitStatus"]) == ("always", "2")
+
+
+def test_the_nightly_run_waits_for_its_next_night_whatever_its_status():
+    assert "Restart" not in unit("sluice-nightly")
 
 
 @pytest.mark.parametrize(

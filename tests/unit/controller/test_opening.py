@@ -4,7 +4,7 @@
 import pytest
 
 from sluice_controller.adapters.database import open_store
-from sluice_controller.domain.errors import Unavailable
+from sluice_controller.domain.errors import BadValue, Unavailable
 
 
 def test_postgresql_means_the_driver_that_the_packages_bring(tmp_path):
@@ -18,6 +18,6 @@ def test_postgresql_means_the_driver_that_the_packages_bring(tmp_path):
 
 
 def test_a_driver_that_is_named_is_kept(tmp_path):
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(BadValue) as refusal:
         open_store(f"postgresql+nonesuch://sluice@/sluice?host={tmp_path}")
     assert "nonesuch" in str(refusal.value)

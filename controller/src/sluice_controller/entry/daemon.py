@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import grp
 import logging
@@ -16,7 +17,7 @@ from typing import IO, Any
 
 from waitress.server import create_server
 
-from ..domain.errors import BadValue, Conflict, SluiceError
+from ..domain.errors import BadValue, SluiceError, Unavailable
 from .api.app import create_app
 from .config import Config, argument_parser, load
 from .wiring import Services
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 
 # More than restarts may wait at once (`services/restarts.py`).
 API_THREADS = 8
+# What may pass by itself, and what only somebody can mend, as wrong options, which
+# argparse ends with 2: sluiced.service tries again after the first alone.
+FAILED_NOW, CANNOT_WORK = 1, 2
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _give_to_group(path: Path, group: str, mode: int) -> None:
@@ -44,7 +49,8 @@ def _make_folder(name: str, folder: Path, mode: int | None = None) -> None:
         if mode is not None:
             folder.chmod(mode)
     except OSError as error:
-        raise BadValue(
+        kind = Unavailable if error.errno in NO_ROOM else BadValue
+        raise kind(
             name,
             str(folder),
             f"cannot be made ({error.strerror})",
@@ -68,7 +74,8 @@ def take_lock(config: Config) -> IO[str]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Conflict(
+        # It may end.
+        raise Unavailable(
             "run folder",
             str(config.run_dir),
             "is in use by another sluiced",
@@ -123,6 +130,11 @@ def serve(config: Config) -> None:
         server.run()
 
 
+def exit_status(error: SluiceError) -> int:
+    """Of a start that failed."""
+    return FAILED_NOW if isinstance(error, Unavailable) else CANNOT_WORK
+
+
 def main() -> None:
     try:
         config = load(argument_parser().parse_args())
@@ -135,7 +147,7 @@ def main() -> None:
         serve(config)
     except SluiceError as error:
         print(f"sluiced: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exit_status(error))
 
 
 if __name__ == "__main__":

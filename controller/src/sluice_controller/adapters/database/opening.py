@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from ...domain.errors import Unavailable
+from ...domain.errors import BadValue, Unavailable
 from .store import SqlStore
+
+# Its server is away, another program has it locked, a disk is full: what may pass.
+PASSING = (InterfaceError, OperationalError)
 
 
 def _shown(url: str) -> str:
@@ -27,11 +30,14 @@ def _with_driver(url: str) -> str:
 
 
 def open_store(url: str) -> SqlStore:
-    """The store of this database; Unavailable, with the reason, if it cannot be used."""
+    """The store of this database.
+
+    With the reason, Unavailable if it cannot be used now, BadValue if it never can.
+    """
     try:
         return SqlStore(_with_driver(url))
     except ModuleNotFoundError as error:
-        raise Unavailable(
+        raise BadValue(
             "database",
             _shown(url),
             f"needs Python's {error.name}",
@@ -40,7 +46,8 @@ def open_store(url: str) -> SqlStore:
     except SQLAlchemyError as error:
         # SQLAlchemy adds the statement and a link; the first line has the reason.
         reason = str(error).splitlines()[0]
-        raise Unavailable(
+        kind = Unavailable if isinstance(error, PASSING) else BadValue
+        raise kind(
             "database",
             _shown(url),
             f"cannot be used ({reason})",
