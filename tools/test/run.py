@@ -30,6 +30,7 @@ FAILURE = re.compile(
     r"|\S+ +\d+ passed, [1-9]\d* failed"
 )
 FAILURES_TOLD = 12
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
 
 
@@ -260,12 +261,36 @@ def _wait(process: subprocess.Popen, suite: Suite, started: float, log: Path) ->
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a suite with all that it started; what cleans up has a minute for it."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+    """End a suite with all that it started; what cleans up has a minute for it.
+
+    Whoever interrupts that does not want to wait: the minute is over then, but nothing
+    is left behind, and the interruption is heard afterwards.
+    """
+    heard: list[int] = []
+
+    def at_once(number: int, _frame: object) -> None:
+        heard.append(number)
+        _signal(process, signal.SIGKILL)
+
+    before = {number: signal.signal(number, at_once) for number in INTERRUPTIONS}
+    try:
+        _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=60)
+        _signal(process, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=60)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
+
+
+def _signal(process: subprocess.Popen, number: int) -> None:
+    """To a suite and what it started, which are one process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def main() -> int:

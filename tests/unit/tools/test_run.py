@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How the test runner counts, and when it calls a suite sound."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
@@ -80,13 +81,14 @@ def test_each_suite_has_a_kind_that_can_be_asked_for():
         assert set(suite.kinds) <= set(runner.KINDS)
 
 
-# One suite that never ends; its own child is deaf to the first signal.
+# One suite that never ends; its own child is deaf to the first signal. The suite itself
+# ends at it, or, with two waits, has a minute to end.
 ENDLESS = """\
 import pathlib, sys
 sys.path.insert(0, {folder!r})
 import run
 run.LOGS = pathlib.Path({logs!r})
-command = ["bash", "-c", "(trap '' TERM; exec sleep {seconds}) & wait"]
+command = ["bash", "-c", "trap 'echo told' TERM; (trap '' TERM; exec sleep {seconds}) & {waits}"]
 run.suites = lambda: [run.Suite("endless", ("unit",), command, run.count_tap, 600)]
 sys.argv = ["run.py"]
 sys.exit(run.main())
@@ -113,21 +115,67 @@ def until(condition) -> bool:
     return condition()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
-def test_an_interrupted_run_ends_its_suite_with_all_that_it_started(tmp_path, number):
-    """Guests and builds would go on beside whatever is run next."""
-    seconds = f"{80000 + os.getpid() % 5000}.{number:d}"
-    script = ENDLESS.format(folder=str(TOP / "tools" / "test"), logs=str(tmp_path), seconds=seconds)
+@contextlib.contextmanager
+def endless(folder: Path, unique: str, waits: str):
+    """A run of that suite, which is on its way, and the seconds that its child sleeps."""
+    seconds = f"{80000 + os.getpid() % 5000}.{unique}"
+    script = ENDLESS.format(
+        folder=str(TOP / "tools" / "test"), logs=str(folder), seconds=seconds, waits=waits
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         assert until(lambda: sleeps(seconds))
-        process.send_signal(number)
-        assert process.wait(20) != 0
-        assert until(lambda: not sleeps(seconds))
+        yield process, seconds
     finally:
         process.kill()
         process.wait()
         for pid in sleeps(seconds):
             os.kill(pid, signal.SIGKILL)
+
+
+INTERRUPTIONS = pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"]
+)
+
+
+@INTERRUPTIONS
+def test_an_interrupted_run_ends_its_suite_with_all_that_it_started(tmp_path, number):
+    """Guests and builds would go on beside whatever is run next."""
+    with endless(tmp_path, f"{number:d}", "wait") as (process, seconds):
+        process.send_signal(number)
+        assert process.wait(20) != 0
+        assert until(lambda: not sleeps(seconds))
+
+
+@INTERRUPTIONS
+def test_a_second_interruption_takes_the_minute_away_and_leaves_nothing(tmp_path, number):
+    """It is for whoever does not want to wait, not for leaving what runs behind."""
+    with endless(tmp_path, f"2{number:d}", "wait; wait") as (process, seconds):
+        process.send_signal(number)
+        assert until(lambda: "told" in (tmp_path / "test-endless.log").read_text())
+        assert process.poll() is None and sleeps(seconds)
+        process.send_signal(number)
+        assert process.wait(20) != 0
+        assert until(lambda: not sleeps(seconds))
+
+
+def test_an_interruption_while_a_suite_that_hangs_is_ended_ends_the_run():
+    """Else the run would go on with the next suite."""
+    command = "trap 'kill -INT $PPID' TERM; echo; (trap '' TERM; exec sleep 60) & wait; wait"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        ["bash", "-c", command], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        process.stdout.readline()
+        with pytest.raises(KeyboardInterrupt):
+            runner._end(process)
+        assert process.poll() == -signal.SIGKILL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
