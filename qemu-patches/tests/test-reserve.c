@@ -57,6 +57,29 @@ static void test_in_proportion(void)
           > SLUICE_POOL_CHUNKS_MAX - 8);
 }
 
+/* What is left of bytes beyond whole chunks must not add up to a chunk more than
+ * there is: no pool would be made for such rooms. */
+static void test_odd_bytes(void)
+{
+    SluiceQueueWish wishes[] = {
+        { .used = true, .limit_bytes = 4321791, .limit_frames = 1 },
+        { .used = true, .limit_bytes = 4730879, .limit_frames = 1 },
+        { .used = true, .limit_bytes = 13554408, .limit_frames = 1 },
+        { .used = true, .limit_bytes = 5816831, .limit_frames = 1 },
+        { .used = true, .limit_bytes = 38123263, .limit_frames = 1 },
+    };
+    const uint64_t pool = SLUICE_POOL_CHUNKS_MAX - COUNT * SLUICE_POOL_PIECES_MAX;
+    SluiceQueueRoom rooms[5];
+    uint64_t sum = 0;
+
+    sluice_reserve(wishes, rooms, 5, pool);
+    for (unsigned i = 0; i < 5; i++) {
+        sum += sluice_room_chunks(&rooms[i]);
+    }
+    check(sum <= pool);
+    check(sum > pool - 2 * 5);
+}
+
 static void random_wishes(Random *random, SluiceQueueWish *wishes)
 {
     for (unsigned i = 0; i < COUNT; i++) {
@@ -122,6 +145,7 @@ static void test_random(void)
 static const TapTest tests[] = {
     { "reserve/by rate", test_by_rate },
     { "reserve/in proportion", test_in_proportion },
+    { "reserve/odd bytes", test_odd_bytes },
     { "reserve/property: random wishes", test_random },
 };
 

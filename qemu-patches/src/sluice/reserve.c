@@ -70,7 +70,8 @@ static SluiceQueueRoom smallest_room(const SluiceQueueRoom *wished)
     };
 }
 
-/* The part of `more` that falls to it when `left` of `missing` is there. */
+/* The part of `more` that falls to it when `left` of `missing` is there. Rounded
+ * down, in the units of these: the parts together are not more than is left. */
 static uint64_t share(uint64_t more, uint64_t left, uint64_t missing)
 {
     return (uint64_t)((U128)more * left / missing);
@@ -98,8 +99,10 @@ void sluice_reserve(const SluiceQueueWish *wishes, SluiceQueueRoom *rooms,
             rooms[i] = wished;
             continue;
         }
-        rooms[i].bytes += share(wished.bytes - rooms[i].bytes, left, missing)
-                          / SLUICE_CHUNK_BYTES * SLUICE_CHUNK_BYTES;
+        rooms[i].bytes += share(wished.bytes / SLUICE_CHUNK_BYTES
+                                - rooms[i].bytes / SLUICE_CHUNK_BYTES,
+                                left, missing)
+                          * SLUICE_CHUNK_BYTES;
         rooms[i].frames += share(wished.frames - rooms[i].frames, left,
                                  missing);
     }
