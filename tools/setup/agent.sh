@@ -8,6 +8,7 @@
 rust_at_least=1.85
 target=x86_64-unknown-linux-gnu
 crate=$SLUICE_TOP/guest-agent
+kept=$SLUICE_CACHE/agent
 
 rust_is_new_enough() {
     local version
@@ -53,12 +54,20 @@ key() {
     hash_of guest-agent tools/setup/agent.sh -- "$with"
 }
 # Compiler output is shared by all versions of the sources, and cargo does not see
-# that the C library is another.
+# that the C library is another. The lock is held as long as anything runs here.
 use_target_folder() {
     local with
     with=$(toolchain)
-    CARGO_TARGET_DIR=$SLUICE_CACHE/agent/target-$(printf '%s' "$with" | sha256sum | cut -c1-8)
+    CARGO_TARGET_DIR=$kept/target-$(printf '%s' "$with" | sha256sum | cut -c1-8)
     export CARGO_TARGET_DIR
+    mkdir -p "$kept"
+    exec 8>"$kept/in-use.lock"
+    flock -s 8
+    [ ! -d "$CARGO_TARGET_DIR" ] || touch "$CARGO_TARGET_DIR/.complete"
+}
+# The last step, as it gives the lock away: unless somebody else is at it.
+remove_old() {
+    ! flock -n 8 || remove_unused "$kept" '(target(-[0-9a-f]{8})?|[0-9a-f]{16}(\.new)?)'
 }
 
 build() {
@@ -77,12 +86,11 @@ need_rust >&2
 use_target_folder
 case ${1:-build} in
 build)
-    out=$SLUICE_CACHE/agent/$(key)
-    if [ ! -x "$out/sluice-agent" ]; then
-        mkdir -p "$SLUICE_CACHE/agent"
-        with_lock agent step agent build "$out"
-    fi
+    out=$kept/$(key)
+    [ -x "$out/sluice-agent" ] || with_lock agent step agent build "$out"
+    touch "$out/.complete"
     link_build agent "$out"
+    remove_old
     ;;
 key) key ;;
 test) cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml" ;;

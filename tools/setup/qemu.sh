@@ -46,6 +46,14 @@ remove_old_trees() {
     find "$root" -mindepth 1 -maxdepth 1 -type d -mtime +14 -regextype egrep \
         -regex '.*/[0-9a-f]{16}' ! -exec test -e '{}/.used' ';' -exec rm -rf {} +
 }
+remove_old_venvs() {
+    local each
+    # A tree that is kept goes on with the one that it was configured with.
+    for each in "$root"/venv-*; do
+        ! grep -qsF "$each/bin/" "$root"/*/build/config.status || touch "$each/.complete"
+    done
+    remove_unused "$root" 'venv-[0-9a-f]{16}'
+}
 make_qemu() {
     local key tree venv made_with
     mkdir -p "$root"
@@ -60,5 +68,6 @@ make_qemu() {
     touch "$tree/.used"
     link_build "$link" "$tree/build"
     remove_old_trees
+    remove_old_venvs
 }
 with_lock qemu make_qemu

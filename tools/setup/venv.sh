@@ -14,13 +14,16 @@ key=$(hash_of requirements.lock controller/pyproject.toml web/pyproject.toml too
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$(python3 --version) is too old; Sluice needs Python 3.11 or newer"
 
-# make_wheels FOLDER: complete, or not marked so. Checkouts share them.
+# make_wheels FOLDER: complete, or not marked so. Checkouts share them; others, which
+# no checkout has taken for two weeks, are removed.
 make_wheels() {
-    [ ! -e "$1/.complete" ] || return 0
-    rm -rf "$1"
-    mkdir -p "$1"
-    "$venv/bin/pip" wheel --no-deps --require-hashes -r requirements.lock -w "$1"
+    if [ ! -e "$1/.complete" ]; then
+        rm -rf "$1"
+        mkdir -p "$1"
+        "$venv/bin/pip" wheel --no-deps --require-hashes -r requirements.lock -w "$1"
+    fi
     touch "$1/.complete"
+    remove_unused "${1%/*}" '[0-9a-f]{16}'
 }
 make_venv() {
     local wheels

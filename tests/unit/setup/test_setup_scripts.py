@@ -7,6 +7,7 @@ a file, so that what is built, and when it is built anew, shows in a moment.
 
 import fcntl
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -230,7 +231,12 @@ def qemu(one: Checkout) -> None:
     one.write(f"{scripts}/build-requirements.txt", "")
     one.write(f"{scripts}/fetch.sh", 'mkdir -p "$1"; echo 10.0 >"$1/version"')
     one.write(f"{scripts}/apply.sh", 'mkdir "${@: -1}"')
-    one.write(f"{scripts}/build.sh", 'mkdir -p "$1/build"; echo "$2" >"$1/build/venv"')
+    one.write(
+        f"{scripts}/build.sh",
+        """mkdir -p "$1/build" "$2"; echo "$2" >"$1/build/venv"
+echo "exec '../configure' '--python=$2/bin/python3'" >"$1/build/config.status"
+""",
+    )
     compiler(one, "gcc", "14.2")
 
 
@@ -376,6 +382,99 @@ def test_unused_and_unfinished_parts_go_after_two_weeks_and_nothing_else(checkou
         "holiday photos",
         "data-old",
     }
+
+
+def age(*folders: Path) -> None:
+    """As if they were last used long ago."""
+    for folder in folders:
+        for path in (folder / ".complete", folder):
+            if path.exists():
+                os.utime(path, (1, 1))
+
+
+def test_unused_compiler_output_of_the_agent_goes_unless_somebody_compiles(checkout):
+    one = checkout("agent.sh")
+    agent(one)
+    kept = one.cache / "agent"
+    first = Path(one.built("agent.sh", "agent"))
+    (output,) = kept.glob("target-*")
+    others = [kept / "target", kept / "0123456789abcdef.new"]
+    mine = kept / "my notes"
+    for folder in (*others, mine):
+        folder.mkdir()
+    age(first, output, *others, mine)
+    one.program("rustc", 'echo "rustc 1.91.0"')
+    with (kept / "in-use.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        second = Path(one.built("agent.sh", "agent"))
+        assert first.exists() and output.exists() and all(path.exists() for path in others)
+    assert Path(one.built("agent.sh", "agent")) == second
+    (newer,) = kept.glob("target*")
+    assert newer != output and {path.name for path in kept.iterdir()} == {
+        *(second.name, newer.name, mine.name, "in-use.lock")
+    }
+
+
+@pytest.mark.parametrize("what", ["build", "test"])
+def test_compiler_output_that_is_used_again_stays(checkout, what):
+    one = checkout("agent.sh")
+    agent(one)
+    built = Path(one.built("agent.sh", "agent"))
+    (output,) = (one.cache / "agent").glob("target-*")
+    age(output, built)
+    done = one.run("bash", f"{SETUP}/agent.sh", what)
+    assert done.returncode == 0, done.stderr
+    assert one.built("agent.sh", "agent") == str(built)
+    assert output.exists() and (built / "sluice-agent").exists()
+
+
+def test_python_s_packages_for_qemu_go_with_the_last_tree_that_was_made_with_them(checkout):
+    """A tree that is kept is built on, and tested, with those of its configuration."""
+    one = checkout("qemu.sh")
+    qemu(one)
+    root = one.cache / "qemu"
+    tree = Path(one.built("qemu.sh", "qemu")).parent
+    (first,) = root.glob("venv-*")
+    for each in ("pycotap==2", "pycotap==3"):
+        # Another script makes one of its own, which no tree names.
+        (root / "venv").mkdir(exist_ok=True)
+        age(*root.glob("venv*"))
+        one.write("qemu-patches/scripts/build-requirements.txt", each)
+        newest = Path((Path(one.built("qemu.sh", "qemu")) / "venv").read_text().strip())
+        assert first.exists() and newest.exists() and len(list(root.glob("venv-*"))) > 1
+    shutil.rmtree(tree)
+    age(*root.glob("venv*"))
+    one.built("qemu.sh", "qemu")
+    assert not first.exists() and newest.exists() and (root / "venv").exists()
+    assert len(list(root.glob("venv-*"))) == 2
+
+
+def test_unused_wheels_go_when_others_are_made(checkout):
+    one = checkout("venv.sh")
+    folders = []
+    for version in ("3.13.1", "3.14.0", "3.15.0"):
+        python(one, version)
+        done = one.run("bash", f"{SETUP}/venv.sh")
+        assert done.returncode == 0, done.stdout + done.stderr
+        new = set((one.cache / "wheels").iterdir()) - set(folders)
+        folders += new
+        age(folders[0])
+    assert len(folders) == 3 and not folders[0].exists()
+    assert folders[1].exists() and folders[2].exists()
+
+
+def test_wheels_that_are_used_again_stay(checkout):
+    both = [checkout("venv.sh", name=name) for name in ("one", "two")]
+    for one in both:
+        python(one, "3.13.1")
+        assert one.run("bash", f"{SETUP}/venv.sh").returncode == 0
+        (wheels,) = (one.cache / "wheels").iterdir()
+        age(wheels)
+    # Made by the first; the second only took them, before they were old.
+    (both[1].top / "build" / "venv" / ".sluice-key").unlink()
+    assert both[1].run("bash", f"{SETUP}/venv.sh").returncode == 0
+    assert (wheels / "a.whl").exists()
+    assert (both[0].cache / "made").read_text() == "made\n"
 
 
 # Packages
