@@ -287,8 +287,12 @@ def test_a_token_works_until_it_is_revoked(service, page):
     assert refused.status_code == 422
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert {"thing", "value", "remedy"} <= refused.json().keys()
-    page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_test_id("ask")).to_contain_text("Programs that use it stop working.")
+    page.get_by_test_id("ask-no").click()
+    assert httpx.get(f"{url}/domains", headers=headers).is_success
+    page.get_by_role("button", name="Revoke").click()
+    page.get_by_test_id("ask-yes").click()
     expect(page.get_by_text("The token is revoked.")).to_be_visible()
     assert httpx.get(f"{url}/domains", headers=headers).status_code == 401
     actors = {row["actor"] for row in service.controller("GET", "/v1/audit?limit=50").json()}

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Asks before a class or a rule goes: a page of its own, and its part for the page's dialog."""
+"""Asks before something goes: a page of its own, and its part for the page's dialog."""
 
-from flask import Blueprint, flash, g, redirect, render_template, request
+from flask import Blueprint, current_app, flash, g, redirect, render_template, request
 
 from . import auth, questions
 from .api import all_domains, check_argument, controller
 from .controller import path_of
 from .problems import Problem
 from .questions import Question
+from .store import Store
 
 blueprint = Blueprint("asking", __name__)
 
@@ -59,6 +60,56 @@ def remove_rule(rule: int):
     controller().call("DELETE", path_of("rules", rule), actor=g.person.actor).json()
     flash(f"Rule {rule} is removed.")
     return redirect(_back("/classes"), 303)
+
+
+# What the pages of users and tokens do themselves (pages.py) is asked here.
+
+
+@blueprint.get("/users/<name>/password")
+@blueprint.get("/parts/users/<name>/password")
+@auth.require("viewer", by_token=False)
+def ask_new_password(name: str):
+    """Before somebody's password, or one's own, is replaced."""
+    auth.check_own(name)
+    user = _one_of(_store().users(), "user", "name", name)
+    return _page_or_part(questions.new_password(user["name"], name == g.person.name))
+
+
+@blueprint.get("/users/<name>/remove")
+@blueprint.get("/parts/users/<name>/remove")
+@auth.require("admin", by_token=False)
+def ask_remove_user(name: str):
+    """Before a user goes."""
+    user = _one_of(_store().users(), "user", "name", name)
+    labels = [token["label"] for token in _store().tokens() if token["user"] == name]
+    return _page_or_part(questions.remove_user(user["name"], user["role"], labels))
+
+
+@blueprint.get("/tokens/<int:token_id>/remove")
+@blueprint.get("/parts/tokens/<int:token_id>/remove")
+@auth.require("viewer", by_token=False)
+def ask_remove_token(token_id: int):
+    """Before a token is revoked."""
+    token = _one_of(_store().tokens(), "token", "id", token_id)
+    auth.check_own(token["user"])
+    return _page_or_part(questions.revoke_token(token["label"], token["user"]))
+
+
+def _page_or_part(question: Question):
+    if request.path.startswith("/parts/"):
+        return render_template("parts/question.html", question=question)
+    return _page(question, "/users")
+
+
+def _store() -> Store:
+    return current_app.extensions["sluice_store"]
+
+
+def _one_of(things: list[dict], what: str, key: str, wanted: str | int) -> dict:
+    found = next((one for one in things if one[key] == wanted), None)
+    if found is None:
+        raise _gone(what, str(wanted), f"There is no such {what} any more")
+    return found
 
 
 def _page(question: Question, usual: str):

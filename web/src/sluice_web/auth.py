@@ -138,6 +138,12 @@ def check_role(role: str, what: str = "this") -> None:
         )
 
 
+def check_own(name: str) -> None:
+    """Raise Problem unless it is about oneself, or an admin asks."""
+    if name != g.person.name:
+        check_role("admin")
+
+
 def _needs_session() -> Problem:
     return Problem(
         403,

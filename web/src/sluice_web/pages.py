@@ -279,7 +279,7 @@ def add_user():
 @auth.require("viewer", by_token=False)
 def reset_password(name: str):
     """A new password for somebody, or for oneself."""
-    _only_own(name)
+    auth.check_own(name)
     password = new_password()
     _store().set_password(name, password, now=time.time(), actor=g.person.actor)
     if name == g.person.name:
@@ -301,7 +301,7 @@ def remove_user(name: str):
 def add_token():
     """Make an API token, shown on this answer and nowhere else."""
     owner = request.form.get("user", g.person.name)
-    _only_own(owner)
+    auth.check_own(owner)
     label = request.form.get("label", "").strip()
     token = _store().add_token(owner, label, now=time.time(), actor=g.person.actor)
     return _users_page({"what": f"Token {owner}/{label}", "secret": token}, 201)
@@ -313,12 +313,7 @@ def remove_token(token_id: int):
     """Revoke a token."""
     for token in _store().tokens():
         if token["id"] == token_id:
-            _only_own(token["user"])
+            auth.check_own(token["user"])
     _store().remove_token(token_id, now=time.time(), actor=g.person.actor)
     flash("The token is revoked.")
     return redirect(url_for("pages.users"), 303)
-
-
-def _only_own(name: str) -> None:
-    if name != g.person.name:
-        auth.check_role("admin")

@@ -121,6 +121,34 @@ def remove_rule(rule: dict, matched: list[dict] | None, silent: list[str]) -> Qu
     return Question(f"Remove rule {rule['id']}?", " ".join(uses), effects, "Remove")
 
 
+def new_password(name: str, own: bool) -> Question:
+    """Before a password is replaced by one that is made."""
+    who, has = ("yourself", "you have") if own else (name, f"{name} has")
+    effects = (
+        "The new one is made here and shown once, on the next page.",
+        "You are signed out everywhere but here." if own else f"{name} is signed out everywhere.",
+        f"API tokens of {'yours' if own else name} stay good.",
+    )
+    uses = f"The password that {has} will not be good any more."
+    return Question(f"Give {who} a new password?", uses, effects, "Give a new one")
+
+
+def remove_user(name: str, role: str, labels: list[str]) -> Question:
+    """Before a user is removed; ``labels`` are of their tokens."""
+    programs = f"programs that use {'it' if len(labels) == 1 else 'them'} stop working"
+    effects = (
+        f"{name} is signed out everywhere, and cannot sign in again.",
+        *_told(labels, "API token", f"will be gone, and {programs}"),
+    )
+    return Question(f"Remove the user {name}?", f"{name} may sign in as {role}.", effects, "Remove")
+
+
+def revoke_token(label: str, user: str) -> Question:
+    """Before a token is revoked."""
+    effects = ("Programs that use it stop working.",)
+    return Question(f"Revoke the token {label}?", f"It speaks for {user}.", effects, "Revoke")
+
+
 def taken(domain: str, name: str, answer: dict) -> str:
     """What went with a class, after it was taken away."""
     gone = [

@@ -24,11 +24,6 @@ document.body.addEventListener("htmx:responseError", (event) => {
   } catch { /* not problem+json: the general sentence stands */ }
   failed(new Error(detail));
 });
-for (const form of document.querySelectorAll("form[data-confirm]")) {
-  form.addEventListener("submit", (event) => {
-    if (!window.confirm(form.dataset.confirm)) event.preventDefault();
-  });
-}
 localTimes();
 // A page may stay open over midnight: a time of yesterday gets its date then.
 setInterval(localTimes, 60_000);
