@@ -57,12 +57,15 @@ enum Command {
         /// JSON: the parameters of `set_rules`
         file: PathBuf,
     },
+    /// Take off the tags that a killed agent left, as the service does when it stops
+    Untag,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match &options.command {
         Some(Command::CheckRules { file }) => check_rules(file),
+        Some(Command::Untag) => untag(options.state),
         None if options.once => print_table(),
         None => serve(options.port, options.state),
     };
@@ -79,6 +82,10 @@ fn serve(port: PathBuf, state: PathBuf) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let agent = Agent::new(clock.now_ns(), Some(state))?;
     Ok(Session::new(agent, clock, port).run()?)
+}
+
+fn untag(state: PathBuf) -> Result<(), Box<dyn Error>> {
+    Ok(Agent::take_off_left(Clock::start().now_ns(), state)?)
 }
 
 fn print_table() -> Result<(), Box<dyn Error>> {

@@ -234,6 +234,44 @@ fn a_successor_undoes_what_a_killed_agent_did() {
 }
 
 #[test]
+fn what_a_killed_agent_left_can_be_taken_off_without_another_one() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let pid = watched.pid();
+    set_ioprio(pid, BEST_EFFORT_2);
+    let before = watched.marks();
+    host.assign(pid, 3);
+    assert!(!host.untag(), "not while an agent has them");
+    assert_eq!(ioprio(pid), TAG_3);
+
+    host.end(libc::SIGKILL);
+    let child: i32 = watched.tell("spawn").parse().unwrap();
+    let _child = Stray(child);
+    assert_eq!((ioprio(pid), ioprio(child)), (TAG_3, TAG_3));
+    assert!(host.untag());
+    assert_eq!(ioprio(pid), BEST_EFFORT_2);
+    assert_eq!(ioprio(child), 0, "nobody had written down whose it was");
+    assert_eq!(watched.marks(), before);
+
+    host.start_again();
+    eventually("a successor takes the rules up", || ioprio(pid) == TAG_3);
+}
+
+#[test]
+fn where_no_agent_was_killed_there_is_nothing_to_take_off() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    host.end(libc::SIGTERM);
+    // Somebody else's, since then.
+    set_ioprio(watched.pid(), TAG_3);
+    assert!(host.untag());
+    assert_eq!(ioprio(watched.pid()), TAG_3);
+    std::fs::remove_file(host.folder.join("state.json")).unwrap();
+    assert!(host.untag());
+}
+
+#[test]
 fn what_started_since_the_last_scan_is_restored_too() {
     let mut host = Host::start();
     let mut watched = Watched::start();

@@ -21,6 +21,7 @@ use std::io;
 use std::path::PathBuf;
 
 const SAVE_EVERY_NS: u64 = 1_000_000_000;
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// How the state that is written down was left.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,13 +74,25 @@ impl Agent {
         Ok(agent)
     }
 
+    /// Takes off what an agent left that was killed; another one left nothing. The rules
+    /// stay in the state file for a successor.
+    pub fn take_off_left(now_ns: u64, state_path: PathBuf) -> io::Result<()> {
+        let boot_id = sys_text(BOOT_ID);
+        match SavedState::load(&state_path, &boot_id).map_err(io::Error::other)? {
+            Some(saved) if !saved.is_clean => {}
+            _ => return Ok(()),
+        }
+        Agent::new(now_ns, Some(state_path))?.stop(now_ns);
+        Ok(())
+    }
+
     /// Looks and never touches, unless it is given rules.
     pub fn observer() -> io::Result<Agent> {
         Ok(Agent {
             log: Log::default(),
             rules: RuleSet::none(),
             max_tag: Tag::MAX,
-            boot_id: sys_text("/proc/sys/kernel/random/boot_id"),
+            boot_id: sys_text(BOOT_ID),
             scanner: Scanner::new()?,
             sockets: SocketTagger::default(),
             state_path: None,

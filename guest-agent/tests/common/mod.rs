@@ -53,8 +53,23 @@ impl Host {
     /// Ends the agent with a signal and starts another one.
     pub fn restart(&mut self, signal: i32) {
         self.end(signal);
+        self.start_again();
+    }
+
+    pub fn start_again(&mut self) {
         self.agent = spawn_agent(&self.folder, Stdio::inherit());
         self.stream = accept(&self.listener);
+    }
+
+    /// The command that takes off what an agent left; whether it could.
+    pub fn untag(&self) -> bool {
+        Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+            .arg("--state")
+            .arg(self.folder.join("state.json"))
+            .arg("untag")
+            .status()
+            .unwrap()
+            .success()
     }
 
     pub fn end(&mut self, signal: i32) {

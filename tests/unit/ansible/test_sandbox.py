@@ -60,6 +60,13 @@ def test_the_agent_is_not_started_again_with_options_that_it_does_not_know():
     assert (settings["Restart"], settings["RestartPreventExitStatus"]) == ("always", "2")
 
 
+def test_the_agents_tags_do_not_outlive_it():
+    settings = unit("sluice-agent")
+    assert settings["ExecStopPost"] == f"-{settings['ExecStart']} untag"
+    # What it has to take off is there until then, and the rules for the next one after it.
+    assert settings["RuntimeDirectoryPreserve"] == "restart"
+
+
 def test_the_nightly_run_waits_for_its_next_night_whatever_its_status():
     assert "Restart" not in unit("sluice-nightly")
 
