@@ -55,6 +55,8 @@ struct SluiceNet {
     NotifierWithReturn migration;
     unsigned default_tag;       /* of shaper-class, as of: */
     uint64_t default_generation;
+    QEMUBH *retry;              /* tries the received frames that wait again */
+    unsigned waiting_pairs;     /* how many have one */
     uint8_t *scratch;           /* for a received frame in one piece */
     struct iovec rx_pieces[SLUICE_POOL_PIECES_MAX];     /* within one call */
     unsigned count;
@@ -87,5 +89,7 @@ void sluice_net_rx_init(SluiceNetPair *pair);
 void sluice_net_rx_destroy(SluiceNetPair *pair);
 /* Forgets what waits; counted. */
 void sluice_net_rx_drop(SluiceNetPair *pair);
+/* A bottom half of the SluiceNet. */
+void sluice_net_rx_retry(void *opaque);
 
 #endif

@@ -8,6 +8,11 @@
  * When the guest has no buffers for an admitted frame, that frame waits in
  * first place and the network backend is told to wait, as without a shaper.
  *
+ * With receive side scaling in QEMU the buffers are another pair's, whose ring
+ * tells of new ones that pair alone, and only until somebody finds some there. So
+ * all frames that wait are tried again when any ring has buffers, and when one
+ * of them, or another frame, has taken some.
+ *
  * A held frame keeps the length of the virtio header that it came with. When the
  * driver changes that of the backend meanwhile, by way of its features, the frame
  * cannot be told from its header any more, and is dropped.
@@ -18,6 +23,7 @@
 #include "qemu/osdep.h"
 #include "net-internal.h"
 #include "qemu/iov.h"
+#include "qemu/main-loop.h"
 #include "trace.h"
 
 static SluiceNetRx *rx_of(ShaperRequest *request)
@@ -66,6 +72,24 @@ static const uint8_t *rx_data(SluiceNetPair *pair, SluiceNetRx *rx)
     return pair->net->scratch;
 }
 
+/* Whose buffers it had may be those that another frame waits for. */
+static void rx_handed_over(SluiceNetPair *pair, SluiceNetRx *rx)
+{
+    VirtIONet *n = pair->net->n;
+
+    rx_free(pair, rx);
+    if (pair->net->waiting_pairs && n->rss_data.enabled
+        && n->rss_data.enabled_software_rss) {
+        qemu_bh_schedule(pair->net->retry);
+    }
+}
+
+static void rx_set_waiting(SluiceNetPair *pair, SluiceNetRx *rx)
+{
+    pair->net->waiting_pairs += (rx != NULL) - (pair->waiting != NULL);
+    pair->waiting = rx;
+}
+
 /* False if the frame must wait; else it is the guest's, or nobody's. */
 static bool rx_hand_over(SluiceNetPair *pair, SluiceNetRx *rx)
 {
@@ -81,7 +105,7 @@ static bool rx_hand_over(SluiceNetPair *pair, SluiceNetRx *rx)
                                             rx->request.pooled.bytes);
     }
     if (taken > 0) {
-        rx_free(pair, rx);
+        rx_handed_over(pair, rx);
     } else if (taken < 0) {
         /* Nothing to wait for: its driver has gone, or wants another header. */
         rx_discard(pair, rx, SHAPER_DROP_RESET);
@@ -113,7 +137,7 @@ static bool rx_flush(SluiceNetPair *pair)
     for (;;) {
         SluiceNetRx *rx = pair->waiting;
 
-        pair->waiting = NULL;
+        rx_set_waiting(pair, NULL);
         if (!rx) {
             rx = rx_take(pair);
         }
@@ -122,7 +146,7 @@ static bool rx_flush(SluiceNetPair *pair)
         }
         if (!rx_hand_over(pair, rx)) {
             trace_sluice_net_rx_wait(pair->net->n, pair->index);
-            pair->waiting = rx;
+            rx_set_waiting(pair, rx);
             return false;
         }
     }
@@ -150,7 +174,7 @@ static ssize_t rx_pass(SluiceNetPair *pair, SluiceNetRx *rx, const uint8_t *buf,
     ssize_t ret = virtio_net_receive_admitted(nc, buf, size);
 
     if (ret > 0) {
-        rx_free(pair, rx);
+        rx_handed_over(pair, rx);
         return ret;
     }
     if (ret < 0) {
@@ -159,7 +183,7 @@ static ssize_t rx_pass(SluiceNetPair *pair, SluiceNetRx *rx, const uint8_t *buf,
     }
     /* It is charged: the backend must not bring it again. */
     if (rx_keep(pair, rx, buf, size)) {
-        pair->waiting = rx;
+        rx_set_waiting(pair, rx);
     }
     return size;
 }
@@ -192,10 +216,34 @@ ssize_t sluice_net_receive(VirtIONet *n, NetClientState *nc, const uint8_t *buf,
     }
 }
 
+static void rx_deliver(SluiceNetPair *pair)
+{
+    if (rx_flush(pair)) {
+        qemu_flush_queued_packets(qemu_get_subqueue(pair->net->n->nic,
+                                                    pair->index));
+    }
+}
+
 void sluice_net_rx_deliver(VirtIONet *n, unsigned index)
 {
-    if (rx_flush(&n->sluice->pairs[index])) {
-        qemu_flush_queued_packets(qemu_get_subqueue(n->nic, index));
+    SluiceNet *net = n->sluice;
+    SluiceNetPair *pair = &net->pairs[index];
+
+    rx_deliver(pair);
+    if (net->waiting_pairs > (pair->waiting != NULL)) {
+        qemu_bh_schedule(net->retry);
+    }
+}
+
+/* Ends when no more of them finds buffers: each that does schedules it anew. */
+void sluice_net_rx_retry(void *opaque)
+{
+    SluiceNet *net = opaque;
+
+    for (unsigned i = 0; i < net->count; i++) {
+        if (net->pairs[i].waiting) {
+            rx_deliver(&net->pairs[i]);
+        }
     }
 }
 
@@ -215,7 +263,7 @@ void sluice_net_rx_drop(SluiceNetPair *pair)
     }
     if (pair->waiting) {
         rx_discard(pair, pair->waiting, SHAPER_DROP_RESET);
-        pair->waiting = NULL;
+        rx_set_waiting(pair, NULL);
         frames++;
     }
     if (frames) {

@@ -14,6 +14,7 @@
 #include "net-internal.h"
 #include "net/vhost_net.h"
 #include "qapi/error.h"
+#include "qemu/main-loop.h"
 #include "system/runstate.h"
 
 /* Classification */
@@ -161,6 +162,7 @@ void sluice_net_realize(VirtIONet *n)
     net->count = n->max_queue_pairs;
     net->default_generation = UINT64_MAX;
     net->scratch = g_malloc(SLUICE_POOL_FRAME_BYTES_MAX);
+    net->retry = virtio_bh_new_guarded(DEVICE(n), sluice_net_rx_retry, net);
     n->sluice = net;
     for (unsigned i = 0; i < net->count; i++) {
         SluiceNetPair *pair = &net->pairs[i];
@@ -190,6 +192,7 @@ void sluice_net_unrealize(VirtIONet *n)
         sluice_net_rx_destroy(pair);
         shaper_client_destroy(&pair->client);
     }
+    qemu_bh_delete(net->retry);
     g_free(net->scratch);
     g_free(net);
     n->sluice = NULL;
