@@ -194,10 +194,11 @@ static bool move_to_buffer(SluiceNetPair *pair, SluiceNetTx *tx,
     }
     count = shaper_buffer_pieces(&to->request, pair->tx_pieces);
     copy_to_pieces(tx->elem.out_sg, pair->tx_pieces, count);
-    return_descriptors(pair, tx);
     trace_sluice_net_tx_buffer(pair->net->n, pair->index,
                                to->request.node.class_index,
                                to->request.pooled.bytes);
+    /* Last: a ring can lie where writing resets the device, and frees `to`. */
+    return_descriptors(pair, tx);
     return true;
 }
 
@@ -555,8 +556,7 @@ void sluice_net_tx_init(SluiceNetPair *pair)
 {
     QSIMPLEQ_INIT(&pair->stopped);
     pair->budget = BUDGET;
-    pair->again = qemu_bh_new_guarded(read_on_bh, pair,
-                                      &DEVICE(pair->net->n)->mem_reentrancy_guard);
+    pair->again = virtio_bh_new_guarded(DEVICE(pair->net->n), read_on_bh, pair);
 }
 
 void sluice_net_tx_destroy(SluiceNetPair *pair)
