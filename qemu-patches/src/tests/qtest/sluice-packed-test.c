@@ -318,6 +318,45 @@ static void test_net_device_reset(void)
     card_free(card);
 }
 
+static void set_link(Card *card, bool up)
+{
+    qmp_ok(card->net.qts, "{'execute': 'set_link', 'arguments': "
+           "{'name': 'net0', 'up': %i}}", up);
+}
+
+/* Does the device want to be told of what comes? */
+static bool wants_kicks(const Packed *packed)
+{
+    return qtest_readw(packed->qts, packed->vq->used + 2)
+           == VRING_PACKED_EVENT_FLAG_ENABLE;
+}
+
+/* What is held when the link goes, and what comes while it is down, is given
+ * back unsent; what comes later is heard of, and sent. */
+static void test_net_link(void)
+{
+    Card *card = card_new(false);
+    Packed *tx = &card->rings[TX_QUEUE];
+    uint64_t buffers[1 + HELD];
+
+    card_hold(card, buffers);
+    set_link(card, false);
+    wait_for((qtest_clock_step(card->net.qts, FRAME_NS),
+              packed_collect(tx) == 1 + HELD));
+    wait_for(wants_kicks(tx));
+    card_send_many(card, DSCP_NONE, 40, 3);
+    wait_for(packed_collect(tx) == 1 + HELD + 3);
+    g_assert_cmpint(tx->taken, ==, 0);
+    wait_for(wants_kicks(tx));
+    set_link(card, true);
+    card_send_many(card, DSCP_NONE, 50, 3);
+    for (unsigned n = 50; n < 53; n++) {
+        check_sent(&card->net, n);
+    }
+    wait_for(packed_collect(tx) == 1 + HELD + 6);
+    card_free(card);
+}
+
 /* The target sends what was held, and gives it back where the ring stands. */
 static void check_net_migrates(bool indirect)
 {
@@ -587,6 +626,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/packed/net/stop-cont", test_net_stop_cont);
     qtest_add_func("/sluice/packed/net/system-reset", test_net_system_reset);
     qtest_add_func("/sluice/packed/net/device-reset", test_net_device_reset);
+    qtest_add_func("/sluice/packed/net/link", test_net_link);
     qtest_add_func("/sluice/packed/net/migrate", test_net_migrate);
     qtest_add_func("/sluice/packed/net/migrate-indirect",
                    test_net_migrate_indirect);
