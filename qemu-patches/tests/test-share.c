@@ -517,6 +517,40 @@ static void test_longest_waits_over_random_traces(void)
     run("longest waits", wait_trace, 6);
 }
 
+/* The first request of a class goes in another way; what was last becomes first. */
+static void replace_first(Load *load, uint32_t class_index)
+{
+    SluiceNode *node = sluice_engine_first_held(load->engine, class_index);
+
+    sluice_engine_withdraw(load->engine, node);
+    submit(load, node, class_index);
+}
+
+static bool withdrawal_trace(uint64_t seed)
+{
+    Load *load = new_load(seed, 2 + seed % (CLASSES - 1));
+    uint16_t weights[CLASSES];
+    bool ok = true;
+
+    for (uint32_t i = 0; i < load->classes; i++) {
+        weights[i] = 1 + random_below(&load->random, 100);
+        set_class(load, i, 5, weights[i], 0);
+        fill(load, i);
+    }
+    while (ok && load->requests < 3000) {
+        replace_first(load, random_below(&load->random, load->classes));
+        ok = serve(load) != UINT32_MAX && lags_hold(load, weights);
+    }
+    free_load(load);
+    return ok;
+}
+
+/* Who is charged for one that was withdrawn, and not for the next, loses that. */
+static void test_what_is_withdrawn_costs_nothing(void)
+{
+    run("withdrawals", withdrawal_trace, 10);
+}
+
 /* Virtual time is set back long before it overflows, and nobody notices. */
 static void test_virtual_time_is_renewed(void)
 {
@@ -557,6 +591,8 @@ static const TapTest tests[] = {
       test_longest_wait_is_near_the_fluid_ideal },
     { "share/property: longest waits within 1.1 of the fluid ideal",
       test_longest_waits_over_random_traces },
+    { "share/property: what is withdrawn costs nothing",
+      test_what_is_withdrawn_costs_nothing },
     { "share/virtual time is renewed", test_virtual_time_is_renewed },
 };
 

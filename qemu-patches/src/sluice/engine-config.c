@@ -6,12 +6,6 @@
 
 /* Lifecycle */
 
-static void class_init(SluiceClass *class)
-{
-    *class = (SluiceClass){ .priority = DEFAULT_PRIORITY };
-    share_set_weight(class, SLUICE_WEIGHT_DEFAULT);
-}
-
 static bool reserved_init(SluiceEngine *engine, uint32_t classes)
 {
     uint32_t *positions = key_heap_positions_new(classes);
@@ -36,7 +30,7 @@ SluiceEngine *sluice_engine_new(uint32_t classes)
         return NULL;
     }
     for (uint32_t i = 0; i < classes; i++) {
-        class_init(&engine->classes[i]);
+        engine->classes[i] = (SluiceClass){ .priority = DEFAULT_PRIORITY };
     }
     if (!wheel_init(&engine->due, classes, engine->classes,
                     sizeof(*engine->classes))
@@ -195,11 +189,14 @@ static uint32_t weight_of(const SluiceClassConfig *config)
 }
 
 /* Is the class's place among the others the same after the change? */
-static bool keeps_turn(const SluiceClass *class,
+static bool keeps_turn(const SluiceEngine *engine, uint32_t class_index,
                        const SluiceClassConfig *config, uint64_t now_ns)
 {
+    const SluiceClass *class = &engine->classes[class_index];
+    uint32_t weight = engine->share.records[class_index].weight;
+
     return class->place == PLACE_READY && class->priority == config->priority
-           && class->weight == weight_of(config)
+           && weight == weight_of(config)
            && class->reservation_rate == special_reservation(config)
            && class_conforms(class, now_ns);
 }
@@ -223,20 +220,21 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
     now_ns = advance_clock(engine, now_ns);
     engine_promote_due(engine, now_ns);
     engine->draining |= config->unmanaged && class->oldest;
-    turn_as_before = keeps_turn(class, config, now_ns);
+    turn_as_before = keeps_turn(engine, class_index, config, now_ns);
     if (!turn_as_before) {
         engine_unplace(engine, class_index);
     }
     configure(engine, class, config, now_ns);
     if (turn_as_before && class_conforms(class, now_ns)) {
+        share_first_changed(engine, class_index);
         return true;
     }
     engine_unplace(engine, class_index);
     if (class->priority != config->priority) {
-        class->virtual_time = 0;        /* that was another competition's */
+        share_forget(&engine->share, class_index);
     }
     class->priority = config->priority;
-    share_set_weight(class, weight_of(config));
+    share_set_weight(&engine->share, class_index, weight_of(config));
     if (class->oldest) {
         engine_place(engine, class_index, now_ns);
     }

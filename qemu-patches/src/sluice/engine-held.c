@@ -62,6 +62,8 @@ SluiceNode *engine_drain(SluiceEngine *engine, uint64_t now_ns)
     count(class, node->bytes);
     if (!class->oldest) {
         engine_unplace(engine, class_index);
+    } else {
+        share_first_changed(engine, class_index);
     }
     return node;
 }
@@ -81,6 +83,8 @@ void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
     engine_queue_remove(class, node);
     if (!class->oldest) {
         engine_unplace(engine, node->class_index);
+    } else {
+        share_first_changed(engine, node->class_index);
     }
 }
 

@@ -42,7 +42,7 @@ typedef struct SluiceSpecial SluiceSpecial;
 /*
  * Four cache lines. Where there are many classes, each line costs a decision
  * more than what is done with it: the first three have all that holding and
- * releasing need, the last is for those who compete. It begins as a WheelRecord.
+ * releasing need, the last is for configuration. It begins as a WheelRecord.
  */
 typedef struct SluiceClass {
     SluiceNode *oldest;         /* goes next */
@@ -51,7 +51,7 @@ typedef struct SluiceClass {
     uint8_t place;              /* ClassPlace */
     uint8_t special;            /* SPECIAL_ bits */
     uint8_t priority;
-    bool is_early;              /* share.c: while it competes */
+    uint8_t reserved1;
     uint32_t charge_min_bytes;
 
     SluiceBucket operations;
@@ -59,16 +59,22 @@ typedef struct SluiceClass {
     Turns reservation;          /* due: the next reserved service */
     SluiceClassStats stats;
 
-    uint64_t weight;
-    uint64_t virtual_time;      /* share.c: what it has had, per weight */
-    uint64_t virtual_unit;      /* 2^-32 of it per byte */
     uint64_t reservation_rate;  /* bytes per second; 0: none */
-    uint32_t serial;            /* of its buckets, for receipts */
-    uint32_t reserved1;
     double bytes_per_ns;        /* of its buckets, for gauges; 0: unlimited */
     double operations_per_ns;
-    uint32_t reserved2[2];
+    uint32_t serial;            /* of its buckets, for receipts */
 } __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
+
+/* What share.c knows of a class. Apart from it and small, because it is also asked
+ * for of classes of which nothing else is wanted. */
+typedef struct ShareRecord {
+    uint64_t virtual_time;      /* what it has had, per weight */
+    uint64_t virtual_unit;      /* 2^-32 of it per byte */
+    uint64_t first_cost;        /* virtual time that its first request takes;
+                                 * while it competes */
+    uint32_t weight;
+    bool is_early;              /* while it competes */
+} __attribute__((aligned(32))) ShareRecord;
 
 /* The classes of one priority that compete (share.c). */
 typedef struct ShareLevel {
@@ -80,6 +86,7 @@ typedef struct ShareLevel {
 } ShareLevel;
 
 typedef struct Share {
+    ShareRecord *records;       /* by class */
     uint32_t *positions;        /* of classes, in the heaps of their level */
     uint32_t sequence;
     ShareLevel levels[SLUICE_PRIORITIES];
@@ -108,7 +115,7 @@ struct SluiceEngine {
 _Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)
                && offsetof(SluiceClass, newest) == offsetof(WheelRecord, last),
                "a class begins as a WheelRecord");
-_Static_assert(offsetof(SluiceClass, weight) == 3 * CACHE_LINE_BYTES
+_Static_assert(offsetof(SluiceClass, reservation_rate) == 3 * CACHE_LINE_BYTES
                && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES,
                "a release needs three lines of a class, which has four");
 
@@ -203,16 +210,23 @@ void special_window_served(SluiceClass *class);
 /* share.c: proportional shares of what the ceiling lets through. */
 bool share_init(Share *share, uint32_t classes);
 void share_destroy(Share *share);
-void share_set_weight(SluiceClass *class, uint32_t weight);
+/* Of a class that does not compete. */
+void share_set_weight(Share *share, uint32_t class_index, uint32_t weight);
+/* The class changes its priority: what it had was another competition's. */
+void share_forget(Share *share, uint32_t class_index);
+/* Another request is its first, or is charged otherwise, though it was not served. */
+void share_first_changed(SluiceEngine *engine, uint32_t class_index);
 /* The class has a held request and may send: it competes. */
 void share_join(SluiceEngine *engine, uint32_t class_index);
-/* It is served. Then either _return() or _leave(), before the share is asked
- * again: what it knows of the class is out of date. */
-void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes);
+/* Its first request is served. Then either _return() or _leave(), before the share
+ * is asked again: what it knows of the class is out of date. */
+void share_account(SluiceEngine *engine, uint32_t class_index);
 void share_return(SluiceEngine *engine, uint32_t class_index);
 void share_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority whose turn it is; somebody must compete there. */
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);
+/* Asks for the memory of those whose turn it will be soon. */
+void share_fetch(const SluiceEngine *engine);
 /* Any class that competes, or NO_CLASS. */
 uint32_t share_any(const SluiceEngine *engine);
 

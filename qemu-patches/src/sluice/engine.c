@@ -214,6 +214,8 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
         class->special |= SPECIAL_HOLDS;
         forget_turns(engine, class, now_ns);
         engine_place(engine, class_index, now_ns);
+    } else {
+        share_first_changed(engine, class_index);
     }
 }
 
@@ -389,9 +391,12 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     turns_charge_if_due(&class->reservation, charged,
                         reservations_now(engine, now_ns));
     if (class->place == PLACE_READY) {
-        share_account(engine, class_index, charged);
+        share_account(engine, class_index);
     }
     put_back(engine, class_index, now_ns, many);
+    if (many == MANY_YES && ready_mask(engine)) {
+        share_fetch(engine);
+    }
     return node;
 }
 

@@ -107,7 +107,8 @@ static inline const char *record_of(const Wheel *wheel, uint32_t class_index)
 }
 
 /* Those lines of a class that a release needs. */
-static inline void fetch_class(const Wheel *wheel, uint32_t class_index)
+static inline __attribute__((always_inline))
+void fetch_class(const Wheel *wheel, uint32_t class_index)
 {
     const char *record = record_of(wheel, class_index);
 
@@ -117,7 +118,8 @@ static inline void fetch_class(const Wheel *wheel, uint32_t class_index)
 }
 
 /* The first and last request of a class, which was fetched before. */
-static inline void fetch_requests(const Wheel *wheel, uint32_t class_index)
+static inline __attribute__((always_inline))
+void fetch_requests(const Wheel *wheel, uint32_t class_index)
 {
     const WheelRecord *record =
         (const WheelRecord *)record_of(wheel, class_index);

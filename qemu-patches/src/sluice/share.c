@@ -46,12 +46,22 @@
 #define SEQUENCE_BITS       10
 #define SEQUENCE_MASK       ((1ULL << SEQUENCE_BITS) - 1)
 
+static size_t records_bytes(uint32_t classes)
+{
+    size_t bytes = classes * sizeof(ShareRecord);
+
+    return (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
+}
+
 bool share_init(Share *share, uint32_t classes)
 {
     bool complete;
 
-    *share = (Share){ .positions = key_heap_positions_new(classes) };
-    complete = share->positions;
+    *share = (Share){
+        .positions = key_heap_positions_new(classes),
+        .records = aligned_alloc(CACHE_LINE_BYTES, records_bytes(classes)),
+    };
+    complete = share->positions && share->records;
     for (unsigned p = 0; complete && p < SLUICE_PRIORITIES; p++) {
         ShareLevel *level = &share->levels[p];
 
@@ -60,8 +70,13 @@ bool share_init(Share *share, uint32_t classes)
     }
     if (!complete) {
         share_destroy(share);
+        return false;
     }
-    return complete;
+    for (uint32_t i = 0; i < classes; i++) {
+        share->records[i] = (ShareRecord){ 0 };
+        share_set_weight(share, i, SLUICE_WEIGHT_DEFAULT);
+    }
+    return true;
 }
 
 void share_destroy(Share *share)
@@ -71,22 +86,38 @@ void share_destroy(Share *share)
         key_heap_destroy(&share->levels[p].early);
     }
     free(share->positions);
+    free(share->records);
     share->positions = NULL;
+    share->records = NULL;
 }
 
-void share_set_weight(SluiceClass *class, uint32_t weight)
+void share_set_weight(Share *share, uint32_t class_index, uint32_t weight)
 {
-    class->weight = weight;
-    class->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
+    ShareRecord *record = &share->records[class_index];
+
+    record->weight = weight;
+    record->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
+}
+
+void share_forget(Share *share, uint32_t class_index)
+{
+    share->records[class_index].virtual_time = 0;
 }
 
 /* The virtual time that a request takes; a request without bytes takes one. */
-static uint64_t virtual_cost(const SluiceClass *class, uint32_t bytes)
+static uint64_t virtual_cost(const ShareRecord *record, uint32_t bytes)
 {
     uint64_t units = bytes ? bytes : 1;
 
-    return (uint64_t)(((SluiceU128)units * class->virtual_unit
+    return (uint64_t)(((SluiceU128)units * record->virtual_unit
                        + (1ULL << 31)) >> 32);
+}
+
+static inline void note_first(ShareRecord *record, const SluiceClass *class)
+{
+    uint32_t charged = charged_bytes(class, class->oldest->bytes);
+
+    record->first_cost = virtual_cost(record, charged);
 }
 
 static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
@@ -95,87 +126,105 @@ static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
 }
 
 /* When the first request of a class would be finished. */
-static uint64_t deadline_key(Share *share, const SluiceClass *class)
+static uint64_t deadline_key(Share *share, const ShareRecord *record)
 {
-    uint32_t charged = charged_bytes(class, class->oldest->bytes);
-    uint64_t deadline = class->virtual_time + virtual_cost(class, charged);
+    uint64_t deadline = record->virtual_time + record->first_cost;
 
     return (deadline & ~SEQUENCE_MASK) | (share->sequence++ & SEQUENCE_MASK);
 }
 
+void share_first_changed(SluiceEngine *engine, uint32_t class_index)
+{
+    const SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &engine->share.records[class_index];
+    uint64_t cost_before = record->first_cost;
+
+    if (class->place != PLACE_READY) {
+        return;
+    }
+    note_first(record, class);
+    if (record->first_cost != cost_before && !record->is_early) {
+        key_heap_update(&engine->share.levels[class->priority].eligible,
+                        class_index, deadline_key(&engine->share, record));
+    }
+}
+
 /* An early class has become eligible. */
-SLUICE_HOT static void move_to_eligible(SluiceEngine *engine, ShareLevel *level,
+SLUICE_HOT static void move_to_eligible(Share *share, ShareLevel *level,
                                         uint32_t class_index)
 {
-    SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &share->records[class_index];
 
     key_heap_remove(&level->early, class_index);
     key_heap_insert(&level->eligible, class_index,
-                    deadline_key(&engine->share, class));
-    class->is_early = false;
+                    deadline_key(share, record));
+    record->is_early = false;
 }
 
 /* An eligible class has had enough. Commonly another becomes eligible by that:
  * they change places. */
-SLUICE_HOT static void move_to_early(SluiceEngine *engine, ShareLevel *level,
+SLUICE_HOT static void move_to_early(Share *share, ShareLevel *level,
                                      uint32_t class_index)
 {
-    SluiceClass *class = &engine->classes[class_index];
-    uint64_t key = class->virtual_time;
+    ShareRecord *record = &share->records[class_index];
 
-    class->is_early = true;
+    record->is_early = true;
     if (is_eligible(level, key_heap_first_key(&level->early))) {
         uint32_t first = key_heap_first_class(&level->early);
-        SluiceClass *other = &engine->classes[first];
+        ShareRecord *other = &share->records[first];
 
         other->is_early = false;
         key_heap_exchange(&level->eligible, class_index,
-                          deadline_key(&engine->share, other),
-                          &level->early, key);
+                          deadline_key(share, other),
+                          &level->early, record->virtual_time);
     } else {
         key_heap_remove(&level->eligible, class_index);
-        key_heap_insert(&level->early, class_index, key);
+        key_heap_insert(&level->early, class_index, record->virtual_time);
     }
 }
 
 /* Puts a class that has begun to compete into the heap where it belongs. */
-static void place_new(SluiceEngine *engine, ShareLevel *level,
-                      uint32_t class_index)
+static void place_new(Share *share, ShareLevel *level, uint32_t class_index)
 {
-    SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &share->records[class_index];
 
-    class->is_early = !is_eligible(level, class->virtual_time);
-    if (class->is_early) {
-        key_heap_insert(&level->early, class_index, class->virtual_time);
+    record->is_early = !is_eligible(level, record->virtual_time);
+    if (record->is_early) {
+        key_heap_insert(&level->early, class_index, record->virtual_time);
     } else {
         key_heap_insert(&level->eligible, class_index,
-                        deadline_key(&engine->share, class));
+                        deadline_key(share, record));
     }
 }
 
 /* Puts a class that competes and was served where it belongs now. */
-SLUICE_HOT static void place_again(SluiceEngine *engine, ShareLevel *level,
+SLUICE_HOT static void place_again(Share *share, ShareLevel *level,
                                    uint32_t class_index)
 {
-    SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &share->records[class_index];
 
-    if (!is_eligible(level, class->virtual_time)) {
-        if (class->is_early) {
-            key_heap_update(&level->early, class_index, class->virtual_time);
+    if (!is_eligible(level, record->virtual_time)) {
+        if (record->is_early) {
+            key_heap_update(&level->early, class_index, record->virtual_time);
         } else {
-            move_to_early(engine, level, class_index);
+            move_to_early(share, level, class_index);
         }
-    } else if (class->is_early) {
-        move_to_eligible(engine, level, class_index);
+    } else if (record->is_early) {
+        move_to_eligible(share, level, class_index);
     } else {
         key_heap_update(&level->eligible, class_index,
-                        deadline_key(&engine->share, class));
+                        deadline_key(share, record));
     }
 }
 
-static KeyHeap *heap_of(ShareLevel *level, const SluiceClass *class)
+static KeyHeap *heap_of(ShareLevel *level, const ShareRecord *record)
 {
-    return class->is_early ? &level->early : &level->eligible;
+    return record->is_early ? &level->early : &level->eligible;
+}
+
+static bool competes_at(const SluiceClass *class, unsigned priority)
+{
+    return class->place == PLACE_READY && class->priority == priority;
 }
 
 /* Sets the virtual times of a priority back; their differences stay. */
@@ -186,28 +235,26 @@ static void renew(SluiceEngine *engine, unsigned priority)
     uint64_t back = UINT64_MAX;
 
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        SluiceClass *class = &engine->classes[i];
+        ShareRecord *record = &share->records[i];
 
-        if (class->place == PLACE_READY && class->priority == priority) {
-            key_heap_remove(heap_of(level, class), i);
-            back = class->virtual_time < back ? class->virtual_time : back;
+        if (competes_at(&engine->classes[i], priority)) {
+            key_heap_remove(heap_of(level, record), i);
+            back = record->virtual_time < back ? record->virtual_time : back;
         }
     }
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        SluiceClass *class = &engine->classes[i];
+        ShareRecord *record = &share->records[i];
 
-        if (class->priority != priority) {
-            continue;
+        if (engine->classes[i].priority == priority) {
+            record->virtual_time = record->virtual_time > back
+                                   ? record->virtual_time - back : 0;
         }
-        class->virtual_time = class->virtual_time > back
-                              ? class->virtual_time - back : 0;
     }
     level->sum -= (SluiceU128)back * level->weight;
     level->virtual_time = 0;
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        if (engine->classes[i].place == PLACE_READY
-            && engine->classes[i].priority == priority) {
-            place_new(engine, level, i);
+        if (competes_at(&engine->classes[i], priority)) {
+            place_new(share, level, i);
         }
     }
 }
@@ -221,12 +268,15 @@ static uint64_t reservation_key(const SluiceClass *class)
 SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &engine->share.records[class_index];
 
-    place_again(engine, &engine->share.levels[class->priority], class_index);
+    note_first(record, class);
+    place_again(&engine->share, &engine->share.levels[class->priority],
+                class_index);
     if (has_reservation(class)) {
         key_heap_update(&engine->reserved, class_index, reservation_key(class));
     }
-    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
+    if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
     }
 }
@@ -241,48 +291,51 @@ static uint64_t average_of(const ShareLevel *level)
 SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
+    ShareRecord *record = &engine->share.records[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
     uint64_t average = average_of(level);
 
-    if (class->virtual_time < average) {
-        class->virtual_time = average;
+    if (record->virtual_time < average) {
+        record->virtual_time = average;
     }
-    level->weight += class->weight;
-    level->sum += (SluiceU128)class->weight * class->virtual_time;
+    level->weight += record->weight;
+    level->sum += (SluiceU128)record->weight * record->virtual_time;
     class->place = PLACE_READY;
     engine->ready_priorities |= 1u << class->priority;
-    place_new(engine, level, class_index);
+    note_first(record, class);
+    place_new(&engine->share, level, class_index);
     if (has_reservation(class)) {
         key_heap_insert(&engine->reserved, class_index, reservation_key(class));
     }
-    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
+    if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
     }
 }
 
-SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index, uint32_t bytes)
+SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index)
 {
-    SluiceClass *class = &engine->classes[class_index];
-    uint64_t cost = virtual_cost(class, bytes);
+    ShareRecord *record = &engine->share.records[class_index];
+    unsigned priority = engine->classes[class_index].priority;
 
-    class->virtual_time += cost;
-    engine->share.levels[class->priority].sum +=
-        (SluiceU128)class->weight * cost;
+    record->virtual_time += record->first_cost;
+    engine->share.levels[priority].sum +=
+        (SluiceU128)record->weight * record->first_cost;
 }
 
 SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
+    const ShareRecord *record = &engine->share.records[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
 
-    key_heap_remove(heap_of(level, class), class_index);
+    key_heap_remove(heap_of(level, record), class_index);
     if (engine->reserved.positions[class_index] != KEY_HEAP_ABSENT) {
         key_heap_remove(&engine->reserved, class_index);
     }
-    level->sum -= (SluiceU128)class->weight * class->virtual_time;
-    level->weight -= class->weight;
+    level->sum -= (SluiceU128)record->weight * record->virtual_time;
+    level->weight -= record->weight;
     if (level->weight == 0) {
-        level->virtual_time = class->virtual_time;
+        level->virtual_time = record->virtual_time;
         engine->ready_priorities &= ~(1u << class->priority);
     }
     class->place = PLACE_IDLE;
@@ -295,17 +348,44 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
 
     /* Who has become eligible since: the average has moved on. */
     while (is_eligible(level, key_heap_first_key(&level->early))) {
-        move_to_eligible(engine, level, key_heap_first_class(&level->early));
+        move_to_eligible(&engine->share, level,
+                         key_heap_first_class(&level->early));
     }
     /* And who no longer is: it moves back when somebody leaves. */
     for (;;) {
         assert(level->eligible.count > 0);
         first = key_heap_first_class(&level->eligible);
-        if (is_eligible(level, engine->classes[first].virtual_time)) {
+        if (is_eligible(level, engine->share.records[first].virtual_time)) {
             return first;
         }
-        move_to_early(engine, level, first);
+        move_to_early(&engine->share, level, first);
     }
+}
+
+/*
+ * The first of a heap will be served soon, commonly as the next: its class is here
+ * already, and its requests are fetched. One of those right below will be the first
+ * then: their classes are. Always inline, since a compiler may take a function that
+ * does nothing but fetch for one that does nothing, and leave out its calls.
+ */
+static inline __attribute__((always_inline))
+void fetch_from(const SluiceEngine *engine, const KeyHeap *heap)
+{
+    if (heap->count <= KEY_HEAP_ARITY) {
+        return;
+    }
+    fetch_requests(&engine->due, key_heap_first_class(heap));
+    for (unsigned i = 1; i <= KEY_HEAP_ARITY; i++) {
+        fetch_class(&engine->due, heap->entries[i].class_index);
+    }
+}
+
+SLUICE_HOT void share_fetch(const SluiceEngine *engine)
+{
+    unsigned priority = __builtin_ctz(ready_mask(engine));
+
+    fetch_from(engine, &engine->share.levels[priority].eligible);
+    fetch_from(engine, &engine->reserved);
 }
 
 uint32_t share_any(const SluiceEngine *engine)
