@@ -7,7 +7,7 @@ import pytest
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.linear_expressions import LinearExpressions
-from sluice_controller.domain.errors import NotFound, Unavailable
+from sluice_controller.domain.errors import BadValue, Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
@@ -277,3 +277,52 @@ def test_nobody_waits_for_ever_for_others_who_ask_libvirt(services):
     catalogue.host.let_go.set()
     first.join()
     assert len(refused) == 1 and "others have waited for libvirt" in refused[0]
+
+
+# Each has the most that one may have in the agent; it has room for sixteen.
+LARGE = ".{600}"
+
+
+def large_rules(catalogue, number, domain=None, name="batch"):
+    return [
+        catalogue.add_rule({"domain": domain, "class": name, "match": {"cmdline": LARGE}})
+        for _ in range(number)
+    ]
+
+
+def test_the_rule_that_would_be_too_much_for_the_agent_is_refused(catalogue):
+    """The agent would refuse all of them."""
+    large_rules(catalogue, 8)
+    (last, *_) = large_rules(catalogue, 8, "web1")
+    for domain in (None, "web1"):
+        with pytest.raises(Conflict, match="'web1' would have 17 rules with patterns"):
+            large_rules(catalogue, 1, domain)
+    assert len(catalogue.rules(None)) == 16
+    catalogue.add_rule({"domain": "web1", "class": "batch", "match": {"exe": "/usr/bin/vlc"}})
+    catalogue.delete_rule(last["id"])
+    large_rules(catalogue, 1)
+
+
+def test_what_another_domain_has_takes_no_room(catalogue, host):
+    host.uuids["web2"] = "2"
+    catalogue.put_grant("web2", "batch", {})
+    large_rules(catalogue, 16, "web1")
+    large_rules(catalogue, 16, "web2")
+
+
+def test_a_class_whose_rules_would_be_too_much_is_not_granted(catalogue, store):
+    large_rules(catalogue, 16)
+    catalogue.put_class("film", {})
+    large_rules(catalogue, 1, name="film")
+    with pytest.raises(Conflict, match="'web1' would have 17 rules with patterns"):
+        catalogue.put_grant("web1", "film", {})
+    assert holders(store) == ["web1"]
+    # What is granted can be changed as before.
+    catalogue.put_grant("web1", "batch", {"limits": {}})
+
+
+def test_a_pattern_that_the_agent_would_refuse_alone_is_refused(catalogue):
+    match = {"cmdline": r"(?:.[a-z]\.(?:[^é字]|\W|(?:ab|ac|ad)|a)){4,53}"}
+    for ask in (catalogue.add_rule, catalogue.preview_rule):
+        with pytest.raises(BadValue, match="too large"):
+            ask({"domain": None, "class": "batch", "match": match})

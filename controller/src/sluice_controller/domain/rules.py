@@ -10,7 +10,7 @@ with it on this host (`adapters/linear_expressions.py`), and to the agent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from .errors import BadValue
@@ -158,6 +158,11 @@ def in_order(rules: Iterable[Rule]) -> list[Rule]:
     return sorted(rules, key=lambda rule: (rule.domain is None, rule.id))
 
 
+def of_guest(domain: str, classes: Container[str], rules: Iterable[Rule]) -> list[Rule]:
+    """The rules that a domain's agent gets: of classes that the domain was granted."""
+    return [r for r in rules if r.domain in (None, domain) and r.class_name in classes]
+
+
 def agent_rules(
     domain: str,
     grants: Iterable[Grant],
@@ -179,8 +184,7 @@ def agent_rules(
         for a in sorted(assignments, key=lambda a: a.pid)
         if a.class_name in tags
     ]
-    applicable = [r for r in rules if r.domain in (None, domain) and r.class_name in tags]
-    for rule in in_order(applicable):
+    for rule in in_order(of_guest(domain, tags, rules)):
         wanted.append(
             {"id": f"rule-{rule.id}", "class": rule.class_name, "match": dict(rule.match)}
         )

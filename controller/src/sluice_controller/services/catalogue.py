@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -30,8 +30,9 @@ from ..domain.model import (
     parse_dscp,
     parse_settings,
 )
+from ..domain.pattern_size import check_room, check_size
 from ..domain.queues import parse_queue, parse_queues
-from ..domain.rules import in_order, matches, parse_match
+from ..domain.rules import in_order, matches, of_guest, parse_match
 from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
@@ -72,6 +73,14 @@ def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
         f"is not granted to the domain {domain}",
         f"grant it: sluice grant {domain} {name}",
     )
+
+
+def check_pattern_room(unit: Transaction, domains: Iterable[str]) -> None:
+    """Each agent refuses all of its rules if their patterns are too large for it."""
+    rules = unit.rules()
+    for domain in domains:
+        classes = {grant.class_name for grant in unit.grants(domain)}
+        check_room(domain, of_guest(domain, classes, rules))
 
 
 class Catalogue:
@@ -256,6 +265,9 @@ class Catalogue:
             )
             after = Grant(domain, name, tag, dscp, limits, scheduling, queues)
             unit.put_grant(after)
+            if before is None:
+                # Rules for every domain come with the class.
+                check_pattern_room(unit, [domain])
             shown = self._grant_json(unit, after)
             before_shown = self._grant_json(unit, before) if before else None
             audited(unit, self.clock, "grant", f"{domain}/{name}", before_shown, shown)
@@ -367,6 +379,7 @@ class Catalogue:
         match = parse_match(body.get("match"))
         if "cmdline" in match:
             self.expressions.check("match.cmdline", match["cmdline"])
+            check_size("match.cmdline", match["cmdline"])
         domain = body.get("domain")
         if domain is not None and not isinstance(domain, str):
             raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
@@ -391,6 +404,8 @@ class Catalogue:
                     "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
                 )
             shown = render.rule_json(unit.add_rule(rule))
+            holders = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
+            check_pattern_room(unit, [rule.domain] if rule.domain else sorted(holders))
             audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
         self.changed(rule.domain)
         return shown
