@@ -2,6 +2,7 @@
 """What a domain carries is read as it was written, and nothing else is read at all."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -123,7 +124,6 @@ def changed(path, value):
         changed(["ceiling"], {"net-tx": {"burst_bytes": 5}}),
         changed(["rules", 0, "class"], "b"),
         changed(["rules", 0, "class"], "default"),
-        changed(["rules", 0, "match"], {"cmdline": "("}),
         changed(["rules"], [{"class": "a", "match": {"exe": "/x"}}] * 257),
         changed(["assignments", 0, "pid"], 1),
         changed(["assignments", 0, "class"], ["a"]),
@@ -133,6 +133,16 @@ def changed(path, value):
 def test_what_no_sluiced_wrote_is_refused(text):
     with pytest.raises(SluiceError):
         parse(text, "vm", NOW)
+
+
+@pytest.mark.parametrize("match", [{"cmdline": "("}, {"cmdline": "(?#a)"}, {"later": "x"}, {}])
+def test_a_rule_that_this_sluiced_refuses_is_left_out_alone(match):
+    """Another version may have taken it; the domain's classes and limits go before it."""
+    found = parse(changed(["rules", 0, "match"], match), "vm", NOW)
+    whole = parse(json.dumps(sound()), "vm", NOW)
+    assert found.holding == replace(whole.holding, rules=whole.holding.rules[1:])
+    (said,) = found.left_out
+    assert said.startswith("a rule for a is left out: match") and whole.left_out == ()
 
 
 def test_the_sound_one_is_read():

@@ -66,6 +66,8 @@ class Carried:
     owner: str
     revision: int
     holding: Holding
+    # Rules that are not in it, with the reason.
+    left_out: tuple[str, ...] = ()
 
 
 def _without_nulls(value: Any) -> Any:
@@ -151,11 +153,13 @@ def parse(text: str, domain: str, now: float) -> Carried:
     except (ValueError, RecursionError) as error:
         raise BadValue("carried", text[:60], f"is not JSON ({error})", "remove it") from error
     given = parse_members(raw, "carried", _MEMBERS)
+    left_out: list[str] = []
     return Carried(
         parse_text(given.get("uuid"), "uuid", 64),
         parse_text(given.get("owner"), "owner", 64),
         parse_integer(given.get("revision"), "revision", 0, 2**53),
-        _parse_holding(given, domain, now),
+        _parse_holding(given, domain, now, left_out),
+        tuple(left_out),
     )
 
 
@@ -165,7 +169,9 @@ def _list(raw: Any, thing: str, most: int) -> list[Any]:
     return raw
 
 
-def _parse_holding(given: Mapping[str, Any], domain: str, now: float) -> Holding:
+def _parse_holding(
+    given: Mapping[str, Any], domain: str, now: float, left_out: list[str]
+) -> Holding:
     classes: dict[str, ShapingClass] = {}
     grants: list[Grant] = []
     for i, row in enumerate(_list(given.get("classes", []), "classes", MAX_TAG + 1)):
@@ -176,7 +182,12 @@ def _parse_holding(given: Mapping[str, Any], domain: str, now: float) -> Holding
     for i, row in enumerate(_list(given.get("rules", []), "rules", MAX_RULES)):
         one = parse_members(row, f"rules[{i}]", _RULE_MEMBERS)
         name = _granted(one, f"rules[{i}]", classes)
-        rules.append(Rule(i, domain, name, parse_match(one.get("match")), now))
+        try:
+            rules.append(Rule(i, domain, name, parse_match(one.get("match")), now))
+        except BadValue as error:
+            # Its sluiced took what this one refuses. Without classes and limits the whole
+            # domain would be unshaped; without the rule, what it named is in `default`.
+            left_out.append(f"a rule for {name} is left out: {error.detail}")
     raw = _list(given.get("assignments", []), "assignments", MAX_ASSIGNMENTS)
     assignments = [
         _parse_assignment(row, f"assignments[{i}]", domain, classes) for i, row in enumerate(raw)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ..domain.carried import Carried, Holding, as_text, content, holding, parse
@@ -158,6 +159,8 @@ class TakeOver:
             held = _beside(before, held)
         others = [r for r in unit.rules() if r.domain != name]
         plan = planned(name, held, unit.classes(), unit.streams(), others, MAX_RULES)
+        if carried and carried.left_out:
+            plan = replace(plan, notes=(*plan.notes, *carried.left_out))
         self._store(unit, name, plan)
         mark = {"owner": carried.owner, "revision": carried.revision} if carried else {"owner": ""}
         unit.put_value(_mark_key(guest), mark)
