@@ -3,7 +3,7 @@
 
 *Same guest.* A limited class keeps 512 disk reads outstanding, which is less than
 the ring, or sends datagrams from several sockets, as fast as it can, which fills
-its share of the ring and its buffer. Meanwhile another class, without a limit,
+its buffer. Meanwhile another class, without a limit,
 reads at a steady pace, or answers pings. The control differs in one thing: the
 flood goes to another device of the same guest.
 
@@ -34,7 +34,7 @@ from perf.rings import (
     TRANSMIT_SPARE,
     Ring,
     disk_rings,
-    holdable_alone,
+    given_back,
     transmit_ring,
 )
 from perf.rows import Rows
@@ -201,8 +201,8 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
         _datagrams(CLIENT_ADDRESS, SENDERS, None),
         _datagrams(SECOND_CLIENT, SENDERS, None),
         lambda: pings(testbed, busy),
-        lambda: _share_fill(testbed, busy, 0),
-        lambda: _share_fill(testbed, busy, 1),
+        lambda: _buffer_fill(testbed, busy, 0),
+        lambda: _buffer_fill(testbed, busy, 1),
     )
 
 
@@ -256,14 +256,25 @@ def waiting_packets(listed: str) -> int:
     return sum(queue["qlen"] for queue in json.loads(listed) if "root" in queue)
 
 
-def _share_fill(testbed: Testbed, busy: Guest, card: int) -> float:
-    """Return how full the class is: of its share of a card's ring, and of its buffer."""
-    ring = transmit_ring(busy, card)
+def _buffer_fill(testbed: Testbed, busy: Guest, card: int) -> float:
+    """Return how full the class's buffer is, if it is this card that the class sends by."""
+    before, began = transmit_ring(busy, card), time.monotonic()
+    time.sleep(READING_SECONDS)
+    after, ended = transmit_ring(busy, card), time.monotonic()
     live = testbed.controller.call("GET", f"/v1/live?domain={busy.name}")
     # Neither is there as long as the page has not been read, or is late.
     classes = live["domains"].get(busy.name, {}).get("classes", {})
-    overflow = overflow_ratio(classes.get(FLOOD_CLASS, {}).get("net-tx"))
-    return min(ring.held / holdable_alone(ring.size), overflow)
+    sample = classes.get(FLOOD_CLASS, {}).get("net-tx")
+    carried = given_back(before, after) / (ended - began)
+    return min(overflow_ratio(sample), carried_ratio(carried, sample))
+
+
+def carried_ratio(packets_per_second: float, sample: Mapping[str, Any] | None) -> float:
+    """Return what a card carried ÷ half of what the class sent, or wanted to, meanwhile."""
+    if not sample or not sample["requests_per_second"] or not sample["drops_per_second"]:
+        return 0.0
+    wanted = sample["requests_per_second"] + sample["drops_per_second"]["backlog"]
+    return 2 * packets_per_second / wanted
 
 
 def overflow_ratio(sample: Mapping[str, Any] | None) -> float:

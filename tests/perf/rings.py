@@ -16,20 +16,14 @@ TRANSMIT_SPARE = 19
 DISK_SPARE = 8
 
 
-def holdable_alone(size: int) -> int:
-    """Return how many slots of a shared ring a class may hold when no other does.
-
-    Half of a quarter, less what the emulator keeps for any driver (net-tx.c).
-    """
-    return (size - 48) // 4 // 2
-
-
 @dataclass(frozen=True)
 class Ring:
     """One virtqueue: requests or packets that the host has not given back, and its size."""
 
     held: int
     size: int
+    # How many have been given back, by a counter of 16 bits.
+    used: int = 0
 
 
 def disk_path(xml: str, target: str) -> str:
@@ -63,4 +57,9 @@ def transmit_ring(guest: Guest, card: int = 0) -> Ring:
 
 def _ring(guest: Guest, path: str, number: int) -> Ring:
     status = ask(guest, "x-query-virtio-queue-status", path=path, queue=number)
-    return Ring(status["inuse"], status["vring-num"])
+    return Ring(status["inuse"], status["vring-num"], status["used-idx"])
+
+
+def given_back(before: Ring, after: Ring) -> int:
+    """Return how many the host gave back between two looks, if fewer than 65,536."""
+    return (after.used - before.used) % 65536

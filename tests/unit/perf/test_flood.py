@@ -40,6 +40,13 @@ def test_a_class_that_drops_as_much_as_it_sends_is_full(sample, ratio):
     assert flood.overflow_ratio(sample) == ratio
 
 
+def test_the_card_by_which_a_class_floods_is_told_from_the_other():
+    sample = {"requests_per_second": 1450.0, "drops_per_second": {"backlog": 2900.0}}
+    assert flood.carried_ratio(4350 + 200, sample) >= bars.FULL_MIN
+    assert flood.carried_ratio(200, sample) <= bars.CALM_MAX
+    assert flood.carried_ratio(4350, None) == 0.0
+
+
 def _row(part, mine, its):
     pairs = list(zip(mine, its, strict=True))
     return {"part": part, "subject": "ping", "runs": len(mine), **figures(pairs)}

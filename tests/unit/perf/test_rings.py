@@ -3,7 +3,7 @@
 
 import pytest
 
-from perf.rings import disk_path, holdable_alone, network_path
+from perf.rings import Ring, disk_path, given_back, network_path
 
 XML = """<domain><devices>
 <disk><target dev='vda'/><alias name='virtio-disk0'/></disk>
@@ -24,5 +24,6 @@ def test_a_disk_that_is_not_there_is_named():
         disk_path(XML, "vdz")
 
 
-def test_a_class_alone_holds_half_of_what_may_be_held():
-    assert [holdable_alone(size) for size in (1024, 256)] == [122, 26]
+def test_what_was_given_back_is_told_though_the_counter_goes_round():
+    assert given_back(Ring(0, 1024, 65500), Ring(5, 1024, 20)) == 56
+    assert given_back(Ring(0, 1024, 20), Ring(5, 1024, 20)) == 0

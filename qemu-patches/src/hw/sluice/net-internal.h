@@ -8,8 +8,6 @@
 #include "qemu/notify.h"
 #include "sluice/classify.h"
 
-#define SLUICE_NET_TAGS     (SLUICE_TAG_MAX + 1)
-
 /*
  * A frame that the guest sends. Until its frame is in a buffer (request.pooled)
  * it has descriptors; from then on they are the guest's again.
@@ -18,8 +16,6 @@ typedef struct SluiceNetTx {
     VirtQueueElement elem;      /* first: the device frees it as an element */
     ShaperRequest request;
     size_t header_bytes;        /* of the virtio header, when it was judged */
-    unsigned held_slots;        /* of the ring, while it is held there */
-    uint8_t held_tag;
     bool resumed;               /* it was held before a stop, or a migration */
     QSIMPLEQ_ENTRY(SluiceNetTx) next;
 } SluiceNetTx;
@@ -37,8 +33,7 @@ typedef struct SluiceNetPair {
     unsigned index;
     /* Transmit */
     QSIMPLEQ_HEAD(, SluiceNetTx) stopped;   /* to be judged before the ring */
-    unsigned held_slots[SLUICE_NET_TAGS];   /* of the ring, by class */
-    unsigned held_slots_sum;
+    SluiceNetTx *bare;          /* for the next frame that waits in a buffer */
     bool notify;                /* descriptors went back */
     bool closed;                /* nothing is read: its frames are being purged */
     QEMUBH *again;              /* reads on in the ring */

@@ -76,8 +76,6 @@ static SluiceNetTx *get_element(QEMUFile *f, SluiceNetPair *pair)
         tx->elem.ndescs = 1;            /* which does not travel */
     }
     shaper_request_init(&tx->request);
-    tx->held_slots = 0;
-    tx->held_tag = SLUICE_TAG_DEFAULT;
     tx->resumed = true;
     return tx;
 }

@@ -2,25 +2,18 @@
 /*
  * Shaping of what a guest sends.
  *
- * Holding. A held frame keeps its descriptors, so nothing is lost, nothing is
- * copied, and the guest's sender waits. The queue is read on to its end all the
- * same, so that a class that may send is not stuck behind one that may not.
+ * Holding. What has to wait must not be in the way of others. Descriptors are what
+ * the classes of a queue have in common, and a driver that counts what it has on the
+ * way (Linux's byte queue limits) soon calls a queue full of which a part never comes
+ * back. So a frame that has to wait is copied, once, to the buffer of its class in the
+ * host, and its descriptors go back to the guest. Beyond the buffer it is dropped and
+ * counted. The queue is read on to its end all the same, so that a class that may send
+ * is not stuck behind one that may not.
  *
- * Fairness. Descriptors are what the classes of a queue have in common. So all
- * held frames together keep no more than a quarter of the ring, and a class no
- * more of it than is left for others: alone half of it, two classes a third
- * each (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
- * Networking 6(2), 1998). A frame beyond that is copied, once, to the buffer of
- * its class in the host, and its descriptors go back to the guest. Beyond the
- * buffer it is dropped and counted. A queue that belongs to one class, or whose
- * VM has just one, is not shared: there the class may keep the whole ring and
- * loses nothing. VIRTIO_F_IN_ORDER is not offered: a held descriptor would keep
- * all behind it.
- *
- * A quarter, because Linux stops a queue that is full and asks to be told when
- * three quarters of what is in the ring have come back
- * (virtqueue_enable_cb_delayed()). Were more than a quarter held, the packets of
- * all classes would wait in the guest until some of it may be sent.
+ * Lossless. A queue that belongs to one class, or whose VM has just one, is not
+ * shared: there a held frame keeps its descriptors, nothing is copied, nothing is lost,
+ * and the guest's sender waits. VIRTIO_F_IN_ORDER is not offered: a held descriptor
+ * would keep all behind it.
  *
  * Work. A guest that sends without end what is dropped at once must not keep
  * the main loop: after BUDGET elements that may not be sent the rest of the ring
@@ -52,13 +45,6 @@
 #include "trace.h"
 
 #define BUDGET          256
-#define HELD_PART       4
-/* A driver calls a ring full when its largest packet might not fit: two
- * descriptors, and one for each of up to 45 fragments in Linux. */
-#define DRIVER_SPARE    48
-/* A packet of Linux without indirect descriptors: the header, the packet's head,
- * and up to 17 fragments; rounded up. */
-#define DRIVER_CHAIN    20
 
 static SluiceNetTx *tx_of(ShaperRequest *request)
 {
@@ -78,61 +64,14 @@ static VirtQueue *queue_of(SluiceNetPair *pair)
 /* Descriptors */
 
 /*
- * How many of the ring's slots a held frame counts as. Linux wakes a full queue
- * by descriptors where the ring is packed, and by packets where it is not: held
- * packets of one descriptor would be a quarter of them soon when the others are
- * long. So there each counts as one of the longest. With indirect descriptors a
- * driver needs one slot for a packet; one that uses more hurts itself alone.
+ * Would its descriptors, while it waits, be in the way of other classes? What was held
+ * in the ring before a stop may be again, whatever changed meanwhile: there may be no
+ * buffer for all of it.
  */
-static unsigned slots_of(SluiceNetPair *pair, const SluiceNetTx *tx)
+static bool must_leave_ring(SluiceNetPair *pair, const SluiceNetTx *tx)
 {
-    VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
-    unsigned slots = tx->elem.ndescs;
-
-    if (virtio_vdev_has_feature(vdev, VIRTIO_RING_F_INDIRECT_DESC)) {
-        return slots;
-    }
-    slots = MAX(slots, tx->elem.out_num + tx->elem.in_num);
-    return virtio_vdev_has_feature(vdev, VIRTIO_F_RING_PACKED)
-           ? slots : MAX(slots, DRIVER_CHAIN);
-}
-
-/* How many slots of a shared ring may be held, by all classes together. */
-static unsigned holdable_slots(SluiceNetPair *pair)
-{
-    VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
-    unsigned slots = virtio_queue_get_num(vdev, pair->index * 2 + 1);
-
-    return slots > DRIVER_SPARE ? (slots - DRIVER_SPARE) / HELD_PART : 0;
-}
-
-/*
- * Would a class, with this frame, keep more than it leaves for others? What was
- * held in the ring before a stop may be again, whatever changed meanwhile.
- */
-static bool is_crowded(SluiceNetPair *pair, const SluiceNetTx *tx, unsigned tag)
-{
-    if (in_buffer(tx) || tx->resumed || pair->client.class_tag >= 0
-        || shaper_class_count(pair->client.shaper) == 1) {
-        return false;
-    }
-    return pair->held_slots_sum + pair->held_slots[tag] + slots_of(pair, tx)
-           > holdable_slots(pair);
-}
-
-static void hold_slots(SluiceNetPair *pair, SluiceNetTx *tx)
-{
-    tx->held_tag = tx->request.node.class_index;
-    tx->held_slots = slots_of(pair, tx);
-    pair->held_slots[tx->held_tag] += tx->held_slots;
-    pair->held_slots_sum += tx->held_slots;
-}
-
-static void release_slots(SluiceNetPair *pair, SluiceNetTx *tx)
-{
-    pair->held_slots[tx->held_tag] -= tx->held_slots;
-    pair->held_slots_sum -= tx->held_slots;
-    tx->held_slots = 0;
+    return !in_buffer(tx) && !tx->resumed && pair->client.class_tag < 0
+           && shaper_class_count(pair->client.shaper) > 1;
 }
 
 static void return_descriptors(SluiceNetPair *pair, SluiceNetTx *tx)
@@ -253,21 +192,23 @@ static bool device_sends(const VirtIONet *n, size_t size)
 
 /*
  * What is to wait in a buffer is its bytes and its place in the shaper. Its
- * element has memory for all its pieces, which a guest may make a thousand.
+ * element has memory for all its pieces, which a guest may make a thousand. Most
+ * frames do not wait: so it is made for one that did, and kept for the next.
  */
-static SluiceNetTx *bare_of(const SluiceNetTx *tx)
+static SluiceNetTx *bare_of(SluiceNetPair *pair, const SluiceNetTx *tx)
 {
-    SluiceNetTx *bare = g_new0(SluiceNetTx, 1);
-
-    bare->request = tx->request;
-    bare->header_bytes = tx->header_bytes;
-    return bare;
+    if (!pair->bare) {
+        pair->bare = g_new0(SluiceNetTx, 1);
+    }
+    pair->bare->request = tx->request;
+    pair->bare->header_bytes = tx->header_bytes;
+    return pair->bare;
 }
 
 /*
  * What the device does not send is not shaped: what it says to it is its own
  * affair. None such is ever put in a buffer, so one that is there came with a
- * migration; it goes no further. `bare` is set if a buffer is all that is left.
+ * migration; it goes no further. `bare` is set if it may wait in a buffer only.
  */
 static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
                             SluiceNetTx **bare)
@@ -290,8 +231,8 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
     shaper_request_again(&tx->request);
     tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
     tx->request.opens_connection = false;       /* counted where they come in */
-    if (is_crowded(pair, tx, tag)) {
-        *bare = bare_of(tx);
+    if (must_leave_ring(pair, tx)) {
+        *bare = bare_of(pair, tx);
     }
     return shaper_submit(&pair->client, &(*bare ? *bare : tx)->request,
                          SHAPER_RESOURCE_NET_TX, tag, size - n->guest_hdr_len,
@@ -311,9 +252,10 @@ static void write_mark(SluiceNetPair *pair, SluiceNetTx *tx)
 static void hold_in_buffer(SluiceNetPair *pair, SluiceNetTx *tx,
                            SluiceNetTx *bare)
 {
-    if (!move_to_buffer(pair, tx, bare)) {
+    if (move_to_buffer(pair, tx, bare)) {
+        pair->bare = NULL;
+    } else {
         shaper_drop(&bare->request, SHAPER_DROP_BACKLOG);
-        g_free(bare);
         return_descriptors(pair, tx);
     }
     g_free(tx);
@@ -328,19 +270,15 @@ static bool judge(SluiceNetPair *pair, SluiceNetTx *tx)
     case SHAPER_PASS:
         if (bare) {
             tx->request = bare->request;
-            g_free(bare);
         }
         write_mark(pair, tx);
         return true;
     case SHAPER_HOLD:
         if (bare) {
             hold_in_buffer(pair, tx, bare);
-        } else if (!in_buffer(tx)) {
-            hold_slots(pair, tx);
         }
         return false;
     default:
-        g_free(bare);
         dispose(pair, tx);
         return false;
     }
@@ -353,7 +291,6 @@ static SluiceNetTx *take_released(SluiceNetPair *pair)
 
     while ((tx = tx_of(shaper_client_take(&pair->client,
                                           SHAPER_RESOURCE_NET_TX)))) {
-        release_slots(pair, tx);
         if (tx->request.signal == SHAPER_SIGNAL_DROP) {
             dispose(pair, tx);
         } else if (tx->header_bytes != pair->net->n->guest_hdr_len) {
@@ -385,8 +322,6 @@ static SluiceNetTx *take_new(SluiceNetPair *pair, VirtQueue *vq)
         tx = virtqueue_pop(vq, sizeof(SluiceNetTx));
         if (tx) {
             shaper_request_init(&tx->request);
-            tx->held_slots = 0;
-            tx->held_tag = SLUICE_TAG_DEFAULT;
             tx->resumed = false;
         }
     }
@@ -457,7 +392,6 @@ static void withdraw(SluiceNetPair *pair,
     QSIMPLEQ_CONCAT(&newer, &pair->stopped);
     while ((tx = tx_of(shaper_client_withdraw(&pair->client,
                                               SHAPER_RESOURCE_NET_TX)))) {
-        release_slots(pair, tx);
         if (tx->request.signal == SHAPER_SIGNAL_DROP) {
             dispose_fn(pair, tx);
         } else {
@@ -562,4 +496,5 @@ void sluice_net_tx_init(SluiceNetPair *pair)
 void sluice_net_tx_destroy(SluiceNetPair *pair)
 {
     qemu_bh_delete(pair->again);
+    g_free(pair->bare);
 }

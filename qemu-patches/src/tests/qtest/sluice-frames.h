@@ -9,11 +9,6 @@
 #include "sluice-nic.h"
 
 #define RING            1024    /* QEMU 10.0 offers no smaller one */
-/* Slots of a shared ring that may be held: by all classes, by one alone. */
-#define HOLDABLE        ((RING - 48) / 4)
-#define SHARE           (HOLDABLE / 2)
-/* Without indirect descriptors each frame counts as one of Linux's longest. */
-#define CHAIN           20
 #define SLOT_BYTES      2048
 #define ECT_0           2
 #define CE              3

@@ -13,6 +13,7 @@
 #include "sluice-frames.h"
 
 #define BULK        DSCP_OF_TAG(2)
+#define IN_RING     40
 #define BUFFERED    20
 #define LEGACY      ",disable-modern=on"
 #define TAP         "sluicetap0"
@@ -56,17 +57,23 @@ static void check_length_sent(Net *net, uint32_t bytes)
     g_assert_cmpint(next_frame(net, frame, sizeof(frame)), ==, bytes);
 }
 
-/* All are of the default class: with either header they carry no tag. The
- * other class is there so that the ring is shared. */
-static void limit_default(Net *net, const char *resource)
+/* Another class comes: what waits from then on is kept in a buffer. */
+static void share_ring(Net *net)
 {
-    limit_class(net, "default", 0, resource);
     limit_class(net, "other", 1, "blk-read");
 }
 
+/* All are of the default class: with either header they carry no tag. */
+static void limit_default(Net *net, const char *resource)
+{
+    limit_class(net, "default", 0, resource);
+    share_ring(net);
+}
+
 /*
- * Of frames with a header of `header` the first is sent, SHARE wait in the ring,
- * and BUFFERED, which have two bytes behind the header, in the buffer.
+ * Of frames with a header of `header` the first is sent, IN_RING wait in the ring, from
+ * when it was not shared, and BUFFERED, which have two bytes behind the header, in the
+ * buffer.
  */
 static Net *hold_frames(Ring *ring, uint64_t header)
 {
@@ -77,18 +84,19 @@ static Net *hold_frames(Ring *ring, uint64_t header)
 
     net_boot(net, LEGACY, "");
     legacy_start(net, header);
-    limit_default(net, "net-tx");
+    limit_class(net, "default", 0, "net-tx");
     ring_init(ring, net);
-    for (unsigned i = 0; i < 1 + SHARE; i++) {
+    for (unsigned i = 0; i < 1 + IN_RING; i++) {
         ring_send(ring, zeros, FRAME_BYTES - more);
     }
     check_length_sent(net, FRAME_BYTES);
-    wait_for(ring_taken(ring) == SHARE);
+    wait_for(ring_taken(ring) == IN_RING);
+    share_ring(net);
     for (unsigned i = 0; i < BUFFERED; i++) {
         ring_send(ring, zeros, 2 - more);
     }
     wait_for(buffered(net, "default", "net-tx") == BUFFERED);
-    wait_for(ring_taken(ring) == SHARE);
+    wait_for(ring_taken(ring) == IN_RING);
     return net;
 }
 
@@ -113,8 +121,8 @@ static void check_header_changes(uint64_t from, uint64_t to)
     Net *net = hold_frames(&ring, from);
 
     legacy_features(net, to);
-    qtest_clock_step(net->qts, (SHARE + BUFFERED) * FRAME_NS);
-    wait_for(drops_of(net, "default", "net-tx", "reset") == SHARE + BUFFERED);
+    qtest_clock_step(net->qts, (IN_RING + BUFFERED) * FRAME_NS);
+    wait_for(drops_of(net, "default", "net-tx", "reset") == IN_RING + BUFFERED);
     check_nothing_sent(net);
     check_still_sends(&ring, to);
     net_free(net);
@@ -139,8 +147,8 @@ static void test_header_grows_stop(void)
     legacy_features(net, LONG_HEADER);
     qmp_ok(net->qts, "{'execute': 'stop'}");
     qmp_ok(net->qts, "{'execute': 'cont'}");
-    qtest_clock_step(net->qts, (SHARE + BUFFERED) * FRAME_NS);
-    for (unsigned i = 0; i < SHARE; i++) {
+    qtest_clock_step(net->qts, (IN_RING + BUFFERED) * FRAME_NS);
+    for (unsigned i = 0; i < IN_RING; i++) {
         check_length_sent(net, FRAME_BYTES - 2);
     }
     /* Those in the buffer are nothing but a header now. */

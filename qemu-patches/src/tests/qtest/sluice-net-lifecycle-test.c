@@ -23,6 +23,8 @@
 /* The frame whose release brings CoDel's first signal; see the queue's tests. */
 #define SIGNALLED       106
 #define MANY            130
+/* What waits keeps its descriptors. */
+#define OWN_QUEUE       ",shaper-queues=bulk"
 
 static unsigned cycles(void)
 {
@@ -104,7 +106,7 @@ static void check_forgotten(Net *net)
 
 static void test_device_reset(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -119,7 +121,7 @@ static void test_device_reset(void)
 
 static void test_system_reset(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -135,7 +137,7 @@ static void test_system_reset(void)
 
 static void test_stop_cont(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -159,7 +161,7 @@ static void test_stop_cont(void)
 
 static void test_stop_reset(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -180,7 +182,8 @@ static bool add_device(Net *net)
     QDict *response = qtest_qmp(net->qts, "{'execute': 'device_add', "
                                 "'arguments': {'driver': 'virtio-net-pci', "
                                 "'id': 'net0', 'netdev': 'hs0', 'addr': %s, "
-                                "'shaper': 'sluice0'}}", stringify(SLOT));
+                                "'shaper': 'sluice0', 'shaper-queues': 'bulk'}}",
+                                stringify(SLOT));
     bool added = qdict_haskey(response, "return");
 
     qobject_unref(response);
@@ -189,7 +192,7 @@ static bool add_device(Net *net)
 
 static void test_unplug(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -206,7 +209,7 @@ static void test_unplug(void)
 
 static void test_suspend(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {
@@ -256,7 +259,7 @@ static void check_background_state(Net *net, const char *uri, uint16_t before)
  */
 static void check_background_snapshot(bool stopped)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
     g_autofree char *file = g_strdup_printf("%s/sluice-net-%d.state",
                                             g_get_tmp_dir(), getpid());
@@ -445,7 +448,7 @@ static void check_one_mark(Net *net)
 /* A frame that was released with a mark, but not sent, has it afterwards. */
 static void test_stop_marked_released(void)
 {
-    Net *net = net_new(",shaper-queues=bulk");
+    Net *net = net_new(OWN_QUEUE);
     uint8_t marked = 0;
     Ring ring;
 
@@ -465,7 +468,7 @@ static void test_stop_marked_released(void)
 /* So has one that is marked in place of the one before it, and still held. */
 static void test_stop_marked_held(void)
 {
-    Net *net = net_new(",shaper-queues=bulk");
+    Net *net = net_new(OWN_QUEUE);
     uint8_t marked = 0;
     Ring ring;
 
@@ -531,7 +534,7 @@ static void test_link(void)
 
 static void test_clock_jump(void)
 {
-    Net *net = net_new("");
+    Net *net = net_new(OWN_QUEUE);
     uint64_t buffers[BATCH];
 
     for (unsigned i = 0; i < cycles(); i++) {

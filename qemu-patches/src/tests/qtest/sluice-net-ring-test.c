@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of ring fairness in virtio-net: a held class keeps its share of a
- * virtqueue, a buffer takes what is beyond, and what becomes of buffered
- * frames when something else happens.
+ * QTest of ring fairness in virtio-net: what has to wait in a queue that classes
+ * share keeps nothing of it, a buffer takes it, and what becomes of buffered frames
+ * when something else happens.
  *
- * The ring has 1024 descriptors, a frame takes one. Of them 244 may be held, a
- * quarter less what a driver leaves free: by a class alone 122. A frame in a buffer
- * has 1012 bytes, and 129 of them fit into 128 KiB. Of N frames of bulk the first is
- * sent at once, 122 stay in the ring, 129 in the buffer, and the rest is dropped.
+ * The ring has 1024 descriptors, a frame takes one. A frame in a buffer has 1012 bytes,
+ * and 129 of them fit into 128 KiB. Of N frames of bulk the first is sent at once, 129
+ * wait in the buffer, and the rest is dropped.
  */
 #include "qemu/osdep.h"
 #include <sched.h>
@@ -27,18 +26,18 @@ static Net *flood(Ring *ring, const char *options, unsigned frames)
     return net;
 }
 
-static void test_share(void)
+/* A driver may stop its queue until all that is in the ring has come back: it does. */
+static void test_nothing_is_kept(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 20);
+    Net *net = flood(&ring, "", 1 + 20);
 
-    wait_for(backlog(net, "bulk", "net-tx") == SHARE + 20);
-    wait_for(ring_taken(&ring) == SHARE);
+    wait_for(backlog(net, "bulk", "net-tx") == 20);
+    wait_for(ring_taken(&ring) == 0);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 20);
     g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "buffered-bytes"), ==,
                     20 * BUFFER_BYTES);
-    check_all_sent(net, 1, SHARE + 20);
-    wait_for(ring_taken(&ring) == 0);
+    check_all_sent(net, 1, 20);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
     g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "dropped-requests"),
                     ==, 0);
@@ -62,17 +61,16 @@ static void test_flood_delays_nobody(void)
         check_sent(net, 200 + i);
     }
     wait_for(drops_of(net, "bulk", "net-tx", "backlog")
-             == 800 - 1 - SHARE - FIT);
+             == 800 - 1 - FIT);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, FIT);
     g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
     g_assert_cmpint(admitted(net, "default", "net-tx"), ==, 8);
-    wait_for(ring_taken(&ring) == SHARE);
-    check_all_sent(net, 1, SHARE + FIT);
+    wait_for(ring_taken(&ring) == 0);
+    check_all_sent(net, 1, FIT);
     net_free(net);
 }
 
-/* However many classes hold frames, three quarters of the ring are for who may
- * send; and whoever comes when others hold them all uses its buffer. */
+/* However many classes hold frames, the ring is for who may send. */
 static void test_many_classes(void)
 {
     Net *net = net_new("");
@@ -88,8 +86,8 @@ static void test_many_classes(void)
         ring_send_many(&ring, DSCP_OF_TAG(tag), 0, 70);
         check_sent(net, 0);
     }
-    wait_for(ring_taken(&ring) == HOLDABLE);
-    g_assert_cmpint(buffered(net, "c1", "net-tx"), ==, 0);
+    wait_for(ring_taken(&ring) == 0);
+    g_assert_cmpint(buffered(net, "c1", "net-tx"), ==, 69);
     g_assert_cmpint(buffered(net, "c15", "net-tx"), ==, 69);
     ring_send_number(&ring, DSCP_NONE, 77);
     check_sent(net, 77);
@@ -103,7 +101,7 @@ static void test_limits(void)
 
     set_bulk(net, "net-tx", ", 'limit-packets': 3");
     ring_init(&ring, net);
-    ring_send_many(&ring, BULK, 0, 1 + SHARE + 10);
+    ring_send_many(&ring, BULK, 0, 1 + 10);
     wait_for(drops_of(net, "bulk", "net-tx", "backlog") == 7);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 3);
     g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "buffer-requests-max"),
@@ -118,7 +116,7 @@ static void test_limits(void)
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 5);
     check_sent(net, 0);
     qtest_clock_step(net->qts, 1000 * FRAME_NS);
-    for (unsigned n = 1; n < 1 + SHARE + 3; n++) {
+    for (unsigned n = 1; n < 1 + 3; n++) {
         check_sent(net, n % 256);
     }
     check_sent(net, 200);
@@ -219,29 +217,37 @@ static void test_queue_class(void)
     net_free(net);
 }
 
-/* Order within a class, though some wait in the ring and some do not. */
+/* Order within a class, though some wait in the ring, from when it was not shared. */
 static void test_order(void)
 {
+    Net *net = net_new("");
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
 
-    wait_for(buffered(net, "bulk", "net-tx") == 30);
-    qtest_clock_step(net->qts, 40 * FRAME_NS);
-    for (unsigned n = 1; n <= 41 - 1; n++) {
-        check_sent(net, n % 256);
+    limit_class(net, "default", 0, "net-tx");
+    ring_init(&ring, net);
+    ring_send_many(&ring, DSCP_NONE, 0, 1 + 40);
+    check_sent(net, 0);
+    wait_for(ring_taken(&ring) == 40);
+    limit_class(net, "other", 3, "net-rx");
+    ring_send_many(&ring, DSCP_NONE, 41, 30);
+    wait_for(buffered(net, "default", "net-tx") == 30);
+    g_assert_cmpint(ring_taken(&ring), ==, 40);
+    qtest_clock_step(net->qts, 50 * FRAME_NS);
+    for (unsigned n = 1; n <= 50; n++) {
+        check_sent(net, n);
     }
-    /* The ring has room again, while buffered ones go before. */
-    ring_send_many(&ring, BULK, 1 + SHARE + 30, 20);
-    wait_for(backlog(net, "bulk", "net-tx") == SHARE + 30 - 40 + 20);
-    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 30);
-    check_all_sent(net, 41, SHARE + 30 - 40 + 20);
+    wait_for(ring_taken(&ring) == 0);
+    ring_send_many(&ring, DSCP_NONE, 71, 20);
+    wait_for(backlog(net, "default", "net-tx") == 40);
+    g_assert_cmpint(buffered(net, "default", "net-tx"), ==, 40);
+    check_all_sent(net, 51, 40);
     net_free(net);
 }
 
 static void test_stop_cont(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
+    Net *net = flood(&ring, "", 1 + 30);
 
     wait_for(buffered(net, "bulk", "net-tx") == 30);
     qmp_ok(net->qts, "{'execute': 'stop'}");
@@ -249,7 +255,7 @@ static void test_stop_cont(void)
     check_nothing_sent(net);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 30);
     qmp_ok(net->qts, "{'execute': 'cont'}");
-    check_all_sent(net, 1, SHARE + 30);
+    check_all_sent(net, 1, 30);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
     g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "dropped-requests"),
                     ==, 0);
@@ -259,7 +265,7 @@ static void test_stop_cont(void)
 static void test_migrate(void)
 {
     Ring ring;
-    Net *source = flood(&ring, "", 1 + SHARE + 30);
+    Net *source = flood(&ring, "", 1 + 30);
     Net target = { 0 };
     g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
                                               g_get_tmp_dir(), getpid());
@@ -270,7 +276,7 @@ static void test_migrate(void)
     net_boot(&target, "", incoming);
     migrate(source->qs, target.qs, uri);
     /* The target has no classes yet: all may go, in order. */
-    for (unsigned n = 1; n < 1 + SHARE + 30; n++) {
+    for (unsigned n = 1; n < 1 + 30; n++) {
         check_sent(&target, n % 256);
     }
     wait_for(buffered(&target, "default", "net-tx") == 0);
@@ -287,7 +293,7 @@ static void test_migrate(void)
 static void test_migrate_configured(void)
 {
     Ring ring;
-    Net *source = flood(&ring, "", 1 + SHARE + 30);
+    Net *source = flood(&ring, "", 1 + 30);
     Net target = { 0 };
     g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
                                               g_get_tmp_dir(), getpid());
@@ -299,10 +305,10 @@ static void test_migrate_configured(void)
     set_bulk(&target, "net-tx", ", 'limit-packets': 1");
     migrate(source->qs, target.qs, uri);
     check_sent(&target, 1);
-    wait_for(backlog(&target, "bulk", "net-tx") == SHARE + 30 - 1);
+    wait_for(backlog(&target, "bulk", "net-tx") == 30 - 1);
     /* More than its room here, but nothing that is there is lost. */
-    g_assert_cmpint(buffered(&target, "bulk", "net-tx"), ==, 30);
-    check_all_sent(&target, 2, SHARE + 30 - 1);
+    g_assert_cmpint(buffered(&target, "bulk", "net-tx"), ==, 30 - 1);
+    check_all_sent(&target, 2, 30 - 1);
     cleanup_queues(source, &target.qs->alloc);
     qtest_shutdown(target.qs);
     close(target.socket);
@@ -313,7 +319,7 @@ static void test_migrate_configured(void)
 static void test_reset(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
+    Net *net = flood(&ring, "", 1 + 30);
 
     wait_for(buffered(net, "bulk", "net-tx") == 30);
     cleanup_queues(net, &net->qs->alloc);
@@ -332,7 +338,7 @@ static void test_reset(void)
 static void test_link_down(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
+    Net *net = flood(&ring, "", 1 + 30);
 
     wait_for(buffered(net, "bulk", "net-tx") == 30);
     qmp_ok(net->qts, "{'execute': 'set_link', 'arguments': "
@@ -352,7 +358,7 @@ static void test_link_down(void)
 static void test_unplug(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
+    Net *net = flood(&ring, "", 1 + 30);
 
     wait_for(buffered(net, "bulk", "net-tx") == 30);
     qpci_unplug_acpi_device_test(net->qts, "net0", SLOT);
@@ -368,7 +374,7 @@ static void test_unplug(void)
 static void test_remove_class(void)
 {
     Ring ring;
-    Net *net = flood(&ring, "", 1 + SHARE + 30);
+    Net *net = flood(&ring, "", 1 + 30);
 
     wait_for(buffered(net, "bulk", "net-tx") == 30);
     qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
@@ -378,8 +384,8 @@ static void test_remove_class(void)
            "{'id': 'sluice0', 'class': 'bulk'}}");
     /* The heir has them, in buffers too. */
     check_sent(net, 1);
-    g_assert_cmpint(buffered(net, "default", "net-tx"), ==, 30);
-    check_all_sent(net, 2, SHARE + 30 - 1);
+    wait_for(buffered(net, "default", "net-tx") == 29);
+    check_all_sent(net, 2, 30 - 1);
     g_assert_cmpint(buffered(net, "default", "net-tx"), ==, 0);
     net_free(net);
 }
@@ -397,8 +403,7 @@ static void test_in_order(void)
     check_sent(net, 0);
     ring_send_number(&ring, DSCP_NONE, 50);
     check_sent(net, 50);
-    wait_for(ring_taken(&ring) == 9);
-    g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
+    wait_for(buffered(net, "bulk", "net-tx") == 9);
     check_all_sent(net, 1, 9);
     wait_for(ring_taken(&ring) == 0);
     net_free(net);
@@ -504,10 +509,8 @@ static void pairs_end(Pairs *pairs)
     qtest_shutdown(net->qs);
 }
 
-/*
- * A class that floods both pairs keeps its share of each ring, and one buffer
- * for both; who may send finds descriptors in either.
- */
+/* A class that floods both pairs has one buffer for both, and keeps nothing of
+ * either ring. */
 static void test_pairs(void)
 {
     Pairs pairs;
@@ -520,21 +523,20 @@ static void test_pairs(void)
     pairs_start(&pairs);
     set_bulk(net, "net-tx", "");
     for (unsigned i = 0; i < 2; i++) {
-        ring_send_many(&pairs.rings[i], BULK, 0, SHARE + 1 - i + FIT + 50);
-        wait_for(ring_taken(&pairs.rings[i]) == SHARE);
+        ring_send_many(&pairs.rings[i], BULK, 0, 1 - i + FIT + 50);
+        wait_for(ring_taken(&pairs.rings[i]) == 0);
         ring_send_number(&pairs.rings[i], DSCP_NONE, 200);
         wait_for(admitted(net, "default", "net-tx") == i + 1);
-        wait_for(ring_taken(&pairs.rings[i]) == SHARE);
+        wait_for(ring_taken(&pairs.rings[i]) == 0);
     }
     g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1);
-    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, 2 * SHARE + FIT);
+    g_assert_cmpint(backlog(net, "bulk", "net-tx"), ==, FIT);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, FIT);
     g_assert_cmpint(drops_of(net, "bulk", "net-tx", "backlog"), ==, FIT + 100);
-    /* What one ring got rid of is not room in the other: both empty. */
-    qtest_clock_step(net->qts, (2 * SHARE + FIT + 1) * FRAME_NS);
+    qtest_clock_step(net->qts, (FIT + 1) * FRAME_NS);
     wait_for(ring_taken(&pairs.rings[0]) == 0);
     wait_for(ring_taken(&pairs.rings[1]) == 0);
-    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1 + 2 * SHARE + FIT);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 1 + FIT);
     g_assert_cmpint(buffered(net, "bulk", "net-tx"), ==, 0);
     pairs_end(&pairs);
 }
@@ -560,7 +562,7 @@ static void test_refused(void)
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    qtest_add_func("/sluice/net/ring/share", test_share);
+    qtest_add_func("/sluice/net/ring/nothing-is-kept", test_nothing_is_kept);
     qtest_add_func("/sluice/net/ring/flood-delays-nobody",
                    test_flood_delays_nobody);
     qtest_add_func("/sluice/net/ring/many-classes", test_many_classes);

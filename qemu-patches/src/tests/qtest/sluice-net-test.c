@@ -40,12 +40,12 @@ static void check_tx_rate(const char *options)
 
 static void test_tx_rate(void)
 {
-    check_tx_rate("");
+    check_tx_rate(",shaper-queues=bulk");
 }
 
 static void test_tx_rate_no_ioeventfd(void)
 {
-    check_tx_rate(",ioeventfd=off");
+    check_tx_rate(",shaper-queues=bulk,ioeventfd=off");
 }
 
 static void test_tx_classes(void)

@@ -14,6 +14,7 @@
 #include "sluice-packed.h"
 
 #define BULK            DSCP_OF_TAG(2)
+#define OTHER           DSCP_OF_TAG(3)
 #define LONG_NS         (1000 * FRAME_NS)
 #define HELD            4
 #define DISK_SLOT       5
@@ -57,14 +58,26 @@ static void card_start(Card *card)
     card_setup(card);
 }
 
-static Card *card_new(bool indirect)
+static Card *card_new_with(const char *options, bool indirect)
 {
     Card *card = g_new0(Card, 1);
 
     card->indirect = indirect;
-    net_boot(&card->net, ",packed=on", "");
+    net_boot(&card->net, options, "");
     card_start(card);
     return card;
+}
+
+/* Its queue is that of bulk: what waits keeps its descriptors. */
+static Card *card_new(bool indirect)
+{
+    return card_new_with(",packed=on,shaper-queues=bulk", indirect);
+}
+
+/* All classes share its queue. */
+static Card *card_new_shared(bool indirect)
+{
+    return card_new_with(",packed=on", indirect);
 }
 
 static void card_stop(Card *card)
@@ -177,56 +190,67 @@ static void check_card_forgets(Card *card)
     check_nothing_sent(&card->net);
 }
 
-/* What is held keeps its descriptors, what comes after it goes before it. */
+/* One frame passes, and HELD are held, in a ring that is shared only from then on. */
+static void card_hold_before_sharing(Card *card)
+{
+    Net *net = &card->net;
+
+    limit_class(net, "default", 0, "net-tx");
+    qtest_clock_step(net->qts, LONG_NS);
+    card_send_many(card, DSCP_NONE, 0, 1 + HELD);
+    wait_for(backlog(net, "default", "net-tx") == HELD);
+    check_sent(net, 0);
+    limit_class(net, "other", 3, "net-rx");
+}
+
+/* What is held keeps its descriptors; what comes after it goes before it. */
 static void test_net_overtakes(void)
 {
-    Card *card = card_new(false);
+    Card *card = card_new_shared(false);
     Packed *tx = &card->rings[TX_QUEUE];
-    uint64_t buffers[1 + HELD];
+    Net *net = &card->net;
 
-    card_hold(card, buffers);
-    card_send_many(card, DSCP_NONE, 50, 3);
+    card_hold_before_sharing(card);
+    card_send_many(card, OTHER, 50, 3);
     for (unsigned n = 50; n < 53; n++) {
-        check_sent(&card->net, n);
+        check_sent(net, n);
     }
     wait_for(packed_collect(tx) == 1 + 3);
     for (unsigned i = 0; i < 3; i++) {
         g_assert_cmpint(tx->order[1 + i], ==, 1 + HELD + i);
     }
     g_assert_cmpint(tx->taken, ==, 2 * HELD);
-    card_finish(card, buffers, 1 + 3 + HELD, 1 + HELD);
+    wait_for((qtest_clock_step(net->qts, FRAME_NS),
+              packed_collect(tx) == 1 + 3 + HELD));
     for (unsigned i = 0; i < HELD; i++) {
+        check_sent(net, 1 + i);
         g_assert_cmpint(tx->order[4 + i], ==, 1 + i);
     }
+    g_assert_cmpint(tx->taken, ==, 0);
     card_free(card);
 }
 
 /*
- * A class keeps SHARE slots of the ring, at two for a frame or one; the frames
- * beyond go to the buffer, and their slots back. So often that the ring has
- * been gone round while some of it was held.
+ * What waits in a ring that is shared goes to the buffer, and its slots back. So often
+ * that the ring has been gone round.
  */
-static void check_share(bool indirect)
+static void check_shared(bool indirect)
 {
-    Card *card = card_new(indirect);
+    Card *card = card_new_shared(indirect);
     Packed *tx = &card->rings[TX_QUEUE];
-    unsigned slots = indirect ? 1 : 2, in_ring = SHARE / slots;
-    unsigned buffered_frames = 20, sent = 0;
+    unsigned slots = indirect ? 1 : 2, buffered_frames = 20, sent = 0;
 
     set_bulk(&card->net, "net-tx", "");
     while (sent * slots <= RING) {
         qtest_clock_step(card->net.qts, LONG_NS);
         card_send(card, BULK, 0);
         check_sent(&card->net, 0);
-        card_send_many(card, BULK, 1, in_ring + buffered_frames);
-        wait_for(backlog(&card->net, "bulk", "net-tx")
-                 == in_ring + buffered_frames);
-        wait_for((packed_collect(tx), tx->taken == in_ring * slots));
-        g_assert_cmpint(buffered(&card->net, "bulk", "net-tx"), ==,
-                        buffered_frames);
-        sent += 1 + in_ring + buffered_frames;
+        card_send_many(card, BULK, 1, buffered_frames);
+        wait_for(buffered(&card->net, "bulk", "net-tx") == buffered_frames);
+        wait_for((packed_collect(tx), tx->taken == 0));
+        sent += 1 + buffered_frames;
         qtest_clock_step(card->net.qts, LONG_NS);
-        for (unsigned n = 1; n <= in_ring + buffered_frames; n++) {
+        for (unsigned n = 1; n <= buffered_frames; n++) {
             check_sent(&card->net, n % 256);
         }
         wait_for(packed_collect(tx) == sent);
@@ -236,22 +260,22 @@ static void check_share(bool indirect)
     card_free(card);
 }
 
-static void test_net_share(void)
+static void test_net_shared(void)
 {
-    check_share(false);
+    check_shared(false);
 }
 
-static void test_net_share_indirect(void)
+static void test_net_shared_indirect(void)
 {
-    check_share(true);
+    check_shared(true);
 }
 
 /* Frames in buffers when the machine stops are sent after it goes on. */
 static void test_net_stop_buffered(void)
 {
-    Card *card = card_new(false);
+    Card *card = card_new_shared(false);
     Packed *tx = &card->rings[TX_QUEUE];
-    unsigned in_ring = SHARE / 2, all = 1 + in_ring + 20;
+    unsigned all = 1 + 20;
 
     set_bulk(&card->net, "net-tx", "");
     card_send_many(card, BULK, 0, all);
@@ -335,21 +359,20 @@ static bool wants_kicks(const Packed *packed)
  * back unsent; what comes later is heard of, and sent. */
 static void test_net_link(void)
 {
-    Card *card = card_new(false);
+    Card *card = card_new_shared(false);
     Packed *tx = &card->rings[TX_QUEUE];
-    uint64_t buffers[1 + HELD];
 
-    card_hold(card, buffers);
+    card_hold_before_sharing(card);
     set_link(card, false);
     wait_for((qtest_clock_step(card->net.qts, FRAME_NS),
               packed_collect(tx) == 1 + HELD));
     wait_for(wants_kicks(tx));
-    card_send_many(card, DSCP_NONE, 40, 3);
+    card_send_many(card, OTHER, 40, 3);
     wait_for(packed_collect(tx) == 1 + HELD + 3);
     g_assert_cmpint(tx->taken, ==, 0);
     wait_for(wants_kicks(tx));
     set_link(card, true);
-    card_send_many(card, DSCP_NONE, 50, 3);
+    card_send_many(card, OTHER, 50, 3);
     for (unsigned n = 50; n < 53; n++) {
         check_sent(&card->net, n);
     }
@@ -360,7 +383,7 @@ static void test_net_link(void)
 /* The target sends what was held, and gives it back where the ring stands. */
 static void check_net_migrates(bool indirect)
 {
-    Card *source = card_new(indirect);
+    Card *source = card_new_shared(indirect);
     Card target = { 0 };
     g_autofree char *socket = g_strdup_printf("%s/sluice-packed-%d.sock",
                                               g_get_tmp_dir(), getpid());
@@ -368,15 +391,13 @@ static void check_net_migrates(bool indirect)
     g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
     Packed *tx = &source->rings[TX_QUEUE];
 
-    set_bulk(&source->net, "net-tx", "");
-    card_send_many(source, BULK, 0, 1 + HELD);
-    wait_for(backlog(&source->net, "bulk", "net-tx") == HELD);
-    check_sent(&source->net, 0);
+    card_hold_before_sharing(source);
     /* It is given back after what is held, and before. */
-    card_send(source, DSCP_NONE, 50);
+    card_send(source, OTHER, 50);
     check_sent(&source->net, 50);
     net_boot(&target.net, ",packed=on", incoming);
-    set_bulk(&target.net, "net-tx", "");
+    limit_class(&target.net, "default", 0, "net-tx");
+    limit_class(&target.net, "other", 3, "net-rx");
     migrate(source->net.qs, target.net.qs, uri);
     tx->qts = target.net.qts;
     for (unsigned n = 1; n <= HELD; n++) {
@@ -619,9 +640,9 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/packed/net/overtakes", test_net_overtakes);
-    qtest_add_func("/sluice/packed/net/share", test_net_share);
-    qtest_add_func("/sluice/packed/net/share-indirect",
-                   test_net_share_indirect);
+    qtest_add_func("/sluice/packed/net/shared", test_net_shared);
+    qtest_add_func("/sluice/packed/net/shared-indirect",
+                   test_net_shared_indirect);
     qtest_add_func("/sluice/packed/net/stop-buffered", test_net_stop_buffered);
     qtest_add_func("/sluice/packed/net/stop-cont", test_net_stop_cont);
     qtest_add_func("/sluice/packed/net/system-reset", test_net_system_reset);
