@@ -163,7 +163,7 @@ def test_a_second_interruption_takes_the_minute_away_and_leaves_nothing(tmp_path
 
 def test_an_interruption_while_a_suite_that_hangs_is_ended_ends_the_run():
     """Else the run would go on with the next suite."""
-    command = "trap 'kill -INT $PPID' TERM; echo; (trap '' TERM; exec sleep 60) & wait; wait"
+    command = "trap 'kill -INT $PPID' TERM; (trap '' TERM; echo; exec sleep 60) & wait; wait"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         ["bash", "-c", command], stdout=subprocess.PIPE, start_new_session=True
