@@ -186,7 +186,7 @@ static bool inverts(const Model *model, uint32_t class_index, bool newcomer)
     uint8_t priority = model->classes[class_index].priority;
 
     if (model->classes[class_index].reserved) {
-        return false;           /* test-share.c looks at reservations */
+        return false;           /* see test-reservations.c */
     }
     for (uint32_t i = 0; i < model->class_count; i++) {
         bool before = model->classes[i].priority < priority

@@ -1,111 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who gets what of a ceiling: weights, reservations, priorities, waiting.
- * Classes are kept backlogged; time goes from event to event.
+ * Who gets what of a ceiling by weight, and how long a request waits for it.
+ * Reservations: test-reservations.c.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "sluice/engine.h"
-#include "exact-bucket.h"
-#include "random.h"
-#include "tap.h"
-
-#define CLASSES     8
-#define DEPTH       4
-#define RATE        1000000         /* a byte is a microsecond */
-#define SIZE_MAX_B  65536
-
-typedef struct Load {
-    SluiceEngine *engine;
-    Random random;
-    uint64_t now_ns;
-    uint32_t classes;
-    uint32_t size_max;
-    uint32_t fixed_size;            /* not 0: all requests */
-    uint64_t served[CLASSES];
-    uint64_t requests;
-    SluiceNode nodes[CLASSES][DEPTH];
-} Load;
-
-static uint32_t random_size(Load *load)
-{
-    return load->fixed_size ? load->fixed_size
-                            : 1 + random_below(&load->random, load->size_max);
-}
-
-static void submit(Load *load, SluiceNode *node, uint32_t class_index)
-{
-    /* The ceiling is always in debt. */
-    check_equal(sluice_engine_submit(load->engine, class_index, node,
-                                     random_size(load), load->now_ns),
-                SLUICE_HOLD);
-}
-
-static Load *new_load(uint64_t seed, uint32_t classes)
-{
-    Load *load = calloc(1, sizeof(*load));
-    SluiceLimit ceiling = { .bytes_per_second = RATE, .burst_bytes = 1 };
-    SluiceNode passed;
-
-    load->random = random_seeded(seed);
-    load->engine = sluice_engine_new(classes);
-    load->classes = classes;
-    load->size_max = SIZE_MAX_B;
-    check(sluice_engine_set_ceiling(load->engine, &ceiling, 0));
-    sluice_engine_submit(load->engine, 0, &passed, 1000, 0);
-    return load;
-}
-
-static void set_class(Load *load, uint32_t class_index, uint8_t priority,
-                      uint16_t weight, uint64_t reservation)
-{
-    SluiceClassConfig config = {
-        .priority = priority, .weight = weight,
-        .reservation_bytes_per_second = reservation,
-    };
-
-    check(sluice_engine_set_class(load->engine, class_index, &config,
-                                  load->now_ns));
-}
-
-static void fill(Load *load, uint32_t class_index)
-{
-    for (uint32_t i = 0; i < DEPTH; i++) {
-        submit(load, &load->nodes[class_index][i], class_index);
-    }
-}
-
-/* Serves one request; its class submits another. Its class, or UINT32_MAX. */
-static uint32_t serve(Load *load)
-{
-    uint64_t event_ns = sluice_engine_next_event_ns(load->engine);
-    SluiceNode *node;
-    uint32_t class_index;
-
-    if (!check(event_ns != SLUICE_NEVER)) {
-        return UINT32_MAX;
-    }
-    load->now_ns = event_ns;
-    node = sluice_engine_release(load->engine, event_ns);
-    if (!check(node)) {
-        return UINT32_MAX;
-    }
-    class_index = node->class_index;
-    load->served[class_index] += node->bytes;
-    load->requests++;
-    submit(load, node, class_index);
-    return class_index;
-}
-
-static void free_load(Load *load)
-{
-    while (sluice_engine_evict(load->engine)) {
-        /* Only its end matters. */
-    }
-    sluice_engine_free(load->engine);
-    free(load);
-}
+#include "share-load.h"
 
 /*
  * After each service no class is ahead of or behind its share of all that has
@@ -164,21 +62,6 @@ static bool weights_trace(uint64_t seed)
     return ok;
 }
 
-static void run(const char *what, bool (*trace)(uint64_t seed), unsigned divisor)
-{
-    uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
-    uint64_t traces = tap_setting("SLUICE_TEST_TRACES", 300) / divisor + 1;
-
-    printf("# %s: seeds %" PRIu64 " to %" PRIu64 "\n", what, seed,
-           seed + traces - 1);
-    for (uint64_t i = 0; i < traces; i++) {
-        if (!trace(seed + i)) {
-            printf("# failed with seed %" PRIu64 "\n", seed + i);
-            return;
-        }
-    }
-}
-
 static void test_weights_and_lag(void)
 {
     run("10,000 requests each", weights_trace, 6);
@@ -229,105 +112,6 @@ static bool coming_and_going(uint64_t seed)
 static void test_coming_and_going_disturbs_nobody(void)
 {
     run("coming and going", coming_and_going, 10);
-}
-
-/*
- * Backlogged classes get their reservations, whatever the priorities. The
- * ceiling serves one request at a time; due turns are taken by due time, so a
- * turn is late by no more than one request of each reserved class and one of
- * another, and the class's own last request may be under way.
- */
-static bool reservation_trace(uint64_t seed)
-{
-    Load *load = new_load(seed, CLASSES);
-    uint64_t reserved[CLASSES], left = RATE * 9 / 10, begin_ns;
-    bool ok = true;
-
-    load->size_max = random_magnitude(&load->random, 13);
-    for (uint32_t i = 0; i < CLASSES; i++) {
-        reserved[i] = i < 5 ? random_below(&load->random, left) : 0;
-        left -= reserved[i];
-        set_class(load, i, random_below(&load->random, 10),
-                  1 + random_below(&load->random, 1000), reserved[i]);
-        fill(load, i);
-    }
-    begin_ns = sluice_engine_next_event_ns(load->engine);
-    while (ok && load->requests < 5000) {
-        Wide late = (CLASSES + 2) * (Wide)load->size_max;
-        Wide elapsed_ns;
-
-        ok = serve(load) != UINT32_MAX;
-        elapsed_ns = load->now_ns - begin_ns;
-        for (uint32_t i = 0; ok && i < CLASSES; i++) {
-            Wide due = elapsed_ns * reserved[i] / NANO;
-
-            ok = check((Wide)load->served[i] + late >= due);
-        }
-    }
-    free_load(load);
-    return ok;
-}
-
-static void test_reservations_hold_against_priorities(void)
-{
-    run("reservations", reservation_trace, 6);
-}
-
-static void test_reservations_are_no_more_than_promised(void)
-{
-    Load *load = new_load(1, 2);
-
-    /* A tenth reserved, worst priority: it gets that tenth and no more. */
-    load->fixed_size = load->size_max = 1000;
-    set_class(load, 0, 0, 100, 0);
-    set_class(load, 1, 9, 100, RATE / 10);
-    fill(load, 0);
-    fill(load, 1);
-    while (load->requests < 10000 && serve(load) != UINT32_MAX) {
-        /* Until enough is served. */
-    }
-    check(load->served[1] >= 990000 && load->served[1] <= 1010000);
-    free_load(load);
-}
-
-static void test_too_many_reservations_share_in_proportion(void)
-{
-    Load *load = new_load(1, 3);
-
-    load->fixed_size = load->size_max = 1000;
-    set_class(load, 0, 0, 1000, 0);
-    set_class(load, 1, 5, 1, RATE);
-    set_class(load, 2, 9, 1, RATE * 3);
-    for (uint32_t i = 0; i < 3; i++) {
-        fill(load, i);
-    }
-    while (load->requests < 10000 && serve(load) != UINT32_MAX) {
-        /* Until enough is served. */
-    }
-    check(load->served[1] >= 2400000 && load->served[1] <= 2600000);
-    check(load->served[2] >= 7400000 && load->served[2] <= 7600000);
-    free_load(load);
-}
-
-static void test_idleness_saves_up_no_reserved_turns(void)
-{
-    Load *load = new_load(1, 2);
-    uint64_t before;
-
-    load->fixed_size = load->size_max = 1000;
-    set_class(load, 0, 0, 100, 0);
-    set_class(load, 1, 9, 100, RATE / 10);
-    fill(load, 0);
-    while (load->requests < 10000 && serve(load) != UINT32_MAX) {
-        /* Class 1 is idle for ten seconds. */
-    }
-    fill(load, 1);
-    before = load->requests;
-    while (load->requests < before + 100 && serve(load) != UINT32_MAX) {
-        /* A tenth of a second. */
-    }
-    check(load->served[1] >= 9000 && load->served[1] <= 12000);
-    free_load(load);
 }
 
 /*
@@ -579,14 +363,6 @@ static const TapTest tests[] = {
       test_weights_and_lag },
     { "share/property: coming and going disturbs nobody",
       test_coming_and_going_disturbs_nobody },
-    { "share/property: reservations hold against priorities",
-      test_reservations_hold_against_priorities },
-    { "share/reservations are no more than promised",
-      test_reservations_are_no_more_than_promised },
-    { "share/too many reservations share in proportion",
-      test_too_many_reservations_share_in_proportion },
-    { "share/idleness saves up no reserved turns",
-      test_idleness_saves_up_no_reserved_turns },
     { "share/longest wait is near the fluid ideal",
       test_longest_wait_is_near_the_fluid_ideal },
     { "share/property: longest waits within 1.1 of the fluid ideal",

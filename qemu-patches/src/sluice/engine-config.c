@@ -131,7 +131,8 @@ static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
     if (rate == class->reservation_rate) {
         return;
     }
-    sluice_bucket_configure(&bucket, rate, 0, reservations_now(engine, now_ns));
+    sluice_bucket_configure(&bucket, rate, 0,
+                            engine_reservations_now(engine, now_ns));
     class->reservation = (Turns){
         .due_ns = bucket.due_ns,
         .unit_ns = bucket.unit_ns,
@@ -140,21 +141,34 @@ static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
     class->reservation_rate = rate;
 }
 
-/* Looks at all classes only if the one with the longest period had its
- * shortened. */
+static uint64_t longest_window_ns(const SluiceEngine *engine)
+{
+    uint64_t longest_ns = 0;
+
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        longest_ns = later_ns(longest_ns,
+                              special_window_period_ns(&engine->classes[i]));
+    }
+    return longest_ns;
+}
+
+/*
+ * Looks at all classes only if the one with the longest period had its shortened.
+ * Then reserved service may be late by less. What is later already is lost to whom
+ * it belongs: were the clock to stand still for it, all would lose as much.
+ */
 static void note_window(SluiceEngine *engine, const SluiceClass *class,
-                        uint64_t old_period_ns)
+                        uint64_t old_period_ns, uint64_t now_ns)
 {
     uint64_t period_ns = special_window_period_ns(class);
 
     if (period_ns < old_period_ns
         && old_period_ns == engine->longest_window_ns) {
-        engine->longest_window_ns = 0;
-        for (uint32_t i = 0; i < engine->class_count; i++) {
-            engine->longest_window_ns =
-                later_ns(engine->longest_window_ns,
-                         special_window_period_ns(&engine->classes[i]));
-        }
+        int64_t clock_ns = engine_reservations_now(engine, now_ns);
+
+        engine->longest_window_ns = longest_window_ns(engine);
+        share_forgo_before(engine, clock_ns
+                                   - (int64_t)reservations_late_max_ns(engine));
     }
     engine->longest_window_ns = later_ns(engine->longest_window_ns, period_ns);
 }
@@ -179,7 +193,7 @@ static void configure(SluiceEngine *engine, SluiceClass *class,
                      || had_operations != bucket_is_limited(&class->operations);
     configure_reservation(engine, class, special_reservation(config), now_ns);
     special_configure(class, config, now_ns);
-    note_window(engine, class, old_period_ns);
+    note_window(engine, class, old_period_ns, now_ns);
     class->charge_min_bytes = config->charge_min_bytes;
 }
 

@@ -19,6 +19,9 @@
 #define NO_CLASS            UINT32_MAX
 #define CLASSES_MAX         (UINT32_MAX / KEY_HEAP_ARITY)
 #define DEFAULT_PRIORITY    5
+/* So much later than due may reserved service come and still all come; longer
+ * than any window's period, or nobody would ever be found late for it. */
+#define RESERVATIONS_LATE_MAX_NS    1000000000ULL
 /* Beside the priorities' bits: there is a group, so no short way. */
 #define GROUP_BIT           (1u << 31)
 
@@ -147,6 +150,11 @@ static inline uint32_t ready_mask(const SluiceEngine *engine)
     return engine->ready_priorities & ~GROUP_BIT;
 }
 
+static inline uint64_t reservations_late_max_ns(const SluiceEngine *engine)
+{
+    return RESERVATIONS_LATE_MAX_NS + engine->longest_window_ns;
+}
+
 /*
  * Reservations have a clock of their own. It stands still while the longest
  * due of them waits longer than it may: what all of them together could not
@@ -169,6 +177,8 @@ bool class_conforms(const SluiceClass *class, uint64_t now_ns);
 void engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns);
 void engine_unplace(SluiceEngine *engine, uint32_t class_index);
 void engine_promote_due(SluiceEngine *engine, uint64_t now_ns);
+/* The reservations' clock, which stands still for what is lost by now, too. */
+uint64_t engine_reservations_now(SluiceEngine *engine, uint64_t now_ns);
 
 /* engine-held.c */
 void engine_queue_remove(SluiceClass *class, SluiceNode *node);
@@ -225,6 +235,8 @@ void share_return(SluiceEngine *engine, uint32_t class_index);
 void share_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority whose turn it is; somebody must compete there. */
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);
+/* Reserved turns that came due before that of the reservations' clock come due then. */
+void share_forgo_before(SluiceEngine *engine, int64_t first_ns);
 /* Asks for the memory of those whose turn it will be soon. */
 void share_fetch(const SluiceEngine *engine);
 /* Any class that competes, or NO_CLASS. */

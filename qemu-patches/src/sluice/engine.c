@@ -54,10 +54,6 @@
  */
 #include "engine-inline.h"
 
-/* So much later than due may reserved service come and still all come; longer
- * than any window's period, or nobody would ever be found late for it. */
-#define RESERVATIONS_LATE_MAX_NS    1000000000ULL
-
 /* Eligibility */
 
 bool class_conforms(const SluiceClass *class, uint64_t now_ns)
@@ -122,12 +118,13 @@ engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
     }
 }
 
-/* Is a READY class's reservation due? Then it is the first in its heap. */
+/* Is a READY class's reservation due? Then it is the first in its heap. Asking also
+ * settles what is lost by now. */
 static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
 {
     uint64_t clock_ns = reservations_now(engine, now_ns);
     uint64_t first_ns = key_heap_first_key(&engine->reserved);
-    uint64_t late_max_ns = RESERVATIONS_LATE_MAX_NS + engine->longest_window_ns;
+    uint64_t late_max_ns = reservations_late_max_ns(engine);
 
     if (first_ns > clock_ns) {
         return false;
@@ -138,12 +135,20 @@ static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
     return true;
 }
 
+uint64_t engine_reservations_now(SluiceEngine *engine, uint64_t now_ns)
+{
+    some_reservation_is_due(engine, now_ns);
+    return reservations_now(engine, now_ns);
+}
+
 /* Idleness saves up no reserved turns. */
-static void forget_turns(const SluiceEngine *engine, SluiceClass *class,
+static void forget_turns(SluiceEngine *engine, SluiceClass *class,
                          uint64_t now_ns)
 {
-    if (reservation_is_due(engine, class, now_ns)) {
-        class->reservation.due_ns = reservations_now(engine, now_ns);
+    int64_t clock_ns = engine_reservations_now(engine, now_ns);
+
+    if (has_reservation(class) && class->reservation.due_ns < clock_ns) {
+        class->reservation.due_ns = clock_ns;
     }
 }
 

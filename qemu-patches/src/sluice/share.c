@@ -39,11 +39,13 @@
  */
 #include <stdlib.h>
 
-#include "engine-internal.h"
+#include "engine-inline.h"
 
 #define VIRTUAL_PLACES      20
 #define VIRTUAL_RENEW       (1ULL << 59)
 #define SEQUENCE_BITS       10
+/* A window's class: half its period, if that is less. */
+#define CARRIED_MAX_NS      500000000ULL
 #define SEQUENCE_MASK       ((1ULL << SEQUENCE_BITS) - 1)
 
 static size_t records_bytes(uint32_t classes)
@@ -264,6 +266,43 @@ static uint64_t reservation_key(const SluiceClass *class)
     return class->reservation.due_ns > 0 ? class->reservation.due_ns : 0;
 }
 
+/*
+ * What its own limit kept from a class nobody owes it. So a class that comes to
+ * compete is owed no more than a little from before its limit let it; else its
+ * reserved turn would look as if it had waited for the ceiling all that time,
+ * and the clock of all reservations would stand still for it.
+ */
+static void forgo_turns(SluiceEngine *engine, SluiceClass *class)
+{
+    int64_t due_ns = class_due_ns(class);
+    uint64_t period_ns = special_window_period_ns(class);
+    int64_t carried_ns = period_ns && period_ns / 2 < CARRIED_MAX_NS
+                         ? period_ns / 2 : CARRIED_MAX_NS;
+
+    if (due_ns <= 0) {
+        return;                         /* it has no limit, or never used it up */
+    }
+    due_ns -= engine->now_ns - engine_reservations_now(engine, engine->now_ns);
+    due_ns -= carried_ns;
+    if (class->reservation.due_ns < due_ns) {
+        class->reservation.due_ns = due_ns;
+    }
+}
+
+void share_forgo_before(SluiceEngine *engine, int64_t first_ns)
+{
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        SluiceClass *class = &engine->classes[i];
+
+        if (class->reservation.due_ns < first_ns) {
+            class->reservation.due_ns = first_ns;
+            if (engine->reserved.positions[i] != KEY_HEAP_ABSENT) {
+                key_heap_update(&engine->reserved, i, reservation_key(class));
+            }
+        }
+    }
+}
+
 /* A class that competes waits for its turn again. */
 SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
 {
@@ -305,6 +344,7 @@ SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
     note_first(record, class);
     place_new(&engine->share, level, class_index);
     if (has_reservation(class)) {
+        forgo_turns(engine, class);
         key_heap_insert(&engine->reserved, class_index, reservation_key(class));
     }
     if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
