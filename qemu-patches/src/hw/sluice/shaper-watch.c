@@ -106,6 +106,10 @@ void shaper_watch_stop(Shaper *shaper)
 {
     timer_free(shaper->watch_timer);
     shaper->watch_timer = NULL;
+    /* Nobody is left who could be limited. */
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        shaper_watch_forget(shaper, tag);
+    }
 }
 
 void shaper_watch_forget(Shaper *shaper, unsigned tag)

@@ -12,6 +12,7 @@
 #include "sluice-disk.h"
 
 #define LOOK_NS         (250 * NS_PER_MS)
+#define ACPI_EJECT_PORT 0xae08
 #define EVENTS_PER_LOOK 2
 #define SLOW            "'bytes-per-second': 10000, 'burst-bytes': 4096"
 
@@ -162,6 +163,28 @@ static void test_event_removal(void)
     disk_free(disk);
 }
 
+/* The only disk goes: who held its requests is limited no more. */
+static void test_event_unplug(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+    Seen seen = { 0 };
+    int64_t now_ns = 0;
+
+    qtest_qmp_set_event_callback(disk->qts, count_event, &seen);
+    slow_class(disk, "bulk", 2);
+    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(backlog(disk, "bulk", "blk-read") == 7);
+    step_to(disk, &now_ns, 4 * LOOK_NS);
+    g_assert_cmpint(seen.started, ==, 1);
+    qtest_qmp_device_del_send(disk->qts, "disk0");
+    qtest_outl(disk->qts, ACPI_EJECT_PORT, 1 << SLOT);
+    step_to(disk, &now_ns, 4 * LOOK_NS + 1);
+    g_assert_cmpint(seen.stopped, ==, 1);
+    g_assert(!flag_of(disk->qts, "bulk", "blk-read", "limited"));
+    disk_free(disk);
+}
+
 static void check_says(const char *text, const char *const *words)
 {
     for (; *words; words++) {
@@ -249,6 +272,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/event/hysteresis", test_event_hysteresis);
     qtest_add_func("/sluice/event/rate", test_event_rate);
     qtest_add_func("/sluice/event/removal", test_event_removal);
+    qtest_add_func("/sluice/event/unplug", test_event_unplug);
     qtest_add_func("/sluice/info/text", test_info);
     qtest_add_func("/sluice/info/no-shaper", test_info_none);
     qtest_add_func("/sluice/trace/decisions", test_trace);
