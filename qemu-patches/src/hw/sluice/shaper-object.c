@@ -129,7 +129,7 @@ static void shaper_set_page(Object *obj, const char *value, Error **errp)
 {
     Shaper *shaper = SHAPER(obj);
 
-    if (shaper->page) {
+    if (shaper->engines[0].engine) {
         error_setg(errp, "page cannot be changed to '%s' while the shaper "
                    "exists; set it in -object", value);
         return;

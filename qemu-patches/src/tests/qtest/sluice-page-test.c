@@ -97,6 +97,19 @@ static void test_room_of_other_classes(void)
     disk_free(disk);
 }
 
+/* A shaper that was made without a page gets none, and does not say so. */
+static void test_no_late_page(void)
+{
+    Disk *disk = disk_new("", "");
+
+    qmp_ok(disk->qts, "{'execute': 'object-add', 'arguments': {'qom-type': "
+           "'shaper', 'id': 'bare'}}");
+    qmp_refused(disk->qts, "{'execute': 'qom-set', 'arguments': {'path': "
+                "'/objects/bare', 'property': 'page', 'value': '/x'}}",
+                "page", "/x");
+    disk_free(disk);
+}
+
 typedef struct Tokens {
     int64_t bytes, operations, at_ns;
 } Tokens;
@@ -201,6 +214,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/page/room-of-other-classes",
                    test_room_of_other_classes);
+    qtest_add_func("/sluice/page/no-late-page", test_no_late_page);
     qtest_add_func("/sluice/page/tokens", test_tokens);
     qtest_add_func("/sluice/page/tokens-of-an-idle-class",
                    test_tokens_of_an_idle_class);
