@@ -259,9 +259,20 @@ static void drop_queue(SluiceBlkQueue *queue)
 
         while ((req = returned(shaper_client_withdraw(&queue->client,
                                                       resources[i])))) {
+            shaper_forget(&req->sluice);
             virtqueue_detach_element(req->vq, &req->elem, 0);
             g_free(req);
         }
+    }
+}
+
+/* What waits to be restarted goes with the device. */
+static void forget_restarts(VirtIOBlock *s)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+
+    for (VirtIOBlockReq *req = s->rq; req; req = req->next) {
+        shaper_forget(&req->sluice);
     }
 }
 
@@ -283,6 +294,7 @@ void sluice_blk_drop_all(VirtIOBlock *s)
     sluice_blk_drop(s, NULL);
     blk_drain(s->blk);
     sluice_blk_drop(s, NULL);
+    forget_restarts(s);
 }
 
 /* Life cycle */

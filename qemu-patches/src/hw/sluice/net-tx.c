@@ -419,6 +419,7 @@ void sluice_net_tx_drop(VirtIONet *n, VirtQueue *vq)
             shaper_drop(&tx->request, SHAPER_DROP_RESET);
             g_free(tx);
         } else {
+            shaper_forget(&tx->request);
             dispose(pair, tx);
         }
         frames++;
@@ -455,6 +456,7 @@ void sluice_net_tx_reset(VirtIONet *n, unsigned index)
             shaper_drop(&tx->request, SHAPER_DROP_RESET);
             g_free(tx);
         } else {
+            shaper_forget(&tx->request);
             dispose_detached(pair, tx);
         }
     }

@@ -166,6 +166,10 @@ void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
                        ShaperDropReason reason);
 /* Takes a request out of the engine if it is held. */
 void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request);
+/* Gives back what a withdrawn request was charged; if it comes again it is judged
+ * anew. */
+void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
+                          uint64_t now_ns);
 /* Takes a held request out of the engine, to be dropped by its client. */
 void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
                            ShaperDropReason reason);

@@ -288,6 +288,9 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
 
     WITH_QEMU_LOCK_GUARD(&e->lock) {
         shaper_engine_cancel(e, request);
+        if (request->paid) {
+            shaper_engine_refund(e, request, shaper_now_ns());
+        }
         shaper_count_drop(e, tag, request->node.bytes, reason);
         shaper_engine_publish(e, tag);
     }

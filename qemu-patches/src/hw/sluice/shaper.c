@@ -255,8 +255,8 @@ static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
     request->state = SHAPER_REQUEST_ADMITTED;
 }
 
-/* Caller holds the lock. It is judged anew. */
-static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
+void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
+                          uint64_t now_ns)
 {
     request->paid = false;
     trace_shaper_refund(request, ShaperResource_str(e->resource),
@@ -276,7 +276,7 @@ static void check_paid(ShaperEngine *e, ShaperRequest *request, unsigned tag,
     if (request->paid
         && (bytes > request->node.bytes
             || !sluice_engine_has_charged(e->engine, &request->receipt, tag))) {
-        refund(e, request, now_ns);
+        shaper_engine_refund(e, request, now_ns);
     }
 }
 
@@ -288,7 +288,7 @@ static void check_paid_resource(ShaperRequest *request, ShaperResource resource,
         ShaperEngine *e = &request->client->shaper->engines[request->resource];
         QEMU_LOCK_GUARD(&e->lock);
 
-        refund(e, request, now_ns);
+        shaper_engine_refund(e, request, now_ns);
     }
 }
 
@@ -383,6 +383,10 @@ ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
     if (request) {
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
         request->state = SHAPER_REQUEST_ADMITTED;
+        /* The disk gets it now; in a drained section that is long after. */
+        if (is_disk(resource)) {
+            request->admitted_ns = shaper_now_ns();
+        }
     }
     return request;
 }
@@ -422,6 +426,16 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     shaper_engine_publish(e, request->node.class_index);
     request->state = SHAPER_REQUEST_IDLE;
     return request;
+}
+
+void shaper_forget(ShaperRequest *request)
+{
+    if (request->paid) {
+        ShaperEngine *e = &request->client->shaper->engines[request->resource];
+        QEMU_LOCK_GUARD(&e->lock);
+
+        shaper_engine_refund(e, request, shaper_now_ns());
+    }
 }
 
 /*

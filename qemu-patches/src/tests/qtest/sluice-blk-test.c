@@ -204,6 +204,22 @@ static void test_reset(void)
     disk_free(disk);
 }
 
+/*
+ * One step of the clock releases all of them, each at its time, and the disk gets
+ * them at the end of it. That they waited for it is not the disk's time.
+ */
+static void test_service_begins_with_the_disk(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[8];
+
+    hold_seven(disk, requests);
+    qtest_clock_step(disk->qts, 100 * REQUEST_NS);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "completed-requests") == 8);
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "service-ns"), ==, 0);
+    disk_free(disk);
+}
+
 static void check_unplug(const char *options, const char *more)
 {
     Disk *disk = disk_new(options, more);
@@ -544,6 +560,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/blk/stop-cont/iothread", test_stop_cont_iothread);
     qtest_add_func("/sluice/blk/data", test_data);
     qtest_add_func("/sluice/blk/reset", test_reset);
+    qtest_add_func("/sluice/blk/service-time", test_service_begins_with_the_disk);
     qtest_add_func("/sluice/blk/unplug", test_unplug);
     qtest_add_func("/sluice/blk/unplug/iothread", test_unplug_iothread);
     qtest_add_func("/sluice/blk/remove-class", test_remove_class);

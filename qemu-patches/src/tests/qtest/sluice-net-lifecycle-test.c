@@ -352,6 +352,26 @@ static void test_stop_released(void)
     net_free(net);
 }
 
+/* Nobody sends it: the guest is reset. Who paid for it gets that back. */
+static void test_stop_released_reset(void)
+{
+    Net *net = net_new("");
+    int64_t tokens;
+
+    hold_four_tx(net);
+    fill_network(net);
+    qtest_clock_step(net->qts, 4 * FRAME_NS);
+    g_assert_cmpint(admitted(net, "bulk", "net-tx"), ==, 5);
+    qmp_ok(net->qts, "{'execute': 'stop'}");
+    tokens = stat_of(net->qts, "bulk", "net-tx", "tokens-bytes");
+    qmp_ok(net->qts, "{'execute': 'system_reset'}");
+    qtest_qmp_eventwait(net->qts, "RESET");
+    /* One of the four was with the network, which may have sent it. */
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-tx", "tokens-bytes"), ==,
+                    MIN(tokens + 3 * FRAME_BYTES, FRAME_BYTES));
+    net_free(net);
+}
+
 static void stop_and_cont(Net *net)
 {
     qmp_ok(net->qts, "{'execute': 'stop'}");
@@ -556,6 +576,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/lifecycle/system-reset", test_system_reset);
     qtest_add_func("/sluice/net/lifecycle/stop-cont", test_stop_cont);
     qtest_add_func("/sluice/net/lifecycle/stop-released", test_stop_released);
+    qtest_add_func("/sluice/net/lifecycle/stop-released-reset",
+                   test_stop_released_reset);
     qtest_add_func("/sluice/net/lifecycle/stop-class-replaced",
                    test_stop_class_replaced);
     qtest_add_func("/sluice/net/lifecycle/stop-tag-changed",

@@ -328,6 +328,26 @@ static void test_refund_other_group(void)
     check_refund_group(true);
 }
 
+/*
+ * Nobody resumes them: the guest is reset. Theirs was charged for nothing, which is
+ * as if but one request had gone.
+ */
+static void test_refund_reset(void)
+{
+    Disk *disk = disk_new("", WATCHDOG);
+    Request requests[COUNT];
+    int64_t tokens;
+
+    set_class(disk, "bulk", 2, SLOW_READS, "");
+    stop_with_two_released(disk, requests);
+    tokens = stat_of(disk->qts, "bulk", "blk-read", "tokens-bytes");
+    qmp_ok(disk->qts, "{'execute': 'system_reset'}");
+    qtest_qmp_eventwait(disk->qts, "RESET");
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "tokens-bytes"), ==,
+                    MIN(tokens + 2 * REQUEST_BYTES, REQUEST_BYTES));
+    disk_free(disk);
+}
+
 /* Corrections */
 
 static void throttle(Disk *disk, unsigned per_second)
@@ -498,6 +518,7 @@ int main(int argc, char **argv)
                    test_refund_class_replaced);
     qtest_add_func("/sluice/receipt/refund/tag-changed",
                    test_refund_tag_changed);
+    qtest_add_func("/sluice/receipt/refund/reset", test_refund_reset);
     qtest_add_func("/sluice/receipt/refund/other-resource",
                    test_refund_other_resource);
     qtest_add_func("/sluice/receipt/refund/same-ceiling",

@@ -148,6 +148,9 @@ bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource);
  * another class by then. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource);
+/* A request that was withdrawn will not be submitted again: who paid for it gets
+ * that back. */
+void shaper_forget(ShaperRequest *request);
 /* The device below has finished an admitted disk request. */
 void shaper_complete(ShaperRequest *request);
 
