@@ -266,6 +266,13 @@ static uint64_t reservation_key(const SluiceClass *class)
     return class->reservation.due_ns > 0 ? class->reservation.due_ns : 0;
 }
 
+static uint64_t carried_ns(const SluiceClass *class)
+{
+    uint64_t half_ns = special_window_period_ns(class) / 2;
+
+    return half_ns && half_ns < CARRIED_MAX_NS ? half_ns : CARRIED_MAX_NS;
+}
+
 /*
  * What its own limit kept from a class nobody owes it. So a class that comes to
  * compete is owed no more than a little from before its limit let it; else its
@@ -274,17 +281,17 @@ static uint64_t reservation_key(const SluiceClass *class)
  */
 static void forgo_turns(SluiceEngine *engine, SluiceClass *class)
 {
-    int64_t due_ns = class_due_ns(class);
-    uint64_t period_ns = special_window_period_ns(class);
-    int64_t carried_ns = period_ns && period_ns / 2 < CARRIED_MAX_NS
-                         ? period_ns / 2 : CARRIED_MAX_NS;
+    int64_t due_ns = class_due_ns(class), owed_ns = class->reservation.due_ns;
+    int64_t lost_ns = engine->reservations_lost_ns;
 
-    if (due_ns <= 0) {
-        return;                         /* it has no limit, or never used it up */
+    /* As nearly always, whatever has been lost since. No limit: due at 0. */
+    if (LIKELY(due_ns <= owed_ns + lost_ns + (int64_t)CARRIED_MAX_NS
+               && !(class->special & SPECIAL_WINDOW))) {
+        return;
     }
-    due_ns -= engine->now_ns - engine_reservations_now(engine, engine->now_ns);
-    due_ns -= carried_ns;
-    if (class->reservation.due_ns < due_ns) {
+    lost_ns = engine->now_ns - engine_reservations_now(engine, engine->now_ns);
+    due_ns -= lost_ns + (int64_t)carried_ns(class);
+    if (due_ns > 0 && due_ns > owed_ns) {
         class->reservation.due_ns = due_ns;
     }
 }
