@@ -10,7 +10,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
-from sluice_controller.domain.model import Grant, ShapingClass
+from sluice_controller.domain.model import Assignment, Grant, ShapingClass
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.reconcile import WORKERS, Reconciler
@@ -30,6 +30,29 @@ class NoAgents:
 
     def status(self, name):
         return {"connected": False}
+
+
+class OneAgent:
+    """Of a guest in which these processes run; the rules that it was given."""
+
+    def __init__(self, processes):
+        self.table = {"processes": processes, "truncated": False}
+        self.rules = None
+
+    def set_targets(self, paths):
+        pass
+
+    def status(self, name):
+        return {"connected": True, "boot_id": "b-1"}
+
+    def max_tag(self, name):
+        return 15
+
+    def processes(self, name):
+        return self.table
+
+    def set_rules(self, name, payload):
+        self.rules = [rule["id"] for rule in payload["rules"]]
 
 
 class NoMetadata:
@@ -294,3 +317,33 @@ def test_guests_that_hang_keep_no_other_from_its_limits(store, metadata):
     finally:
         qemu.let_go.set()
         found.close()
+
+
+def process(pid, rule):
+    return {"pid": pid, "start_time_ticks": 99, "rule": rule}
+
+
+@pytest.mark.parametrize(
+    ("processes", "kept"),
+    [
+        ([process(900, "assignment-812")], True),
+        ([process(900, "rule-812")], False),
+        ([process(812, None)], True),
+        ([], False),
+    ],
+)
+def test_an_assignment_lasts_as_long_as_what_its_process_started(store, qemu, processes, kept):
+    agents = OneAgent(processes)
+    with store.transaction() as unit:
+        unit.put_assignment(Assignment("web1", 812, 99, "batch", 0.0, "b-1"))
+    found = Reconciler(
+        store, OneGuest(), qemu, agents, AutoLimits(), lambda name: None,
+        lambda: 100.0, lambda: 100.0, lambda unit, name: {},
+        TakeOver(store, qemu, NoMetadata(), DomainLocks(), lambda: 100.0),
+    )  # fmt: skip
+    found.round()
+    found.flush("web1")
+    found.close()
+    with store.transaction() as unit:
+        assert bool(unit.assignments("web1")) == kept
+    assert agents.rules == (["assignment-812"] if kept else [])

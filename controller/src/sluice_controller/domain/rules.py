@@ -163,6 +163,11 @@ def of_guest(domain: str, classes: Container[str], rules: Iterable[Rule]) -> lis
     return [r for r in rules if r.domain in (None, domain) and r.class_name in classes]
 
 
+def assignment_rule(assignment: Assignment) -> str:
+    """The id of the rule that an assignment is to the agent."""
+    return f"assignment-{assignment.pid}"
+
+
 def agent_rules(
     domain: str,
     grants: Iterable[Grant],
@@ -177,7 +182,7 @@ def agent_rules(
     tags = {grant.class_name: grant.tag for grant in grants if grant.tag > 0}
     wanted = [
         {
-            "id": f"assignment-{a.pid}",
+            "id": assignment_rule(a),
             "class": a.class_name,
             "match": {"pid": a.pid, "start_time_ticks": a.start_time_ticks},
         }

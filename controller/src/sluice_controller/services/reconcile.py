@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ..domain.errors import Conflict, SluiceError, Unavailable
 from ..domain.guests import Guest
 from ..domain.model import Assignment
-from ..domain.rules import agent_rules
+from ..domain.rules import agent_rules, assignment_rule
 from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .ports import Clock, Host, Shapers, Store, Transaction
@@ -379,9 +379,11 @@ class Reconciler:
         self.hub.set_rules(name, agent_rules(name, fitting, rules, present))
 
     def _present(self, name: str, boot_id: str, assignments: list[Assignment]) -> list[Assignment]:
-        """The assignments whose process still exists, in this boot of the guest."""
+        """The assignments of this boot whose process exists, or what it started and left."""
         table = self.hub.processes(name)
-        alive = {(p["pid"], p["start_time_ticks"]) for p in (table["processes"] if table else [])}
+        rows = table["processes"] if table else []
+        alive = {(p["pid"], p["start_time_ticks"]) for p in rows}
+        heirs = {p["rule"] for p in rows}
         now = self.clock()
         certain = table is not None and not table["truncated"]
         return [
@@ -391,6 +393,7 @@ class Reconciler:
             and (
                 not certain
                 or (a.pid, a.start_time_ticks) in alive
+                or assignment_rule(a) in heirs
                 or now - a.created_at < ASSIGNMENT_GRACE_S
             )
         ]
