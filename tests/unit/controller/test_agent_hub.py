@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The hub when something that nobody foresaw happens to one of its connections."""
 
+import json
 import socket
 
 import pytest
 
 from sluice_controller.adapters.agent_hub import AgentHub
+from sluice_controller.domain import agent_protocol
 from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, Session
 
 
@@ -82,3 +84,33 @@ def test_what_one_agent_sends_ends_no_other_s_connection(hub, guest, clock, tmp_
     guest.setblocking(False)
     with pytest.raises(BlockingIOError):
         guest.accept()
+
+
+def test_what_an_agent_logs_is_short_in_the_journal(hub, guest, caplog):
+    hub.set_targets({"good": guest.getsockname()})
+    hub.round()
+    said = {"level": "error", "text": chr(0xE0001) * 2000}
+    with guest.accept()[0] as connection:
+        message = {"jsonrpc": "2.0", "method": "log", "params": said}
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        while not caplog.records:
+            hub.round()
+    assert len(caplog.records[0].getMessage().encode()) < 4096
+
+
+def test_an_agent_that_sends_without_end_is_let_go(hub, guest, monkeypatch):
+    """Also without a single line, of which a breach could be counted."""
+    monkeypatch.setattr(agent_protocol, "BYTES_PER_MINUTE", 1 << 20)
+    hub.set_targets({"good": guest.getsockname()})
+    hub.round()
+    with guest.accept()[0] as connection:
+        connection.setblocking(False)
+        while hub.status("good")["error"] is None:
+            try:
+                connection.sendall(bytes(65536))
+            except BlockingIOError:
+                pass
+            except OSError:
+                break
+            hub.round()
+    assert "too much" in hub.status("good")["error"]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from sluice_controller.domain.agent_protocol import (
     BAN_S,
     BREACHES_ALLOWED,
+    BYTES_PER_MINUTE,
+    LOGS_PER_MINUTE,
     MAX_LINE_BYTES,
     SILENCE_S,
     TABLES_PER_MINUTE,
@@ -142,6 +144,38 @@ def test_a_flood_of_tables_is_a_breach():
     assert "tables in a minute" in session.breach
 
 
+def test_more_bytes_than_an_agent_has_to_say_are_refused_for_a_minute():
+    breaches = Breaches()
+    assert not breaches.add_bytes(BYTES_PER_MINUTE, 1000.0)
+    assert not breaches.add_bytes(BYTES_PER_MINUTE, 1060.0)
+    assert breaches.add_bytes(1, 1061.0)
+    assert breaches.banned_until == 1061.0 + BAN_S
+
+
+@pytest.mark.parametrize("boot_id", ["b" * 65, "\x01", "a\nb"])
+def test_a_boot_id_that_could_not_be_read_again_is_a_breach(boot_id):
+    """With an assignment it goes where the domain goes."""
+    session = Session(0.0, Breaches(), 100)
+    for message in (b"", line(id=1, result={**HELLO, "boot_id": boot_id})):
+        sent(session, 0.0)
+        assert session.on_line(message, 0.0)
+    assert session.hello is None
+    assert "boot_id" in session.breach
+
+
+def test_rules_that_no_agent_would_read_are_not_sent_and_that_is_shown():
+    session = greeted()
+    match = {"exe": "/" + "x" * 4000}
+    rules = [{"id": f"rule-{i}", "class": "batch", "match": match} for i in range(300)]
+    session.want_rules({**RULES, "rules": rules})
+    assert sent(session, 0.1) == []
+    assert str(MAX_LINE_BYTES) in session.refusal
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.2)
+    session.on_line(line(id=call["id"], result={"revision": 102, "matched": 0}), 0.3)
+    assert session.refusal is None
+
+
 def test_a_refusal_is_shown():
     session = greeted()
     session.want_rules(RULES)
@@ -260,7 +294,7 @@ def test_unreadable_lines_and_unknown_methods_are_answered():
 
 def test_a_flood_of_logs_is_a_breach():
     session = greeted()
-    for _ in range(121):
+    for _ in range(LOGS_PER_MINUTE + 1):
         session.on_line(line(method="log", params={"level": "info", "text": "x"}), 1.0)
     assert "log" in session.breach
 

@@ -41,7 +41,8 @@ def holdings(draw):
             )
         )
         rules.append(Rule(i, "vm", name, {"exe": f"/usr/bin/{name}", "user": "root"}, NOW))
-        assignments.append(Assignment("vm", 100 + i, 5, name, 900.5, draw(st.sampled_from("-b"))))
+        boot_id = draw(st.sampled_from(("", "-", "b" * 64)))
+        assignments.append(Assignment("vm", 100 + i, 5, name, 900.5, boot_id))
     return holding("vm", grants, classes, draw(limits()), rules, assignments)
 
 

@@ -9,6 +9,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.linear_expressions import LinearExpressions
 from sluice_controller.domain.errors import BadValue, Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
+from sluice_controller.domain.model import MAX_ASSIGNMENTS, Assignment
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
 from sluice_controller.services.auto_limits import AutoLimits
@@ -97,6 +98,17 @@ def test_a_class_is_taken_from_a_domain_whose_name_another_has(catalogue, host, 
 def test_a_domain_that_never_was_has_no_class_to_take(catalogue):
     with pytest.raises(NotFound):
         catalogue.revoke("web2", "batch")
+
+
+def test_no_more_is_assigned_than_an_agent_takes(catalogue, store):
+    with store.transaction() as unit:
+        for pid in range(1000, 1000 + MAX_ASSIGNMENTS):
+            unit.put_assignment(Assignment("web1", pid, 5, "batch", 0.0, "b-1"))
+    with pytest.raises(Conflict, match=str(MAX_ASSIGNMENTS)):
+        catalogue.assign("web1", 812, {"class": "batch"})
+    catalogue.unassign("web1", 1000)
+    catalogue.assign("web1", 812, {"class": "batch"})
+    catalogue.assign("web1", 812, {"class": "batch"})
 
 
 def test_nothing_is_assigned_while_the_guest_s_boot_is_not_known(catalogue, agents):

@@ -48,6 +48,7 @@ class Sluiced:
         self.qemu = Qemu()
         self.locks = DomainLocks()
         self.rules_told = []
+        self.boot_id = "boot"
         self.now = 0.0
         with self.store.transaction() as unit:
             unit.put_class(ShapingClass("default", "Everything else"))
@@ -77,7 +78,7 @@ class Sluiced:
         pass
 
     def status(self, name):
-        return {"connected": True, "boot_id": "boot"}
+        return {"connected": True, "boot_id": self.boot_id}
 
     def processes(self, name):
         return None
@@ -174,6 +175,19 @@ def test_a_domain_that_arrives_is_shaped_as_before(here, there):
         (assignment,) = unit.assignments(NAME)
     assert (rule.domain, rule.class_name) == (NAME, "batch")
     assert (assignment.pid, assignment.boot_id) == (100, "boot")
+
+
+@pytest.mark.parametrize("boot_id", ["b" * 65, "\x01"])
+def test_what_a_guest_says_of_its_boot_does_not_shake_off_its_limits(here, there, boot_id):
+    here.boot_id = boot_id
+    with here.store.transaction() as unit:
+        unit.put_assignment(Assignment(NAME, 100, 5, "batch", 0.0, boot_id))
+    here.reconciler.changed(NAME)
+    here.rounds()
+    before = here.qemu.shaper.query()
+    here.move_to(there)
+    there.rounds()
+    assert there.qemu.shaper.query() == before
 
 
 def test_its_agent_gets_no_rules_but_its_own(here, there):

@@ -28,6 +28,8 @@ MAX_UNSENT_BYTES = 4 << 20
 # A table older than this is no longer shown as present.
 STALE_SECONDS = 30.0
 SILENT_SECONDS = 15.0
+# Of a guest's message, in the host's journal.
+JOURNAL_CHARS = 300
 
 
 @dataclass
@@ -171,6 +173,9 @@ class AgentHub:
         if not data:
             self._disconnect(peer, "the connection was closed")
             return
+        if peer.breaches.add_bytes(len(data), now):
+            self._disconnect(peer, "disconnected for a minute: the agent sent too much in one")
+            return
         for line in peer.splitter.feed(data):
             if not peer.session.on_line(line, now):
                 self._disconnect(
@@ -179,7 +184,8 @@ class AgentHub:
                 )
                 return
         for level, text in self._drain_logs(peer.session):
-            log.log(logging.getLevelNamesMapping()[level.upper()], "%s: %r", peer.path, text)
+            priority = logging.getLevelNamesMapping()[level.upper()]
+            log.log(priority, "%s: %r", peer.path, text[:JOURNAL_CHARS])
 
     def _drain_logs(self, session: Session) -> list[tuple[str, str]]:
         logs = list(session.logs)

@@ -4,7 +4,8 @@
 A session takes lines in and gives messages out; it does no I/O and is told the
 time. The guest is hostile: lines are bounded before they are parsed, every
 value is checked before it is kept, and breaches are counted. More than ten in
-a minute end the connection for a minute.
+a minute end the connection for a minute, and so do more bytes than an honest
+agent has to say.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import SluiceError
-from .model import parse_class_name
+from .model import is_boot_id, parse_class_name
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 1 << 20
@@ -31,8 +32,11 @@ INTERVAL_MS = 1000
 # More tables than this in a minute are a breach. It is counted over a minute,
 # since a busy host or guest delays honest tables, which then come together.
 TABLES_PER_MINUTE = 300
+# An agent at the limit of its lines sends 60 MiB.
+BYTES_PER_MINUTE = 96 << 20
 LONGEST_LOG_CHARS = 2000
-LOGS_PER_MINUTE = 120
+# An agent sends 30 at most.
+LOGS_PER_MINUTE = 40
 
 _TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "cgroup": 4096}
 _WHOLES = {
@@ -163,6 +167,9 @@ def parse_hello(result: Any) -> dict[str, Any]:
         name: _text(result.get(name), name, 256)
         for name in ("agent_version", "kernel", "hostname", "boot_id")
     }
+    if not is_boot_id(hello["boot_id"]):
+        # It is written down with assignments, and must be read again wherever they go.
+        raise Breach("a boot_id that is none")
     return {**hello, "max_tag": result["max_tag"]}
 
 
@@ -172,6 +179,18 @@ class Breaches:
 
     times: deque[float] = field(default_factory=deque)
     banned_until: float = 0.0
+    received_bytes: int = 0
+    received_since: float = 0.0
+
+    def add_bytes(self, count: int, now: float) -> bool:
+        """True if they are too many for this minute, which ends the connection."""
+        if now - self.received_since >= BREACH_WINDOW_S:
+            self.received_since, self.received_bytes = now, 0
+        self.received_bytes += count
+        if self.received_bytes <= BYTES_PER_MINUTE:
+            return False
+        self.banned_until = now + BAN_S
+        return True
 
     def add(self, now: float) -> bool:
         """True if this one ends the connection."""
@@ -244,9 +263,20 @@ class Session:
             out.append(self._request("hello", {"protocol": PROTOCOL}))
         if self.hello and self._wanted is not None and self._sent_revision != self.revision:
             self._sent_revision, self._sent_at = self.revision, now
-            params = {"revision": self.revision, "interval_ms": INTERVAL_MS, **self._wanted}
-            out.append(self._request("set_rules", params))
+            out += self._rules()
         return out
+
+    def _rules(self) -> list[bytes]:
+        params = {"revision": self.revision, "interval_ms": INTERVAL_MS, **(self._wanted or {})}
+        message = self._request("set_rules", params)
+        if len(message) <= MAX_LINE_BYTES:
+            return [message]
+        self._pending.popitem()
+        self.refusal = (
+            f"the rules are {len(message)} bytes long, and an agent reads {MAX_LINE_BYTES}: "
+            "remove some, or shorten what they match"
+        )
+        return []
 
     # In
 

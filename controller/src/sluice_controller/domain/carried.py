@@ -30,6 +30,7 @@ from .model import (
     Grant,
     Rule,
     ShapingClass,
+    is_boot_id,
     parse_class,
     parse_dscp,
 )
@@ -39,7 +40,8 @@ from .rules import parse_match
 from .scheduling import check_all_within, parse_schedulings
 from .values import parse_integer, parse_members, parse_text
 
-MAX_ASSIGNMENTS = 4096
+# More than a sluiced assigns: an earlier one took any number.
+_ASSIGNMENTS_READ = 4096
 _MEMBERS = ("uuid", "owner", "revision", "classes", "ceiling", "rules", "assignments")
 _CLASS_MEMBERS = (
     *("class", "title", "priority", "is_stream", "weight", "unmanaged"),
@@ -188,7 +190,7 @@ def _parse_holding(
             # Its sluiced took what this one refuses. Without classes and limits the whole
             # domain would be unshaped; without the rule, what it named is in `default`.
             left_out.append(f"a rule for {name} is left out: {error.detail}")
-    raw = _list(given.get("assignments", []), "assignments", MAX_ASSIGNMENTS)
+    raw = _list(given.get("assignments", []), "assignments", _ASSIGNMENTS_READ)
     assignments = [
         _parse_assignment(row, f"assignments[{i}]", domain, classes) for i, row in enumerate(raw)
     ]
@@ -235,11 +237,15 @@ def _parse_assignment(
     if isinstance(created, bool) or not isinstance(created, int | float) or not 0 <= created < 1e12:
         raise BadValue(f"{thing}.created_at", created, "is not a time", "give seconds since 1970")
     boot_id = given.get("boot_id")
+    if not isinstance(boot_id, str) or not is_boot_id(boot_id):
+        # A guest said it, to a sluiced that took anything. Its limits do not hang on that:
+        # the assignment is of no boot, and goes as soon as the agent is there.
+        boot_id = ""
     return Assignment(
         domain,
         parse_integer(given.get("pid"), f"{thing}.pid", 2, 2**22),
         parse_integer(given.get("start_time_ticks"), f"{thing}.start_time_ticks", 0, 2**63 - 1),
         _granted(given, thing, classes),
         created,
-        parse_text(boot_id, f"{thing}.boot_id", 64) if boot_id else "",
+        boot_id,
     )

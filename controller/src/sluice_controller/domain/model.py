@@ -20,11 +20,19 @@ DEFAULT_WEIGHT = 100
 MAX_WEIGHT = 1000
 MAX_TAG = 15
 MAX_RULES = 256
+# Of one domain; an agent takes 1024 rules, of which each is one.
+MAX_ASSIGNMENTS = 768
+LONGEST_BOOT_ID_CHARS = 64
 COLOURS = 8
 
 _CLASS_NAME = re.compile(r"[a-z0-9-]{1,31}")
 _STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _INTERFACE_NAME = re.compile(r"[^\s/:]{1,15}")
+
+
+def is_boot_id(text: str) -> bool:
+    """Whether a guest may have said this of its boot; empty: it did not say."""
+    return len(text) <= LONGEST_BOOT_ID_CHARS and (not text or text.isprintable())
 
 
 @dataclass(frozen=True)

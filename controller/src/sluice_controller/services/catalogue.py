@@ -17,6 +17,7 @@ from ..domain.guests import Guest
 from ..domain.limits import parse_limit, parse_limits, parse_resource
 from ..domain.model import (
     DEFAULT_CLASS,
+    MAX_ASSIGNMENTS,
     MAX_RULES,
     Assignment,
     AuditEntry,
@@ -484,7 +485,12 @@ class Catalogue:
             # Process 1 adopts every orphan: its class would be inherited by chance.
             parse_integer(pid, "pid", 2, 2**22)
             ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
-            before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
+            present = unit.assignments(domain)
+            before = next((a for a in present if a.pid == pid), None)
+            if before is None and len(present) >= MAX_ASSIGNMENTS:
+                raise Conflict(
+                    "assignments", MAX_ASSIGNMENTS, "exist already", "make a rule for them instead"
+                )
             agent = self.agents.status(domain)
             if not agent["connected"]:
                 # Its table may still be there; of which boot it is, is not known.
