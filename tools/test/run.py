@@ -189,12 +189,13 @@ def suites() -> list[Suite]:
             count_closing_line("qtest"),
             1200,
         ),
+        # A quarter of an hour where nothing else runs.
         Suite(
             "integration",
             ("integration",),
             [*PYTEST, "--ignore=tests/integration/packaging", "tests/integration"],
             count_pytest("integration"),
-            1200,
+            2400,
         ),
         # It builds the packages first; with an empty cache that takes longest.
         Suite(
