@@ -28,6 +28,9 @@ FLAGS = [
     "--disable-sync",
 ]
 
+# What is expected of a page comes sooner; on a busy machine 5 s were not enough.
+expect.set_options(timeout=20_000)
+
 
 @contextmanager
 def chromium(
