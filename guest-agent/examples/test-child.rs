@@ -90,9 +90,9 @@ fn open_odd(sockets: &mut Sockets) {
 }
 
 /// A child whose child outlives it: prints the grandchild's pid.
-fn spawn_orphan() -> String {
+fn spawn_orphan(seconds: u32) -> String {
     let output = Command::new("sh")
-        .args(["-c", "sleep 300 >/dev/null 2>&1 & echo $!"])
+        .args(["-c", &format!("sleep {seconds} >/dev/null 2>&1 & echo $!")])
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -138,7 +138,15 @@ fn main() {
                 children.push(child);
                 pid.to_string()
             }
-            "orphan" => spawn_orphan(),
+            "orphan" => spawn_orphan(300),
+            "orphan-of-its-own" => spawn_orphan(303),
+            "end-main" => {
+                println!("ok");
+                std::io::stdout().flush().unwrap();
+                // SAFETY: ends this thread and no other; it does not come back.
+                unsafe { libc::syscall(libc::SYS_exit, 0) };
+                unreachable!()
+            }
             "exec" => panic!("{}", Command::new("sleep").arg("301").exec()),
             other => panic!("unknown command {other}"),
         };

@@ -172,6 +172,78 @@ fn an_orphan_of_an_unseen_parent_is_found_by_its_tag() {
     eventually("it is restored", || ioprio(orphan) == 0);
 }
 
+/// Its own rule decides its class; the tag it was born with is not its own all the same.
+#[test]
+fn a_matched_orphan_of_an_unseen_parent_is_restored() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let sleep = std::fs::canonicalize("/bin/sleep").unwrap();
+    let own = json!({"exe": sleep, "cmdline": "^sleep 303$"});
+    host.set_rules(
+        // Of no other test here: see above.
+        json!([{"name": "a", "tag": 4}, {"name": "b", "tag": 1}]),
+        json!([
+            pid_rule("parent", "a", watched.pid()),
+            {"id": "own", "class": "b", "match": own},
+        ]),
+    );
+    let orphan: i32 = watched.tell("orphan-of-its-own").parse().unwrap();
+    let _orphan = Stray(orphan);
+    eventually("it is in its class", || ioprio(orphan) == 0x2001);
+    host.no_rules();
+    assert_eq!(ioprio(orphan), 0);
+}
+
+#[test]
+fn an_orphan_keeps_its_class_when_the_agent_is_restarted() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    let child: i32 = watched.tell("spawn").parse().unwrap();
+    let _child = Stray(child);
+    eventually("it is listed", || {
+        host.row(child).is_some_and(|row| row["class"] == "c")
+    });
+    watched.end();
+    eventually("the parent is gone from the table", || {
+        host.row(watched.pid()).is_none()
+    });
+
+    host.restart(libc::SIGTERM);
+    eventually("it is tagged again", || ioprio(child) == TAG_3);
+    assert_eq!(host.row(child).unwrap()["class"], "c");
+
+    host.end(libc::SIGKILL);
+    assert!(host.untag());
+    assert_eq!(ioprio(child), 0);
+    host.start_again();
+    eventually("it is tagged once more", || ioprio(child) == TAG_3);
+    host.no_rules();
+    assert_eq!(ioprio(child), 0);
+}
+
+#[test]
+fn what_a_main_thread_leaves_behind_is_tagged() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    watched.tell("thread");
+    let pid = watched.pid();
+    let left = threads(pid)[1];
+    watched.tell("end-main");
+    eventually("the main thread has ended", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(')')
+            .unwrap()
+            .1
+            .trim_start()
+            .starts_with('Z')
+    });
+    host.assign(pid, 3);
+    assert_eq!(ioprio(left), TAG_3);
+    host.no_rules();
+    assert_eq!(ioprio(left), 0);
+}
+
 #[test]
 fn a_program_started_in_the_same_process_is_noticed() {
     let mut host = Host::start();

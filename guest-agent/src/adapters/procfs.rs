@@ -16,6 +16,9 @@ use std::os::unix::fs::MetadataExt;
 const KERNEL_THREAD: u32 = 0x0020_0000;
 const CMDLINE_BYTES: usize = 4096;
 const PROC_FILE_BYTES: usize = 64 * 1024;
+/// Of one process are looked at: each costs a system call, and a program may
+/// have a million.
+const MOST_DESCRIPTORS: usize = 65_536;
 
 pub struct Proc {
     root: OwnedFd,
@@ -47,7 +50,7 @@ impl Proc {
     }
 
     pub fn list(&self) -> io::Result<Vec<i32>> {
-        self.numbers(".")
+        self.numbers(".", usize::MAX)
     }
 
     /// The process or thread id given out last: unchanged, nothing was started.
@@ -58,12 +61,13 @@ impl Proc {
     }
 
     pub fn threads(&self, pid: i32) -> io::Result<Vec<i32>> {
-        self.numbers(&format!("{pid}/task"))
+        self.numbers(&format!("{pid}/task"), usize::MAX)
     }
 
-    /// The socket descriptors of a process: (descriptor, socket inode).
+    /// The socket descriptors of a process: (descriptor, socket inode), and how
+    /// many descriptors were looked at: the lowest 65,536.
     pub fn sockets(&self, pid: i32) -> io::Result<(usize, Vec<(i32, u64)>)> {
-        let descriptors = self.numbers(&format!("{pid}/fd"))?;
+        let descriptors = self.numbers(&format!("{pid}/fd"), MOST_DESCRIPTORS)?;
         let sockets = descriptors
             .iter()
             .filter_map(|&fd| {
@@ -185,7 +189,7 @@ impl Proc {
         ids.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    fn numbers(&self, folder: &str) -> io::Result<Vec<i32>> {
+    fn numbers(&self, folder: &str, most: usize) -> io::Result<Vec<i32>> {
         let mut dir = Dir::openat(
             &self.root,
             folder,
@@ -195,6 +199,7 @@ impl Proc {
         Ok(dir
             .iter()
             .filter_map(|entry| number(entry.ok()?.file_name().to_bytes()))
+            .take(most)
             .collect())
     }
 
@@ -319,6 +324,19 @@ mod tests {
             sockets
                 .iter()
                 .any(|&(other, inode)| other == fd && inode > 0)
+        );
+    }
+
+    #[test]
+    fn of_very_many_descriptors_the_lowest_are_listed() {
+        let files: Vec<File> = (0..8).map(|_| File::open("/dev/null").unwrap()).collect();
+        let own = format!("{}/fd", std::process::id());
+        let listed = Proc::open().unwrap().numbers(&own, 8).unwrap();
+        let highest = files.iter().map(std::os::fd::AsRawFd::as_raw_fd).max();
+        assert_eq!(listed.len(), 8);
+        assert!(
+            !listed.contains(&highest.unwrap()),
+            "{highest:?} in {listed:?}"
         );
     }
 

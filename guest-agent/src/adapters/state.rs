@@ -21,8 +21,18 @@ pub struct SavedProcess {
     pub pid: i32,
     pub start_time_ticks: u64,
     pub tagged: TaggedProcess,
-    /// Rule inherited from a parent: rule id, the parent's pid and start time.
-    pub lineage: Option<(String, i32, u64)>,
+    pub lineage: Option<SavedLineage>,
+}
+
+/// Rule inherited from a parent: rule id, the parent's pid and start time.
+pub type SavedLineage = (String, i32, u64);
+
+/// A process that has inherited a class and carries no tag now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedHeir {
+    pub pid: i32,
+    pub start_time_ticks: u64,
+    pub lineage: SavedLineage,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +45,9 @@ pub struct SavedState {
     /// Parameters of the last `set_rules`, or null.
     pub rules: Value,
     pub processes: Vec<SavedProcess>,
+    /// Not in the file of an older agent, which passes over it.
+    #[serde(default)]
+    pub heirs: Vec<SavedHeir>,
     pub sockets: BTreeMap<u64, TaggedSocket>,
 }
 
@@ -46,6 +59,7 @@ impl SavedState {
             is_clean: false,
             rules,
             processes: Vec::new(),
+            heirs: Vec::new(),
             sockets: BTreeMap::new(),
         }
     }
@@ -145,6 +159,16 @@ mod tests {
         state.save(&path).unwrap();
         assert_eq!(SavedState::load(&path, "boot"), Ok(Some(state)));
         assert_eq!(SavedState::load(&path, "other boot"), Ok(None));
+        fs::write(
+            &path,
+            r#"{"version":1,"boot_id":"boot","rules":null,"processes":[],"sockets":{}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            SavedState::load(&path, "boot"),
+            Ok(Some(SavedState::new("boot", Value::Null))),
+            "of an agent that wrote less down"
+        );
         let newer = serde_json::to_string(&SavedState {
             version: VERSION + 1,
             ..SavedState::new("boot", Value::Null)

@@ -5,7 +5,7 @@
 use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
-use crate::adapters::state::{self, SavedProcess, SavedState};
+use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
 use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
@@ -106,6 +106,7 @@ impl Agent {
 
     /// Replaces all rules and acts at once. The number of processes matched.
     pub fn set_rules(&mut self, now_ns: u64, rules: RuleSet) -> usize {
+        self.settle(now_ns);
         self.replace_rules(now_ns, rules);
         self.save(now_ns, true);
         self.scanner
@@ -117,10 +118,13 @@ impl Agent {
     /// What threads, children and connections were born with since the last
     /// scan is known only as long as the old rules are, so these are seen to
     /// first. What is born while tags change shows after that.
-    fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
+    fn settle(&mut self, now_ns: u64) {
         if self.has_work() {
             self.look(now_ns, Depth::Full);
         }
+    }
+
+    fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
         self.rules = rules;
         for pid in self.pids() {
             if let Some(process) = self.scanner.process_mut(pid) {
@@ -185,16 +189,49 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes every tag off. The rules stay in the state file for a successor.
+    /// Takes every tag off. The rules stay in the state file for a successor, and
+    /// who has inherited from whom: of an orphan nothing else would tell.
     pub fn stop(&mut self, now_ns: u64) {
         let params = self.rules.params.clone();
+        self.settle(now_ns);
+        let lineages = self.lineages();
         self.replace_rules(now_ns, RuleSet::none());
         // Nothing is left to do unless /proc could not be listed.
         for pid in self.pids() {
             self.untag(now_ns, pid);
         }
+        for (pid, start_time_ticks, lineage) in lineages {
+            self.inherit(pid, start_time_ticks, lineage);
+        }
         self.rules.params = params;
         self.save_as(now_ns, End::Clean);
+    }
+
+    /// (pid, start time, what it has inherited) of each heir.
+    fn lineages(&self) -> Vec<(i32, u64, Lineage)> {
+        self.scanner
+            .processes()
+            .filter_map(|(pid, process)| {
+                let lineage = process.lineage.clone()?;
+                Some((pid, process.facts.start_time_ticks, lineage))
+            })
+            .collect()
+    }
+
+    /// If the pid is not another process's by now.
+    fn inherit(&mut self, pid: i32, start_time_ticks: u64, lineage: Lineage) {
+        if let Some(process) = self
+            .scanner
+            .process_mut(pid)
+            .filter(|process| process.facts.start_time_ticks == start_time_ticks)
+        {
+            process.lineage = Some(lineage);
+        }
+    }
+
+    /// Of the rules in force.
+    fn tags(&self) -> BTreeSet<Tag> {
+        self.rules.rules.iter().map(|rule| rule.tag).collect()
     }
 
     fn pids(&self) -> Vec<i32> {
@@ -352,9 +389,11 @@ impl Agent {
             .position(|rule| rule.same_origin(&lineage.rule))
     }
 
-    /// A process that appears under no rule and yet with a tag was born with
-    /// it. Its creator tells where it belongs, if it is still there.
+    /// A process that appears with a tag, and inherits none that is known, was
+    /// born with it. Its creator tells where it belongs, if it is still there; if
+    /// a rule matches the process itself, only the tag's origin is left to know.
     fn adopt_newborn(&mut self) {
+        let tags = self.tags();
         let in_use: HashMap<Tag, usize> = self
             .scanner
             .processes()
@@ -367,22 +406,25 @@ impl Agent {
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
             };
-            if !std::mem::take(&mut process.is_newborn)
-                || process.assignment.is_some()
-                || process.is_zombie
-            {
+            let is_heir = process.assignment.is_some_and(|found| found.inherited);
+            if !std::mem::take(&mut process.is_newborn) || is_heir || process.is_zombie {
                 continue;
             }
             let Some(tag) = ioprio::get(pid).ok().and_then(Tag::of_ioprio) else {
                 continue;
             };
             let ppid = process.ppid;
+            let is_matched = process.assignment.is_some();
             // init starts its services in sessions of their own: such a process
             // has its priority from its unit, and not from a creator that ended.
             if ppid == INIT && !process.leads_session {
-                if let Some(&rule) = in_use.get(&tag) {
+                if is_matched && tags.contains(&tag) {
+                    process.former = Some((tag, 0));
+                } else if let (false, Some(&rule)) = (is_matched, in_use.get(&tag)) {
                     self.adopt_stray(pid, tag, rule);
                 }
+            } else if is_matched {
+                // Its parent lives and says what it handed down.
             } else if let Some(base) = self.former_base(ppid, tag) {
                 self.adopt_late(pid, tag, base);
             }
@@ -431,7 +473,10 @@ impl Agent {
             .assignment
             .map(|assignment| self.rules.rules[assignment.rule].tag)
         {
-            Some(tag) if !process.is_zombie => self.tag(now_ns, pid, tag, depth),
+            // What its main thread left: the others go on.
+            Some(tag) if !process.is_zombie || process.threads > 1 => {
+                self.tag(now_ns, pid, tag, depth);
+            }
             Some(_) => {}
             None if process.tagged.is_some() => self.untag(now_ns, pid),
             None => {}
@@ -458,7 +503,8 @@ impl Agent {
             .is_none_or(|tagged| tagged.tag != tag);
         let wants_threads = is_full || is_new;
         let has_few_sockets = !process.held.is_empty() && process.descriptors <= MANY_DESCRIPTORS;
-        let wants_sockets = wants_threads || has_few_sockets;
+        // The kernel shows a process's descriptors by its main thread only.
+        let wants_sockets = (wants_threads || has_few_sockets) && !process.is_zombie;
         if let Some((former, base)) = process.former {
             heritage.tags.push(former);
             heritage.base_ioprio = base;
@@ -548,7 +594,7 @@ impl Agent {
     /// A predecessor that was killed had no time to write down what it tagged
     /// last: a tag of its rules on a process that it has not named is its own.
     fn know_tags_again(&mut self) {
-        let tags: BTreeSet<Tag> = self.rules.rules.iter().map(|rule| rule.tag).collect();
+        let tags = self.tags();
         for pid in self.pids() {
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
@@ -570,20 +616,19 @@ impl Agent {
             lineage,
         } in saved.processes
         {
-            let rule = lineage.and_then(|(id, pid, start)| {
-                let rule = self.rules.rules.iter().find(|rule| rule.id == id)?;
-                Some(Lineage {
-                    rule: rule.clone(),
-                    parent: (pid, start),
-                })
-            });
+            let lineage = lineage.and_then(|lineage| self.restored(lineage));
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
             };
             if process.facts.start_time_ticks == start_time_ticks {
                 process.tagged = Some(tagged);
-                process.lineage = rule;
+                process.lineage = lineage;
                 living.insert(pid);
+            }
+        }
+        for heir in saved.heirs {
+            if let Some(lineage) = self.restored(heir.lineage) {
+                self.inherit(heir.pid, heir.start_time_ticks, lineage);
             }
         }
         for (inode, mut socket) in saved.sockets {
@@ -597,6 +642,15 @@ impl Agent {
                 self.sockets.sockets.insert(inode, socket);
             }
         }
+    }
+
+    /// Of a rule that is still there.
+    fn restored(&self, (id, pid, start): SavedLineage) -> Option<Lineage> {
+        let rule = self.rules.rules.iter().find(|rule| rule.id == id)?;
+        Some(Lineage {
+            rule: rule.clone(),
+            parent: (pid, start),
+        })
     }
 
     fn save(&mut self, now_ns: u64, at_once: bool) {
@@ -616,21 +670,24 @@ impl Agent {
             .iter()
             .map(|(&inode, socket)| (inode, socket.clone()))
             .collect();
-        state.processes = self
-            .scanner
-            .processes()
-            .filter_map(|(pid, process)| {
-                let lineage = process.lineage.as_ref();
-                Some(SavedProcess {
+        for (pid, process) in self.scanner.processes() {
+            let start_time_ticks = process.facts.start_time_ticks;
+            let lineage = process.lineage.as_ref().map(saved_lineage);
+            match (process.tagged.clone(), lineage) {
+                (Some(tagged), lineage) => state.processes.push(SavedProcess {
                     pid,
-                    start_time_ticks: process.facts.start_time_ticks,
-                    tagged: process.tagged.clone()?,
-                    lineage: lineage.map(|lineage| {
-                        (lineage.rule.id.clone(), lineage.parent.0, lineage.parent.1)
-                    }),
-                })
-            })
-            .collect();
+                    start_time_ticks,
+                    tagged,
+                    lineage,
+                }),
+                (None, Some(lineage)) => state.heirs.push(SavedHeir {
+                    pid,
+                    start_time_ticks,
+                    lineage,
+                }),
+                (None, None) => {}
+            }
+        }
         match state.save(path) {
             Ok(()) => {
                 self.is_dirty = false;
@@ -645,4 +702,9 @@ impl Agent {
             }
         }
     }
+}
+
+fn saved_lineage(lineage: &Lineage) -> SavedLineage {
+    let (pid, start) = lineage.parent;
+    (lineage.rule.id.clone(), pid, start)
 }

@@ -127,8 +127,13 @@ fn tag_each_thread(
                 // Remembered first: what is set must be known how to undo.
                 tagged.threads.insert(tid, plan.original);
                 match ioprio::set(tid, value) {
-                    Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error),
-                    _ => has_set = true,
+                    // It has ended: of a main thread that is all there is to see.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                        tagged.threads.remove(&tid);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                    Ok(()) => has_set = true,
                 }
             }
             tagged.threads.insert(tid, plan.original);
