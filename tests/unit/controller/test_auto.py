@@ -307,6 +307,10 @@ class Meanwhile:
     def __init__(self, store):
         self.store, self.then = store, None
 
+    @property
+    def renames(self):
+        return self.store.renames
+
     @contextmanager
     def transaction(self):
         with self.store.transaction() as unit:
@@ -326,3 +330,19 @@ def test_a_stream_that_is_set_while_the_list_is_read_is_not_overlooked(store, cl
     meanwhile.then = lambda: streams.put("news", news)
     streams.all()
     assert {stream.name for stream in streams.all()} == {"film", "news"}
+
+
+def test_a_stream_follows_a_domain_that_is_renamed(told, store):
+    streams, _tick = told
+    assert [stream.domain for stream in streams.all()] == ["media"]
+    with store.transaction() as unit:
+        unit.remember_domain("films", "u-1")
+    assert [stream.domain for stream in streams.all()] == ["films"]
+
+
+@pytest.mark.parametrize("level", [1e27, float("inf"), float("nan")])
+def test_a_level_that_no_rate_may_be_is_not_gone_on_from(store, tmp_path, level):
+    with store.transaction() as unit:
+        unit.put_value("auto", {"enabled": True})
+        unit.put_value("auto-state", {"disk": {**SAVED["disk"], "level": level}})
+    assert all(held == {} for held in Started(store, tmp_path / "media.page").run(2))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_controller.domain.limits import RESOURCES
+from sluice_controller.domain.limits import MAX_PER_SECOND, RESOURCES
 from sluice_controller.domain.shares import Load
 from sluice_controller.domain.tuner import decide
 from sluice_controller.domain.tuner_sense import left_of_link, pressures
@@ -169,6 +169,30 @@ def test_a_class_that_becomes_a_stream_s_is_let_go_at_once(held, unseen):
     both = replace(seen, streams=(*seen.streams, stream), unseen=unseen)
     for state in ticks(held, both, 2):
         assert ("media", "batch", "blk-read") not in state.caps
+
+
+@pytest.mark.parametrize(
+    "own_limit", [5e6, None], ids=["its own limit", "a ceiling, a group or the device"]
+)
+def test_who_does_not_reach_his_cap_is_no_reason_to_raise_it(held, own_limit):
+    """The level would grow for as long as the film plays, and take as long to come back."""
+    stream = replace(held.observe().streams[0], disk_mean_ms=5.0, disk_worst_ms=5.0)
+    waiting = Load("web", "default", "blk-read", 5e6, 5e6, backlog_requests=8, own_limit=own_limit)
+    for state in ticks(held, Observation((stream,), (waiting,)), 900):
+        assert state.arms[DISK].level <= 45e6
+    assert state.caps
+
+
+def test_a_level_stays_within_what_a_rate_may_be(held):
+    stream = replace(held.observe().streams[0], disk_mean_ms=5.0, disk_worst_ms=5.0)
+    state = held.state
+    for i in range(1, 9000):
+        # As fast as it is let.
+        caps = state.caps
+        loads = tuple(Load(*key, cap, cap, backlog_requests=8) for key, cap in caps.items())
+        state, _ = decide(Observation((stream,), loads), state, POLICY, held.now_ns + i * 100 * MS)
+        assert state.arms[DISK].level <= MAX_PER_SECOND
+    assert state.arms[DISK].level == MAX_PER_SECOND
 
 
 def test_what_is_not_seen_stays_held(held):

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 Key = tuple[str, str, str]
 
 HUNGRY_RATIO = 0.9
+# Of a cap, with requests waiting: a second may end just before a large one goes.
+WAITING_RATIO = 0.5
 HEADROOM = 0.25
 NEWCOMER_SHARE = 0.25
 DRIFT_TO_EQUAL = 0.1
@@ -64,6 +66,14 @@ def is_hungry(load: Load, cap: float | None) -> bool:
     if load.backlog_requests > 0:
         return True
     return cap is not None and load.bytes_per_second >= HUNGRY_RATIO * cap
+
+
+def is_held_back(load: Load, cap: float | None) -> bool:
+    """Whether the cap is what holds it: not the operator's limit, a ceiling or the device."""
+    if cap is None or (load.own_limit is not None and cap >= load.own_limit):
+        return False
+    ratio = WAITING_RATIO if load.backlog_requests > 0 else HUNGRY_RATIO
+    return load.bytes_per_second >= ratio * cap
 
 
 def first_split(

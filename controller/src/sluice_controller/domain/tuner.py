@@ -32,7 +32,9 @@ grows without bound (a queue near saturation).
 * probing: below pressure 0.7 the level rises each second by half of the way to
   2 % below the failed level; where nothing has failed, by a step that doubles.
   A link of known rate is never probed beyond what the stream leaves of it.
-* settled: no more way to go, or nobody wants more. A disk's failed level is
+* settled: no more way to go, or nobody wants more: whom a limit of the operator's, a
+  ceiling or the device itself keeps waiting is no reason to raise a cap that he does not
+  reach, and a level that nobody reaches would take as long to come back down. A disk's failed level is
   forgotten if the pressure is below 0.5 just under it: waiting grows gradually towards
   a true edge, so that failure had another cause (a busy host, a passing burst).
   Else it is forgotten after a while, and longer each time a probe fails, so that
@@ -54,7 +56,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .shares import Key, Load, first_split, is_hungry, scaled, split, used_floor
+from .limits import MAX_PER_SECOND
+from .shares import Key, Load, first_split, is_held_back, scaled, split, used_floor
 from .tuner_sense import is_active, left_of_link, pressures, recent, total, unexplained
 from .tuner_types import (
     ARM_RESOURCES,
@@ -287,7 +290,7 @@ def _on_ease(arm: Arm, look: _Look) -> Step:
     wait_ns = policy.hold_ns[look.name] if arm.phase == BACKING_OFF else policy.probe_ns
     if look.now_ns - arm.changed_ns < wait_ns:
         return arm, None
-    wants_more = any(is_hungry(load, arm.caps.get(load.key)) for load in look.loads)
+    wants_more = any(is_held_back(load, arm.caps.get(load.key)) for load in look.loads)
     if look.pressure.value >= policy.safe_pressure or not wants_more:
         return _at_edge(arm, look), None
     arm = replace(arm, edge_since_ns=None, safe_level=arm.level)
@@ -324,7 +327,10 @@ def _raised(arm: Arm, look: _Look) -> tuple[float | None, float]:
     if top is None:
         at_ease = look.pressure.value < policy.comfort_pressure
         step = arm.step if at_ease else policy.first_step
-        return arm.level * (1 + step), min(2 * step, policy.largest_step)
+        if arm.level >= MAX_PER_SECOND:
+            return None, policy.first_step
+        level = min(arm.level * (1 + step), MAX_PER_SECOND)
+        return level, min(2 * step, policy.largest_step)
     way = top * (1 - policy.failed_margin) - arm.level
     if way <= 0.01 * arm.level:
         return None, policy.first_step

@@ -110,6 +110,12 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
+    @property
+    def renames(self) -> int:
+        """How many domains have got another name so far. Counted before the unit of
+        work ends that gives it: who reads after this waits for that."""
+        ...
+
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 
 

@@ -64,20 +64,23 @@ class Streams:
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
         self._reports = 0
-        # The tuner asks ten times a second; only this service changes them.
+        # The tuner asks ten times a second; only this service changes them, but for
+        # the names of their domains.
         self._streams: list[Stream] | None = None
+        self._renames = 0
         self._changes = 0
 
     def all(self) -> list[Stream]:
         with self._lock:
-            if self._streams is not None:
+            renames = self.store.renames
+            if self._streams is not None and renames == self._renames:
                 return self._streams
             changes = self._changes
         with self.store.transaction() as unit:
             streams = unit.streams()
         with self._lock:
             if changes == self._changes:
-                self._streams = streams
+                self._streams, self._renames = streams, renames
         return streams
 
     def _forget_list(self) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -66,6 +66,8 @@ class SqlStore:
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
         self._writer = threading.RLock()
         self._in_unit = False
+        # Domains that got another name: what somebody holds by name is then out of date.
+        self.renames = 0
         upgrade(self.engine)
 
     @contextmanager
@@ -76,9 +78,12 @@ class SqlStore:
             self._in_unit = True
             try:
                 with Session(self.engine) as session, session.begin():
-                    yield SqlTransaction(session)
+                    yield SqlTransaction(session, self._note_rename)
             finally:
                 self._in_unit = False
+
+    def _note_rename(self) -> None:
+        self.renames += 1
 
     def close(self) -> None:
         self.engine.dispose()
@@ -116,8 +121,9 @@ def _nightly_out(row: NightlyRow | None) -> dict[str, Any] | None:
 
 
 class SqlTransaction:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, note_rename: Callable[[], None]) -> None:
         self.session = session
+        self.note_rename = note_rename
 
     # Classes
 
@@ -166,10 +172,12 @@ class SqlTransaction:
             # The name went to a new domain; what was granted stays with the old one.
             stale.name = f"{stale.name}#{stale.uuid}"
             self.session.flush()
+            self.note_rename()
         if row is None:
             self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}))
         else:
             row.name = name
+            self.note_rename()
         self.session.flush()
 
     def ceiling(self, domain: str) -> dict[str, Limit]:
