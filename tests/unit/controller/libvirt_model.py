@@ -45,6 +45,7 @@ class Libvirt:
         self.refuses: set[str] = set()
         self.does_not_start: set[str] = set()
         self.undefined = False
+        self.transient = False
         self.pauses_until_killed = None
 
     # Time
@@ -98,7 +99,10 @@ class Libvirt:
         live = None if self.running is None else domain_xml.describe(self.running)
         state = "shut off" if live is None else "running"
         incarnation = -1 if live is None else self.incarnation
-        return Guest(name, "uuid-1", state, incarnation, domain_xml.describe(self.xml), live)
+        described = domain_xml.describe(self.xml)
+        return Guest(
+            name, "uuid-1", state, incarnation, described, live, transient=self.transient
+        )
 
     def look(self, name: str) -> Seen:
         self._answer("look")

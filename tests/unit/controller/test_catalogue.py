@@ -10,6 +10,7 @@ from sluice_controller.adapters.linear_expressions import LinearExpressions
 from sluice_controller.domain.errors import BadValue, Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.domain.model import MAX_ASSIGNMENTS, Assignment
+from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
 from sluice_controller.services.auto_limits import AutoLimits
@@ -338,3 +339,20 @@ def test_a_pattern_that_the_agent_would_refuse_alone_is_refused(catalogue):
     for ask in (catalogue.add_rule, catalogue.preview_rule):
         with pytest.raises(BadValue, match="too large"):
             ask({"domain": None, "class": "batch", "match": match})
+
+
+def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
+    services.domains.host = Away()
+    client = create_app(services, "secret").test_client()
+    answer = client.put(
+        "/v1/domains/web1/ceiling",
+        json={"blk-read": {"bytes_per_second": 5e6}},
+        headers={"Authorization": "Bearer secret"},
+    )
+    assert answer.status_code == 503, answer.get_json()
+    assert services.catalogue.ceiling("web1") == {}
+
+
+class Away:
+    def guest(self, name):
+        raise Unavailable("libvirt", "qemu:///system", "cannot be reached", "start it")

@@ -74,6 +74,17 @@ def test_detach_without_restart_of_a_detached_domain_is_refused(store):
     assert libvirt.calls == []
 
 
+@pytest.mark.parametrize("body", [{}, {"restart": True}], ids=["alone", "with a restart"])
+@pytest.mark.parametrize("action", ["attach", "detach"])
+def test_a_transient_domain_is_not_made_persistent(action, body, store):
+    xml = PLAIN if action == "attach" else attached()
+    libvirt = Libvirt(xml, running=xml)
+    libvirt.transient = True
+    with pytest.raises(Conflict, match="web1.* is transient.*virsh define"):
+        getattr(Sluiced(libvirt, store), action)(**body)
+    assert libvirt.calls == []
+
+
 @pytest.fixture
 def elsewhere(store, stores):
     """Another host's store."""

@@ -252,6 +252,7 @@ class LibvirtHost:
             persistent=describe(inactive_xml) if persistent else (live_description),
             live=live_description,
             moving=is_moving(state, reason),
+            transient=not persistent,
         )
 
     def refresh(self) -> None:

@@ -40,6 +40,8 @@ class Guest:
     live: Description | None = None
     # libvirt has paused it while it arrives, leaves or starts.
     moving: bool = False
+    # libvirt forgets it when it ends: there is no definition.
+    transient: bool = False
 
     @property
     def attached(self) -> bool:

@@ -105,6 +105,13 @@ class Domains:
         with self.editing.changing(name):
             guest = self.host.guest(name)
             self.restarts.refuse_unfinished(guest)
+            if guest.transient:
+                raise Conflict(
+                    "domain",
+                    name,
+                    "is transient: it has no definition that could be changed",
+                    f"define it first: virsh dumpxml {name} >{name}.xml; virsh define {name}.xml",
+                )
             yield guest
 
     def _attach(

@@ -95,5 +95,6 @@ def delete_queue(domain, name, resource):
 @blueprint.response(200, schemas.DomainSchema)
 @blueprint.alt_response(422, schema=schemas.ProblemSchema)
 def put_ceiling(body, domain):
-    services().catalogue.put_ceiling(domain, body)
-    return services().domains.get(domain)
+    # First what may fail, or a ceiling that was set would look as if it were not.
+    shown = services().domains.get(domain)
+    return {**shown, "ceiling": services().catalogue.put_ceiling(domain, body)}
