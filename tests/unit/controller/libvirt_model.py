@@ -100,9 +100,7 @@ class Libvirt:
         state = "shut off" if live is None else "running"
         incarnation = -1 if live is None else self.incarnation
         described = domain_xml.describe(self.xml)
-        return Guest(
-            name, "uuid-1", state, incarnation, described, live, transient=self.transient
-        )
+        return Guest(name, "uuid-1", state, incarnation, described, live, transient=self.transient)
 
     def look(self, name: str) -> Seen:
         self._answer("look")
