@@ -33,12 +33,12 @@ grows without bound (a queue near saturation).
   2 % below the failed level; where nothing has failed, by a step that doubles.
   A link of known rate is never probed beyond what the stream leaves of it.
 * settled: no more way to go, or nobody wants more: whom a limit of the operator's, a
-  ceiling or the device itself keeps waiting is no reason to raise a cap that he does not
-  reach, and a level that nobody reaches would take as long to come back down. A disk's
-  failed level is forgotten if the pressure is below 0.5 just under it: waiting grows gradually towards
-  a true edge, so that failure had another cause (a busy host, a passing burst).
-  Else it is forgotten after a while, and longer each time a probe fails, so that
-  the loop finds new room and yet does not oscillate.
+  ceiling or the device itself keeps waiting is no reason to raise a cap that he does
+  not reach, and a level that nobody reaches would take as long to come back down. A
+  disk's failed level is forgotten if the pressure is below 0.5 just under it: waiting
+  grows gradually towards a true edge, so that failure had another cause (a busy host,
+  a passing burst). Else it is forgotten after a while, and longer each time a probe
+  fails, so that the loop finds new room and yet does not oscillate.
 * not seen: what is not known of a stream, or of a class that is held, loosens
   nothing. Its caps stay until it is seen again or the stream has been idle.
 
