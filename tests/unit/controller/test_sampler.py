@@ -123,6 +123,7 @@ def test_an_uplink_that_fails_as_nobody_foresaw_costs_no_guest_its_samples(scene
     scene.ticks(21)
     assert scene.rate() == 1_000_000 and len(history(store)) > 0
     assert scene.sampler.live()["uplink"] is None
+    assert scene.sampler.observed()[1:] == (None, True)
     assert len([r for r in caplog.records if "uplink eno1" in r.getMessage()]) == 1
 
 

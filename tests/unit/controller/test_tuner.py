@@ -251,6 +251,16 @@ def test_a_link_of_unknown_rate_is_found_out():
 # Blame
 
 
+def test_an_uplink_that_is_not_seen_is_not_at_ease():
+    busy = plant.busy_link(12.5e6)
+    busy.run(10)
+    seen = replace(busy.observe(), uplink=None, uplink_unseen=True)
+    before = busy.state.arms[NETWORK]
+    assert before.caps
+    for state in ticks(busy, seen, 60):
+        assert state.arms[NETWORK].level <= before.level
+
+
 def uplink(backlog_bytes=0.0, dropped=0):
     return UplinkView(backlog_bytes, dropped, 40e6, 50e6)
 

@@ -39,8 +39,8 @@ grows without bound (a queue near saturation).
   grows gradually towards a true edge, so that failure had another cause (a busy host,
   a passing burst). Else it is forgotten after a while, and longer each time a probe
   fails, so that the loop finds new room and yet does not oscillate.
-* not seen: what is not known of a stream, or of a class that is held, loosens
-  nothing. Its caps stay until it is seen again or the stream has been idle.
+* not seen: what is not known of a stream, of a class that is held or of the uplink
+  loosens nothing. Its caps stay until it is seen again or the stream has been idle.
 
 **Invariants** (tested): caps stay between floor and the operator's own limit,
 and a class's reservation is its floor; the stream's class is never capped, nor
@@ -63,6 +63,7 @@ from .tuner_types import (
     ARM_RESOURCES,
     BACKING_OFF,
     DISK,
+    NETWORK,
     PROBING,
     SECOND,
     SETTLED,
@@ -101,7 +102,9 @@ class _Look:
         return any(s.domain in self.observation.unseen for s in self.observation.streams)
 
     def misses(self, arm: Arm) -> bool:
-        """Whether a stream or a class that the arm holds is not seen."""
+        """Whether a stream, a class that the arm holds or its resource is not seen."""
+        if self.name == NETWORK and self.observation.uplink_unseen:
+            return True
         held = {domain for domain, _class, _resource in arm.caps}
         return self.misses_a_stream() or bool(held & self.observation.unseen)
 

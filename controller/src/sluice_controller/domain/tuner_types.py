@@ -99,6 +99,8 @@ class Observation:
     unmanaged_net_bytes_per_second: float = 0.0
     # Domains of which the host sees nothing just now.
     unseen: frozenset[str] = frozenset()
+    # There should be an uplink, and it could not be read.
+    uplink_unseen: bool = False
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class Auto:
             self._log(decisions, dry_run=True)
 
     def _observe(self, now_ns: int) -> Observation:
-        pages, uplink = self.sampler.observed()
+        pages, uplink, uplink_unseen = self.sampler.observed()
         self._refresh_grants(now_ns)
         streams = self.streams.all()
         protected = {(s.domain, s.class_name) for s in streams}
@@ -221,6 +221,7 @@ class Auto:
             _uplink_view(uplink),
             unmanaged_net,
             self._unseen(watched, pages, now_ns),
+            uplink_unseen,
         )
 
     def _unseen(

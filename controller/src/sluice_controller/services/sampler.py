@@ -75,6 +75,7 @@ class Sampler:
                     self._uplink_name = settings.uplink
                     self._uplink_readings.clear()
                     self._uplink = None
+                    self._uplink_said = ""
 
     # One tick
 
@@ -146,15 +147,15 @@ class Sampler:
             reading = self.uplinks.read(name)
         except Exception as error:
             # Guests are looked at all the same, whatever netlink says.
+            said = logging.WARNING if isinstance(error, OSError) else logging.ERROR
+            if repr(error) != self._uplink_said:
+                log.log(said, "uplink %s cannot be read: %s", name, error)
             with self._lock:
                 self._uplink = None
-            said = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-            if repr(error) != self._uplink_said:
                 self._uplink_said = repr(error)
-                log.log(said, "uplink %s: %s", name, error)
             return
-        self._uplink_said = ""
         with self._lock:
+            self._uplink_said = ""
             readings = self._uplink_readings
             readings.append((now_ns, reading))
             while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
@@ -177,10 +178,12 @@ class Sampler:
             return None
         return {k: v for k, v in self._uplink.items() if not k.startswith("worst_")}
 
-    def observed(self) -> tuple[dict[str, PageState], dict[str, Any] | None]:
-        """For the tuner: the states themselves, and the uplink with its worst values."""
+    def observed(self) -> tuple[dict[str, PageState], dict[str, Any] | None, bool]:
+        """For the tuner: the states themselves, the uplink with its worst values, and
+        whether there should be one and it could not be read."""
         with self._lock:
-            return dict(self._states), self._uplink
+            unseen = self._uplink_name is not None and self._uplink_said != ""
+            return dict(self._states), self._uplink, unseen
 
     def generation(self, domain: str) -> int | None:
         with self._lock:
