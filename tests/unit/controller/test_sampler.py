@@ -10,6 +10,7 @@ from sqlalchemy import event
 
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.database import store as store_module
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.model import Settings
@@ -135,6 +136,14 @@ def test_history_is_cleared_of_what_is_old_after_the_clock_was_set_back(scene, s
         unit.add_history([(first - 3700, "media", {})])
     scene.ticks(1200)
     assert history(store)[-1].at >= first
+
+
+def test_much_history_that_is_too_old_is_gone_in_seconds(scene, store, monkeypatch):
+    monkeypatch.setattr(store_module, "PRUNED_ROWS", 10)
+    with store.transaction() as unit:
+        unit.add_history([(scene.now - 7 * 86400, "media", {})] * 45)
+    scene.ticks(70)
+    assert all(row.at > scene.now - 86400 for row in history(store))
 
 
 def test_settings_that_are_changed_while_they_are_read_are_not_overlooked(store):

@@ -222,6 +222,19 @@ def test_history_is_kept_for_its_time(store):
         assert newest.samples == {"batch/blk-read": [1, None, 0, 0]}
 
 
+def test_much_that_is_old_goes_a_part_at_a_time(store, monkeypatch):
+    """Others wait for the store meanwhile."""
+    monkeypatch.setattr(database, "PRUNED_ROWS", 3)
+    with store.transaction() as unit:
+        unit.add_history([(float(t), "media", {}) for t in range(9)])
+    more, left = True, []
+    while more:
+        with store.transaction() as unit:
+            more = unit.prune(7.0)
+            left.append(len(unit.history("media", 0.0, 99)))
+    assert left == [6, 3, 2]
+
+
 def test_history_is_read_in_slices_that_miss_and_repeat_nothing(store):
     """A clock that is set may give many rows one time, and later rows earlier ones."""
     times = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 1.0, 3.0, 0.0]

@@ -96,8 +96,9 @@ class Transaction(Protocol):
 
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None: ...
     def decisions(self, since: float, limit: int) -> list[dict[str, Any]]: ...
-    def prune(self, before: float) -> None:
-        """Removes what was measured or decided before, and the oldest where there is too much."""
+    def prune(self, before: float) -> bool:
+        """Removes what was measured or decided before, and the oldest where there is too
+        much. Not more at a time than others can wait for: whether there is more to do."""
         ...
 
     def add_nightly(

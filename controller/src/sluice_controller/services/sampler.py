@@ -207,15 +207,16 @@ class Sampler:
                 if state.error is None and samples:
                     rows.append((now, name, samples))
             keep = self._history_seconds
-        prune = now_ns >= self._next_prune_ns
-        if not rows and not prune:
-            return
-        with self.store.transaction() as unit:
-            if rows:
+        # First, and on its own: it makes the room that new rows may lack.
+        if now_ns >= self._next_prune_ns:
+            self._next_prune_ns = now_ns + PRUNE_NS
+            with self.store.transaction() as unit:
+                is_more = unit.prune(now - keep)
+            if is_more:
+                self._next_prune_ns = now_ns + SECOND_NS
+        if rows:
+            with self.store.transaction() as unit:
                 unit.add_history(rows)
-            if prune:
-                self._next_prune_ns = now_ns + PRUNE_NS
-                unit.prune(now - keep)
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
         """Reads no further back than the answer reaches, and lets others in between."""

@@ -53,6 +53,9 @@ AUDIT_ROWS_KEPT = 10_000
 # likes, and a row has some 300 bytes. A stream that reports each second has a day of them.
 REPORT_ROWS_KEPT = 100_000
 DECISION_ROWS_KEPT = 100_000
+# Of a table at a time: nobody else gets at the store meanwhile, and a full disk has room
+# for a small change only.
+PRUNED_ROWS = 5000
 
 
 class SqlStore:
@@ -476,15 +479,19 @@ class SqlTransaction:
         kept = list(self.session.scalars(newest))
         self.session.execute(delete(NightlyRow).where(NightlyRow.id.not_in(kept)))
 
-    def prune(self, before: float) -> None:
+    def prune(self, before: float) -> bool:
+        is_more = False
         for table in (HistoryRow, ReportRow, DecisionRow):
-            self.session.execute(delete(table).where(table.at < before))
+            old = select(table.id).where(table.at < before).limit(PRUNED_ROWS)
+            done = self.session.execute(delete(table).where(table.id.in_(old)))
+            is_more = is_more or done.rowcount == PRUNED_ROWS
         for stream in self.session.scalars(select(StreamRow.name)).all():
             self._prune_reports(stream)
         newest = self.session.scalar(select(func.max(DecisionRow.id)))
         if newest is not None:
             too_old = DecisionRow.id <= newest - DECISION_ROWS_KEPT
             self.session.execute(delete(DecisionRow).where(too_old))
+        return is_more
 
     def _prune_reports(self, stream: str) -> None:
         """All but the newest, by time: the numbers of rows are those of all streams."""
