@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.database.migrate import alembic_config, migrate
 from sluice_controller.adapters.database.tables import Base
+from sluice_controller.domain.errors import StoreUnavailable
 from sluice_controller.domain.model import Assignment, AuditEntry, ShapingClass
 
 pytest.importorskip("psycopg2", reason="needs psycopg2")
@@ -33,8 +34,8 @@ def program(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server():
-    """The folder of its socket."""
+def server_control():
+    """The folder of its socket, and the command that starts and stops it."""
     initdb, pg_ctl = program("initdb"), program("pg_ctl")
     with tempfile.TemporaryDirectory(prefix="sluice-postgresql-") as folder:
         # It refuses to run as root.
@@ -45,11 +46,18 @@ def server():
         options = f"-c listen_addresses= -c fsync=off -k {folder}"
         create = [*run, initdb, "-D", f"{folder}/data", "-A", "trust", "-U", "sluice"]
         subprocess.run(create, check=True)
-        subprocess.run([*control, "-w", "-l", f"{folder}/log", "-o", options, "start"], check=True)
+        control += ["-w", "-l", f"{folder}/log", "-o", options, "-m", "immediate"]
+        subprocess.run([*control, "start"], check=True)
         try:
-            yield folder
+            yield folder, control
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], check=True)
+            subprocess.run([*control, "stop"], check=True)
+
+
+@pytest.fixture(scope="module")
+def server(server_control):
+    """The folder of its socket."""
+    return server_control[0]
 
 
 @pytest.fixture
@@ -87,6 +95,24 @@ def test_migrations_lead_to_the_tables_of_the_code(url):
     store = SqlStore(url)
     with store.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    store.close()
+
+
+def test_a_server_that_was_away_is_named_and_then_used_again(url, server_control):
+    folder, control = server_control
+    store = SqlStore(url)
+    subprocess.run([*control, "stop"], check=True)
+    try:
+        with pytest.raises(StoreUnavailable, match=folder), store.transaction() as unit:
+            unit.put_class(ShapingClass("batch", "Batch"))
+    finally:
+        subprocess.run([*control, "start"], check=True)
+    put_all(store)
+    # Nobody saw it go; what waits in the pool is of before.
+    subprocess.run([*control, "restart"], check=True)
+    put_all(store)
+    with store.transaction() as unit:
+        assert [c.name for c in unit.classes()] == ["batch"]
     store.close()
 
 

@@ -13,11 +13,11 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.database import SqlStore, sqlite
 from sluice_controller.adapters.database import store as database
 from sluice_controller.adapters.database.migrate import alembic_config
 from sluice_controller.adapters.database.tables import Base
-from sluice_controller.domain.errors import NotFound
+from sluice_controller.domain.errors import NotFound, StoreUnavailable
 from sluice_controller.domain.group_page import GroupLimit
 from sluice_controller.domain.groups import Group, Membership
 from sluice_controller.domain.limits import Limit
@@ -181,6 +181,33 @@ def test_a_unit_of_work_that_reads_first_can_still_write(store, tmp_path):
     other.close()
     with store.transaction() as unit:
         assert [c.title for c in unit.classes()] == ["Theirs", "Theirs"]
+
+
+def test_a_database_that_another_program_has_locked_is_named_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0)
+    path = tmp_path / "sluice.db"
+    store = SqlStore(f"sqlite:///{path}")
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable) as refusal, store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "Batch"))
+    assert refusal.value.status == 503
+    assert f"{path}' cannot be used now (database is locked): try again" in str(refusal.value)
+    other.execute("COMMIT")
+    other.close()
+    with store.transaction() as unit:
+        assert unit.classes() == []
+    store.close()
+
+
+def test_a_disk_that_is_full_leaves_the_store_as_it_was(store):
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # what it has now, that is
+    with pytest.raises(StoreUnavailable, match="is full"), store.transaction() as unit:
+        unit.put_class(ShapingClass("new", "New"))
+        unit.add_history([(1.0, "media", {"batch/net-tx": 9999 * [1.0]})])
+    with store.transaction() as unit:
+        assert [c.name for c in unit.classes()] == ["batch"]
 
 
 def test_a_unit_of_work_inside_another_is_refused_at_once(store):

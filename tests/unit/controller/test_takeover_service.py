@@ -124,6 +124,11 @@ class Sluiced:
         with self.store.transaction() as unit:
             return unit.grants(NAME), unit.ceiling(NAME)
 
+    def let_store_write(self, may):
+        connection = self.store.engine.raw_connection()
+        connection.execute(f"PRAGMA query_only = {not may}")
+        connection.close()
+
     def actions(self):
         with self.store.transaction() as unit:
             return [entry.action for entry in unit.audit(100)]
@@ -313,6 +318,19 @@ def test_a_stream_of_an_earlier_stay_keeps_the_catalogue_as_it_is(here, there):
     here.rounds()
     assert here.known() == before and here.actions()[0] == "take over refused"
     assert rates(here) == LIMITED
+
+
+def test_a_store_that_takes_nothing_now_loosens_nothing_and_is_tried_again(here, there, caplog):
+    here.move_to(there, moving=True)
+    there.rounds()
+    there.let_store_write(False)
+    there.guest = replace(there.guest, moving=False)
+    there.rounds()
+    assert rates(there) == LIMITED
+    assert len([said for said in caplog.messages if "readonly database" in said]) == 1
+    there.let_store_write(True)
+    there.rounds(int(RETRY_S) + 4)
+    assert there.known() == here.known() and there.actions() == ["take over"]
 
 
 def test_what_cannot_be_read_is_refused_once_and_the_shaper_left_alone(here, there):

@@ -95,3 +95,9 @@ class BadValue(SluiceError):
 
 class Unavailable(SluiceError):
     slug, title, status = "unavailable", "Cannot be reached", 503
+
+
+class StoreUnavailable(SluiceError):
+    """Apart from Unavailable, by which those who change domains know that libvirt is away."""
+
+    slug, title, status = "unavailable", "Cannot be reached", 503

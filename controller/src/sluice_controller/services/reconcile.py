@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..domain.errors import Conflict, SluiceError, Unavailable
+from ..domain.errors import Conflict, SluiceError, StoreUnavailable, Unavailable
 from ..domain.guests import Guest
 from ..domain.model import Assignment
 from ..domain.rules import agent_rules, assignment_rule
@@ -240,7 +240,7 @@ class Reconciler:
             if str(error) != shaper.error:
                 expected = guest.moving and isinstance(error, Unavailable)
                 log.log(logging.INFO if expected else logging.WARNING, "%s", error)
-                if not isinstance(error, Unavailable):
+                if not isinstance(error, Unavailable | StoreUnavailable):
                     self.takeover.refused(guest, error)
             shaper.error = str(error)
         except Exception:

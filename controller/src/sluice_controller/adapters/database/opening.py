@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from ...domain.errors import BadValue, Unavailable
-from .store import SqlStore
-
-# Its server is away, another program has it locked, a disk is full: what may pass.
-PASSING = (InterfaceError, OperationalError)
+from .store import PASSING, SqlStore
 
 
 def _shown(url: str) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import create_engine, delete, func, or_, select
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from ...domain.errors import NotFound
+from ...domain.errors import NotFound, StoreUnavailable
 from ...domain.group_page import GroupLimit
 from ...domain.groups import Group, Membership
 from ...domain.limits import Limit
@@ -56,6 +57,8 @@ DECISION_ROWS_KEPT = 100_000
 # Of a table at a time: nobody else gets at the store meanwhile, and a full disk has room
 # for a small change only.
 PRUNED_ROWS = 5000
+# Its server is away, another program has it locked, a disk is full: what may pass.
+PASSING = (InterfaceError, OperationalError)
 
 
 class SqlStore:
@@ -63,7 +66,8 @@ class SqlStore:
         self.url = url
         is_sqlite = make_url(url).get_backend_name() == "sqlite"
         arguments = {"timeout": sqlite.BUSY_SECONDS} if is_sqlite else {}
-        self.engine = create_engine(url, connect_args=arguments)
+        # A server that was started anew has ended the connections that wait here.
+        self.engine = create_engine(url, connect_args=arguments, pool_pre_ping=not is_sqlite)
         if is_sqlite:
             sqlite.tune(self.engine)
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
@@ -75,6 +79,7 @@ class SqlStore:
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
+        """One unit of work, whole or not at all; StoreUnavailable if the database fails it."""
         with self._writer:
             if self._in_unit:
                 raise RuntimeError("a unit of work inside another would wait for itself")
@@ -82,8 +87,20 @@ class SqlStore:
             try:
                 with Session(self.engine) as session, session.begin():
                     yield SqlTransaction(session, self._note_rename)
+            except PASSING as error:
+                raise self._unavailable(error) from error
             finally:
                 self._in_unit = False
+
+    def _unavailable(self, error: InterfaceError | OperationalError) -> StoreUnavailable:
+        reason = (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
+        return StoreUnavailable(
+            "database",
+            self.engine.url.render_as_string(hide_password=True),
+            f"cannot be used now ({reason})",
+            "try again; if that goes on, see that it is there, has room, and is not locked by"
+            " another program",
+        )
 
     def _note_rename(self) -> None:
         self.renames += 1
