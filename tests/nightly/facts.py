@@ -4,6 +4,7 @@
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from nightly import images
@@ -64,7 +65,8 @@ class Host:
         """Look twice, ``start.watch_s`` apart."""
         self._read_guests()
         time.sleep(self._config.start.watch_s)
-        return self.look()
+        facts = self.look()
+        return replace(facts, streams=self._streams())
 
     def _read_guests(self) -> tuple[float, dict] | str:
         try:
@@ -76,7 +78,7 @@ class Host:
         return self._before
 
     def look(self) -> HostFacts:
-        """Return the facts of now."""
+        """Return the facts of now, without the streams: sluiced may keep one waiting."""
         before = self._before
         now = self._read_guests()
         guests, problem = None, ""
@@ -90,7 +92,6 @@ class Host:
         return HostFacts(
             guests=guests,
             guests_problem=problem,
-            streams=self._streams(),
             pressure=pressures(PRESSURE, "", "avg60"),
             guests_pressure=pressures(GUESTS, ".pressure", "avg10"),
             load=os.getloadavg()[0],

@@ -140,8 +140,10 @@ class NoKvm(Exception):
     """KVM does not work and the settings ask for it."""
 
 
-def measure(config: Config, say: Say, done: Callable[[], None]) -> Mapping[str, Any]:
-    """Run the demo's three phases; return its report. ``done`` is called before cleaning up."""
+def measure(
+    config: Config, say: Say, done: Callable[[Mapping[str, Any]], None]
+) -> Mapping[str, Any]:
+    """Run the demo's three phases; return its report, which ``done`` has before cleaning up."""
     with Scene(config.plan(), say, label=LABEL, with_web=False) as scene:
         run = Run(scene, say)
         try:
@@ -150,7 +152,7 @@ def measure(config: Config, say: Say, done: Callable[[], None]) -> Mapping[str, 
             outcome = replace(outcome, httperf=run.stop_loads())
             found = judge.check(outcome.phases, outcome.settled_after_s, config.bars())
             facts = report.document(scene, outcome, found)
-            done()
+            done(facts)
             return facts
         finally:
             run.stop()
@@ -163,6 +165,12 @@ class Attempt:
         self._config, self._who, self._ending, self._host = config, who, ending, host
         self._force = force
         self._chosen: accelerator.Accelerator | None = None
+        self._facts: Mapping[str, Any] | None = None
+
+    def _done(self, facts: Mapping[str, Any]) -> None:
+        """What is measured stands, however the cleaning up goes."""
+        self._facts = facts
+        self._ending.over()
 
     def _watched(self, limit_s: float) -> Watcher:
         return Watcher(self._config, self._host, self._ending, force=self._force, limit_s=limit_s)
@@ -173,7 +181,7 @@ class Attempt:
         with self._watched(self._config.run.limit_s):
             self._chosen = choose_accelerator(self._config)
             say(f"accelerator {self._chosen.name}: {self._chosen.reason}")
-            return measure(self._config, say, self._ending.over)
+            return measure(self._config, say, self._done)
 
     def _result(
         self, outcome: str, reasons: list[Reason], facts: Mapping[str, Any] | None = None
@@ -191,6 +199,9 @@ class Attempt:
         except Ended:
             return self._result("aborted", self._ending.reasons), None
         except Exception as problem:
+            if self._facts is not None:
+                say(f"the run was measured, but what it left was not taken away whole: {problem}")
+                return self._measured(self._facts)
             # Ended from outside, parts of the run die while it is being told.
             if self._ending.reasons:
                 return self._result("aborted", self._ending.reasons), None
@@ -198,6 +209,9 @@ class Attempt:
                 traceback.print_exc()
             sentence = str(problem).strip() or type(problem).__name__
             return self._result("error", [Reason("run-failed", sentence)]), None
+        return self._measured(facts)
+
+    def _measured(self, facts: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         page = report.page(facts)
         found = self._result("passed" if facts["succeeded"] else "failed", [], facts)
         return found, page if len(page) <= MOST_PAGE_CHARACTERS else None
@@ -211,7 +225,8 @@ def _bury(store: Shelf, say: Say) -> None:
             dead = About(**unfinished)
         except TypeError:
             dead = None
-        if dead:
+        # Killed after that, it has a result already.
+        if dead and not store.has(dead.run_id):
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(dead.started_at))
             sentence = f"The run of {when} ended without a word: killed, or the host went down"
             say(sentence)

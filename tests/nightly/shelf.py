@@ -114,12 +114,19 @@ class Shelf:
     # Results
 
     def keep(self, result: dict[str, Any], page: str | None) -> None:
-        """Write a result, and drop the oldest ones beyond ``keep.results``."""
+        """Write a result, and drop the oldest others beyond ``keep.results``."""
         self._results.mkdir(parents=True, exist_ok=True)
         entry = {"result": result, "page": page, "posted": False, "refused": None}
-        _write(self._results / f"{result['run_id']}.json", entry)
-        for _, path in self._entries()[self._config.keep.results :]:
+        kept = self._results / f"{result['run_id']}.json"
+        _write(kept, entry)
+        # A clock that was set back makes a new one the oldest.
+        others = [path for _, path in self._entries() if path != kept]
+        for path in others[self._config.keep.results - 1 :]:
             path.unlink()
+
+    def has(self, run_id: str) -> bool:
+        """Whether there is a result of the run."""
+        return (self._results / f"{run_id}.json").exists()
 
     def _entries(self) -> list[tuple[dict[str, Any], Path]]:
         """All results, newest first; one that is none is dropped."""

@@ -177,6 +177,13 @@ def test_the_newest_nights_stay(service):
     assert kept == [f"{number:032x}" for number in (5, 4, 3)]
 
 
+def test_a_night_of_a_host_whose_clock_went_back_is_kept_when_it_comes(service):
+    for number in (3, 4, 5, 1):
+        service.add({"result": result(number, "refused"), "keep": 3})
+    kept = [night["run_id"] for night in service.list(10)]
+    assert kept == [f"{number:032x}" for number in (5, 4, 1)]
+
+
 @pytest.mark.parametrize(
     "body",
     [

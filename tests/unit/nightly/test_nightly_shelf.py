@@ -86,6 +86,16 @@ def test_the_newest_results_stay_and_a_torn_one_goes(config):
     assert not torn.exists()
 
 
+def test_a_night_of_a_clock_that_went_back_is_kept_and_posted(config):
+    store, sluiced = posting(config)
+    for number in (3, 4, 5):
+        store.keep(night(number), None)
+    assert store.post() == []
+    store.keep(night(0), None)
+    assert store.post() == [] and sluiced.bodies[-1]["result"] == night(0)
+    assert [entry["result"]["started_at"] for entry in store.results()] == [5.0, 4.0, 0.0]
+
+
 def test_a_file_that_is_no_result_stays_beside_them(config):
     store = Shelf(config)
     store.keep(night(1), None)

@@ -40,7 +40,7 @@ class Nightly:
                 return known["summary"]
             shown = summary(result)
             row_id = unit.add_nightly(shown, result, page)
-            unit.prune_nightly(keep)
+            unit.prune_nightly(keep, row_id)
             audited(
                 unit, self.clock, "nightly result", run_id, None, {"outcome": result["outcome"]}
             )

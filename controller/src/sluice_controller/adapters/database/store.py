@@ -487,13 +487,15 @@ class SqlTransaction:
         query = select(NightlyRow).where(NightlyRow.run_id == run_id)
         return _nightly_out(self.session.scalar(query))
 
-    def prune_nightly(self, keep: int) -> None:
+    def prune_nightly(self, keep: int, but: int) -> None:
+        """Of `keep` results one is `but`: a clock that was set back makes a new one the oldest."""
         newest = (
             select(NightlyRow.id)
+            .where(NightlyRow.id != but)
             .order_by(NightlyRow.started_at.desc(), NightlyRow.id.desc())
-            .limit(keep)
+            .limit(keep - 1)
         )
-        kept = list(self.session.scalars(newest))
+        kept = [but, *self.session.scalars(newest)]
         self.session.execute(delete(NightlyRow).where(NightlyRow.id.not_in(kept)))
 
     def prune(self, before: float) -> bool:

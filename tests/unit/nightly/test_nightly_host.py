@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What sluiced's answers mean to a night, and when it is asked at all."""
+
+import httpx
+import pytest
+
+from nightly import facts
+from nightly.config import Config, Paths, Start
+from nightly.host import Controller, HostError, Refused
+
+
+@pytest.fixture
+def answering(tmp_path, monkeypatch):
+    """A client of a sluiced that answers everything with one status."""
+
+    def make(status: int) -> Controller:
+        answer = httpx.MockTransport(
+            lambda request: httpx.Response(status, json={"detail": "this is why"})
+        )
+        monkeypatch.setattr(httpx, "HTTPTransport", lambda uds: answer)
+        (tmp_path / "token").write_text("secret\n")
+        return Controller(tmp_path / "socket", tmp_path / "token")
+
+    return make
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422])
+def test_what_is_wrong_with_what_is_sent_stays_wrong(answering, status):
+    with pytest.raises(Refused, match=f"POST /nightly: {status}: this is why"):
+        answering(status).call("POST", "/nightly", {})
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 429, 500, 503])
+def test_what_may_pass_is_tried_again(answering, status):
+    """A token that sluiced has not read yet, a call that it does not know yet."""
+    with pytest.raises(HostError, match=f"{status}: this is why") as problem:
+        answering(status).call("POST", "/nightly", {})
+    assert not isinstance(problem.value, Refused)
+
+
+class Sluiced:
+    def __init__(self):
+        self.asked = []
+
+    def call(self, method, path):
+        self.asked.append(path)
+        if path == "/live":
+            return {"domains": {"media": {"classes": {"film": {"net-tx": SAMPLE}}}}}
+        return [
+            {"name": "a", "domain": "media", "class": "film", "nominal_bytes_per_second": 1000.0}
+        ]
+
+
+SAMPLE = {"bytes_per_second": 900.0}
+
+
+def test_a_host_whose_run_is_on_is_looked_at_without_sluiced(tmp_path, monkeypatch):
+    """One that hangs would keep the watcher from seeing what guests suffer."""
+    monkeypatch.setattr(facts, "guest_counters", lambda uri: {})
+    host = facts.Host(Config(paths=Paths(state=tmp_path), start=Start(watch_s=0.01)))
+    host._controller = Sluiced()
+    assert host.first().streams == ("a",)
+    assert host._controller.asked == ["/streams", "/live"]
+    assert host.look().streams == ()
+    assert host._controller.asked == ["/streams", "/live"]

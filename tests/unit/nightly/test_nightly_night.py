@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What becomes of a night whose end is not in order."""
+
+from dataclasses import asdict
+
+import pytest
+
+from nightly import night
+from nightly.config import Config, Keep, Paths
+from nightly.night import Attempt, _bury
+from nightly.result import result
+from nightly.shelf import Shelf
+from nightly.watch import Ending
+from testbed import GuestError
+from testbed.accelerator import Accelerator
+from unit.nightly.test_nightly_result import ABOUT, facts
+
+
+@pytest.fixture
+def config(tmp_path):
+    return Config(
+        paths=Paths(state=tmp_path / "state", socket=tmp_path / "no.sock"), keep=Keep(results=3)
+    )
+
+
+@pytest.fixture
+def attempt(config, monkeypatch):
+    monkeypatch.setattr(night.images, "prepare", lambda config, say: None)
+    monkeypatch.setattr(night, "choose_accelerator", lambda config: Accelerator("tcg", "why"))
+    return Attempt(config, ABOUT, Ending(), None, True)
+
+
+def test_figures_stand_when_the_cleaning_up_fails(attempt, monkeypatch):
+    document = facts(monkeypatch)
+
+    def measured(_config, _say, done):
+        done(document)
+        raise GuestError("media: the domain cannot be ended")
+
+    monkeypatch.setattr(night, "measure", measured)
+    said = []
+    found, page = attempt.run(said.append)
+    assert found["outcome"] == "passed" and found["reasons"] == []
+    assert found["measured"] and "<html" in page
+    assert "media: the domain cannot be ended" in said[-1]
+
+
+def test_a_run_that_fails_before_it_has_figures_says_so(attempt, monkeypatch):
+    def fails(_config, _say, _done):
+        raise GuestError("media: no guest")
+
+    monkeypatch.setattr(night, "measure", fails)
+    found, page = attempt.run(lambda _line: None)
+    assert (found["outcome"], page) == ("error", None)
+    assert found["reasons"][0]["sentence"] == "media: no guest"
+
+
+def test_a_run_that_was_killed_after_its_result_was_kept_has_that_result(config):
+    store = Shelf(config)
+    config.paths.state.mkdir()
+    store.begin(asdict(ABOUT))
+    refused = result(ABOUT, ABOUT.started_at + 1, "refused", [])
+    store.keep(refused, "<html>")
+    _bury(store, lambda line: pytest.fail(line))
+    (entry,) = store.results()
+    assert (entry["result"], entry["page"]) == (refused, "<html>")
+    assert store.unfinished() is None
+
+
+def test_a_run_that_was_killed_before_is_told_as_killed(config):
+    store, said = Shelf(config), []
+    config.paths.state.mkdir()
+    store.begin(asdict(ABOUT))
+    _bury(store, said.append)
+    (entry,) = store.results()
+    assert entry["result"]["outcome"] == "aborted" and "without a word" in said[0]
