@@ -110,9 +110,9 @@ def _start_pressures(facts: HostFacts, start: Start) -> list[Reason]:
     return reasons
 
 
-def may_start(facts: HostFacts, config: Config) -> list[Reason]:
-    """Return why a run must not start now; empty if it may."""
-    start, reasons = config.start, []
+def others_need_it(facts: HostFacts, start: Start) -> list[Reason]:
+    """Return which guests and streams a run would disturb."""
+    reasons = []
     if facts.guests is None:
         if not start.without_libvirt:
             reasons.append(
@@ -126,7 +126,13 @@ def may_start(facts: HostFacts, config: Config) -> list[Reason]:
         reasons += _busy(facts.guests, start)
     for name in facts.streams:
         reasons.append(Reason("stream-plays", f"The stream {name} plays"))
-    reasons += _start_pressures(facts, start)
+    return reasons
+
+
+def may_start(facts: HostFacts, config: Config) -> list[Reason]:
+    """Return why a run must not start now; empty if it may."""
+    start = config.start
+    reasons = others_need_it(facts, start) + _start_pressures(facts, start)
     most_load = start.load_per_processor * facts.processors
     if facts.load > most_load:
         reasons.append(

@@ -21,7 +21,7 @@ from demo.run import Run, RunError
 from demo.scene import Scene, SceneError
 from nightly import images, shelf
 from nightly.config import Config
-from nightly.decide import Reason, may_start
+from nightly.decide import Reason, may_start, others_need_it
 from nightly.facts import Host
 from nightly.result import MOST_PAGE_CHARACTERS, About, result
 from nightly.shelf import Shelf
@@ -140,6 +140,14 @@ class NoKvm(Exception):
     """KVM does not work and the settings ask for it."""
 
 
+class NotNow(Exception):
+    """Others began to need the host while images were made."""
+
+    def __init__(self, reasons: list[Reason]):
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
 def measure(
     config: Config, say: Say, done: Callable[[Mapping[str, Any]], None]
 ) -> Mapping[str, Any]:
@@ -176,12 +184,21 @@ class Attempt:
         return Watcher(self._config, self._host, self._ending, force=self._force, limit_s=limit_s)
 
     def _measure(self, say: Say) -> Mapping[str, Any]:
+        were_ready = images.ready(self._config)
         with self._watched(PREPARE_SECONDS):
             images.prepare(self._config, say)
+        if not were_ready and not self._force:
+            self._look_again()
         with self._watched(self._config.run.limit_s):
             self._chosen = choose_accelerator(self._config)
             say(f"accelerator {self._chosen.name}: {self._chosen.reason}")
             return measure(self._config, say, self._done)
+
+    def _look_again(self) -> None:
+        """Making images takes long, and loads the host itself: its guests alone count now."""
+        reasons = others_need_it(self._host.first(), self._config.start)
+        if reasons:
+            raise NotNow(reasons)
 
     def _result(
         self, outcome: str, reasons: list[Reason], facts: Mapping[str, Any] | None = None
@@ -196,6 +213,8 @@ class Attempt:
         except NoKvm as problem:
             reason = Reason("no-kvm", f"KVM does not work here: {problem}")
             return self._result("refused", [reason]), None
+        except NotNow as others:
+            return self._result("refused", others.reasons), None
         except Ended:
             return self._result("aborted", self._ending.reasons), None
         except Exception as problem:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What becomes of a night whose end is not in order."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -13,6 +13,7 @@ from nightly.shelf import Shelf
 from nightly.watch import Ending
 from testbed import GuestError
 from testbed.accelerator import Accelerator
+from unit.nightly.test_nightly_decide import QUIET
 from unit.nightly.test_nightly_result import ABOUT, facts
 
 
@@ -53,6 +54,32 @@ def test_a_run_that_fails_before_it_has_figures_says_so(attempt, monkeypatch):
     found, page = attempt.run(lambda _line: None)
     assert (found["outcome"], page) == ("error", None)
     assert found["reasons"][0]["sentence"] == "media: no guest"
+
+
+class Taken:
+    """A host on which a stream began while images were made."""
+
+    def first(self):
+        return replace(QUIET, streams=("film",), load=99.0)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_host_is_looked_at_again_after_images_were_made(config, attempt, monkeypatch, force):
+    monkeypatch.setattr(night, "measure", lambda *_: facts(monkeypatch))
+    monkeypatch.setattr(night.images, "ready", lambda config: False)
+    found, _page = Attempt(config, ABOUT, Ending(), Taken(), force).run(lambda _line: None)
+    if force:
+        assert found["outcome"] == "passed"
+    else:
+        assert found["outcome"] == "refused"
+        assert [reason["code"] for reason in found["reasons"]] == ["stream-plays"]
+
+
+def test_a_host_with_images_is_looked_at_once(config, attempt, monkeypatch):
+    monkeypatch.setattr(night, "measure", lambda *_: facts(monkeypatch))
+    monkeypatch.setattr(night.images, "ready", lambda config: True)
+    found, _page = Attempt(config, ABOUT, Ending(), Taken(), False).run(lambda _line: None)
+    assert found["outcome"] == "passed"
 
 
 def test_a_run_that_was_killed_after_its_result_was_kept_has_that_result(config):
