@@ -22,20 +22,32 @@ class GuestActivity:
     processors: float
 
 
-def _sum(counters: Counters, group: str, ends: tuple[str, ...]) -> int:
-    return sum(
-        value
+DISK = ("block.", (".rd.bytes", ".wr.bytes"))
+NETWORK = ("net.", (".rx.bytes", ".tx.bytes"))
+PROCESSORS = ("cpu.time", ("",))
+
+
+def _of(counters: Counters, group: tuple[str, tuple[str, ...]]) -> dict[str, int]:
+    begin, ends = group
+    return {
+        name: value
         for name, value in counters.items()
-        if name.startswith(f"{group}.") and name.endswith(ends) and isinstance(value, int)
-    )
+        if name.startswith(begin) and name.endswith(ends) and isinstance(value, int)
+    }
 
 
-def totals(counters: Counters) -> tuple[int, int, int]:
-    """Return (disk bytes, network bytes, processor ns) of a domain so far."""
-    disk = _sum(counters, "block", (".rd.bytes", ".wr.bytes"))
-    network = _sum(counters, "net", (".rx.bytes", ".tx.bytes"))
-    cpu = counters.get("cpu.time", 0)
-    return disk, network, cpu if isinstance(cpu, int) else 0
+def tells_disks(counters: Counters) -> bool:
+    """Whether a guest's disks are told of; libvirt leaves that out during some of its jobs."""
+    return not counters.get("block.count") or bool(_of(counters, DISK))
+
+
+def _moved(before: Counters | None, after: Counters, group: tuple[str, tuple[str, ...]]) -> int:
+    now = _of(after, group)
+    if before is None:
+        return sum(now.values())
+    then = _of(before, group)
+    both = [(now[name], then[name]) for name in now if name in then]
+    return sum(new - old if new >= old else new for new, old in both)
 
 
 def activity(
@@ -43,17 +55,17 @@ def activity(
 ) -> tuple[GuestActivity, ...]:
     """Return what each guest of ``after`` moved, in the order of names.
 
-    A guest that was not there before has begun to run: all it did counts. One
-    whose counters went back was started anew, or lost a device: what it has
-    now counts.
+    A guest that was not there before has begun to run: all it did counts. Where a
+    counter went back, the guest was started anew, or has another device: what it
+    has now counts. One that was not told before says nothing yet.
     """
     if seconds <= 0:
         raise ValueError(f"{seconds} s between two readings")
     found = []
     for name in sorted(after):
-        now = totals(after[name])
-        then = totals(before.get(name, {}))
-        moved = [n - t if n >= t else n for n, t in zip(now, then, strict=True)]
-        disk, network, cpu_ns = (amount / seconds for amount in moved)
+        disk, network, cpu_ns = (
+            _moved(before.get(name), after[name], group) / seconds
+            for group in (DISK, NETWORK, PROCESSORS)
+        )
         found.append(GuestActivity(name, disk, network, cpu_ns / 1e9))
     return tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nightly import images
-from nightly.activity import activity
+from nightly.activity import Counters, activity, tells_disks
 from nightly.config import Config
 from nightly.decide import HostFacts
 from nightly.host import Controller, HostError, guest_counters, playing_streams
@@ -17,6 +17,8 @@ PRESSURE = Path("/proc/pressure")
 # systemd keeps all guests of libvirt below this.
 GUESTS = Path("/sys/fs/cgroup/machine.slice")
 MIB = 2**20
+# As often as that, a look before the start waits for libvirt to tell of all guests' disks.
+FIRST_LOOKS = 3
 
 
 def parse_pressure(text: str, window: str) -> float | None:
@@ -58,22 +60,35 @@ class Host:
     def __init__(self, config: Config):
         self._config = config
         self._controller = Controller(config.paths.socket, config.paths.token_file)
-        self._before: tuple[float, dict] | None = None
+        self._before: tuple[float, dict[str, Counters]] | None = None
+        self._untold: frozenset[str] = frozenset()
         self.notes: list[str] = []
 
     def first(self) -> HostFacts:
-        """Look twice, ``start.watch_s`` apart."""
+        """Look twice, ``start.watch_s`` apart; more often if a guest's disks are not told of."""
         self._read_guests()
-        time.sleep(self._config.start.watch_s)
-        facts = self.look()
+        for _ in range(FIRST_LOOKS):
+            before = self._untold
+            time.sleep(self._config.start.watch_s)
+            facts = self.look()
+            unknown = sorted(self._untold | before)
+            if not unknown:
+                break
+        else:
+            problem = f"it does not tell what the disks of {', '.join(unknown)} move"
+            facts = replace(facts, guests=None, guests_problem=problem)
         return replace(facts, streams=self._streams())
 
-    def _read_guests(self) -> tuple[float, dict] | str:
+    def _read_guests(self) -> tuple[float, dict[str, Counters]] | str:
         try:
             counters = guest_counters(self._config.paths.libvirt_uri)
         except HostError as problem:
-            self._before = None
+            self._before, self._untold = None, frozenset()
             return str(problem)
+        self._untold = frozenset(name for name in counters if not tells_disks(counters[name]))
+        # What is left out this time is as it was: then all of it counts when it is told again.
+        known = self._before[1] if self._before else {}
+        counters = {name: {**known.get(name, {}), **counters[name]} for name in counters}
         self._before = (time.monotonic(), counters)
         return self._before
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightly.activity import GuestActivity, activity
+from nightly.activity import GuestActivity, activity, tells_disks
 from nightly.facts import parse_pressure, pressures
 from nightly.host import playing_streams
 
@@ -46,6 +46,23 @@ def test_a_new_guest_counts_whole_and_one_that_left_not_at_all():
 def test_a_restarted_guest_moves_no_negative_amount():
     (only,) = activity({"web": AFTER}, {"web": {"cpu.time": 1_000_000_000}}, 1.0)
     assert only == GuestActivity("web", 0.0, 0.0, 1.0)
+
+
+def test_what_was_not_told_before_is_not_what_moved_since():
+    """As of a guest that had another job at the first reading, or that got a disk."""
+    (only,) = activity({"web": {"cpu.time": 10_000_000_000}}, {"web": AFTER}, 4.0)
+    assert only == GuestActivity("web", 0.0, 0.0, 0.5)
+
+
+def test_a_disk_that_was_taken_away_is_not_what_the_others_moved():
+    left = {name: value for name, value in AFTER.items() if not name.startswith("block.0.")}
+    (only,) = activity({"web": BEFORE}, {"web": left}, 4.0)
+    assert only.disk_bytes_per_s == 500.0
+
+
+def test_disks_that_are_there_and_not_told_of_are_seen():
+    assert tells_disks(BEFORE) and tells_disks({"cpu.time": 1}) and tells_disks({"block.count": 0})
+    assert not tells_disks({"block.count": 1, "block.0.name": "vda"})
 
 
 def test_two_readings_at_one_time_are_refused():

@@ -63,3 +63,42 @@ def test_a_host_whose_run_is_on_is_looked_at_without_sluiced(tmp_path, monkeypat
     assert host._controller.asked == ["/streams", "/live"]
     assert host.look().streams == ()
     assert host._controller.asked == ["/streams", "/live"]
+
+
+UNTOLD = {"cpu.time": 5, "block.count": 1, "block.0.name": "vda"}
+
+
+def told(disk_bytes: int) -> dict[str, object]:
+    return {**UNTOLD, "block.0.rd.bytes": disk_bytes}
+
+
+def looked_at(tmp_path, monkeypatch, readings) -> facts.HostFacts:
+    left = iter(readings)
+    monkeypatch.setattr(facts, "guest_counters", lambda uri: {"db2": next(left)})
+    host = facts.Host(Config(paths=Paths(state=tmp_path), start=Start(watch_s=0.01)))
+    host._controller = Sluiced()
+    return host.first()
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        (UNTOLD, told(9000), told(9000)),
+        (told(9000), UNTOLD, told(9000), told(9000)),
+    ],
+)
+def test_a_guest_whose_disks_are_not_told_of_is_looked_at_again(tmp_path, monkeypatch, readings):
+    (guest,) = looked_at(tmp_path, monkeypatch, readings).guests
+    assert guest.disk_bytes_per_s == 0
+
+
+def test_what_a_guest_moved_while_it_was_not_told_of_counts(tmp_path, monkeypatch):
+    readings = (told(0), UNTOLD, told(10**9), told(2 * 10**9))
+    (guest,) = looked_at(tmp_path, monkeypatch, readings).guests
+    assert guest.disk_bytes_per_s > 10**6
+
+
+def test_a_guest_that_is_never_told_of_is_named(tmp_path, monkeypatch):
+    found = looked_at(tmp_path, monkeypatch, 4 * (UNTOLD,))
+    assert found.guests is None
+    assert found.guests_problem == "it does not tell what the disks of db2 move"
