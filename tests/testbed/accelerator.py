@@ -82,6 +82,8 @@ def boots(accelerator: str, limit_seconds: float) -> tuple[bool, str]:
     command += ["-cpu", CPU.get(accelerator, "max"), "-m", "256", "-serial", "stdio"]
     command += ["-kernel", str(paths.image("vmlinuz")), "-initrd", str(paths.image("initrd.img"))]
     command += ["-append", "console=ttyS0 panic=-1 sluice.probe"]
+    # Under a KVM that hangs it would run on by itself, should this process be killed.
+    command = ["setpriv", "--pdeathsig", "KILL", *command]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,
@@ -95,6 +97,10 @@ def boots(accelerator: str, limit_seconds: float) -> tuple[bool, str]:
         except subprocess.TimeoutExpired:
             process.kill()
             output = process.communicate()[0]
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
     return LIFE_SIGN in output, lines[-1][:200] if lines else ""
