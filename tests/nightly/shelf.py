@@ -188,8 +188,8 @@ def _write(path: Path, value: Any) -> None:
     new.replace(path)
 
 
-def orphans(folder: Path) -> list[int]:
-    """Return the first processes of testbeds below ``folder`` whose makers are gone."""
+def _holders(folder: Path) -> list[tuple[int, Path]]:
+    """Return the first processes of testbeds below ``folder``, each with its run."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -200,9 +200,22 @@ def orphans(folder: Path) -> list[int]:
             continue
         plan = next((word for word in words if word.startswith(f"{folder}/")), None)
         holds = any(word.endswith("/holder.py") for word in words)
-        if plan and holds and not runs.alive(Path(plan).parent):
-            found.append(int(entry.name))
+        if plan and holds:
+            found.append((int(entry.name), Path(plan).parent))
     return found
+
+
+def orphans(folder: Path) -> list[int]:
+    """Return the first processes of testbeds below ``folder`` whose makers are gone."""
+    return [pid for pid, run in _holders(folder) if not runs.alive(run)]
+
+
+def end_own(config: Config) -> None:
+    """End all processes of this process's testbeds; the kernel does it, with the first of them."""
+    for pid, run in _holders(config.paths.state / "runs"):
+        if runs.is_own(run):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def clean(config: Config) -> list[str]:

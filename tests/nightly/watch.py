@@ -4,6 +4,10 @@
 The run is the main thread, which mostly sleeps and waits. It is ended by a
 signal whose handler raises ``Ended`` there; with the first one the reason is
 settled, and later ones do not disturb the cleaning up.
+
+Python runs a handler between two of its own steps. A main thread that waits
+inside libvirt, which has no time limit, hears nothing: then the run's processes
+are ended first, libvirt's daemon among them, and it comes back with an error.
 """
 
 import signal
@@ -12,11 +16,13 @@ import time
 import traceback
 from types import FrameType
 
+from nightly import shelf
 from nightly.config import Config
 from nightly.decide import Reason, Watch, must_end
 from nightly.facts import Host
 
 END_SIGNAL = signal.SIGUSR1
+UNHEARD_SECONDS = 60.0
 
 
 class Ended(BaseException):
@@ -28,6 +34,8 @@ class Ending:
 
     def __init__(self) -> None:
         self.reasons: list[Reason] = []
+        # The main thread has the order to end.
+        self.heard = threading.Event()
         self._main = threading.main_thread().ident
         self._over = False
 
@@ -42,9 +50,11 @@ class Ending:
             return
         name = signal.Signals(number).name
         self.reasons = [Reason("interrupted", f"The run was ended by {name}")]
+        self.heard.set()
         raise Ended
 
     def _raise(self, _number: int, _frame: FrameType | None) -> None:
+        self.heard.set()
         if not self._over:
             raise Ended
 
@@ -87,18 +97,26 @@ class Watcher:
             sentence = (
                 f"The host could not be watched any more: {type(problem).__name__}: {problem}"
             )
-            self._ending.order([Reason("watch-failed", sentence)])
+            self._end([Reason("watch-failed", sentence)])
+
+    def _end(self, reasons: list[Reason]) -> None:
+        self._ending.order(reasons)
+        unheard_at = time.monotonic() + UNHEARD_SECONDS
+        while not self._ending.heard.is_set() and not self._stop.wait(0.1):
+            if time.monotonic() > unheard_at:
+                shelf.end_own(self._config)
+                return
 
     def _look_on(self) -> None:
         state = Watch()
         while not self._stop.wait(self._config.abort.every_s):
             if time.monotonic() > self._deadline:
                 sentence = f"It took more than {self._limit_s:g} s"
-                self._ending.order([Reason("took-too-long", sentence)])
+                self._end([Reason("took-too-long", sentence)])
                 return
             if self._force:
                 continue
             state, reasons = must_end(state, self._host.look(), self._config.abort)
             if reasons and not self._stop.is_set():
-                self._ending.order(reasons)
+                self._end(reasons)
                 return

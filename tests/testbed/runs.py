@@ -50,17 +50,24 @@ def make(label: str) -> Path:
     return folder
 
 
-def alive(folder: Path) -> bool:
-    """True while the program that made the run's folder is alive."""
+def _maker(folder: Path) -> int | None:
+    """Return the process that made the run's folder, while it is alive."""
     try:
         owner = json.loads((folder / OWNER).read_text())
-        return owner["start_ticks"] is not None and (
-            start_ticks(int(owner["pid"])) == owner["start_ticks"]
-        )
-    except FileNotFoundError:
-        return False
+        pid, since = int(owner["pid"]), owner["start_ticks"]
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
+    return pid if since is not None and start_ticks(pid) == since else None
+
+
+def alive(folder: Path) -> bool:
+    """True while the program that made the run's folder is alive."""
+    return _maker(folder) is not None
+
+
+def is_own(folder: Path) -> bool:
+    """True if this process made the run's folder."""
+    return _maker(folder) == os.getpid()
 
 
 def is_run(folder: Path) -> bool:

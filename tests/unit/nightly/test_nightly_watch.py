@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Orders to end a run: the first one counts, and none disturbs the cleaning up."""
 
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import fields
 from pathlib import Path
@@ -11,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import nightly
-from nightly.config import Abort, Config, Run
+from nightly.config import Abort, Config, Paths, Run
 from nightly.decide import Reason
 from nightly.night import PREPARE_SECONDS
 from nightly.watch import END_SIGNAL, Ended, Ending, Watcher
+from testbed import runs
 
 BUSY = Reason("guests-busy", "Guest db2 moves 80 MB/s")
 
@@ -77,6 +81,46 @@ def test_a_watcher_that_fails_ends_the_run(ending, monkeypatch):
         signal.sigtimedwait([signal.SIGRTMIN], 5)
     (reason,) = ending.reasons
     assert reason.code == "watch-failed" and "FileNotFoundError: guest.sh" in reason.sentence
+
+
+HOLDER = "import time\ntime.sleep(600)\n"
+
+
+def waits_where_no_signal_is_heard(process):
+    """As inside libvirt: its answer ends it, and a signal does not."""
+    numbers = {END_SIGNAL}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        process.wait(60)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+def test_a_run_that_hears_nothing_loses_its_processes_and_no_other(ending, monkeypatch, tmp_path):
+    monkeypatch.setattr("nightly.watch.UNHEARD_SECONDS", 0.1)
+    program = tmp_path / "holder.py"
+    program.write_text(HOLDER)
+    mine, others = tmp_path / "runs" / "night-1", tmp_path / "runs" / "night-2"
+    pids = {mine: os.getpid(), others: os.getppid()}
+    started = {}
+    for run, pid in pids.items():
+        run.mkdir(parents=True)
+        owner = {"pid": pid, "start_ticks": runs.start_ticks(pid)}
+        (run / runs.OWNER).write_text(json.dumps(owner))
+        plan = str(run / "namespaces.json")
+        started[run] = subprocess.Popen([sys.executable, str(program), plan])
+    config = Config(abort=Abort(every_s=0.01), paths=Paths(state=tmp_path))
+    watcher = Watcher(config, None, ending, force=True, limit_s=0)
+    try:
+        with pytest.raises(Ended), watcher:
+            waits_where_no_signal_is_heard(started[mine])
+        assert started[mine].returncode == -signal.SIGKILL
+        assert started[others].poll() is None
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
+    assert [reason.code for reason in ending.reasons] == ["took-too-long"]
 
 
 def test_systemd_gives_a_run_the_time_that_its_settings_allow():
