@@ -193,6 +193,10 @@ void near_insert_far(Wheel *wheel, uint32_t class_index, uint64_t due_ns)
     if (!wheel->levels) {
         wheel->base_ns = near->base_ns;     /* the fewer levels to go down */
     }
+    if (LIKELY(due_ns >= near->far_first_ns)) {
+        wheel_place(wheel, WHEEL_FIRST_ITEM + class_index, due_ns);
+        return;
+    }
     wheel->first_ns = near->far_first_ns;
     wheel_insert_far(wheel, class_index, due_ns);
     near->far_first_ns = wheel->first_ns;
@@ -233,6 +237,22 @@ uint32_t near_peek(const Wheel *wheel)
 
 /* Popping */
 
+/* On wider slots nobody asks ahead but here: for the class after the next. */
+static inline __attribute__((always_inline)) void fetch_far(const Wheel *wheel)
+{
+    uint32_t place = wheel->first_place;
+    const WheelMap *map = &wheel->maps[place / WHEEL_SLOTS];
+    uint64_t later = map->slots[place % WHEEL_SLOTS / 64]
+                     & (UINT64_MAX - 1) << place % 64;
+    uint64_t after = later & (later - 1);
+
+    if (LIKELY(later)) {
+        later = after ? after : later;
+        place = place / 64 * 64 + __builtin_ctzll(later);
+        fetch_class(wheel, wheel->items[place].next - WHEEL_FIRST_ITEM);
+    }
+}
+
 uint32_t near_pop_far(Wheel *wheel)
 {
     WheelNear *near = wheel->near;
@@ -241,6 +261,7 @@ uint32_t near_pop_far(Wheel *wheel)
     near->base_ns = near_word_start(wheel->first_ns);
     popped = wheel_pop_far(wheel);
     near->far_first_ns = wheel->first_ns;
+    fetch_far(wheel);
     near_publish_first(wheel);
     return popped;
 }
