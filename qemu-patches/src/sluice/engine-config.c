@@ -8,10 +8,17 @@
 
 static bool reserved_init(SluiceEngine *engine, uint32_t classes)
 {
-    uint32_t *positions = key_heap_positions_new(classes);
+    uint32_t *of_slots = calloc(key_tree_room(classes), sizeof(*of_slots));
 
-    engine->reserved.positions = positions;
-    return positions && key_heap_init(&engine->reserved, classes, positions);
+    engine->reserved_classes = of_slots;
+    if (!of_slots || !key_tree_init(&engine->reserved, classes, of_slots)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < classes; i++) {
+        of_slots[i] = i;
+    }
+    key_tree_cover(&engine->reserved, classes - 1);
+    return true;
 }
 
 SluiceEngine *sluice_engine_new(uint32_t classes)
@@ -51,8 +58,8 @@ void sluice_engine_free(SluiceEngine *engine)
     for (uint32_t i = 0; i < engine->class_count; i++) {
         free(engine->classes[i].extra);
     }
-    key_heap_destroy(&engine->reserved);
-    free(engine->reserved.positions);
+    key_tree_destroy(&engine->reserved);
+    free(engine->reserved_classes);
     share_destroy(&engine->share);
     wheel_destroy(&engine->due);
     free(engine->classes);
@@ -244,9 +251,8 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
         return true;
     }
     engine_unplace(engine, class_index);
-    if (class->priority != config->priority) {
-        share_forget(&engine->share, class_index);
-    }
+    share_set_priority(&engine->share, class_index, class->priority,
+                       config->priority);
     class->priority = config->priority;
     share_set_weight(&engine->share, class_index, weight_of(config));
     if (class->oldest) {

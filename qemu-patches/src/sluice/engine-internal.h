@@ -13,11 +13,11 @@
 #include "bucket-inline.h"
 #include "engine-group.h"
 #include "hot.h"
-#include "key-heap.h"
+#include "key-tree.h"
 #include "wheel.h"
 
 #define NO_CLASS            UINT32_MAX
-#define CLASSES_MAX         (UINT32_MAX / KEY_HEAP_ARITY)
+#define CLASSES_MAX         KEY_TREE_SLOTS_MAX
 #define DEFAULT_PRIORITY    5
 /* So much later than due may reserved service come and still all come; longer
  * than any window's period, or nobody would ever be found late for it. */
@@ -75,7 +75,8 @@ typedef struct ShareRecord {
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
     uint64_t first_cost;        /* virtual time that its first request takes;
                                  * while it competes */
-    uint32_t weight;
+    uint32_t slot;              /* among the classes of its priority */
+    uint16_t weight;
     bool is_early;              /* while it competes */
 } __attribute__((aligned(32))) ShareRecord;
 
@@ -84,14 +85,17 @@ typedef struct ShareLevel {
     SluiceU128 sum;             /* of weight * virtual time */
     uint64_t weight;            /* sum; 0: nobody competes */
     uint64_t virtual_time;      /* as it was when the last one left */
-    KeyHeap eligible;           /* by virtual deadline */
-    KeyHeap early;              /* by virtual time: had enough */
+    KeyTree eligible;           /* by virtual deadline */
+    KeyTree early;              /* by virtual time: had enough */
+    uint32_t *classes;          /* by slot in both trees */
+    uint32_t slots;             /* how many have one: all of this priority */
 } ShareLevel;
 
 typedef struct Share {
     ShareRecord *records;       /* by class */
-    uint32_t *positions;        /* of classes, in the heaps of their level */
     uint32_t sequence;
+    uint32_t soon_eligible;     /* classes whose requests are fetched next */
+    uint32_t soon_reserved;
     ShareLevel levels[SLUICE_PRIORITIES];
 } Share;
 
@@ -108,7 +112,8 @@ struct SluiceEngine {
     SluiceBucket ceiling_operations;
     Wheel due;
     Share share;
-    KeyHeap reserved;           /* READY classes, by their reservation's due */
+    uint32_t *reserved_classes; /* by slot, which is the class's index */
+    KeyTree reserved;           /* READY classes, by their reservation's due */
     uint64_t reservations_lost_ns;
     uint64_t longest_window_ns; /* period of any class */
     uint32_t ceiling_serial;    /* of its buckets, for receipts */
@@ -222,8 +227,9 @@ bool share_init(Share *share, uint32_t classes);
 void share_destroy(Share *share);
 /* Of a class that does not compete. */
 void share_set_weight(Share *share, uint32_t class_index, uint32_t weight);
-/* The class changes its priority: what it had was another competition's. */
-void share_forget(Share *share, uint32_t class_index);
+/* Likewise. Of another priority, what it had was another competition's. */
+void share_set_priority(Share *share, uint32_t class_index, unsigned before,
+                        unsigned after);
 /* Another request is its first, or is charged otherwise, though it was not served. */
 void share_first_changed(SluiceEngine *engine, uint32_t class_index);
 /* The class has a held request and may send: it competes. */
@@ -237,8 +243,9 @@ void share_leave(SluiceEngine *engine, uint32_t class_index);
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);
 /* Reserved turns that came due before that of the reservations' clock come due then. */
 void share_forgo_before(SluiceEngine *engine, int64_t first_ns);
-/* Asks for the memory of those whose turn it will be soon. */
-void share_fetch(const SluiceEngine *engine);
+/* Asks for the memory of those whose turn it will be soon, now that this class
+ * was served. */
+void share_fetch(SluiceEngine *engine, uint32_t class_index);
 /* Any class that competes, or NO_CLASS. */
 uint32_t share_any(const SluiceEngine *engine);
 

@@ -50,7 +50,7 @@
  * ceiling but for its reservation, by design. Reservations that together
  * exceed the ceiling share it in proportion. Cost: constant when a request
  * passes, and for holding and releasing where classes do not compete for the
- * ceiling; where they do, four steps of a four-way heap.
+ * ceiling; where they do, as many steps as a four-way tree has levels.
  */
 #include "engine-inline.h"
 
@@ -118,12 +118,12 @@ engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
     }
 }
 
-/* Is a READY class's reservation due? Then it is the first in its heap. Asking also
+/* Is a READY class's reservation due? Then it is the first in its tree. Asking also
  * settles what is lost by now. */
 static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
 {
     uint64_t clock_ns = reservations_now(engine, now_ns);
-    uint64_t first_ns = key_heap_first_key(&engine->reserved);
+    uint64_t first_ns = key_tree_first_key(&engine->reserved);
     uint64_t late_max_ns = reservations_late_max_ns(engine);
 
     if (first_ns > clock_ns) {
@@ -330,7 +330,7 @@ choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
         return NO_CLASS;
     }
     if (some_reservation_is_due(engine, now_ns)) {
-        return key_heap_first_class(&engine->reserved);
+        return key_tree_first_class(&engine->reserved);
     }
     return share_choose(engine, __builtin_ctz(ready_mask(engine)));
 }
@@ -400,7 +400,7 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     }
     put_back(engine, class_index, now_ns, many);
     if (many == MANY_YES && ready_mask(engine)) {
-        share_fetch(engine);
+        share_fetch(engine, node->class_index);
     }
     return node;
 }

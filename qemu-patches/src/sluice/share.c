@@ -28,11 +28,12 @@
  * than its share when it left: idleness earns nothing, leaving forgives
  * nothing. Where nobody competes nobody is charged.
  *
- * Structure. Two heaps for each priority: eligible classes by deadline, the
+ * Structure. Two trees for each priority: eligible classes by deadline, the
  * others ("early") by virtual time. Equal deadlines go in the order of arrival:
  * the lowest ten binary places of a deadline, less than a thousandth of a byte
- * per weight, are a running number. A class stays in its heap while it is
- * served; then its key changes, and it moves on from where it is.
+ * per weight, are a running number. Each class of a priority has a slot, the
+ * same in both trees; there are no more slots than classes of that priority, so
+ * that few classes have low trees, and many use all of what they fetch.
  *
  * Limits. A virtual time has 60 bits: 2^40 bytes at weight 1. Before they are
  * used up, the times of a priority are set back together.
@@ -55,20 +56,58 @@ static size_t records_bytes(uint32_t classes)
     return (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
 }
 
+static bool level_init(ShareLevel *level, uint32_t classes)
+{
+    level->classes = calloc(key_tree_room(classes), sizeof(*level->classes));
+    return level->classes
+           && key_tree_init(&level->eligible, classes, level->classes)
+           && key_tree_init(&level->early, classes, level->classes);
+}
+
+/* Slots */
+
+static void take_slot(Share *share, unsigned priority, uint32_t class_index)
+{
+    ShareLevel *level = &share->levels[priority];
+    uint32_t slot = level->slots++;
+
+    key_tree_cover(&level->eligible, slot);
+    key_tree_cover(&level->early, slot);
+    level->classes[slot] = class_index;
+    share->records[class_index].slot = slot;
+}
+
+/* Who has the last slot gets it, so that none is left out. */
+static void give_up_slot(Share *share, unsigned priority, uint32_t class_index)
+{
+    ShareLevel *level = &share->levels[priority];
+    uint32_t slot = share->records[class_index].slot;
+    uint32_t last = --level->slots;
+
+    if (slot != last) {
+        uint32_t other = level->classes[last];
+        uint64_t eligible = key_tree_take(&level->eligible, last);
+        uint64_t early = key_tree_take(&level->early, last);
+
+        level->classes[slot] = other;
+        share->records[other].slot = slot;
+        key_tree_give(&level->eligible, slot, eligible);
+        key_tree_give(&level->early, slot, early);
+    }
+}
+
+/* Life cycle */
+
 bool share_init(Share *share, uint32_t classes)
 {
     bool complete;
 
     *share = (Share){
-        .positions = key_heap_positions_new(classes),
         .records = aligned_alloc(CACHE_LINE_BYTES, records_bytes(classes)),
     };
-    complete = share->positions && share->records;
+    complete = share->records;
     for (unsigned p = 0; complete && p < SLUICE_PRIORITIES; p++) {
-        ShareLevel *level = &share->levels[p];
-
-        complete = key_heap_init(&level->eligible, classes, share->positions)
-                   && key_heap_init(&level->early, classes, share->positions);
+        complete = level_init(&share->levels[p], classes);
     }
     if (!complete) {
         share_destroy(share);
@@ -77,6 +116,7 @@ bool share_init(Share *share, uint32_t classes)
     for (uint32_t i = 0; i < classes; i++) {
         share->records[i] = (ShareRecord){ 0 };
         share_set_weight(share, i, SLUICE_WEIGHT_DEFAULT);
+        take_slot(share, DEFAULT_PRIORITY, i);
     }
     return true;
 }
@@ -84,12 +124,12 @@ bool share_init(Share *share, uint32_t classes)
 void share_destroy(Share *share)
 {
     for (unsigned p = 0; p < SLUICE_PRIORITIES; p++) {
-        key_heap_destroy(&share->levels[p].eligible);
-        key_heap_destroy(&share->levels[p].early);
+        key_tree_destroy(&share->levels[p].eligible);
+        key_tree_destroy(&share->levels[p].early);
+        free(share->levels[p].classes);
+        share->levels[p].classes = NULL;
     }
-    free(share->positions);
     free(share->records);
-    share->positions = NULL;
     share->records = NULL;
 }
 
@@ -101,9 +141,14 @@ void share_set_weight(Share *share, uint32_t class_index, uint32_t weight)
     record->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
 }
 
-void share_forget(Share *share, uint32_t class_index)
+void share_set_priority(Share *share, uint32_t class_index, unsigned before,
+                        unsigned after)
 {
-    share->records[class_index].virtual_time = 0;
+    if (before != after) {
+        give_up_slot(share, before, class_index);
+        take_slot(share, after, class_index);
+        share->records[class_index].virtual_time = 0;
+    }
 }
 
 /* The virtual time that a request takes; a request without bytes takes one. */
@@ -146,55 +191,64 @@ void share_first_changed(SluiceEngine *engine, uint32_t class_index)
     }
     note_first(record, class);
     if (record->first_cost != cost_before && !record->is_early) {
-        key_heap_update(&engine->share.levels[class->priority].eligible,
-                        class_index, deadline_key(&engine->share, record));
+        key_tree_update(&engine->share.levels[class->priority].eligible,
+                        record->slot, class_index,
+                    deadline_key(&engine->share, record));
     }
 }
 
-/* An early class has become eligible. */
-SLUICE_HOT static void move_to_eligible(Share *share, ShareLevel *level,
-                                        uint32_t class_index)
+/*
+ * Where there are many classes, the one that wins a sixteenth of a tree is fetched,
+ * to be here when it is the first. Asked when who had won there has left.
+ */
+static inline __attribute__((always_inline))
+void fetch_of_sixteen(const SluiceEngine *engine, const KeyTree *tree,
+                      uint32_t slot)
 {
-    ShareRecord *record = &share->records[class_index];
+    uint32_t class_index = key_tree_of_sixteen(tree, slot)->class_index;
 
-    key_heap_remove(&level->early, class_index);
-    key_heap_insert(&level->eligible, class_index,
-                    deadline_key(share, record));
+    fetch_class(&engine->due, class_index);
+    __builtin_prefetch(&engine->share.records[class_index], 1, 3);
+}
+
+/* The first of those who are early has become eligible. */
+SLUICE_HOT static void first_to_eligible(SluiceEngine *engine, ShareLevel *level)
+{
+    uint32_t class_index = key_tree_first_class(&level->early);
+    ShareRecord *record = &engine->share.records[class_index];
+
+    key_tree_remove(&level->early, record->slot, class_index);
+    key_tree_insert(&level->eligible, record->slot, class_index,
+                    deadline_key(&engine->share, record));
     record->is_early = false;
-}
-
-/* An eligible class has had enough. Commonly another becomes eligible by that:
- * they change places. */
-SLUICE_HOT static void move_to_early(Share *share, ShareLevel *level,
-                                     uint32_t class_index)
-{
-    ShareRecord *record = &share->records[class_index];
-
-    record->is_early = true;
-    if (is_eligible(level, key_heap_first_key(&level->early))) {
-        uint32_t first = key_heap_first_class(&level->early);
-        ShareRecord *other = &share->records[first];
-
-        other->is_early = false;
-        key_heap_exchange(&level->eligible, class_index,
-                          deadline_key(share, other),
-                          &level->early, record->virtual_time);
-    } else {
-        key_heap_remove(&level->eligible, class_index);
-        key_heap_insert(&level->early, class_index, record->virtual_time);
+    if (key_tree_is_large(&level->early)) {
+        fetch_of_sixteen(engine, &level->eligible, record->slot);
+        __builtin_prefetch(&engine->share.records[
+            key_tree_of_four(&level->early, record->slot)->class_index], 1, 3);
     }
 }
 
-/* Puts a class that has begun to compete into the heap where it belongs. */
+/* An eligible class has had enough. */
+static void move_to_early(ShareLevel *level, ShareRecord *record,
+                          uint32_t class_index)
+{
+    key_tree_remove(&level->eligible, record->slot, class_index);
+    key_tree_insert(&level->early, record->slot, class_index,
+                    record->virtual_time);
+    record->is_early = true;
+}
+
+/* Puts a class that has begun to compete where it belongs. */
 static void place_new(Share *share, ShareLevel *level, uint32_t class_index)
 {
     ShareRecord *record = &share->records[class_index];
 
     record->is_early = !is_eligible(level, record->virtual_time);
     if (record->is_early) {
-        key_heap_insert(&level->early, class_index, record->virtual_time);
+        key_tree_insert(&level->early, record->slot, class_index,
+                        record->virtual_time);
     } else {
-        key_heap_insert(&level->eligible, class_index,
+        key_tree_insert(&level->eligible, record->slot, class_index,
                         deadline_key(share, record));
     }
 }
@@ -204,22 +258,23 @@ SLUICE_HOT static void place_again(Share *share, ShareLevel *level,
                                    uint32_t class_index)
 {
     ShareRecord *record = &share->records[class_index];
+    bool was_early = record->is_early;
+    bool is_early = !is_eligible(level, record->virtual_time);
+    uint64_t key = is_early ? record->virtual_time
+                            : deadline_key(share, record);
+    KeyTree *before = was_early ? &level->early : &level->eligible;
+    KeyTree *after = is_early ? &level->early : &level->eligible;
 
-    if (!is_eligible(level, record->virtual_time)) {
-        if (record->is_early) {
-            key_heap_update(&level->early, class_index, record->virtual_time);
-        } else {
-            move_to_early(share, level, class_index);
-        }
-    } else if (record->is_early) {
-        move_to_eligible(share, level, class_index);
+    record->is_early = is_early;
+    if (was_early == is_early) {
+        key_tree_update(after, record->slot, class_index, key);
     } else {
-        key_heap_update(&level->eligible, class_index,
-                        deadline_key(share, record));
+        key_tree_remove(before, record->slot, class_index);
+        key_tree_insert(after, record->slot, class_index, key);
     }
 }
 
-static KeyHeap *heap_of(ShareLevel *level, const ShareRecord *record)
+static KeyTree *tree_of(ShareLevel *level, const ShareRecord *record)
 {
     return record->is_early ? &level->early : &level->eligible;
 }
@@ -240,7 +295,7 @@ static void renew(SluiceEngine *engine, unsigned priority)
         ShareRecord *record = &share->records[i];
 
         if (competes_at(&engine->classes[i], priority)) {
-            key_heap_remove(heap_of(level, record), i);
+            key_tree_remove(tree_of(level, record), record->slot, i);
             back = record->virtual_time < back ? record->virtual_time : back;
         }
     }
@@ -303,8 +358,8 @@ void share_forgo_before(SluiceEngine *engine, int64_t first_ns)
 
         if (class->reservation.due_ns < first_ns) {
             class->reservation.due_ns = first_ns;
-            if (engine->reserved.positions[i] != KEY_HEAP_ABSENT) {
-                key_heap_update(&engine->reserved, i, reservation_key(class));
+            if (key_tree_holds(&engine->reserved, i)) {
+                key_tree_update(&engine->reserved, i, i, reservation_key(class));
             }
         }
     }
@@ -320,7 +375,8 @@ SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
     place_again(&engine->share, &engine->share.levels[class->priority],
                 class_index);
     if (has_reservation(class)) {
-        key_heap_update(&engine->reserved, class_index, reservation_key(class));
+        key_tree_update(&engine->reserved, class_index, class_index,
+                        reservation_key(class));
     }
     if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
@@ -352,7 +408,8 @@ SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
     place_new(&engine->share, level, class_index);
     if (has_reservation(class)) {
         forgo_turns(engine, class);
-        key_heap_insert(&engine->reserved, class_index, reservation_key(class));
+        key_tree_insert(&engine->reserved, class_index, class_index,
+                        reservation_key(class));
     }
     if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
@@ -375,9 +432,9 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
     const ShareRecord *record = &engine->share.records[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
 
-    key_heap_remove(heap_of(level, record), class_index);
-    if (engine->reserved.positions[class_index] != KEY_HEAP_ABSENT) {
-        key_heap_remove(&engine->reserved, class_index);
+    key_tree_remove(tree_of(level, record), record->slot, class_index);
+    if (has_reservation(class)) {
+        key_tree_remove(&engine->reserved, class_index, class_index);
     }
     level->sum -= (SluiceU128)record->weight * record->virtual_time;
     level->weight -= record->weight;
@@ -391,48 +448,56 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
 SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
 {
     ShareLevel *level = &engine->share.levels[priority];
-    uint32_t first;
 
     /* Who has become eligible since: the average has moved on. */
-    while (is_eligible(level, key_heap_first_key(&level->early))) {
-        move_to_eligible(&engine->share, level,
-                         key_heap_first_class(&level->early));
+    while (is_eligible(level, key_tree_first_key(&level->early))) {
+        first_to_eligible(engine, level);
     }
     /* And who no longer is: it moves back when somebody leaves. */
     for (;;) {
-        assert(level->eligible.count > 0);
-        first = key_heap_first_class(&level->eligible);
-        if (is_eligible(level, engine->share.records[first].virtual_time)) {
+        uint32_t first = key_tree_first_class(&level->eligible);
+        ShareRecord *record = &engine->share.records[first];
+
+        assert(!key_tree_is_empty(&level->eligible));
+        if (is_eligible(level, record->virtual_time)) {
             return first;
         }
-        move_to_early(&engine->share, level, first);
+        move_to_early(level, record, first);
     }
 }
 
 /*
- * The first of a heap will be served soon, commonly as the next: its class is here
- * already, and its requests are fetched. One of those right below will be the first
- * then: their classes are. Always inline, since a compiler may take a function that
- * does nothing but fetch for one that does nothing, and leave out its calls.
+ * One that this slot belongs to was served, or has left: who wins a sixteenth of
+ * the tree now is fetched, and who wins a quarter, and so is here commonly, has its
+ * requests fetched at the next release; the first has them fetched at once. Always
+ * inline, since a compiler may take a function that does nothing but fetch for one
+ * that does nothing, and leave out its calls.
  */
 static inline __attribute__((always_inline))
-void fetch_from(const SluiceEngine *engine, const KeyHeap *heap)
+void fetch_next(SluiceEngine *engine, const KeyTree *tree, uint32_t slot,
+                uint32_t *soon)
 {
-    if (heap->count <= KEY_HEAP_ARITY) {
+    if (!key_tree_is_large(tree)) {
         return;
     }
-    fetch_requests(&engine->due, key_heap_first_class(heap));
-    for (unsigned i = 1; i <= KEY_HEAP_ARITY; i++) {
-        fetch_class(&engine->due, heap->entries[i].class_index);
-    }
+    fetch_requests(&engine->due, key_tree_first_class(tree));
+    fetch_requests(&engine->due, *soon);
+    *soon = key_tree_of_four(tree, slot)->class_index;
+    fetch_of_sixteen(engine, tree, slot);
 }
 
-SLUICE_HOT void share_fetch(const SluiceEngine *engine)
+SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index)
 {
-    unsigned priority = __builtin_ctz(ready_mask(engine));
+    Share *share = &engine->share;
+    unsigned priority = engine->classes[class_index].priority;
 
-    fetch_from(engine, &engine->share.levels[priority].eligible);
-    fetch_from(engine, &engine->reserved);
+    if (priority == (unsigned)__builtin_ctz(engine->ready_priorities)) {
+        fetch_next(engine, &share->levels[priority].eligible,
+                   share->records[class_index].slot, &share->soon_eligible);
+    }
+    fetch_next(engine, &engine->reserved, class_index, &share->soon_reserved);
+    fetch_requests(&engine->due, engine->due.likely);
+    __builtin_prefetch(&share->records[engine->due.likely], 1, 3);
 }
 
 uint32_t share_any(const SluiceEngine *engine)
@@ -443,6 +508,6 @@ uint32_t share_any(const SluiceEngine *engine)
         return NO_CLASS;
     }
     level += __builtin_ctz(ready_mask(engine));
-    return key_heap_first_class(level->eligible.count > 0 ? &level->eligible
-                                                          : &level->early);
+    return key_tree_first_class(key_tree_is_empty(&level->eligible)
+                                ? &level->early : &level->eligible);
 }
