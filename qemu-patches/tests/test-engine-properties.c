@@ -73,7 +73,7 @@ static void test_every_knob_among_many_classes(void)
     spare_classes = 0;
 }
 
-/* Many classes, one request each: the heap gives them back in time's order. */
+/* Many classes, one request each: the wheel gives them back in time's order. */
 static void test_many_classes_in_order_of_eligibility(void)
 {
     enum { CLASSES = 10000 };

@@ -39,7 +39,8 @@
  *
  * Memory. See wheel.c. Here a cursor runs some slots ahead of the first one, and
  * has fetched the classes of those that it passes; one that it passed some time
- * ago has its requests fetched, and the second class of its slot.
+ * ago has its requests fetched, and the second class of its slot. A class that is
+ * popped from the levels has the second or third slot after it fetched.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -237,8 +238,10 @@ uint32_t near_peek(const Wheel *wheel)
 
 /* Popping */
 
-/* On wider slots nobody asks ahead but here: for the class after the next. */
-static inline __attribute__((always_inline)) void fetch_far(const Wheel *wheel)
+/* On wider slots nobody asks ahead but here: for the class after the next, as far
+ * as it is found in the same word. */
+static inline __attribute__((always_inline))
+void fetch_far(const Wheel *wheel)
 {
     uint32_t place = wheel->first_place;
     const WheelMap *map = &wheel->maps[place / WHEEL_SLOTS];
