@@ -193,7 +193,7 @@ void share_first_changed(SluiceEngine *engine, uint32_t class_index)
     if (record->first_cost != cost_before && !record->is_early) {
         key_tree_update(&engine->share.levels[class->priority].eligible,
                         record->slot, class_index,
-                    deadline_key(&engine->share, record));
+                        deadline_key(&engine->share, record));
     }
 }
 
