@@ -34,7 +34,8 @@
  * 1, a slot some way ahead of it has its classes fetched, and a class that was
  * fetched some time ago has its first and last request fetched, whose addresses
  * are in it. Of items that share a slot two are fetched. Where slots are wider
- * nothing is, since there is time enough, but where there are many classes: near.c. The slots themselves take 64 KiB.
+ * nothing is, since there is time enough, but where there are many classes:
+ * near.c. The slots themselves take 64 KiB.
  *
  * Branches. Whether an item is alone in its slot, or the earliest there, is
  * chance, and a wrong guess costs as much as twenty instructions or more. Hence
