@@ -431,21 +431,13 @@ fn a_priority_that_a_program_sets_later_stays() {
 
 #[test]
 fn a_service_of_init_with_a_priority_of_its_own_is_no_orphan() {
-    use std::os::unix::process::CommandExt;
     let mut host = Host::start();
     let watched = Watched::start();
     host.assign(watched.pid(), 2);
-    // As init starts a service: a session of its own, init as its parent.
-    let mut command = std::process::Command::new("setsid");
-    command.args(["--fork", "sleep", "297"]);
-    // SAFETY: makes one system call with plain integers.
-    unsafe {
-        command.pre_exec(|| {
-            set_ioprio(0, 0x2002);
-            Ok(())
-        })
-    };
-    assert!(command.status().unwrap().success());
+    // As init starts a service: a session of its own, and in that its priority.
+    let words = ["--fork", "ionice", "-c1", "-n2", "sleep", "297"];
+    let started = std::process::Command::new("setsid").args(words).status();
+    assert!(started.unwrap().success());
     let service = Stray(found_by_cmdline("sleep 297"));
     eventually("it is listed", || host.row(service.0).is_some());
     assert_eq!(host.row(service.0).unwrap()["class"], json!(null));

@@ -413,21 +413,31 @@ impl Agent {
             let Some(tag) = ioprio::get(pid).ok().and_then(Tag::of_ioprio) else {
                 continue;
             };
-            let ppid = process.ppid;
             let is_matched = process.assignment.is_some();
             // init starts its services in sessions of their own: such a process
-            // has its priority from its unit, and not from a creator that ended.
-            if ppid == INIT && !process.leads_session {
+            // has its priority from its unit, and not from a creator that ended. It
+            // got it after the session, so it is asked for its session after it.
+            let Ok(stat) = self.scanner.proc.stat(pid) else {
+                continue;
+            };
+            if stat.ppid == INIT && stat.session != pid {
                 if is_matched && tags.contains(&tag) {
-                    process.former = Some((tag, 0));
+                    self.remember_former(pid, tag);
                 } else if let (false, Some(&rule)) = (is_matched, in_use.get(&tag)) {
                     self.adopt_stray(pid, tag, rule);
                 }
             } else if is_matched {
                 // Its parent lives and says what it handed down.
-            } else if let Some(base) = self.former_base(ppid, tag) {
+            } else if let Some(base) = self.former_base(stat.ppid, tag) {
                 self.adopt_late(pid, tag, base);
             }
+        }
+    }
+
+    /// Its own priority is that of most: a creator that is gone cannot tell.
+    fn remember_former(&mut self, pid: i32, tag: Tag) {
+        if let Some(process) = self.scanner.process_mut(pid) {
+            process.former = Some((tag, 0));
         }
     }
 
@@ -445,7 +455,7 @@ impl Agent {
             rule: self.rules.rules[rule].clone(),
             parent: (0, 0),
         });
-        process.former = Some((tag, 0));
+        self.remember_former(pid, tag);
     }
 
     /// A child that a process got while its own tag was taken off.
@@ -484,11 +494,7 @@ impl Agent {
     }
 
     fn tag(&mut self, now_ns: u64, pid: i32, tag: Tag, depth: Depth) {
-        let mut heritage = Heritage::of(
-            self.scanner
-                .process(pid)
-                .and_then(|process| self.scanner.process(process.ppid)),
-        );
+        let mut heritage = Heritage::of(self.scanner.ancestors(pid));
         let Scanner { proc, entries, .. } = &mut self.scanner;
         let Some(crate::services::scanner::Entry::Process(process)) = entries.get_mut(&pid) else {
             return;

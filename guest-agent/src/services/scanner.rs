@@ -29,6 +29,9 @@ const FACTS_LAST_NS: u64 = 10_000_000_000;
 const KERNEL_THREADS_LAST_NS: u64 = 3_000_000_000;
 const IDLE_IO_EVERY: u64 = 4;
 
+/// More generations do not come and go between two scans.
+const MOST_ANCESTORS: usize = 32;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     Quick,
@@ -54,7 +57,6 @@ pub struct Process {
     pub threads: u64,
     pub rss_pages: u64,
     pub is_zombie: bool,
-    pub leads_session: bool,
     pub rates: Rates,
     /// Appeared while the agent ran.
     pub is_newborn: bool,
@@ -136,6 +138,13 @@ impl Scanner {
             Entry::Process(process) => Some(process),
             Entry::KernelThread => None,
         }
+    }
+
+    /// Parent first, as they were last read: a loop is possible, so this ends.
+    pub fn ancestors(&self, pid: i32) -> impl Iterator<Item = &Process> {
+        let parent = |process: &&Process| self.process(process.ppid);
+        let first = self.process(pid).as_ref().and_then(parent);
+        std::iter::successors(first, parent).take(MOST_ANCESTORS)
     }
 
     pub fn process_mut(&mut self, pid: i32) -> Option<&mut Process> {
@@ -309,7 +318,6 @@ impl Process {
         self.threads = stat.threads;
         self.rss_pages = stat.rss_pages;
         self.is_zombie = stat.is_zombie;
-        self.leads_session = stat.session == pid;
         self.image = stat.image;
         self.comm = stat.comm;
     }

@@ -29,21 +29,25 @@ pub struct Heritage {
 }
 
 impl Heritage {
-    pub fn of(parent: Option<&Process>) -> Heritage {
-        let Some(parent) = parent else {
+    /// `ancestors`: parent first. One that has and had no tag hands on what it was
+    /// given itself: it ended, or has yet to have its turn, before it was tagged.
+    pub fn of<'a>(mut ancestors: impl Iterator<Item = &'a Process>) -> Heritage {
+        let Some(nearest) = ancestors.find(|process| {
+            process.assignment.is_none() || process.tagged.is_some() || process.former.is_some()
+        }) else {
             return Heritage::default();
         };
-        let tagged = parent
+        let tagged = nearest
             .tagged
             .as_ref()
             .map(|tagged| (tagged.tag, tagged.base_ioprio));
         Heritage {
             tags: tagged
                 .iter()
-                .chain(&parent.former)
+                .chain(&nearest.former)
                 .map(|(tag, _)| *tag)
                 .collect(),
-            base_ioprio: tagged.or(parent.former).map_or(0, |(_, base)| base),
+            base_ioprio: tagged.or(nearest.former).map_or(0, |(_, base)| base),
         }
     }
 }
@@ -419,6 +423,7 @@ pub fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::matching::Assignment;
     use crate::domain::tagging::SocketMarks;
 
     fn socket(holders: &[i32]) -> TaggedSocket {
@@ -468,6 +473,34 @@ mod tests {
             }
         }
         assert!(checked.iter().all(|&is_checked| is_checked));
+    }
+
+    fn member() -> Process {
+        let mut process = Process::default();
+        process.assignment = Some(Assignment {
+            rule: 0,
+            inherited: true,
+        });
+        process
+    }
+
+    #[test]
+    fn a_parent_that_ended_before_it_was_tagged_hands_on_what_it_was_given() {
+        const BASE: u16 = 0x4002;
+        let tag = Tag::new(3).unwrap();
+        let ended = member();
+        let mut creator = member();
+        creator.former = Some((tag, BASE));
+        let heritage = Heritage::of([&ended, &creator].into_iter());
+        assert_eq!((heritage.tags, heritage.base_ioprio), (vec![tag], BASE));
+    }
+
+    #[test]
+    fn a_parent_of_no_class_hands_nothing_on() {
+        let mut far = member();
+        far.former = Some((Tag::new(3).unwrap(), 0x4002));
+        let heritage = Heritage::of([&Process::default(), &far].into_iter());
+        assert!(heritage.tags.is_empty());
     }
 
     #[test]
