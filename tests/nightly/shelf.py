@@ -35,7 +35,7 @@ NAMES = frozenset(
     {
         *("images", "ready", "results", "runs"),
         *("accelerator.json", "lock", "running.json"),
-        *("accelerator.tmp", "running.tmp"),
+        "running.tmp",
     }
 )
 # What a file system of its own has at its top.
@@ -43,6 +43,7 @@ OF_MOUNTS = frozenset({"lost+found"})
 MARK = b"This folder is sluice-nightly's, which deletes here what it made.\n"
 RESULT = re.compile(r"[0-9a-f]{32}\.json")
 TORN_RESULT = re.compile(r"[0-9a-f]{32}\.tmp")
+TORN_PROBE = re.compile(r"accelerator\.[0-9]+\.tmp")
 
 
 class Busy(Exception):
@@ -175,7 +176,8 @@ def _others_things(state: Path) -> list[str]:
     with contextlib.suppress(FileNotFoundError), (state / "lock").open("rb") as file:
         if file.read(len(MARK)) == MARK:
             return []
-    return sorted(set(os.listdir(state)) - NAMES - OF_MOUNTS)
+    others = set(os.listdir(state)) - NAMES - OF_MOUNTS
+    return sorted(name for name in others if not TORN_PROBE.fullmatch(name))
 
 
 def _write(path: Path, value: Any) -> None:
@@ -246,6 +248,7 @@ def clean(config: Config) -> list[str]:
 
 def _torn(state: Path) -> list[Path]:
     """Files of ours that were being written when a run was killed."""
-    found = [state / "accelerator.tmp", state / "running.tmp"]
+    found = [state / "running.tmp"]
+    found += [path for path in state.glob("*.tmp") if TORN_PROBE.fullmatch(path.name)]
     found += [path for path in state.glob("results/*.tmp") if TORN_RESULT.fullmatch(path.name)]
     return [path for path in found if path.is_file()]

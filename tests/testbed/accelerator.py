@@ -53,7 +53,7 @@ def choose(probe_seconds: float = PROBE_SECONDS) -> Accelerator:
         pass
     found = probe(probe_seconds)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    fresh = kept.with_suffix(f".{os.getpid()}")
+    fresh = kept.with_suffix(f".{os.getpid()}.tmp")
     fresh.write_text(json.dumps({"boot_id": boot_id, **asdict(found)}))
     fresh.replace(kept)
     return found

@@ -236,7 +236,8 @@ def test_the_first_process_of_a_dead_run_is_ended_and_no_other(config, tmp_path)
 def test_files_that_were_being_written_go_and_no_others(config):
     results = config.paths.state / "results"
     results.mkdir(parents=True)
-    ours = [config.paths.state / "running.tmp", results / f"{7:032x}.tmp"]
+    names = ("running.tmp", "accelerator.4711.tmp")
+    ours = [*(config.paths.state / name for name in names), results / f"{7:032x}.tmp"]
     others = [config.paths.state / "notes.tmp", results / "draft.tmp"]
     for path in (*ours, *others):
         path.touch()
