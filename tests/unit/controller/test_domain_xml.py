@@ -175,15 +175,22 @@ def test_edits_made_while_attached_survive_detach():
     assert canonical(after) == canonical(expected)
 
 
-def test_a_serial_controller_that_libvirt_added_goes_with_the_channel():
+def test_a_serial_controller_is_small_and_goes_with_the_channel():
     xml, changes = attached(domain([disk(0)]))
-    with_controller = xml.replace(
-        "<channel", "<controller type='virtio-serial' index='0'/><channel", 1
-    )
-    assert "virtio-serial" not in detach(with_controller, changes.as_json())
+    (controller,) = etree.fromstring(xml).findall("devices/controller[@type='virtio-serial']")
+    assert controller.get("ports") == "4"
+    assert "virtio-serial" not in detach(xml, changes.as_json())
     other = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
-    kept = with_controller.replace("<channel", other + "<channel", 1)
+    kept = xml.replace("<channel", other + "<channel", 1)
     assert "virtio-serial" in detach(kept, changes.as_json())
+
+
+def test_a_serial_controller_of_the_operators_stays_as_it_is():
+    own = "<controller type='virtio-serial' index='0'/>"
+    xml, changes = attached(domain([disk(0), own]))
+    (controller,) = etree.fromstring(xml).findall("devices/controller[@type='virtio-serial']")
+    assert dict(controller.attrib) == {"type": "virtio-serial", "index": "0"}
+    assert "virtio-serial" in detach(xml, changes.as_json())
 
 
 def carrying(element, operators=""):

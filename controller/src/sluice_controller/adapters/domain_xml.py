@@ -34,6 +34,9 @@ SHAPER_ID = "sluice0"
 CHANNEL = "org.sluice.agent.0"
 ALIAS_PREFIX = "ua-sluice-"
 DISK_QUEUE_SIZE = "1024"
+# QEMU waits for each port's queues, all in one call: 31 ports are 64 of them, and cost
+# each of its turns a microsecond or more. Port 0 is a console's; two are spare.
+SERIAL_PORTS = "4"
 
 _Q = f"{{{QEMU_NS}}}"
 
@@ -287,6 +290,9 @@ def _add_channel(root: etree._Element, changes: Changes) -> None:
         )
     serial = [c for c in devices.findall("controller") if c.get("type") == "virtio-serial"]
     changes.serial_controller_absent = not serial
+    if not serial:
+        controller = {"type": "virtio-serial", "index": "0", "ports": SERIAL_PORTS}
+        etree.SubElement(devices, "controller", controller)
     channel = etree.SubElement(devices, "channel", type="unix")
     etree.SubElement(channel, "target", type="virtio", name=CHANNEL)
     changes.said.append(f"channel {CHANNEL} added")
