@@ -11,7 +11,8 @@ is kept for root.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from urllib.parse import unquote, urlsplit
 
 # Not there for the services, or another folder of that name.
@@ -24,13 +25,14 @@ SYSTEM = (
     *("/var/lib/sluice-ansible", "/var/lib/sluice-apt", "/var/lib/sluice-web"),
 )
 STATE = {"sluiced": "/var/lib/sluice", "sluice-nightly": "/var/lib/sluice-nightly"}
-# What each program makes in its folder: all that a removal deletes in one that was given.
+# What each program makes in its folder, as fnmatch patterns: all that a removal deletes in
+# one that was given.
 CONTENTS = {
     "sluiced": ["sluice.db", "sluice.db-wal", "sluice.db-shm", "sluice.db-journal"],
     "sluice-nightly": [
         *("images", "ready", "results", "runs"),
         *("accelerator.json", "lock", "running.json"),
-        *("accelerator.tmp", "running.tmp"),
+        *("accelerator.*.tmp", "running.tmp"),
     ],
 }
 # Of an SQLAlchemy URL, and the Debian package with its driver.
@@ -47,6 +49,11 @@ _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+-]+)+")
 def is_below(path: str, folders: tuple[str, ...]) -> bool:
     """Whether it is one of these folders, or in one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def is_made(name: str, contents: Iterable[str]) -> bool:
+    """Whether a name in a folder is of what its program makes there, which ``contents`` tells."""
+    return any(fnmatchcase(name, pattern) for pattern in contents)
 
 
 def seen_problem(path: str) -> str | None:

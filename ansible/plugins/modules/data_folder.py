@@ -68,7 +68,10 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sluice.appliance.plugins.module_utils.sandbox import CONTENTS
+from ansible_collections.sluice.appliance.plugins.module_utils.sandbox import (
+    CONTENTS,
+    is_made,
+)
 
 
 class Record:
@@ -100,8 +103,8 @@ class Record:
 
 def own(program: str, folder: str) -> list[str]:
     """What there is in the folder of what the program makes."""
-    paths = [os.path.join(folder, name) for name in CONTENTS[program]]
-    return [path for path in paths if os.path.lexists(path)]
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names if is_made(name, CONTENTS[program])]
 
 
 def delete(path: str) -> None:

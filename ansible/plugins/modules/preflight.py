@@ -141,6 +141,7 @@ from ansible_collections.sluice.appliance.plugins.module_utils.listeners import 
     sockets_of,
     tables,
 )
+from ansible_collections.sluice.appliance.plugins.module_utils.sandbox import is_made
 
 KVM_CREATE_VM = 0xAE01
 ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
@@ -230,10 +231,11 @@ def port_error(bind: str) -> OSError | str | None:
 
 
 def others_things(path: str, known: list[str]) -> list[str]:
-    """What is in a folder and not by these names; a file in its place, too."""
+    """What is in a folder and not of these patterns; a file in its place, too."""
     if os.path.isdir(path):
         # What a file system of its own has at its top.
-        return sorted(set(os.listdir(path)).difference(known, ["lost+found"]))
+        known = [*known, "lost+found"]
+        return sorted(name for name in os.listdir(path) if not is_made(name, known))
     return [path] if os.path.lexists(path) else []
 
 

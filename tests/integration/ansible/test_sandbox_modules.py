@@ -66,6 +66,8 @@ def test_only_what_sluice_makes_is_deleted(data, tmp_path):
     for name in ("images", "results", "lost+found"):
         (folder / name).mkdir()
     (folder / "results" / "one.json").write_text("{}")
+    # Of a probe that was killed.
+    (folder / "accelerator.81.tmp").touch()
     (folder / "ready").symlink_to(elsewhere)
     data("absent")
     assert [path.name for path in folder.iterdir()] == ["lost+found"]

@@ -240,7 +240,6 @@ def test_what_sluiced_makes_in_its_folder_is_known(tmp_path):
 
 
 def test_what_the_nightly_run_makes_in_its_folder_is_known(tmp_path):
-    known = {tmp_path / name for name in sandbox.CONTENTS["sluice-nightly"]}
     config = nightly_config.Config(paths=nightly_config.Paths(state=tmp_path))
     kept = shelf.Shelf(config)
     with kept.lock():
@@ -248,4 +247,9 @@ def test_what_the_nightly_run_makes_in_its_folder_is_known(tmp_path):
         kept.keep({"run_id": "x", "started_at": 1}, None)
     layout = config.layout()
     made = {layout.images, layout.notes / "accelerator.json", tmp_path / "runs"}
-    assert {*tmp_path.iterdir(), *made} <= known
+    # As a probe that was killed leaves it.
+    torn = tmp_path / "accelerator.81.tmp"
+    assert shelf.TORN_PROBE.fullmatch(torn.name)
+    for path in (*tmp_path.iterdir(), *made, torn):
+        assert sandbox.is_made(path.name, sandbox.CONTENTS["sluice-nightly"]), path
+    assert not sandbox.is_made("accelerator.txt", sandbox.CONTENTS["sluice-nightly"])
