@@ -74,8 +74,8 @@ options:
     default: {}
   own_folders:
     description:
-      - Folders that one program has for itself, each with the names that it makes there. Nothing
-        else may be in them.
+      - Folders that one program has for itself, each with the names that it makes there, as
+        patterns. Nothing else may be in them.
     type: dict
     default: {}
   calendar:
