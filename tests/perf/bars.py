@@ -34,6 +34,8 @@ RUNS_MIN = 3
 PAIRS_MIN = 8
 # A bar of one per cent: a single pair says little.
 COST_PAIRS_MIN = 20
+# Of short turns it takes many.
+COST_TURNS_MIN = 200
 # Held ÷ full of a flood at least, and of a control at most.
 FULL_MIN = 1.0
 CALM_MAX = 0.5
@@ -64,6 +66,7 @@ FIGURES = {
     "unlimited_rate_ratio": ("without a limit ÷ rate", "{:.2f}"),
     "unlimited_stall_ratio": ("without a limit: wait beyond its ideal ÷ ideal", "{:.3f}"),
     "unlimited_standstill_ms": ("without a limit: longest standstill, ms", "{:.0f}"),
+    "shaped_ratio": ("with a shaper ÷ without, median of all fours", "{:.3f}"),
     "pooled_ratio": ("patched ÷ stock, median of all pairs", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
@@ -78,6 +81,8 @@ FIGURES = {
     "control_fill_ratio": ("control: held ÷ full", "{:.2f}"),
     "elsewhere_fill_ratio": ("control: held elsewhere ÷ full", "{:.2f}"),
     "set_aside": ("pairs set aside", "{:.0f}"),
+    "plain": ("without a shaper", "{:,.0f}"),
+    "shaped": ("with a shaper", "{:,.0f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
 }
@@ -97,9 +102,10 @@ class Bar:
     for the figure to mean anything. ``windows`` is how many windows of the
     row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
     ``of_all``: the figure is one of all runs together; with ``whole`` its interval
-    must lie within the bar. ``runs_min``: how many runs, if not as usual. ``control``:
-    the figure of the row that says by how much the machine itself may have put the
-    value beyond its bar.
+    must lie within the bar. ``runs_min``: how many runs, if not as usual, and
+    ``runs_per_repeat`` how many one of ``--repeats`` makes at least. ``control``: the figure
+    of the row that says by how much the machine itself may have put the value beyond its
+    bar.
     """
 
     figure: str
@@ -114,6 +120,7 @@ class Bar:
     windows: int = 0
     whole: bool = False
     runs_min: int = 0
+    runs_per_repeat: int = 1
     control: str = ""
 
     def applies(self, row: Row) -> bool:
@@ -246,7 +253,18 @@ BARS: dict[str, tuple[Bar, ...]] = {
             low=0.99,
             of_all=True,
             whole=True,
+            parts=("disk", "network"),
             runs_min=COST_PAIRS_MIN,
+        ),
+        Bar(
+            "shaped_ratio",
+            f"the shaper costs more: {IDLE}; if it stays, see what a decision costs (make bench)",
+            low=0.99,
+            of_all=True,
+            whole=True,
+            parts=("disk, one guest", "network, one guest"),
+            runs_min=COST_TURNS_MIN,
+            runs_per_repeat=10,
         ),
     ),
     "E2": (
@@ -287,11 +305,15 @@ BARS: dict[str, tuple[Bar, ...]] = {
 }
 
 EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
-    "E1": (
-        ("disk", "fio 4 KiB, requests/s"),
-        ("disk", "fio 128 KiB, requests/s"),
-        ("network", "TCP out, bytes/s"),
-        ("network", "TCP in, bytes/s"),
+    "E1": tuple(
+        (part + guests, subject)
+        for guests in (", one guest", "")
+        for part, subject in (
+            ("disk", "fio 4 KiB, requests/s"),
+            ("disk", "fio 128 KiB, requests/s"),
+            ("network", "TCP out, bytes/s"),
+            ("network", "TCP in, bytes/s"),
+        )
     ),
     "E2": (
         *((part, name) for part in DISK_PARTS for name in (UNLIMITED, *SLUICE, *DISK_PEERS)),
@@ -388,7 +410,8 @@ def _few_runs(bar: Bar, row: Row) -> str:
     least = bar.runs_min or (PAIRS_MIN if bar.of_all else RUNS_MIN)
     if row["runs"] >= least:
         return ""
-    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={least} or more"
+    repeats = math.ceil(least / bar.runs_per_repeat)
+    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={repeats} or more"
 
 
 def _unmet_need(bar: Bar, row: Row) -> str:

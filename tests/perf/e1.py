@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """E1: what the shaper costs a guest that no limit touches (SCS Table 1, TAP Table 2).
 
-Two guests, alike but for their QEMU: one runs the stock emulator, built from the
+*Two guests*, alike but for their QEMU: one runs the stock emulator, built from the
 same source with the same options, the other the patched one with a shaper and no
 limit. Both have disk rings of the size that attaching a shaper asks for. They
 take turns at each load, in pairs, in an order that alternates, so that the
@@ -9,35 +9,51 @@ machine's slow minutes hit both. A pair gives one ratio. What is judged is the
 median of all pairs' ratios, by its interval of 95 %: a single ratio says little
 where the bar is one per cent.
 
-Beside throughput, the CPU time of the QEMU process per unit of work is compared:
-it says the same on a machine that is busy with other things.
+*One guest*, the patched one, has each device twice: once with the shaper and once
+without. Loads on both take short turns. Two guests differ for as long as they run,
+by luck of where things lie in memory; one guest does not differ from itself.
+
+Beside throughput of two guests, the CPU time of the QEMU process per unit of work is
+compared: it says the same on a machine that is busy with other things.
 """
 
 import os
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from perf import loads, machine
+import libvirt
+
+from perf import loads, machine, turns
 from perf.bars import COST_PAIRS_MIN
 from perf.pooled import median_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
-from testbed import FileDisk, Guest, GuestSpec, Testbed, paths
+from testbed import CLIENT_ADDRESS, Guest, GuestSpec, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
 # Pairs of a row, if nothing else is asked for.
 REPEATS = COST_PAIRS_MIN
-DISK = "vdb"
+DISK, PLAIN_DISK = "vdb", "vdc"
+DISK_MIB = 256
 DEPTH = 16
 SECONDS = 5
 # What attaching a shaper gives a disk that has no size of its own.
 RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
+# For so long, for each pair of guests that is asked for, loads of one guest take turns.
+TURNS_SECONDS = 12
+# In a definition that libvirt is given back.
+INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+QEMU_NS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+# Units of the guest's loads, and what is added to the name of a part.
+PLAIN, SHAPED = "plain", "shaped"
+ONE_GUEST = ", one guest"
 Say = Callable[[str], None]
 
 
@@ -48,6 +64,8 @@ class Load:
     name: str
     part: str
     run: Callable[[Guest], float]
+    # Without the shaper and with it: the command for so many seconds, and the counter.
+    beside: Callable[[int], tuple[turns.Load, turns.Load]]
 
 
 class Cost(NamedTuple):
@@ -66,6 +84,26 @@ def _fio(request_bytes: int) -> Callable[[Guest], float]:
     return run
 
 
+def _fio_beside(request_bytes: int) -> Callable[[int], tuple[turns.Load, turns.Load]]:
+    def load(unit: str, disk: str, seconds: int) -> turns.Load:
+        command = loads.fio("read", disk, request_bytes, DEPTH, seconds)
+        return turns.Load(unit, command, f"/sys/block/{disk}/stat")
+
+    return lambda seconds: (load(PLAIN, PLAIN_DISK, seconds), load(SHAPED, DISK, seconds))
+
+
+def _tcp_beside(to_guest: bool) -> Callable[[int], tuple[turns.Load, turns.Load]]:
+    def load(unit: str, card: str, address: str, seconds: int) -> turns.Load:
+        counter = f"/sys/class/net/{card}/statistics/{'rx' if to_guest else 'tx'}_bytes"
+        command = loads.iperf(seconds, to_guest=to_guest, server=address)
+        return turns.Load(unit, command, counter)
+
+    return lambda seconds: (
+        load(PLAIN, "eth1", machine.SECOND_CLIENT, seconds),
+        load(SHAPED, "eth0", CLIENT_ADDRESS, seconds),
+    )
+
+
 def _tcp(to_guest: bool) -> Callable[[Guest], float]:
     def run(guest: Guest) -> float:
         return loads.iperf_bps(guest, SECONDS, to_guest=to_guest)
@@ -74,31 +112,37 @@ def _tcp(to_guest: bool) -> Callable[[Guest], float]:
 
 
 LOADS = (
-    Load("fio 4 KiB, requests/s", "disk", _fio(4096)),
-    Load("fio 128 KiB, requests/s", "disk", _fio(131072)),
-    Load("TCP out, bytes/s", "network", _tcp(False)),
-    Load("TCP in, bytes/s", "network", _tcp(True)),
+    Load("fio 4 KiB, requests/s", "disk", _fio(4096), _fio_beside(4096)),
+    Load("fio 128 KiB, requests/s", "disk", _fio(131072), _fio_beside(131072)),
+    Load("TCP out, bytes/s", "network", _tcp(False), _tcp_beside(False)),
+    Load("TCP in, bytes/s", "network", _tcp(True), _tcp_beside(True)),
 )
 
 
 def run(repeats: int, say: Say) -> dict[str, Any]:
     """Run the experiment; ``repeats`` is the number of pairs of each load."""
     stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock")
-    disks = (FileDisk(paths.image("media-data.img"), readonly=True),)
     with ExitStack() as stack:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
-        spec = {"disks": disks, "disk_queue_size": RING_SIZE, "agent": False}
+        disk = machine.disk_in_memory(testbed, DISK_MIB)
+        spec = {"disks": (disk, disk), "disk_queue_size": RING_SIZE, "nics": 2, "agent": False}
         stock = testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec))
         patched = testbed.add_guest(GuestSpec("patched", **spec))
         testbed.start_controller()
         machine.attach(testbed, patched)
+        _leave_out(patched)
         for guest in (stock, patched):
             guest.start()
             say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
         machine.await_shaper(testbed, patched)
         _require_like_rings(stock, patched)
-        stack.enter_context(loads.iperf_server(testbed))
+        machine.second_network(testbed, patched)
+        for address in (CLIENT_ADDRESS, machine.SECOND_CLIENT):
+            stack.enter_context(loads.iperf_server(testbed, address))
         rows = Rows(say)
+        for load in LOADS:
+            row = partial(_row_of_one, load, patched, repeats * TURNS_SECONDS, say)
+            rows.add(load.part + ONE_GUEST, load.name, row)
         for load in LOADS:
             row = partial(_row, load, testbed, stock, patched, repeats, say)
             rows.add(load.part, load.name, row)
@@ -107,7 +151,8 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             "title": TITLE,
             "accelerator": testbed.accelerator.name,
             "repeats": repeats,
-            "note": f"A run is a pair of {SECONDS} s each, in alternating order.",
+            "note": f"A run is a pair of {SECONDS} s each, in alternating order; in one guest it"
+            f" is four turns of {turns.LOOK_SECONDS:g} s.",
             **rows.as_dict(),
         }
 
@@ -122,11 +167,43 @@ def _require_like_rings(stock: Guest, patched: Guest) -> None:
         )
 
 
+def _leave_out(guest: Guest) -> None:
+    """Take the shaper from the second disk and the second card again."""
+    root = ET.fromstring(guest.domain.XMLDesc(INACTIVE))
+    disks = {disk.find("target").get("dev"): disk for disk in root.iterfind("devices/disk")}
+    plain = (disks[PLAIN_DISK], root.findall("devices/interface")[1])
+    names = {device.find("alias").get("name") for device in plain}
+    override = root.find(f"{QEMU_NS}override")
+    for device in list(override):
+        if device.get("alias") in names:
+            override.remove(device)
+    guest.domain.connect().defineXML(ET.tostring(root, encoding="unicode"))
+
+
+def _row_of_one(load: Load, guest: Guest, seconds: float, say: Say) -> dict[str, Any]:
+    found = turns.take(guest, load.beside(turns.commands_last(seconds)), seconds)
+    plain, shaped = (turns.rates(found, unit) for unit in (PLAIN, SHAPED))
+    row = {
+        "part": load.part + ONE_GUEST,
+        "subject": load.name,
+        "runs": len(shaped),
+        "shaped_ratio": median_ratio(shaped, plain),
+        "plain": spread(plain),
+        "shaped": spread(shaped),
+    }
+    ratio = row["shaped_ratio"]
+    say(
+        f"{load.name:<24} with a shaper ÷ without {ratio['median']:.3f}"
+        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %), {row['runs']} times four turns"
+    )
+    return row
+
+
 def _row(
     load: Load, testbed: Testbed, stock: Guest, patched: Guest, pairs: int, say: Say
 ) -> dict[str, Any]:
     found: dict[str, list[Cost]] = {stock.name: [], patched.name: []}
-    for order in turns(pairs, (stock, patched)):
+    for order in orders(pairs, (stock, patched)):
         for guest in order:
             found[guest.name].append(_measure(load, testbed, guest))
     row = {
@@ -144,7 +221,7 @@ def _row(
     return row
 
 
-def turns(pairs: int, both: tuple[Guest, Guest]) -> Iterator[tuple[Guest, Guest]]:
+def orders(pairs: int, both: tuple[Guest, Guest]) -> Iterator[tuple[Guest, Guest]]:
     """Return in which order each pair is measured: it alternates."""
     for number in range(pairs):
         yield both if number % 2 == 0 else both[::-1]

@@ -39,7 +39,7 @@ from perf.rings import (
 )
 from perf.rows import Rows
 from perf.spread import spread
-from testbed import CLIENT_ADDRESS, CLIENTS, FileDisk, Guest, GuestSpec, Testbed, paths
+from testbed import CLIENT_ADDRESS, FileDisk, Guest, GuestSpec, Testbed, paths
 
 TITLE = "a flooding class and its neighbours"
 SAME, OTHER = "same guest", "other guest"
@@ -67,8 +67,6 @@ DATAGRAM_BYTES = 1400
 WIRE_BYTES = DATAGRAM_BYTES + 42
 READS_PER_SECOND = 500
 PINGS_PER_SECOND = 200
-SECOND_CLIENT = "10.78.0.200"
-SECOND_GUEST = "10.78.0.11"
 Say = Callable[[str], None]
 
 
@@ -97,7 +95,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         testbed = stack.enter_context(Testbed("perf-flood", link_bps=UNLIMITED_LINK_BPS))
         busy, calm = _guests(testbed, say)
         stack.enter_context(loads.iperf_server(testbed))
-        stack.enter_context(loads.iperf_server(testbed, SECOND_CLIENT))
+        stack.enter_context(loads.iperf_server(testbed, machine.SECOND_CLIENT))
         _limit_a_class(testbed, busy)
         rows = Rows(say)
         for case in _same_guest(testbed, busy):
@@ -134,7 +132,7 @@ def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
         say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
         machine.await_shaper(testbed, guest)
     testbed.controller.wait_for_agent(busy.name)
-    _second_network(testbed, busy)
+    machine.second_network(testbed, busy)
     # With a scheduler Linux would keep fewer requests than a ring has slots.
     busy.ssh("for disk in vdb vdc; do echo none >/sys/block/$disk/queue/scheduler; done")
     # All programs are in the guests' page cache before anything is limited.
@@ -142,13 +140,6 @@ def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
         guest.ssh(loads.fio_logged("read", "vdb", 4096, 1, 1), timeout_seconds=60)
     busy.ssh("iperf3 --version")
     return busy, calm
-
-
-def _second_network(testbed: Testbed, guest: Guest) -> None:
-    """Give the guest's second card, and the clients, addresses of another network."""
-    guest.ssh(f"ip address add {SECOND_GUEST}/24 dev eth1 && ip link set eth1 up")
-    address = ["ip", "address", "add", f"{SECOND_CLIENT}/24", "dev", "eth0"]
-    testbed.sandbox.run(address, netns=CLIENTS)
 
 
 def _limits() -> dict[str, Any]:
@@ -199,7 +190,7 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
         SAME,
         "ping",
         _datagrams(CLIENT_ADDRESS, SENDERS, None),
-        _datagrams(SECOND_CLIENT, SENDERS, None),
+        _datagrams(machine.SECOND_CLIENT, SENDERS, None),
         lambda: pings(testbed, busy),
         lambda: _buffer_fill(testbed, busy, 0),
         lambda: _buffer_fill(testbed, busy, 1),

@@ -74,12 +74,19 @@ def iperf_server(testbed: Testbed, address: str = CLIENT_ADDRESS) -> Iterator[No
         task.stop()
 
 
-def iperf(seconds: int, *, to_guest: bool, segment_bytes: int | None = None, more: str = "") -> str:
+def iperf(
+    seconds: int,
+    *,
+    to_guest: bool,
+    segment_bytes: int | None = None,
+    server: str = CLIENT_ADDRESS,
+    more: str = "",
+) -> str:
     """Return the guest's command of one TCP flow from, or to, the guest.
 
     ``segment_bytes`` is the largest segment, as TCP counts it: with its options.
     """
-    words = f"iperf3 --client {CLIENT_ADDRESS} --port {IPERF_PORT} --time {seconds} --json"
+    words = f"iperf3 --client {server} --port {IPERF_PORT} --time {seconds} --json"
     segment = f" --set-mss {segment_bytes}" if segment_bytes else ""
     return f"{words}{segment}{' --reverse' * to_guest} {more}".rstrip()
 

@@ -6,10 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import Guest, Testbed
+from testbed import CLIENTS, FileDisk, Guest, Testbed
 
 SHAPER_SECONDS = 20.0
 MIB = 2**20
+# The network of a guest's second card.
+SECOND_CLIENT = "10.78.0.200"
+SECOND_GUEST = "10.78.0.11"
 
 
 class NotAlike(Exception):
@@ -28,6 +31,13 @@ def await_shaper(testbed: Testbed, guest: Guest) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the shaper of {guest.name} is not active in {SHAPER_SECONDS:g} s")
         time.sleep(0.2)
+
+
+def second_network(testbed: Testbed, guest: Guest) -> None:
+    """Give the guest's second card, and the clients, addresses of another network."""
+    guest.ssh(f"ip address add {SECOND_GUEST}/24 dev eth1 && ip link set eth1 up")
+    address = ["ip", "address", "add", f"{SECOND_CLIENT}/24", "dev", "eth0"]
+    testbed.sandbox.run(address, netns=CLIENTS)
 
 
 def keep_apart(guests: Sequence[Guest]) -> None:
@@ -53,3 +63,17 @@ def blank_disk(testbed: Testbed, name: str, size_mib: int) -> Path:
         for _ in range(size_mib):
             disk.write(bytes(MIB))
     return path
+
+
+def disk_in_memory(testbed: Testbed, size_mib: int) -> FileDisk:
+    """Return a disk to read, as fast as the host's memory.
+
+    What QEMU does for a request hides behind a medium that is slower.
+    """
+    folder = testbed.folder / "memory"
+    folder.mkdir()
+    sandbox = testbed.sandbox
+    sandbox.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib + 1}m", "sluice", str(folder)])
+    image = folder / "disk.img"
+    sandbox.run(["dd", "if=/dev/urandom", f"of={image}", "bs=1M", f"count={size_mib}"])
+    return FileDisk(image, readonly=True)

@@ -17,6 +17,8 @@ from perf.bars import FIGURES, bar_of, written
 matplotlib.use("svg")
 from matplotlib import pyplot
 
+# Of these a row has one.
+JUDGED_RATIOS = ("pooled_p99_ratio", "shaped_ratio", "pooled_ratio")
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -99,7 +101,7 @@ def _rates(rows: list[dict[str, Any]]) -> str:
 
 def _ratios(experiment: str, rows: list[dict[str, Any]]) -> str:
     """Draw one ratio per row with its spread, and the bar that it is held to."""
-    key = "pooled_p99_ratio" if experiment == "FLOOD" else "pooled_ratio"
+    key = next(one for one in JUDGED_RATIOS if one in rows[0])
     held = bar_of(experiment, rows[0], key)
     bar = held.high if math.isinf(held.low) else held.low
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)))

@@ -10,6 +10,8 @@ from perf.__main__ import conclude
 from perf.bars import EXPECTED, SLUICE, UNLIMITED
 from perf.report import finite
 
+ALONE = ("plain", "shaped", "shaped_ratio")
+
 
 def _spread(value):
     return {"median": value, "min": value, "max": value}
@@ -18,7 +20,12 @@ def _spread(value):
 def _found(ratio):
     figures = ("stock", "patched", "pooled_ratio", "throughput_ratio", "cpu_ratio")
     rows = [
-        {"part": part, "subject": subject, "runs": 20, **{name: _spread(ratio) for name in figures}}
+        {
+            "part": part,
+            "subject": subject,
+            "runs": 200,
+            **{name: _spread(ratio) for name in (figures, ALONE)["one guest" in part]},
+        }
         for part, subject in EXPECTED["E1"]
     ]
     about = {"title": "a title", "accelerator": "none", "repeats": 3, "note": "A <note>."}
@@ -37,7 +44,7 @@ def test_all_bars_met_is_a_success(tmp_path):
     status, kept, page, said = _conclude(_found(1.0), tmp_path)
     assert status == 0
     assert kept["problems"] == [] and kept["missing"] == []
-    assert [one["outcome"] for one in kept["verdicts"]] == ["met"] * 4
+    assert [one["outcome"] for one in kept["verdicts"]] == ["met"] * 8
     assert "All bars are met" in page
     assert not any("WRONG" in line for line in said)
 
@@ -45,10 +52,10 @@ def test_all_bars_met_is_a_success(tmp_path):
 def test_a_missed_bar_is_a_failure_that_stands_everywhere(tmp_path):
     status, kept, page, said = _conclude(_found(0.9), tmp_path)
     assert status == 1
-    assert len(kept["problems"]) == 4
+    assert len(kept["problems"]) == 8
     assert {one["outcome"] for one in kept["verdicts"]} == {"missed"}
-    assert page.count('<tr class="missed">') == 4
-    assert sum(line.startswith("WRONG: ") for line in said) == 4
+    assert page.count('<tr class="missed">') == 8
+    assert sum(line.startswith("WRONG: ") for line in said) == 8
 
 
 def test_a_missing_row_is_a_failure(tmp_path):
