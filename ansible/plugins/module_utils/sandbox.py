@@ -24,9 +24,12 @@ SYSTEM = (
     *("/var/lib/sluice-ansible", "/var/lib/sluice-apt", "/var/lib/sluice-web"),
 )
 STATE = {"sluiced": "/var/lib/sluice", "sluice-nightly": "/var/lib/sluice-nightly"}
+# sluiced's own name for its SQLite file, in state_dir. No other is known to removal, nor to the
+# check that a folder holds nothing else.
+DATABASE = "sluice.db"
 # What each program makes in its folder: all that a removal deletes in one that was given.
 CONTENTS = {
-    "sluiced": ["sluice.db", "sluice.db-wal", "sluice.db-shm", "sluice.db-journal"],
+    "sluiced": [DATABASE, "sluice.db-wal", "sluice.db-shm", "sluice.db-journal"],
     "sluice-nightly": [
         *("images", "ready", "results", "runs"),
         *("accelerator.json", "lock", "running.json"),
@@ -88,10 +91,15 @@ def database_problem(url: str, state_dir: str) -> str | None:
     """What is wrong with an SQLAlchemy URL. It may hold a password and is not repeated."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme.partition("+")[0] == "sqlite":
-        path = _file_of(url)
-        if _PLAIN.fullmatch(path) and is_below(path, (state_dir,)):
+        path, wanted = _file_of(url), f"{state_dir}/{DATABASE}"
+        if path == wanted:
             return None
-        return "is a file outside state_dir: leave it out, and set state_dir to the file's folder"
+        # What is no plain path may be a password.
+        told = f"is the file {path!r} and not" if _PLAIN.fullmatch(path) else "is not the file"
+        return (
+            f"{told} {wanted!r}: leave it out, set state_dir to the file's folder, and name the"
+            f" file {DATABASE}"
+        )
     if scheme in DRIVERS:
         return None
     return (
