@@ -94,6 +94,12 @@ def read_plan(text: str) -> Plan:
     return Plan(new, upgraded, tuple(removed))
 
 
+def read_candidates(text: str) -> dict[str, str]:
+    """The answer of ``apt-cache policy``: the version that apt would install, by name."""
+    found = re.findall(r"(?m)^(\S+):\n  Installed: .*\n  Candidate: (\S+)$", text)
+    return {name: version for name, version in found if version != "(none)"}
+
+
 def errors_of(text: str) -> str:
     """apt-get's own words about what failed, in one line."""
     lines = [line[3:].strip() for line in text.splitlines() if line.startswith("E: ")]
