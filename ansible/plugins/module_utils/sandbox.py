@@ -24,12 +24,9 @@ SYSTEM = (
     *("/var/lib/sluice-ansible", "/var/lib/sluice-apt", "/var/lib/sluice-web"),
 )
 STATE = {"sluiced": "/var/lib/sluice", "sluice-nightly": "/var/lib/sluice-nightly"}
-# sluiced's own name for its SQLite file, in state_dir. No other is known to removal, nor to the
-# check that a folder holds nothing else.
-DATABASE = "sluice.db"
 # What each program makes in its folder: all that a removal deletes in one that was given.
 CONTENTS = {
-    "sluiced": [DATABASE, "sluice.db-wal", "sluice.db-shm", "sluice.db-journal"],
+    "sluiced": ["sluice.db", "sluice.db-wal", "sluice.db-shm", "sluice.db-journal"],
     "sluice-nightly": [
         *("images", "ready", "results", "runs"),
         *("accelerator.json", "lock", "running.json"),
@@ -41,6 +38,9 @@ DRIVERS = {
     "postgresql": "python3-psycopg2",
     "postgresql+psycopg2": "python3-psycopg2",
 }
+# sluiced's own name for its SQLite file, in state_dir. No other is known to removal, nor to the
+# check that a folder holds nothing else.
+DATABASE = "sluice.db"
 # sysctl net.ipv4.ip_unprivileged_port_start, as the kernel has it.
 FIRST_FREE_PORT = 1024
 

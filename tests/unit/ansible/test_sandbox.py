@@ -260,6 +260,7 @@ def test_what_sluiced_makes_in_its_folder_is_known(tmp_path):
     arguments = controller_config.argument_parser().parse_args(["--state-dir", str(tmp_path)])
     url = controller_config.load(arguments).database_url
     name = Path(url.removeprefix("sqlite:///")).name
+    assert name == sandbox.DATABASE
     assert set(sandbox.CONTENTS["sluiced"]) == {
         name,
         f"{name}-wal",
