@@ -14,6 +14,7 @@ from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
     Installed,
     Plan,
     errors_of,
+    held_lock,
     read_plan,
     read_status,
 )
@@ -21,6 +22,7 @@ from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
 # When a run ends early, its apt-get goes on alone: the next one waits for that.
 LOCK_SECONDS = 900
 LOCK_LOOK_SECONDS = 0.5
+LOCK_AGAIN_SECONDS = 3
 ADMIN_FOLDER = "/var/lib/dpkg"
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -44,6 +46,13 @@ PURGE_OPTIONS = ("--allow-remove-essential",)
 
 class Failed(Exception):
     """What went wrong, with the remedy."""
+
+
+def _held(path: str) -> str:
+    return (
+        f"another program has held {path!r} for {LOCK_SECONDS} s: wait for it"
+        f" ('fuser {path}' tells which it is) and run the playbook again"
+    )
 
 
 class Apt:
@@ -89,10 +98,7 @@ class Apt:
                 return
             except OSError as error:
                 if time.monotonic() >= end:
-                    raise Failed(
-                        f"another program has held {path!r} for {LOCK_SECONDS} s: wait for it"
-                        f" ('fuser {path}' tells which it is) and run the playbook again"
-                    ) from error
+                    raise Failed(_held(path)) from error
             time.sleep(LOCK_LOOK_SECONDS)
 
     def _let_go(self) -> None:
@@ -116,14 +122,28 @@ class Apt:
 
     def update(self) -> str:
         """Read the package lists; returns the complaint, if any."""
-        code, text = self._run("apt-get", *self.options, "update")
-        return errors_of(text) if code else ""
+        return self._patiently("apt-get", *self.options, "update")
 
     def change(self, verb: str, names: list[str]) -> str:
         """Install or purge; returns the complaint, if any."""
         self._let_go()
-        code, text = self._run("apt-get", *self._options(verb), verb, *names)
-        return errors_of(text) if code else ""
+        return self._patiently("apt-get", *self._options(verb), verb, *names)
+
+    def _patiently(self, *command: str) -> str:
+        """Run it, again while another has a lock; its complaint, if any. Raises Failed.
+
+        DPkg::Lock::Timeout is about dpkg's locks: for those of the package lists and of the
+        downloaded packages apt-get does not wait, and has changed nothing when it meets one.
+        """
+        end = time.monotonic() + LOCK_SECONDS
+        while True:
+            code, text = self._run(*command)
+            path = held_lock(text) if code else None
+            if path is None:
+                return errors_of(text) if code else ""
+            if time.monotonic() >= end:
+                raise Failed(_held(path))
+            time.sleep(LOCK_AGAIN_SECONDS)
 
     def _options(self, verb: str) -> tuple[str, ...]:
         return (*self.options, *PURGE_OPTIONS) if verb == "purge" else self.options

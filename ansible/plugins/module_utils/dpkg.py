@@ -94,9 +94,30 @@ def read_plan(text: str) -> Plan:
     return Plan(new, upgraded, tuple(removed))
 
 
+def read_candidates(text: str) -> dict[str, str]:
+    """The answer of ``apt-cache policy``: the version that apt would install, by name."""
+    found = re.findall(r"(?m)^(\S+):\n  Installed: .*\n  Candidate: (\S+)$", text)
+    return {name: version for name, version in found if version != "(none)"}
+
+
 def errors_of(text: str) -> str:
     """apt-get's own words about what failed, in one line."""
     lines = [line[3:].strip() for line in text.splitlines() if line.startswith("E: ")]
     lines += re.findall(r"(?m)^ (\S+ : Depends: .*)$", text)
     tail = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     return "; ".join(lines or tail) or "no message"
+
+
+def held_lock(text: str) -> str | None:
+    """The lock that apt-get could not get because another program has it.
+
+    A lock file that cannot even be opened, on a full disk for example, is no matter of waiting.
+    """
+    errors = "\n".join(line for line in text.splitlines() if line.startswith("E: "))
+    file = re.search(r"Could not get lock (\S+?)\.?(?=\s|$)", errors)
+    if file:
+        return file[1]
+    folder = re.search(r"Unable to lock directory (\S+)", errors)
+    if folder and "Could not open lock file" not in errors:
+        return os.path.join(folder[1], "lock")
+    return None

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 MIB = 1 << 20
 
+# The part whose packages are installed where they are missing, and never upgraded.
+PREREQUISITES = "prerequisites"
+
 # Which bit of the processor each vendor's kernel module needs.
 KVM_MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}
 
@@ -80,6 +83,30 @@ def space_problems(found: dict, wanted: dict) -> list[str]:
                 f" {wanted['free_inodes']}: delete files there"
             )
     return problems
+
+
+def is_there(name: str, part: str, found: dict, wanted: dict) -> bool:
+    """Whether a package is installed, and at the version that is offered where one is known."""
+    name = name.partition(":")[0]
+    version = found["installed"].get(name)
+    if version is None or part == PREREQUISITES:
+        return version is not None
+    return version == (found["offered"].get(name) or wanted["expected"].get(name) or version)
+
+
+def install_space(found: dict, wanted: dict) -> dict[str, int]:
+    """Bytes that packages need, by folder: those of all parts that are not there whole.
+
+    Nothing for folders of which the inventory itself says what they need.
+    """
+    needs: dict[str, int] = {}
+    for part, names in wanted["installs"].items():
+        if all(is_there(name, part, found, wanted) for name in names):
+            continue
+        for path, mib in wanted["install_mib"].get(part, {}).items():
+            if path not in wanted["free_bytes"]:
+                needs[path] = needs.get(path, 0) + int(mib) * MIB
+    return needs
 
 
 def nightly_space(found: dict, wanted: dict) -> dict[str, int]:
@@ -176,7 +203,11 @@ def judge(found: dict, wanted: dict) -> tuple[list[str], list[str]]:
     problems = release_problems(found, wanted)
     if wanted["virtualisation"]:
         problems += virtualisation_problems(found, wanted)
-    free_bytes = {**wanted["free_bytes"], **nightly_space(found, wanted)}
+    free_bytes = {
+        **wanted["free_bytes"],
+        **install_space(found, wanted),
+        **nightly_space(found, wanted),
+    }
     problems += space_problems(found, {**wanted, "free_bytes": free_bytes})
     problems += memory_problems(found, wanted)
     more, repairs = package_problems(found)

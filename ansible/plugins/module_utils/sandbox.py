@@ -40,6 +40,9 @@ DRIVERS = {
     "postgresql": "python3-psycopg2",
     "postgresql+psycopg2": "python3-psycopg2",
 }
+# sluiced's own name for its SQLite file, in state_dir. No other is known to removal, nor to the
+# check that a folder holds nothing else.
+DATABASE = "sluice.db"
 # sysctl net.ipv4.ip_unprivileged_port_start, as the kernel has it.
 FIRST_FREE_PORT = 1024
 
@@ -95,10 +98,15 @@ def database_problem(url: str, state_dir: str) -> str | None:
     """What is wrong with an SQLAlchemy URL. It may hold a password and is not repeated."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme.partition("+")[0] == "sqlite":
-        path = _file_of(url)
-        if _PLAIN.fullmatch(path) and is_below(path, (state_dir,)):
+        path, wanted = _file_of(url), f"{state_dir}/{DATABASE}"
+        if path == wanted:
             return None
-        return "is a file outside state_dir: leave it out, and set state_dir to the file's folder"
+        # What is no plain path may be a password.
+        told = f"is the file {path!r} and not" if _PLAIN.fullmatch(path) else "is not the file"
+        return (
+            f"{told} {wanted!r}: leave it out, set state_dir to the file's folder, and name the"
+            f" file {DATABASE}"
+        )
     if scheme in DRIVERS:
         return None
     return (

@@ -34,6 +34,8 @@ _USER = re.compile(rf"[A-Za-z0-9._-]{{1,{USER_CHARACTERS}}}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?")
 _RELEASE = re.compile(r"[a-z0-9._-]+ [a-z0-9._-]+")
 _SOURCE = re.compile(r"deb[ \t]+(?:\[[^]\n]*\][ \t]+)?[^\s\[]\S*[ \t]+\S[^\n]*")
+# Whom a URI names before its host, with their password.
+_USERINFO = re.compile(r":(?://)?[^/\s]*@")
 
 
 @dataclass(frozen=True)
@@ -297,9 +299,18 @@ def _password_problems(value: str) -> list[str]:
 
 
 def _source_problems(value: str) -> list[str]:
+    """What may be a password is in no message."""
+    name = "sluice_apt_repository"
+    if _USERINFO.search(value):
+        return [
+            f"{name} has a user or a password in its URI, which all users of the host could read:"
+            " write the URI without, and put both into a file in /etc/apt/auth.conf.d on the host"
+            " (see apt_auth.conf(5))"
+        ]
     if not value or _SOURCE.fullmatch(value):
         return []
-    return [f"sluice_apt_repository {value!r} is not a source: write 'deb URI SUITE COMPONENT'"]
+    told = "" if "@" in value else f" {value!r}"
+    return [f"{name}{told} is not a source: write 'deb URI SUITE COMPONENT'"]
 
 
 CHECKS: dict[str, Callable] = {

@@ -33,7 +33,25 @@ options:
     type: bool
     default: false
   free_mib:
-    description: MiB that must be free, by folder.
+    description: MiB that must be free, by folder. These count in place of I(install_mib).
+    type: dict
+    default: {}
+  installs:
+    description:
+      - Names of the packages that are to be there, by part; those of the part C(prerequisites) at
+        any version.
+    type: dict
+    default: {}
+  install_mib:
+    description:
+      - MiB that must be free, by part and folder, while a package of that part is not installed or
+        is of another version than offered. Those of several parts are added.
+    type: dict
+    default: {}
+  expected:
+    description:
+      - Versions that are offered, by name. With I(source) those of that source count. A package
+        that is in neither may have any version.
     type: dict
     default: {}
   free_inodes:
@@ -128,6 +146,7 @@ from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
     STATUS_FORMAT,
     errors_of,
     journal,
+    read_candidates,
     read_plan,
     read_status,
 )
@@ -280,6 +299,13 @@ class Host:
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module, self.params = module, module.params
+        # What the source offers; known when it was tried.
+        self.offered: dict[str, str] = {}
+
+    def names(self) -> list[str]:
+        """Packages that are to be there, as dpkg calls those of the host's architecture."""
+        listed = [name for names in self.params["installs"].values() for name in names]
+        return sorted({name.partition(":")[0] for name in listed})
 
     def _output(self, *command: str) -> tuple[int, str]:
         code, out, error = self.module.run_command(list(command), environ_update=ENVIRONMENT)
@@ -305,6 +331,11 @@ class Host:
             "restorable_packages": restorable,
             "unfinished_packages": sorted(p.name for p in status.values() if p.repairable),
             "dpkg_journal": journal(),
+            "installed": {
+                name: status[name].version
+                for name in self.names()
+                if name in status and status[name].installed
+            },
         }
 
     def apt_brings(self, names: list[str]) -> bool:
@@ -329,14 +360,18 @@ class Host:
                 line = re.sub(r"^deb(\s+\[([^]]*)\])?\s", rf"deb [\2 signed-by={key}] ", line)
             with open(os.path.join(folder, "sources.list"), "w", encoding="utf-8") as file:
                 file.write(line + "\n")
-            code, text = self._output(*self._update_command(folder))
+            flags = self._source_flags(folder)
+            code, text = self._output("apt-get", *flags, "update")
+            # apt-get update only warns of a source that does not answer.
+            failed = code != 0 or "\nErr:" in f"\n{text}" or "W: Failed to fetch" in text
+            if not failed and self.names():
+                _code, policy = self._output("apt-cache", *flags, "policy", *self.names())
+                self.offered = read_candidates(policy)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        # apt-get update only warns of a source that does not answer.
-        failed = code != 0 or "\nErr:" in f"\n{text}" or "W: Failed to fetch" in text
         return f"{self.params['source']!r} does not work ({errors_of(text)})" if failed else None
 
-    def _update_command(self, folder: str) -> list[str]:
+    def _source_flags(self, folder: str) -> list[str]:
         options = {
             "Dir::Etc::sourcelist": f"{folder}/sources.list",
             "Dir::Etc::sourceparts": "-",
@@ -346,8 +381,7 @@ class Host:
             "Acquire::Retries": "1",
             "APT::Update::Error-Mode": "any",
         }
-        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-        return ["apt-get", *flags, "update"]
+        return [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
 
     def ports(self) -> dict[str, str]:
         """The web page's address, unless its own service has it."""
@@ -379,7 +413,8 @@ class Host:
     def folders(self) -> list[str]:
         """Where free space counts."""
         nightly = self.params["nightly"]
-        return [*self.params["free_mib"], *([nightly["state"]] if nightly else [])]
+        rooms = [self.params["free_mib"], *self.params["install_mib"].values()]
+        return [path for room in rooms for path in room] + ([nightly["state"]] if nightly else [])
 
     def nightly(self) -> dict:
         """What is there of the nightly run."""
@@ -412,6 +447,7 @@ class Host:
             "missing_users": missing_users(self.params["users"]),
             "calendar_error": self.calendar_error(),
             **self.packages(),
+            "offered": self.offered,
             **self.nightly(),
         }
 
@@ -425,6 +461,9 @@ def main() -> None:
             "virtualisation": {"type": "bool", "default": True},
             "allow_tcg": {"type": "bool", "default": False},
             "free_mib": {"type": "dict", "default": {}},
+            "installs": {"type": "dict", "default": {}},
+            "install_mib": {"type": "dict", "default": {}},
+            "expected": {"type": "dict", "default": {}},
             "free_inodes": {"type": "int", "default": 5000},
             "bind": {"type": "str", "default": ""},
             "bind_owner": {"type": "str", "default": "sluice-web.service"},

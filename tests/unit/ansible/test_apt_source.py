@@ -18,7 +18,7 @@ LINES = [
     "deb http://deb.example.org/ ./",
     "deb http://deb.example.org/debian/ trixie main",
     "deb [trusted=yes] http://deb.example.org/debian trixie/sluice main extra",
-    "deb [ arch=amd64,i386 lang=none ] https://a:b@deb.example.org:8080/de_b/~x/ sid main",
+    "deb [ arch=amd64,i386 lang=none ] https://deb.example.org:8080/de_b/~x/ sid main",
     "deb [arch=i386 arch+=amd64 arch-=i386]\thttp://[2001:db8::1]/x  trixie  main",
     "deb file:/srv/re_po ./",
     "deb file:///srv/repo sub/folder/",
@@ -75,7 +75,8 @@ def test_apt_fetches_what_the_line_says(fetched, line):
     assert fetched("x.sources", written(line)) == fetched("x.list", f"{line}\n")
 
 
-@pytest.mark.parametrize("line", LINES)
+# A password in it is refused, but a removal may be of one that an earlier release took.
+@pytest.mark.parametrize("line", [*LINES, "deb https://a:b@deb.example.org:8080/x sid main"])
 def test_the_lists_of_a_source_are_found(fetched, line):
     (pattern,) = apt_source.list_patterns(line)
     names = [name for _address, name in fetched("x.list", f"{line}\n")]

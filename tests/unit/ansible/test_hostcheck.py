@@ -2,8 +2,15 @@
 """What the preflight says of a host."""
 
 import pytest
+import yaml
+from ansible.plugins.filter.core import FilterModule
 from ansible_collections.sluice.appliance.plugins.module_utils.hostcheck import MIB, judge
+from jinja2.nativetypes import NativeEnvironment
 
+from testbed import paths
+
+ROLE = paths.TOP / "ansible" / "roles" / "sluice"
+SPECS = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text())["argument_specs"]
 FIT = {
     "release_id": "debian",
     "release_version": "13",
@@ -29,6 +36,8 @@ FIT = {
     "others_things": {"/srv/sluice": []},
     "memory_mib": 4096,
     "nightly_files": set(),
+    "installed": {},
+    "offered": {},
 }
 WANTED = {
     "releases": ["debian 13"],
@@ -38,6 +47,9 @@ WANTED = {
     "free_bytes": {"/usr": 1400 * MIB, "/var": 700 * MIB},
     "free_inodes": 5000,
     "nightly": {},
+    "installs": {},
+    "install_mib": {},
+    "expected": {},
 }
 # A nightly run whose folder is on the only file system, too.
 NIGHTLY = {
@@ -211,3 +223,99 @@ def test_the_inventory_outranks_what_the_nightly_run_asks_for():
 
 def test_without_a_nightly_run_nothing_of_it_is_asked_for():
     assert judge({**FIT, "memory_mib": 16}, WANTED) == ([], [])
+
+
+INSTALLING = {
+    **WANTED,
+    "free_bytes": {},
+    "installs": {"prerequisites": ["libvirt-clients:amd64"], "web": ["sluice-web"]},
+    "install_mib": {
+        "prerequisites": {"/usr": 2000, "/var": 500},
+        "web": {"/usr": 500, "/var": 1},
+        "perf_nightly": {"/usr": 9000},
+    },
+    "expected": {"sluice-web": "2"},
+}
+
+
+@pytest.mark.parametrize(
+    ("installed", "offered", "need_mib"),
+    [
+        ({}, {}, 3001),
+        # Interrupted before the page came; and an upgrade of the page.
+        ({"libvirt-clients": "11.3"}, {}, 501),
+        ({"libvirt-clients": "11.3", "sluice-web": "1"}, {}, 501),
+        ({"sluice-web": "2"}, {}, 2500),
+        ({"libvirt-clients": "11.3", "sluice-web": "2"}, {}, 0),
+        # What a repository offers outranks what the control node has.
+        ({"libvirt-clients": "11.3", "sluice-web": "2"}, {"sluice-web": "3"}, 501),
+        ({"libvirt-clients": "11.3", "sluice-web": "3"}, {"sluice-web": "3"}, 0),
+        # Prerequisites are not upgraded.
+        ({"libvirt-clients": "11.3", "sluice-web": "2"}, {"libvirt-clients": "11.4"}, 0),
+    ],
+)
+def test_room_is_asked_for_what_is_still_to_be_installed(installed, offered, need_mib):
+    for free_mib, problems in ((need_mib, 0), (need_mib - 1, 1)):
+        if free_mib < 0:
+            continue
+        place = {"mount": "/", "free_bytes": free_mib * MIB, "free_inodes": 5000}
+        places = {"/usr": place, "/var": place}
+        found = {**FIT, "filesystems": places, "installed": installed, "offered": offered}
+        said, _ = judge(found, INSTALLING)
+        assert len(said) == problems
+        sentence = f"has {free_mib} MiB free, and /usr, /var need {need_mib} MiB"
+        assert all(sentence in problem for problem in said)
+
+
+def test_a_full_disk_is_no_problem_where_nothing_is_to_be_installed():
+    full = {"mount": "/", "free_bytes": 0, "free_inodes": 0}
+    found = {
+        **FIT,
+        "filesystems": {"/usr": full, "/var": full},
+        "installed": {"libvirt-clients": "11.3", "sluice-web": "2"},
+    }
+    assert judge(found, INSTALLING) == ([], [])
+
+
+def test_what_the_inventory_asks_for_counts_whatever_is_installed():
+    wanted = {**INSTALLING, "free_bytes": {"/usr": 3001 * MIB}}
+    there = {"libvirt-clients": "11.3", "sluice-web": "2"}
+    problems, _ = judge({**FIT, "installed": there}, wanted)
+    assert len(problems) == 1 and "/usr need 3001 MiB" in problems[0]
+    # In place of the roles' own, of which /var's remains.
+    wanted["free_bytes"] = {"/usr": 2499 * MIB}
+    assert judge(FIT, wanted) == ([], [])
+    wanted["free_bytes"] = {"/usr": 2500 * MIB}
+    assert "/usr, /var need 3001 MiB" in judge(FIT, wanted)[0][0]
+
+
+def test_the_roles_ask_for_room_for_each_part_that_they_install():
+    """The module's arguments, as Ansible makes them of the role's."""
+    environment = NativeEnvironment()
+    environment.filters.update(FilterModule().filters())
+    known = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+    parts = known["__sluice_packages_of"]
+    given = {"__sluice_packages_of": parts, "sluice_prerequisites": ["libvirt-clients"]}
+    render = environment.from_string(known["__sluice_installs"]).render
+    installs = {"installs": render(sluice_parts=["guest_agent"], **given)}
+    assert installs == {"installs": {"guest_agent": ["sluice-agent"]}}
+    installs = {"installs": render(sluice_parts=list(parts), **given)}
+    assert installs["installs"] == {"prerequisites": ["libvirt-clients"], **parts}
+    sizes = known["__sluice_install_mib"]
+    assert sizes.keys() == installs["installs"].keys()
+    # What the reference says.
+    folders, meaning = (
+        ("/usr", "/var", "/etc"),
+        SPECS["main"]["options"]["sluice_free_mib"]["description"],
+    )
+    nightly, guest = ([sizes[part][f] for f in folders] for part in ("perf_nightly", "guest_agent"))
+    host = [
+        sum(size[f] for part, size in sizes.items() if part not in ("perf_nightly", "guest_agent"))
+        for f in folders
+    ]
+    for sentence in (
+        "/usr {}, /var {}, /etc {} on a host".format(*host),
+        "{}, {} and {} more for the nightly run".format(*nightly),
+        "{}, {} and {} in a guest".format(*guest),
+    ):
+        assert sentence in " ".join(meaning.split())

@@ -6,6 +6,7 @@ import hashlib
 import pytest
 from ansible_collections.sluice.appliance.plugins.module_utils.dpkg import (
     errors_of,
+    held_lock,
     journal,
     read_plan,
     read_status,
@@ -53,6 +54,36 @@ def test_apts_own_words_are_kept():
     assert errors_of("Reading…\nE: Unable to locate package x\n") == "Unable to locate package x"
     assert errors_of("a\nb\n\nc\nd\n") == "b; c; d"
     assert errors_of("") == "no message"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (
+            "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n"
+            "N: Be aware that removing the lock file is not a solution and may break your system.\n"
+            "E: Unable to lock directory /var/lib/apt/lists/\n",
+            "/var/lib/apt/lists/lock",
+        ),
+        (
+            "E: Could not get lock /var/cache/apt/archives/lock - open (11: Resource temporarily"
+            " unavailable)\n",
+            "/var/cache/apt/archives/lock",
+        ),
+        ("E: Unable to lock directory /var/lib/apt/lists/\n", "/var/lib/apt/lists/lock"),
+        # Nobody has it: it is no matter of waiting.
+        (
+            "E: Could not open lock file /var/lib/apt/lists/lock - open (28: No space left on"
+            " device)\nE: Unable to lock directory /var/lib/apt/lists/\n",
+            None,
+        ),
+        # A package's script, which apt-get repeats among other words.
+        ("Could not get lock /run/x.lock\nE: Sub-process /usr/bin/dpkg returned an error\n", None),
+        ("", None),
+    ],
+)
+def test_a_lock_that_another_program_has_is_told_from_other_errors(text, path):
+    assert held_lock(text) == path
 
 
 def test_dpkgs_journal_is_seen(tmp_path):

@@ -3,6 +3,7 @@
 whether a source works.
 """
 
+import lzma
 import os
 import subprocess
 from types import SimpleNamespace
@@ -57,7 +58,7 @@ def packages(tmp_path):
         (repository / "Packages").write_text(offered)
         code, _out, error = run_command(["apt-get", "update"], {})
         assert code == 0, error
-        module = SimpleNamespace(run_command=run_command, params={})
+        module = SimpleNamespace(run_command=run_command, params={"installs": {}})
         found = preflight.Host(module).packages()
         return found["broken_packages"], found["restorable_packages"]
 
@@ -95,14 +96,55 @@ def test_a_sound_host_has_neither(packages):
     assert packages(STATUS.replace("reinstreq half-", "ok "), OFFERED) == ([], [])
 
 
-def test_a_key_with_a_comment_in_any_language_is_tried(tmp_path):
+@pytest.fixture
+def host_with(tmp_path):
+    """A host that is to have two packages and asks what a source in ``tmp_path`` offers."""
+    status, config = tmp_path / "status", tmp_path / "apt.conf"
+    status.write_text(
+        STATUS.replace("reinstreq half-", "ok ")
+        + STATUS.replace("firmware", "other").replace("reinstreq half-", "ok ")
+        + STATUS.replace("firmware", "torn")
+    )
+    config.write_text(
+        f'Dir::State::status "{status}";\nAPT::Architecture "amd64";\n'
+        'APT::Architectures {"amd64";};\n'
+    )
+    own = {"APT_CONFIG": str(config), "DPKG_ADMINDIR": str(tmp_path)}
+
     def run_command(command, environ_update):
-        env = {**os.environ, **environ_update}
+        env = {**os.environ, **own, **environ_update}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         return done.returncode, done.stdout, done.stderr
 
-    (tmp_path / "Packages").write_text(OFFERED)
-    params = {"source": f"deb file:{tmp_path} ./", "source_key": "Comment: Schlüssel\n"}
-    module = SimpleNamespace(run_command=run_command, params=params, tmpdir=str(tmp_path))
+    def make(**params):
+        installs = {"a": ["firmware:amd64", "other"], "b": ["missing", "torn"]}
+        index = OFFERED.replace("Version: 1", "Version: 2").encode()
+        # The form that apt asks for first: what a file: source lacks of these is an error to it.
+        (tmp_path / "Packages.xz").write_bytes(lzma.compress(index))
+        params = {"installs": installs, "source_key": "", **params}
+        module = SimpleNamespace(run_command=run_command, params=params, tmpdir=str(tmp_path))
+        return preflight.Host(module)
+
+    return make
+
+
+def test_a_key_with_a_comment_in_any_language_is_tried(host_with, tmp_path):
+    host = host_with(source=f"deb file:{tmp_path} ./", source_key="Comment: Schlüssel\n")
     # It signs nothing.
-    assert "does not work" in preflight.Host(module).source_error()
+    assert "does not work" in host.source_error()
+    assert host.offered == {}
+
+
+def test_versions_that_are_there_and_that_a_source_offers_are_found(host_with, tmp_path):
+    host = host_with(source=f"deb [trusted=yes] file:{tmp_path} ./")
+    assert host.packages()["installed"] == {"firmware": "1", "other": "1"}
+    assert host.source_error() is None
+    # A package that the source does not have stays as it is.
+    assert host.offered["firmware"] == "2" and host.offered["other"] == "1"
+    assert "missing" not in host.offered
+
+
+def test_without_a_source_nothing_is_known_of_versions(host_with):
+    host = host_with(source="")
+    assert host.source_error() is None
+    assert host.offered == {}

@@ -99,9 +99,31 @@ def test_the_nightly_run_waits_for_its_next_night_whatever_its_status():
         (
             "sluice_controller_config",
             {"database": "sqlite:////srv/x/sluice.db"},
-            "sluice_controller_config: database is a file outside state_dir: leave it out, and set",
+            "sluice_controller_config: database is the file '/srv/x/sluice.db' and not"
+            " '/var/lib/sluice/sluice.db': leave it out, set state_dir to the file's folder, and"
+            " name the file sluice.db",
         ),
-        ("sluice_controller_config", {"database": "sqlite://"}, "is a file outside state_dir"),
+        # The next run would take it for somebody else's.
+        (
+            "sluice_controller_config",
+            {"state_dir": "/srv/sluice", "database": "sqlite:////srv/sluice/other.db"},
+            "is the file '/srv/sluice/other.db' and not '/srv/sluice/sluice.db': leave it out",
+        ),
+        (
+            "sluice_controller_config",
+            {"database": "sqlite:////var/lib/sluice/x/sluice.db"},
+            "is the file '/var/lib/sluice/x/sluice.db' and not '/var/lib/sluice/sluice.db'",
+        ),
+        (
+            "sluice_controller_config",
+            {"database": "sqlite://"},
+            "database is not the file '/var/lib/sluice/sluice.db': leave it out",
+        ),
+        (
+            "sluice_controller_config",
+            {"database": "sqlite+pysqlcipher://:geheim@/var/lib/sluice/x.db"},
+            "database is not the file '/var/lib/sluice/sluice.db': leave it out",
+        ),
         (
             "sluice_controller_config",
             {"database": "oracle://a:geheim@db/x"},
@@ -148,7 +170,14 @@ def test_what_the_sandbox_makes_impossible_is_named(variable, given, sentence):
             {"database": "postgresql://db.example/sluice"},
             ["[Service]", "RestrictAddressFamilies=AF_INET AF_INET6"],
         ),
-        ({"database": "sqlite:////var/lib/sluice/other.db"}, []),
+        ({"database": "sqlite:////var/lib/sluice/sluice.db"}, []),
+        (
+            {"state_dir": "/srv/sluice", "database": "sqlite:////srv/sluice/sluice.db"},
+            [
+                *("[Unit]", "RequiresMountsFor=/srv/sluice"),
+                *("[Service]", "ReadWritePaths=/srv/sluice"),
+            ],
+        ),
         (
             {"state_dir": "/data/sluice", "database": "postgresql://a:b@db.example/sluice"},
             [
@@ -231,6 +260,7 @@ def test_what_sluiced_makes_in_its_folder_is_known(tmp_path):
     arguments = controller_config.argument_parser().parse_args(["--state-dir", str(tmp_path)])
     url = controller_config.load(arguments).database_url
     name = Path(url.removeprefix("sqlite:///")).name
+    assert name == sandbox.DATABASE
     assert set(sandbox.CONTENTS["sluiced"]) == {
         name,
         f"{name}-wal",

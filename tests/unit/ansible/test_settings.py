@@ -274,6 +274,12 @@ def test_what_is_let_through_is_what_sluiced_takes(tmp_path_factory, name, value
         ),
         ("sluice_apt_repository", "deb http://a ./\ndeb http://b ./", "is not a source: write"),
         (
+            "sluice_apt_repository",
+            "deb https://alice:geheim@apt.example.net trixie main",
+            "sluice_apt_repository has a user or a password in its URI, which all users of the host"
+            " could read: write the URI without, and put both into a file in /etc/apt/auth.conf.d",
+        ),
+        (
             "sluice_web_admin_user",
             "the admin",
             "sluice_web_admin_user 'the admin' is not a user name: give 1 to 32 letters, digits",
@@ -300,6 +306,16 @@ def test_what_cannot_be_is_named_with_its_value_and_remedy(name, value, sentence
 def test_no_message_repeats_a_secret(value):
     for problem in said("sluice_web_admin_password", value):
         assert not any(secret in problem for secret in ("1234", "geheim"))
+    for source in (
+        "deb https://alice:geheim@apt.example.net ./",
+        "deb [trusted=yes] https://geheim@[2001:db8::1]:8080/x trixie main",
+        "deb http:alice:geheim@apt.example.net ./",
+        # No sound sources either.
+        "https://alice:geheim@apt.example.net",
+        "https://alice:ge/heim@apt.example.net",
+    ):
+        (problem,) = said("sluice_apt_repository", source)
+        assert "heim" not in problem
     problems = said("sluice_controller_config", {"database": ["postgresql://a:geheim@db/x"]})
     assert problems == ["sluice_controller_config: database is no text: write it in quotes"]
 
@@ -324,6 +340,7 @@ def test_no_message_repeats_a_secret(value):
         ("sluice_prerequisites", ["g++", "libvirt-daemon-system", "libc6:amd64"]),
         ("sluice_apt_repository", "deb [trusted=yes] file:/srv/apt ./"),
         ("sluice_apt_repository", "deb [arch=amd64 trusted=yes] http://a/debian trixie main extra"),
+        ("sluice_apt_repository", "deb http://a/@debian@ trixie main"),
         ("sluice_web_admin_password", ""),
         ("sluice_web_admin_password", "0123456789"),
     ],
