@@ -13,6 +13,7 @@ author: The Sluice developers
 description:
   - Looks at the processes of this host. A guest keeps the binary that it was started with, also
     when a newer package is installed.
+  - Guests of the nightly run are left out; they end with it.
 options:
   folder:
     description: Where Sluice's versions of QEMU are.
@@ -47,6 +48,10 @@ newest:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.control_groups import service_of
+
+# Its guests are its own, come and go with it, and are no operator's.
+NIGHTLY = "sluice-nightly.service"
 
 
 def domain_of(arguments: list[str]) -> str | None:
@@ -69,6 +74,9 @@ def running(folder: str, proc: str = "/proc") -> list[tuple[str, str]]:
             binary = os.readlink(f"{proc}/{pid}/exe").removesuffix(" (deleted)")
             if not binary.startswith(f"{folder}/"):
                 continue
+            with open(f"{proc}/{pid}/cgroup", encoding="utf-8") as file:
+                if service_of(file.read()) == NIGHTLY:
+                    continue
             with open(f"{proc}/{pid}/cmdline", "rb") as file:
                 arguments = file.read().decode(errors="replace").split("\0")
         except OSError:

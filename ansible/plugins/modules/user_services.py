@@ -48,23 +48,9 @@ import pwd
 from collections.abc import Iterator
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sluice.appliance.plugins.module_utils.control_groups import service_of
 
 PROC = "/proc"
-
-
-def service_of(control_groups: str) -> str | None:
-    """The service that a process belongs to, by what /proc/PID/cgroup says; pure.
-
-    >>> service_of("0::/system.slice/polkit.service\\n")
-    'polkit.service'
-    """
-    for line in control_groups.splitlines():
-        _number, controllers, path = line.split(":", 2)
-        if controllers in ("", "name=systemd"):
-            for part in path.split("/"):
-                if part.endswith(".service"):
-                    return part
-    return None
 
 
 def numbers_of(users: list[str]) -> set[int]:

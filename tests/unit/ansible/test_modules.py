@@ -119,9 +119,21 @@ def test_running_guests_are_found_by_their_binary(tmp_path):
         (tmp_path / pid).mkdir()
         os.symlink(binary, tmp_path / pid / "exe")
         (tmp_path / pid / "cmdline").write_bytes(f"q\0-name\0guest=g{pid}\0".encode())
+        (tmp_path / pid / "cgroup").write_text("0::/machine.slice/a.scope/libvirt/emulator\n")
     (tmp_path / "9").mkdir()
     assert running_emulators.running("/usr/lib/sluice", str(tmp_path)) == [
         ("g7", "/usr/lib/sluice/qemu-1/bin/q")
+    ]
+
+
+def test_guests_of_the_nightly_run_are_not_the_operators(tmp_path):
+    for pid, group in (("7", "sluice-nightly.service"), ("8", "libvirtd.service")):
+        (tmp_path / pid).mkdir()
+        os.symlink("/usr/lib/sluice/qemu-1/bin/q", tmp_path / pid / "exe")
+        (tmp_path / pid / "cmdline").write_bytes(f"q\0-name\0guest=g{pid}\0".encode())
+        (tmp_path / pid / "cgroup").write_text(f"0::/system.slice/{group}\n")
+    assert running_emulators.running("/usr/lib/sluice", str(tmp_path)) == [
+        ("g8", "/usr/lib/sluice/qemu-1/bin/q")
     ]
 
 

@@ -4,6 +4,7 @@
 import os
 
 import pytest
+from ansible_collections.sluice.appliance.plugins.module_utils import control_groups
 from ansible_collections.sluice.appliance.plugins.modules import user_services
 
 
@@ -20,7 +21,7 @@ from ansible_collections.sluice.appliance.plugins.modules import user_services
     ],
 )
 def test_the_service_of_a_process(text, service):
-    assert user_services.service_of(text) == service
+    assert control_groups.service_of(text) == service
 
 
 def test_a_process_is_known_by_each_of_its_user_ids(tmp_path):
