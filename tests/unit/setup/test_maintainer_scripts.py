@@ -63,6 +63,24 @@ def test_purge_takes_the_pages_when_no_domain_is_attached(machine):
     assert not (machine / "run/sluice").exists()
 
 
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        ("controller/debian/sluice-controller.postrm", "groupdel"),
+        ("web/debian/sluice-web.postrm", "userdel"),
+    ],
+)
+@pytest.mark.parametrize(("number", "deleted"), [(999, True), (1000, False), (5000, False)])
+def test_purge_deletes_only_accounts_that_packages_make(machine, script, command, number, deleted):
+    (machine / "bin/getent").write_text(f"#!/bin/sh\necho $2:x:{number}:\n")
+    (machine / f"bin/{command}").write_text('#!/bin/sh\ntouch "$ROOT/deleted-$1"\n')
+    for name in ("getent", command):
+        (machine / "bin" / name).chmod(0o755)
+    done = run(machine, script, "purge")
+    assert done.returncode == 0, done.stderr
+    assert bool([*machine.glob("deleted-sluice*")]) == deleted
+
+
 def test_removal_names_every_attached_domain_once(machine):
     for name in NAMES:
         define(machine, "etc/libvirt/qemu", name, PAGE)
