@@ -85,7 +85,7 @@ REMOVAL = """
       ansible.builtin.include_role:
         name: sluice.appliance.remove
         tasks_from: "{{ item }}"
-      loop: [files, record]
+      loop: [nightly, files, record]
 """
 UNITS = ("sluiced.service", "sluice-web.service", "sluice-nightly.timer")
 
@@ -349,6 +349,14 @@ def test_the_nightly_run_may_write_where_the_inventory_says(host):
     host.root.run(f"rm -r $(dirname {stand_in}); systemctl daemon-reload")
 
 
+def test_an_operator_joins_the_group_once(host):
+    host.root.run("useradd --no-create-home alice")
+    given = {**CONTROLLER, "sluice_operators": ["alice"]}
+    assert host.set_up(**given) == 1
+    assert "sluice" in host.root.out("id -nG alice").split()
+    assert host.set_up(**given) == 0
+
+
 def test_what_runs_as_a_user_that_is_to_be_deleted_is_stopped(host):
     """As a service that D-Bus starts once more while its package is purged."""
     root, unit = host.root, "/run/systemd/system/late.service"
@@ -386,7 +394,9 @@ def test_systemd_tells_nothing_of_a_failed_unit_that_is_purged(removed):
 def test_removal_takes_all_of_it_away_and_the_data_where_it_is_told_to(removed):
     root, there = removed.root, ["/srv/data/sluice", "/srv/nightly"]
     root.run("touch /srv/nightly/of-the-operator; mkdir -p /srv/nightly/results")
+    root.run("systemctl start sluice-nightly.timer")
     said = removed.take_away()
+    assert root.run("systemctl is-active sluice-nightly.timer", check=False).stdout == "inactive\n"
     dropins = root.out("find /etc/systemd/system -name 'sluice*.d'")
     assert dropins == "" and not root.path("/run/sluice-ansible").exists()
     assert all(folder in said for folder in there), said
@@ -394,5 +404,7 @@ def test_removal_takes_all_of_it_away_and_the_data_where_it_is_told_to(removed):
     removed.take_away(sluice_remove_data=True)
     assert not root.path("/srv/data/sluice").exists()
     assert root.out("ls /srv/nightly") == "of-the-operator"
+    assert root.run("getent group sluice sluice-web", check=False).stdout == ""
+    assert root.run("getent passwd sluice-web alice", check=False).stdout.startswith("alice:")
     assert not root.path("/var/lib/sluice-ansible").exists()
     assert recap(removed.take_away(sluice_remove_data=True))["booted"]["changed"] == 0

@@ -58,8 +58,11 @@ def test_the_group_is_the_one_that_the_page_and_the_operators_are_in():
     unit = (paths.TOP / "web/debian/sluice-web.sluice-web.service").read_text()
     assert CONTROLLER["group"].choices == tuple(re.findall("(?m)^SupplementaryGroups=(.*)$", unit))
     tasks = yaml.safe_load((ROLES / "controller/tasks/configure.yml").read_text())
-    (user,) = (task["ansible.builtin.user"] for task in tasks if "ansible.builtin.user" in task)
-    assert CONTROLLER["group"].choices == (user["groups"],)
+    commands = [
+        task["ansible.builtin.command"] for task in tasks if "ansible.builtin.command" in task
+    ]
+    (joined,) = (command["argv"][-1] for command in commands if command["argv"][0] == "gpasswd")
+    assert CONTROLLER["group"].choices == (joined,)
 
 
 def test_the_nightly_settings_are_those_of_the_nightly_run():
