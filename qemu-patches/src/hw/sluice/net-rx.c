@@ -118,8 +118,8 @@ static SluiceNetRx *rx_take(SluiceNetPair *pair)
 {
     SluiceNetRx *rx;
 
-    while ((rx = rx_of(shaper_client_take(&pair->client,
-                                          SHAPER_RESOURCE_NET_RX)))) {
+    while ((rx = rx_of(shaper_client_take_frame(&pair->client,
+                                                SHAPER_RESOURCE_NET_RX)))) {
         if (rx->request.signal != SHAPER_SIGNAL_DROP) {
             if (rx->request.signal == SHAPER_SIGNAL_MARK) {
                 sluice_net_mark(&rx->request, rx->header_bytes);

@@ -289,8 +289,8 @@ static SluiceNetTx *take_released(SluiceNetPair *pair)
 {
     SluiceNetTx *tx;
 
-    while ((tx = tx_of(shaper_client_take(&pair->client,
-                                          SHAPER_RESOURCE_NET_TX)))) {
+    while ((tx = tx_of(shaper_client_take_frame(&pair->client,
+                                                SHAPER_RESOURCE_NET_TX)))) {
         if (tx->request.signal == SHAPER_SIGNAL_DROP) {
             dispose(pair, tx);
         } else if (tx->header_bytes != pair->net->n->guest_hdr_len) {

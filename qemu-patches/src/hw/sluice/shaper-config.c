@@ -13,19 +13,32 @@
 
 /* Look-ups */
 
-bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
+static uint8_t find_tag_of_dscp(const Shaper *shaper, uint8_t dscp)
 {
     unsigned own_tag = sluice_tag_of_dscp(dscp);
 
-    for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
-        if (shaper->classes[i].used
-            && (shaper->classes[i].dscp & (1ULL << dscp))) {
-            *tag = i;
-            return true;
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        if (shaper->classes[tag].used
+            && (shaper->classes[tag].dscp & (1ULL << dscp))) {
+            return tag;
         }
     }
-    *tag = own_tag;
-    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used;
+    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used
+           ? own_tag : SHAPER_NO_TAG;
+}
+
+/* Every frame asks, and the classes are spread over as many pages of memory. */
+static void index_dscps(Shaper *shaper)
+{
+    for (unsigned dscp = 0; dscp <= SLUICE_DSCP_MAX; dscp++) {
+        shaper->tag_of_dscp[dscp] = find_tag_of_dscp(shaper, dscp);
+    }
+}
+
+bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
+{
+    *tag = shaper->tag_of_dscp[dscp];
+    return *tag != SHAPER_NO_TAG;
 }
 
 int shaper_find_class(const Shaper *shaper, const char *name)
@@ -132,6 +145,7 @@ void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
     trace_shaper_set_class(shaper_id(shaper), class->name, tag,
                            class->priority);
     shaper->classes[tag] = *class;
+    index_dscps(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
@@ -152,6 +166,7 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
                               tag);
     shaper_watch_forget(shaper, tag);
     shaper->classes[tag] = (ShaperClass){ .used = false };
+    index_dscps(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 

@@ -16,6 +16,7 @@
 #define SHAPER_CLASSES              SHAPER_PAGE_TAGS
 #define SHAPER_DEFAULT_CLASS        "default"
 #define SHAPER_DEFAULT_PRIORITY     5
+#define SHAPER_NO_TAG               UINT8_MAX
 #define SHAPER_CLASS_NAME_MAX       (SHAPER_PAGE_NAME_BYTES - 1)
 
 /* What the monitor knows of one class and resource; see shaper-watch.c. */
@@ -118,6 +119,7 @@ struct Shaper {
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
     ShaperClass classes[SHAPER_CLASSES];        /* by tag */
     unsigned class_count;       /* of them, used */
+    uint8_t tag_of_dscp[SLUICE_DSCP_MAX + 1];   /* or SHAPER_NO_TAG */
     SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
     QLIST_HEAD(, ShaperClient) clients;
 };

@@ -62,6 +62,12 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config);
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters);
+/* Only what changes when a request passes, or its device is done with it. */
+void shaper_page_set_passed(ShaperPage *page, unsigned slot,
+                            const ShaperPageCounters *counters);
+/* Of the ceiling's slot, which has nothing else. */
+void shaper_page_set_totals(ShaperPage *page, unsigned slot, uint64_t requests,
+                            uint64_t bytes);
 /* Which bucket of the histogram a wait belongs to. */
 unsigned shaper_page_histogram_bucket(uint64_t held_ns);
 

@@ -53,6 +53,21 @@ static bool is_disk(ShaperResource resource)
            || resource == SHAPER_RESOURCE_BLK_WRITE;
 }
 
+static unsigned slot_of(const ShaperEngine *e, unsigned tag)
+{
+    return tag * SHAPER_RESOURCE__MAX + e->resource;
+}
+
+static void gather_passed(ShaperEngine *e, unsigned tag, uint64_t now_ns)
+{
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+    ShaperPageCounters *counters = &e->counters[tag];
+
+    counters->requests = stats->requests;
+    counters->bytes = stats->bytes;
+    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
+}
+
 /* `now_ns` is 0 for that of the latest decision. */
 static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
@@ -62,8 +77,7 @@ static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     if (!e->shaper->page) {
         return;
     }
-    counters->requests = stats->requests;
-    counters->bytes = stats->bytes;
+    gather_passed(e, tag, now_ns);
     counters->held_requests = stats->held_requests;
     counters->held_ns = stats->held_ns;
     counters->backlog_requests = stats->backlog_requests;
@@ -72,10 +86,17 @@ static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     counters->buffered_bytes = e->queues[tag].buffered_bytes;
     counters->buffer_requests_max = e->queues[tag].room.frames;
     counters->buffer_bytes_max = e->queues[tag].room.bytes;
-    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
-    shaper_page_set_counters(e->shaper->page,
-                             tag * SHAPER_RESOURCE__MAX + e->resource,
-                             counters);
+    shaper_page_set_counters(e->shaper->page, slot_of(e, tag), counters);
+}
+
+/* What a request that passes changes, and one that is done: most do just that. */
+static void publish_passed(ShaperEngine *e, unsigned tag)
+{
+    if (e->shaper->page) {
+        gather_passed(e, tag, 0);
+        shaper_page_set_passed(e->shaper->page, slot_of(e, tag),
+                               &e->counters[tag]);
+    }
 }
 
 void shaper_engine_publish(ShaperEngine *e, unsigned tag)
@@ -96,15 +117,10 @@ void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns)
 
 static void publish_totals(ShaperEngine *e)
 {
-    ShaperPageCounters counters = {
-        .requests = e->total_requests,
-        .bytes = e->total_bytes,
-    };
-
     if (e->shaper->page) {
-        shaper_page_set_counters(e->shaper->page,
-                                 SHAPER_PAGE_CEILING_SLOT + e->resource,
-                                 &counters);
+        shaper_page_set_totals(e->shaper->page,
+                               SHAPER_PAGE_CEILING_SLOT + e->resource,
+                               e->total_requests, e->total_bytes);
     }
 }
 
@@ -368,7 +384,12 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
             shaper_count_drop(e, tag, bytes, reason);
             verdict = SHAPER_DROP;
         }
-        shaper_engine_publish(e, tag);
+        /* Its buffer, if it has one, may have come to another class. */
+        if (verdict == SHAPER_PASS && !request->pooled.bytes) {
+            publish_passed(e, tag);
+        } else {
+            shaper_engine_publish(e, tag);
+        }
     }
     trace_shaper_submit(request, ShaperResource_str(resource), tag, bytes,
                         verdict);
@@ -480,7 +501,7 @@ void shaper_complete(ShaperRequest *request)
         if (e->device_charged && request->client->costs) {
             correct_charge(e, request, service_ns, now_ns);
         }
-        shaper_engine_publish(e, tag);
+        publish_passed(e, tag);
     }
     trace_shaper_complete(request, ShaperResource_str(e->resource), tag,
                           service_ns);

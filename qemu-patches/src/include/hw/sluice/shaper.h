@@ -143,6 +143,14 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
 bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource);
+/* The same for a frame. All that is done with frames is done under the BQL: one
+ * sees without the lock that there is none, which is the case of each that passes. */
+static inline ShaperRequest *shaper_client_take_frame(ShaperClient *client,
+                                                      ShaperResource resource)
+{
+    return QTAILQ_EMPTY(&client->ready[resource])
+           ? NULL : shaper_client_take(client, resource);
+}
 /* The oldest request that is ready or held; NULL if there is none. One that was
  * ready is charged: when it is submitted again it passes, unless it belongs to
  * another class by then. */
