@@ -67,6 +67,7 @@ FIGURES = {
     "unlimited_stall_ratio": ("without a limit: wait beyond its ideal ÷ ideal", "{:.3f}"),
     "unlimited_standstill_ms": ("without a limit: longest standstill, ms", "{:.0f}"),
     "shaped_ratio": ("with a shaper ÷ without, median of all fours", "{:.3f}"),
+    "place_ratio": ("first device ÷ second", "{:.3f}"),
     "pooled_ratio": ("patched ÷ stock, median of all pairs", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),

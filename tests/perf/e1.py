@@ -11,7 +11,9 @@ where the bar is one per cent.
 
 *One guest*, the patched one, has each device twice: once with the shaper and once
 without. Loads on both take short turns. Two guests differ for as long as they run,
-by luck of where things lie in memory; one guest does not differ from itself.
+by luck of where things lie in memory; one guest does not differ from itself. Its first
+device may differ from its second: so there is another such guest, which has the shaper
+on the other of the two. Where a device has its place is in neither's favour then.
 
 Beside throughput of two guests, the CPU time of the QEMU process per unit of work is
 compared: it says the same on a machine that is busy with other things.
@@ -29,7 +31,7 @@ import libvirt
 
 from perf import loads, machine, turns
 from perf.bars import COST_PAIRS_MIN
-from perf.pooled import median_ratio
+from perf.pooled import crossed_ratio, median_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
@@ -38,7 +40,10 @@ from testbed import CLIENT_ADDRESS, Guest, GuestSpec, Testbed, paths
 TITLE = "patched and unlimited against stock"
 # Pairs of a row, if nothing else is asked for.
 REPEATS = COST_PAIRS_MIN
-DISK, PLAIN_DISK = "vdb", "vdc"
+# In the order of their places.
+DISKS, CARDS = ("vdb", "vdc"), ("eth0", "eth1")
+SERVERS = (CLIENT_ADDRESS, machine.SECOND_CLIENT)
+DISK = DISKS[0]
 DISK_MIB = 256
 DEPTH = 16
 SECONDS = 5
@@ -47,12 +52,16 @@ RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
 # For so long, for each pair of guests that is asked for, loads of one guest take turns.
 TURNS_SECONDS = 12
+# One processor: with two, which of them a load, and its device's interrupts, happen to be
+# on is worth more than what is to be seen.
+VCPUS = 1
 # In a definition that libvirt is given back.
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
 QEMU_NS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-# Units of the guest's loads, and what is added to the name of a part.
-PLAIN, SHAPED = "plain", "shaped"
+# Places of devices, and of guests by the place of their shaper.
+FIRST, SECOND = 0, 1
+# What is added to the name of a part.
 ONE_GUEST = ", one guest"
 Say = Callable[[str], None]
 
@@ -64,7 +73,7 @@ class Load:
     name: str
     part: str
     run: Callable[[Guest], float]
-    # Without the shaper and with it: the command for so many seconds, and the counter.
+    # On the first device and on the second: the command for so many seconds, and the counter.
     beside: Callable[[int], tuple[turns.Load, turns.Load]]
 
 
@@ -85,23 +94,20 @@ def _fio(request_bytes: int) -> Callable[[Guest], float]:
 
 
 def _fio_beside(request_bytes: int) -> Callable[[int], tuple[turns.Load, turns.Load]]:
-    def load(unit: str, disk: str, seconds: int) -> turns.Load:
+    def load(disk: str, seconds: int) -> turns.Load:
         command = loads.fio("read", disk, request_bytes, DEPTH, seconds)
-        return turns.Load(unit, command, f"/sys/block/{disk}/stat")
+        return turns.Load(f"load-{disk}", command, f"/sys/block/{disk}/stat")
 
-    return lambda seconds: (load(PLAIN, PLAIN_DISK, seconds), load(SHAPED, DISK, seconds))
+    return lambda seconds: tuple(load(disk, seconds) for disk in DISKS)
 
 
 def _tcp_beside(to_guest: bool) -> Callable[[int], tuple[turns.Load, turns.Load]]:
-    def load(unit: str, card: str, address: str, seconds: int) -> turns.Load:
+    def load(card: str, address: str, seconds: int) -> turns.Load:
         counter = f"/sys/class/net/{card}/statistics/{'rx' if to_guest else 'tx'}_bytes"
         command = loads.iperf(seconds, to_guest=to_guest, server=address)
-        return turns.Load(unit, command, counter)
+        return turns.Load(f"load-{card}", command, counter)
 
-    return lambda seconds: (
-        load(PLAIN, "eth1", machine.SECOND_CLIENT, seconds),
-        load(SHAPED, "eth0", CLIENT_ADDRESS, seconds),
-    )
+    return lambda seconds: tuple(load(*both, seconds) for both in zip(CARDS, SERVERS, strict=True))
 
 
 def _tcp(to_guest: bool) -> Callable[[Guest], float]:
@@ -125,23 +131,27 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
     with ExitStack() as stack:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
         disk = machine.disk_in_memory(testbed, DISK_MIB)
-        spec = {"disks": (disk, disk), "disk_queue_size": RING_SIZE, "nics": 2, "agent": False}
-        stock = testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec))
-        patched = testbed.add_guest(GuestSpec("patched", **spec))
+        spec = {"disks": (disk, disk), "disk_queue_size": RING_SIZE, "nics": 2, "vcpus": VCPUS}
+        emulator = stock_emulator.resolve()
+        stock = testbed.add_guest(GuestSpec("stock", emulator=emulator, agent=False, **spec))
+        patched = testbed.add_guest(GuestSpec("patched", agent=False, **spec))
+        crossed = testbed.add_guest(GuestSpec("crossed", agent=False, **spec))
         testbed.start_controller()
-        machine.attach(testbed, patched)
-        _leave_out(patched)
-        for guest in (stock, patched):
+        for guest, plain in ((patched, SECOND), (crossed, FIRST)):
+            machine.attach(testbed, guest)
+            _leave_out(guest, plain)
+        for guest in (stock, patched, crossed):
             guest.start()
             say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
-        machine.await_shaper(testbed, patched)
-        _require_like_rings(stock, patched)
-        machine.second_network(testbed, patched)
-        for address in (CLIENT_ADDRESS, machine.SECOND_CLIENT):
+        for guest in (patched, crossed):
+            machine.await_shaper(testbed, guest)
+        _require_like_rings(stock, patched, crossed)
+        machine.second_network(testbed, patched, crossed)
+        for address in SERVERS:
             stack.enter_context(loads.iperf_server(testbed, address))
         rows = Rows(say)
         for load in LOADS:
-            row = partial(_row_of_one, load, patched, repeats * TURNS_SECONDS, say)
+            row = partial(_row_of_one, load, (patched, crossed), repeats * TURNS_SECONDS, say)
             rows.add(load.part + ONE_GUEST, load.name, row)
         for load in LOADS:
             row = partial(_row, load, testbed, stock, patched, repeats, say)
@@ -157,21 +167,23 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         }
 
 
-def _require_like_rings(stock: Guest, patched: Guest) -> None:
+def _require_like_rings(stock: Guest, *shaped: Guest) -> None:
     """Raise NotAlike if the guests differ in more than their QEMU."""
-    sizes = [[ring.size for ring in disk_rings(guest, DISK)] for guest in (stock, patched)]
-    if sizes[0] != sizes[1]:
-        raise machine.NotAlike(
-            f"{DISK} has rings of {sizes[0]} in the stock guest and {sizes[1]} in the patched one;"
-            f" the stock QEMU must take queue_size {RING_SIZE}"
-        )
+    of_stock = [[ring.size for ring in disk_rings(stock, disk)] for disk in DISKS]
+    for guest in shaped:
+        sizes = [[ring.size for ring in disk_rings(guest, disk)] for disk in DISKS]
+        if sizes != of_stock:
+            raise machine.NotAlike(
+                f"the disks have rings of {of_stock} in the stock guest and {sizes} in"
+                f" {guest.name}; the stock QEMU must take queue_size {RING_SIZE}"
+            )
 
 
-def _leave_out(guest: Guest) -> None:
-    """Take the shaper from the second disk and the second card again."""
+def _leave_out(guest: Guest, place: int) -> None:
+    """Take the shaper from the disk and the card in one of the two places again."""
     root = ET.fromstring(guest.domain.XMLDesc(INACTIVE))
     disks = {disk.find("target").get("dev"): disk for disk in root.iterfind("devices/disk")}
-    plain = (disks[PLAIN_DISK], root.findall("devices/interface")[1])
+    plain = (disks[DISKS[place]], root.findall("devices/interface")[place])
     names = {device.find("alias").get("name") for device in plain}
     override = root.find(f"{QEMU_NS}override")
     for device in list(override):
@@ -180,23 +192,44 @@ def _leave_out(guest: Guest) -> None:
     guest.domain.connect().defineXML(ET.tostring(root, encoding="unicode"))
 
 
-def _row_of_one(load: Load, guest: Guest, seconds: float, say: Say) -> dict[str, Any]:
-    found = turns.take(guest, load.beside(turns.commands_last(seconds)), seconds)
-    plain, shaped = (turns.rates(found, unit) for unit in (PLAIN, SHAPED))
+def _row_of_one(
+    load: Load, guests: tuple[Guest, Guest], seconds: float, say: Say
+) -> dict[str, Any]:
+    """Measure in one guest, then twice in the other, then in the first again."""
+    found: list[list[turns.Turn]] = [[], []]
+    part_seconds = seconds / 4
+    both = load.beside(turns.commands_last(part_seconds))
+    for number in (FIRST, SECOND, SECOND, FIRST):
+        found[number] += turns.take(guests[number], both, part_seconds)
     row = {
         "part": load.part + ONE_GUEST,
         "subject": load.name,
-        "runs": len(shaped),
-        "shaped_ratio": median_ratio(shaped, plain),
-        "plain": spread(plain),
-        "shaped": spread(shaped),
+        **figures_of_one(found, [one.unit for one in both]),
     }
-    ratio = row["shaped_ratio"]
+    ratio, places = row["shaped_ratio"], row["place_ratio"]
     say(
         f"{load.name:<24} with a shaper ÷ without {ratio['median']:.3f}"
-        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %), {row['runs']} times four turns"
+        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %), {row['runs']} times four turns;"
+        f" first device ÷ second {places['median']:.3f}"
     )
     return row
+
+
+def figures_of_one(found: Sequence[Sequence[turns.Turn]], units: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of two guests' turns.
+
+    ``units`` are the loads of the first device and of the second; the first guest has the
+    shaper on the first. Raises ValueError if nothing was done in four turns.
+    """
+    rates = [[turns.rates(one, unit) for unit in units] for one in found]
+    (shaped, plain), (crossed_plain, crossed_shaped) = rates
+    return {
+        "runs": len(shaped) + len(crossed_shaped),
+        "shaped_ratio": crossed_ratio([(shaped, plain), (crossed_shaped, crossed_plain)]),
+        "place_ratio": crossed_ratio([(shaped, plain), (crossed_plain, crossed_shaped)]),
+        "plain": spread(plain + crossed_plain),
+        "shaped": spread(shaped + crossed_shaped),
+    }
 
 
 def _row(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What experiments do to a testbed before they measure."""
 
+import ipaddress
 import os
 import time
 from collections.abc import Sequence
@@ -10,9 +11,9 @@ from testbed import CLIENTS, FileDisk, Guest, Testbed
 
 SHAPER_SECONDS = 20.0
 MIB = 2**20
-# The network of a guest's second card.
+# The network of the guests' second cards; the guests' addresses begin with this one.
 SECOND_CLIENT = "10.78.0.200"
-SECOND_GUEST = "10.78.0.11"
+SECOND_GUEST = ipaddress.IPv4Address("10.78.0.11")
 
 
 class NotAlike(Exception):
@@ -33,9 +34,11 @@ def await_shaper(testbed: Testbed, guest: Guest) -> None:
         time.sleep(0.2)
 
 
-def second_network(testbed: Testbed, guest: Guest) -> None:
-    """Give the guest's second card, and the clients, addresses of another network."""
-    guest.ssh(f"ip address add {SECOND_GUEST}/24 dev eth1 && ip link set eth1 up")
+def second_network(testbed: Testbed, *guests: Guest) -> None:
+    """Give the guests' second cards, and the clients, addresses of another network."""
+    for number, guest in enumerate(guests):
+        address = SECOND_GUEST + number
+        guest.ssh(f"ip address add {address}/24 dev eth1 && ip link set eth1 up")
     address = ["ip", "address", "add", f"{SECOND_CLIENT}/24", "dev", "eth0"]
     testbed.sandbox.run(address, netns=CLIENTS)
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from perf import bars, e1
+from perf import bars, e1, turns
 from perf.e1 import Cost, figures
 from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
@@ -46,6 +46,20 @@ def test_the_judge_tells_a_loss_from_none_and_from_what_cannot_be_told():
     assert _judged(1.0) is bars.Outcome.MET
     assert _judged(0.98) is bars.Outcome.MISSED
     assert _judged(0.989) is bars.Outcome.INCONCLUSIVE
+
+
+def _turns(first: float, second: float) -> list[turns.Turn]:
+    """Of a guest whose first and second device do so much per second."""
+    one, other = turns.Turn("a", 0.1, 0.1 * first), turns.Turn("b", 0.1, 0.1 * second)
+    return [one, other, other, one] * 50
+
+
+def test_what_favours_a_place_is_not_taken_for_the_shapers_cost():
+    # The shaper costs a fiftieth, and the second device does a tenth more.
+    found = e1.figures_of_one([_turns(98, 110), _turns(100, 107.8)], ["a", "b"])
+    assert found["shaped_ratio"]["median"] == pytest.approx(0.98)
+    assert found["place_ratio"]["median"] == pytest.approx(1 / 1.1)
+    assert found["runs"] == 100
 
 
 def test_a_guest_that_did_nothing_has_no_figures():

@@ -67,6 +67,20 @@ def test_a_pair_with_nothing_in_it_has_no_ratio(pairs):
         pooled.median_ratio([], [])
 
 
+def test_what_favours_a_place_cancels_out():
+    dice = random.Random(2)
+
+    def group(factor: float) -> tuple[list[float], list[float]]:
+        its = [dice.gauss(100, 1) for _ in range(100)]
+        return [factor * one * dice.gauss(1, 0.02) for one in its], its
+
+    found = pooled.crossed_ratio([group(0.9 * 1.2), group(0.9 / 1.2)])
+    assert found["median"] == pytest.approx(0.9, rel=0.01)
+    assert found["min"] <= 0.9 <= found["max"] and found["max"] - found["min"] < 0.02
+    with pytest.raises(ValueError, match="nothing"):
+        pooled.crossed_ratio([group(1), ([], [])])
+
+
 def test_what_never_ended_makes_the_ratio_infinite():
     calm = [[1.0] * 1000] * 12
     starved = [[1.0] * 900 + [math.inf] * 100] * 12
