@@ -57,7 +57,7 @@ def test_the_controllers_settings_are_those_of_sluiced():
 def test_the_group_is_the_one_that_the_page_and_the_operators_are_in():
     unit = (paths.TOP / "web/debian/sluice-web.sluice-web.service").read_text()
     assert CONTROLLER["group"].choices == tuple(re.findall("(?m)^SupplementaryGroups=(.*)$", unit))
-    tasks = yaml.safe_load((ROLES / "controller/tasks/configure.yml").read_text())
+    tasks = yaml.safe_load((ROLES / "controller/tasks/operators.yml").read_text())
     commands = [
         task["ansible.builtin.command"] for task in tasks if "ansible.builtin.command" in task
     ]
