@@ -30,16 +30,25 @@ LOCAL = {
     "ansible_python_interpreter": "/usr/bin/python3",
     "__sluice_checked": True,
 }
-# Of units it has those that a test calls active; all of them are enabled and were read.
+# Of units those run that a test calls active (a run under way: activating); all of them
+# are there and enabled.
 SYSTEMCTL = """
+state() {
+    case " $ACTIVE " in
+    *" $1 "*) echo active ;;
+    *" $1=activating "*) echo activating ;;
+    *) echo inactive ;;
+    esac
+}
 case $1 in
 is-active)
     shift
-    for unit; do
-        case " $ACTIVE " in *" $unit "*) echo active ;; *) echo inactive ;; esac
-    done
+    for unit; do state "$unit"; done
     ;;
-show) printf 'LoadState=loaded\\nActiveState=active\\nInvocationID=1\\n' ;;
+show)
+    for unit; do :; done
+    printf 'LoadState=loaded\\nActiveState=%s\\nInvocationID=1\\n' "$(state "$unit")"
+    ;;
 is-enabled) echo enabled ;;
 *) echo "systemctl $*" >>"$CALLS" ;;
 esac
@@ -98,7 +107,7 @@ def machine(tmp_path) -> Machine:
 
 def test_a_controller_needs_no_operators(machine):
     given = {"sluice_operators": [], "sluice_controller_config": {}}
-    assert machine.run("controller", "configure", "--check", **given) == 0
+    assert machine.run("controller", "configure", "--check", active="sluiced.service", **given) == 0
 
 
 OPERATORS = {"sluice_operators": ["alice", "bob"]}
@@ -122,6 +131,22 @@ def test_operators_join_who_are_no_members_yet(machine, group, joining):
     assert machine.called() == [f"gpasswd --add {name} sluice" for name in joining]
 
 
+LEAVING = [
+    ("sluice:x:997:bob,carol,alice", ["alice", "bob"]),
+    ("sluice:x:997:carol", []),
+    # It went with its package.
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("group", "leaving"), LEAVING)
+def test_a_removal_takes_operators_out_of_the_group_and_nobody_else(machine, group, leaving):
+    assert machine.run("remove", "operators", "--check", group=group, **OPERATORS) == bool(leaving)
+    assert machine.called() == []
+    assert machine.run("remove", "operators", group=group, **OPERATORS) == bool(leaving)
+    assert machine.called() == [f"gpasswd --delete {name} sluice" for name in leaving]
+
+
 @pytest.mark.parametrize("wanted", [{"log_level": "info"}, {"database": "postgresql://new-word@h"}])
 def test_no_difference_shows_a_databases_password(machine, tmp_path, wanted):
     file = tmp_path / "sluiced.toml"
@@ -129,3 +154,42 @@ def test_no_difference_shows_a_databases_password(machine, tmp_path, wanted):
     given = {"sluice_controller_config": wanted, "__sluice_controller_file": str(file)}
     machine.run("controller", "configure", "--check", "--diff", **given)
     assert "old-word" not in machine.said and "new-word" not in machine.said
+
+
+NEW, THERE = {"changed": True}, {"changed": False}
+
+
+@pytest.mark.parametrize(
+    ("active", "prerequisites", "options", "changed", "calls"),
+    [
+        ("", NEW, [], 1, ["systemctl start libvirtd.socket"]),
+        ("", THERE, ["--check"], 1, []),
+        # It would be there by now.
+        ("", NEW, ["--check"], 0, []),
+        # Its socket does not start beside it.
+        ("libvirtd.service", THERE, [], 0, []),
+        # One for each kind of thing.
+        ("virtqemud.socket", THERE, [], 0, []),
+    ],
+)
+def test_a_libvirt_that_answers_is_left_alone(
+    machine, active, prerequisites, options, changed, calls
+):
+    given = {"__kvm_host_prerequisites": prerequisites}
+    assert machine.run("kvm_host", "libvirt", *options, active=active, **given) == changed
+    assert machine.called() == calls
+
+
+@pytest.mark.parametrize(
+    ("active", "ended"),
+    [
+        (
+            "sluice-nightly.timer sluice-nightly.service=activating",
+            ["sluice-nightly.timer", "sluice-nightly.service"],
+        ),
+        ("", []),
+    ],
+)
+def test_a_removal_ends_the_nightly_run_and_its_timer_first(machine, active, ended):
+    assert machine.run("remove", "nightly", active=active) == bool(ended)
+    assert machine.called() == [f"systemctl stop {unit}" for unit in ended]
