@@ -59,6 +59,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
         yield root
 
 
+def test_the_nightly_run_is_built():
+    """With its own tests, against Debian's libraries; lintian is silent or it fails.
+
+    To install it takes the package of QEMU, which takes long to build.
+    """
+    assert [stanza["Package"] for stanza in build("sluice-nightly")] == ["sluice-nightly"]
+
+
 def test_every_package_is_configured_without_a_warning(root):
     states = root.run(f"dpkg-query -W -f '${{db:Status-Status}}\\n' {' '.join(NAMES)}").stdout
     assert states.split() == ["installed"] * len(NAMES)

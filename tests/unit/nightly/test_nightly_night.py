@@ -13,8 +13,8 @@ from nightly.shelf import Shelf
 from nightly.watch import Ending
 from testbed import GuestError
 from testbed.accelerator import Accelerator
+from unit.nightly.measured import ABOUT, facts
 from unit.nightly.test_nightly_decide import QUIET
-from unit.nightly.test_nightly_result import ABOUT, facts
 
 
 @pytest.fixture
