@@ -96,7 +96,7 @@ def _fio(request_bytes: int) -> Callable[[Guest], float]:
 def _fio_beside(request_bytes: int) -> Callable[[int], tuple[turns.Load, turns.Load]]:
     def load(disk: str, seconds: int) -> turns.Load:
         command = loads.fio("read", disk, request_bytes, DEPTH, seconds)
-        return turns.Load(f"load-{disk}", command, f"/sys/block/{disk}/stat")
+        return turns.Load(f"load-{disk}", command, f"/sys/block/{disk}/stat", DEPTH * 10)
 
     return lambda seconds: tuple(load(disk, seconds) for disk in DISKS)
 
@@ -105,7 +105,7 @@ def _tcp_beside(to_guest: bool) -> Callable[[int], tuple[turns.Load, turns.Load]
     def load(card: str, address: str, seconds: int) -> turns.Load:
         counter = f"/sys/class/net/{card}/statistics/{'rx' if to_guest else 'tx'}_bytes"
         command = loads.iperf(seconds, to_guest=to_guest, server=address)
-        return turns.Load(f"load-{card}", command, counter)
+        return turns.Load(f"load-{card}", command, counter, 2**20)
 
     return lambda seconds: tuple(load(*both, seconds) for both in zip(CARDS, SERVERS, strict=True))
 

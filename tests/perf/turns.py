@@ -21,15 +21,20 @@ SETTLE_SECONDS = 0.03
 LOOK_SECONDS = 0.1
 # For a turn, and what freezing takes.
 TURN_SECONDS = 0.2
-BEGIN_SECONDS = 3.0
+# In which a load must have begun, and from when on it runs as fast as it will.
+BEGIN_SECONDS = 60.0
 
 
 class Load(NamedTuple):
-    """A load: its unit in the guest, and a file whose first number grows with its work."""
+    """A load: its unit in the guest, and a file whose first number grows with its work.
+
+    ``begun`` is growth that nothing else in the guest makes: from then on the load runs.
+    """
 
     unit: str
     command: str
     counter: str
+    begun: int
 
 
 class Turn(NamedTuple):
@@ -50,11 +55,11 @@ def take(guest: Guest, both: tuple[Load, Load], seconds: float) -> list[Turn]:
     """Run both loads and have them take turns for so long; return the turns in their order."""
     guest.ssh("cat >/run/turns.sh", input=SCRIPT.read_text())
     with _running(guest, both):
-        guest.ssh(f"sleep {BEGIN_SECONDS}")
-        words = " ".join(f"{load.unit} {load.counter}" for load in both)
+        words = " ".join(f"{load.unit} {load.counter} {load.begun}" for load in both)
         # Ahead of the loads on the guest's processors.
-        command = f"nice -n -10 bash /run/turns.sh {seconds:.0f} {SETTLE_SECONDS} {LOOK_SECONDS}"
-        told = guest.ssh(f"{command} {words}", timeout_seconds=seconds + 60).stdout
+        times = f"{BEGIN_SECONDS:.0f} {seconds:.0f} {SETTLE_SECONDS} {LOOK_SECONDS}"
+        command = f"nice -n -10 bash /run/turns.sh {times} {words}"
+        told = guest.ssh(command, timeout_seconds=BEGIN_SECONDS + seconds + 60).stdout
         return parse(told)
 
 
