@@ -93,7 +93,10 @@ def hold_if_asked(request: pytest.FixtureRequest, fleet: Fleet) -> None:
     capture.suspend_global_capture(in_=True)
     try:
         print(f"\nThe machines stay up. Ways in:\n{fleet.shell_hint()}")
-        input("Enter ends them. ")
+        try:
+            input("Enter ends them. ")
+        except EOFError:
+            print("\nNobody is there to press it: they end.")
     finally:
         capture.resume_global_capture()
 
