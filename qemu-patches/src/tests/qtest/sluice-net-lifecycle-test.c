@@ -528,6 +528,36 @@ static void test_broken_receive_queue(void)
     net_free(net);
 }
 
+/*
+ * A chain longer than any device takes, and without room for a byte: the search
+ * for room ends at the most there may be, not with the guest's table.
+ */
+static void test_endless_receive_chain(void)
+{
+    const unsigned count = 1025;
+    Net *net = net_new("");
+    QVirtQueue *vq = net->queues[RX_QUEUE];
+    uint64_t table = guest_alloc(&net->qs->alloc, 16 * count);
+    uint32_t head;
+
+    for (unsigned i = 0; i < count; i++) {
+        bool last = i == count - 1;
+
+        qtest_writeq(net->qts, table + 16 * i, table);
+        qtest_writel(net->qts, table + 16 * i + 8, 0);
+        qtest_writel(net->qts, table + 16 * i + 12, VRING_DESC_F_WRITE
+                     | (last ? 0 : VRING_DESC_F_NEXT | (i + 1) << 16));
+    }
+    head = qvirtqueue_add(net->qts, vq, table, 16 * count, false, false);
+    qtest_writew(net->qts, vq->desc + 16 * head + 12, VRING_DESC_F_INDIRECT);
+    qvirtqueue_kick(net->qts, net->dev, vq, head);
+    network_send(net, DSCP_NONE, 1);
+    wait_for(net->dev->bus->get_status(net->dev)
+             & VIRTIO_CONFIG_S_NEEDS_RESET);
+    g_assert_cmpint(received(net), ==, 0);
+    net_free(net);
+}
+
 /* A link that goes takes what is held; the guest gets its descriptors back. */
 static void test_link(void)
 {
@@ -597,6 +627,8 @@ int main(int argc, char **argv)
                    test_unplug_waiting);
     qtest_add_func("/sluice/net/lifecycle/broken-receive-queue",
                    test_broken_receive_queue);
+    qtest_add_func("/sluice/net/lifecycle/endless-receive-chain",
+                   test_endless_receive_chain);
     qtest_add_func("/sluice/net/lifecycle/link", test_link);
     qtest_add_func("/sluice/net/lifecycle/clock-jump", test_clock_jump);
     return g_test_run();

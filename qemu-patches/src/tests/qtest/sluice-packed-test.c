@@ -355,6 +355,28 @@ static bool wants_kicks(const Packed *packed)
            == VRING_PACKED_EVENT_FLAG_ENABLE;
 }
 
+/* As in sluice-net-lifecycle-test.c: the search for room has an end. */
+static void test_net_endless_receive_chain(void)
+{
+    const unsigned count = 1025;
+    Card *card = card_new(true);
+    QTestState *qts = card->net.qts;
+    uint64_t table = guest_alloc(&card->net.qs->alloc, 16 * count);
+
+    for (unsigned i = 0; i < count; i++) {
+        qtest_writeq(qts, table + 16 * i, table);
+        qtest_writel(qts, table + 16 * i + 8, 0);
+        qtest_writel(qts, table + 16 * i + 12, VRING_DESC_F_WRITE << 16);
+    }
+    packed_send(&card->rings[RX_QUEUE],
+                &(Piece){ .address = table, .bytes = 16 * count }, 1,
+                VRING_DESC_F_INDIRECT);
+    network_send(&card->net, DSCP_NONE, 1);
+    wait_for(card->net.dev->bus->get_status(card->net.dev)
+             & VIRTIO_CONFIG_S_NEEDS_RESET);
+    card_free(card);
+}
+
 /* What is held when the link goes, and what comes while it is down, is given
  * back unsent; what comes later is heard of, and sent. */
 static void test_net_link(void)
@@ -647,6 +669,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/packed/net/stop-cont", test_net_stop_cont);
     qtest_add_func("/sluice/packed/net/system-reset", test_net_system_reset);
     qtest_add_func("/sluice/packed/net/device-reset", test_net_device_reset);
+    qtest_add_func("/sluice/packed/net/endless-receive-chain",
+                   test_net_endless_receive_chain);
     qtest_add_func("/sluice/packed/net/link", test_net_link);
     qtest_add_func("/sluice/packed/net/migrate", test_net_migrate);
     qtest_add_func("/sluice/packed/net/migrate-indirect",
