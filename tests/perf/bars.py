@@ -32,10 +32,8 @@ Row = dict[str, Any]
 RUNS_MIN = 3
 # So many pairs, drawn anew, say how sure a figure of all of them is.
 PAIRS_MIN = 8
-# A bar of one per cent: a single pair says little.
-COST_PAIRS_MIN = 20
-# Of short turns it takes many.
-COST_TURNS_MIN = 200
+# A bar of one per cent: guests differ by more for as long as they run, so there are many.
+COST_ROUNDS_MIN = 10
 # Held ÷ full of a flood at least, and of a control at most.
 FULL_MIN = 1.0
 CALM_MAX = 0.5
@@ -66,9 +64,9 @@ FIGURES = {
     "unlimited_rate_ratio": ("without a limit ÷ rate", "{:.2f}"),
     "unlimited_stall_ratio": ("without a limit: wait beyond its ideal ÷ ideal", "{:.3f}"),
     "unlimited_standstill_ms": ("without a limit: longest standstill, ms", "{:.0f}"),
-    "shaped_ratio": ("with a shaper ÷ without, median of all fours", "{:.3f}"),
+    "shaped_ratio": ("with a shaper ÷ without, mean of all rounds", "{:.3f}"),
     "place_ratio": ("first device ÷ second", "{:.3f}"),
-    "pooled_ratio": ("patched ÷ stock, median of all pairs", "{:.3f}"),
+    "pooled_ratio": ("patched ÷ stock, mean of all rounds", "{:.3f}"),
     "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
     "pooled_p99_ratio": ("p99 of all runs, flood ÷ control", "{:.3f}"),
@@ -103,10 +101,9 @@ class Bar:
     for the figure to mean anything. ``windows`` is how many windows of the
     row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
     ``of_all``: the figure is one of all runs together; with ``whole`` its interval
-    must lie within the bar. ``runs_min``: how many runs, if not as usual, and
-    ``runs_per_repeat`` how many one of ``--repeats`` makes at least. ``control``: the figure
-    of the row that says by how much the machine itself may have put the value beyond its
-    bar.
+    must lie within the bar. ``runs_min``: how many runs, if not as usual. ``control``: the
+    figure of the row that says by how much the machine itself may have put the value beyond
+    its bar.
     """
 
     figure: str
@@ -121,7 +118,6 @@ class Bar:
     windows: int = 0
     whole: bool = False
     runs_min: int = 0
-    runs_per_repeat: int = 1
     control: str = ""
 
     def applies(self, row: Row) -> bool:
@@ -255,7 +251,7 @@ BARS: dict[str, tuple[Bar, ...]] = {
             of_all=True,
             whole=True,
             parts=("disk", "network"),
-            runs_min=COST_PAIRS_MIN,
+            runs_min=COST_ROUNDS_MIN,
         ),
         Bar(
             "shaped_ratio",
@@ -264,8 +260,7 @@ BARS: dict[str, tuple[Bar, ...]] = {
             of_all=True,
             whole=True,
             parts=("disk, one guest", "network, one guest"),
-            runs_min=COST_TURNS_MIN,
-            runs_per_repeat=10,
+            runs_min=COST_ROUNDS_MIN,
         ),
     ),
     "E2": (
@@ -411,8 +406,7 @@ def _few_runs(bar: Bar, row: Row) -> str:
     least = bar.runs_min or (PAIRS_MIN if bar.of_all else RUNS_MIN)
     if row["runs"] >= least:
         return ""
-    repeats = math.ceil(least / bar.runs_per_repeat)
-    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={repeats} or more"
+    return f"runs: {row['runs']}, which is too few; give ARGS=--repeats={least} or more"
 
 
 def _unmet_need(bar: Bar, row: Row) -> str:

@@ -5,15 +5,17 @@
 same source with the same options, the other the patched one with a shaper and no
 limit. Both have disk rings of the size that attaching a shaper asks for. They
 take turns at each load, in pairs, in an order that alternates, so that the
-machine's slow minutes hit both. A pair gives one ratio. What is judged is the
-median of all pairs' ratios, by its interval of 95 %: a single ratio says little
-where the bar is one per cent.
+machine's slow minutes hit both.
 
 *One guest*, the patched one, has each device twice: once with the shaper and once
-without. Loads on both take short turns. Two guests differ for as long as they run,
-by luck of where things lie in memory; one guest does not differ from itself. Its first
-device may differ from its second: so there is another such guest, which has the shaper
-on the other of the two. Where a device has its place is in neither's favour then.
+without. Loads on both take short turns. Its first device may differ from its second: so
+there is another such guest, which has the shaper on the other of the two, and what
+favours a place cancels out.
+
+Guests, and the devices of one, differ for as long as they run, for no reason that can be
+told, and by more than the bar of one per cent. So there are *rounds*, and all guests
+are booted anew in each. A round gives one ratio. What is judged is the geometric mean
+of all rounds, by its interval of 95 % from drawing rounds anew.
 
 Beside throughput of two guests, the CPU time of the QEMU process per unit of work is
 compared: it says the same on a machine that is busy with other things.
@@ -22,24 +24,28 @@ compared: it says the same on a machine that is busy with other things.
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
 import libvirt
 
 from perf import loads, machine, turns
-from perf.bars import COST_PAIRS_MIN
-from perf.pooled import crossed_ratio, median_ratio
+from perf.bars import COST_ROUNDS_MIN, Row
+from perf.pooled import mean_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
 from testbed import CLIENT_ADDRESS, Guest, GuestSpec, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
-# Pairs of a row, if nothing else is asked for.
-REPEATS = COST_PAIRS_MIN
+# Rounds, if nothing else is asked for.
+REPEATS = COST_ROUNDS_MIN
+# Of two guests, of each load in a round.
+PAIRS = 2
 # In the order of their places.
 DISKS, CARDS = ("vdb", "vdc"), ("eth0", "eth1")
 SERVERS = (CLIENT_ADDRESS, machine.SECOND_CLIENT)
@@ -50,7 +56,7 @@ SECONDS = 5
 # What attaching a shaper gives a disk that has no size of its own.
 RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
-# For so long, for each pair of guests that is asked for, loads of one guest take turns.
+# For so long loads of one guest take turns, in each round.
 TURNS_SECONDS = 12
 # One processor: with two, which of them a load, and its device's interrupts, happen to be
 # on is worth more than what is to be seen.
@@ -125,46 +131,147 @@ LOADS = (
 )
 
 
+@dataclass
+class Round:
+    """What one load did while the same guests ran.
+
+    ``pairs`` are of the stock guest and the patched one; ``taken`` are the turns of the guest that
+    has the shaper on its first devices, then those of the one that has it on its second.
+    """
+
+    pairs: list[tuple[Cost, Cost]] = field(default_factory=list)
+    taken: list[Sequence[turns.Turn]] = field(default_factory=list)
+
+
+class Guests(NamedTuple):
+    stock: Guest
+    # Has the shaper on its first devices, and the next on its second.
+    patched: Guest
+    crossed: Guest
+
+
 def run(repeats: int, say: Say) -> dict[str, Any]:
-    """Run the experiment; ``repeats`` is the number of pairs of each load."""
+    """Run the experiment; ``repeats`` is the number of rounds."""
     stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock")
+    rows = Rows(say)
+    rounds: dict[str, list[Round]] = {load.name: [] for load in LOADS}
     with ExitStack() as stack:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
-        disk = machine.disk_in_memory(testbed, DISK_MIB)
-        spec = {"disks": (disk, disk), "disk_queue_size": RING_SIZE, "nics": 2, "vcpus": VCPUS}
-        emulator = stock_emulator.resolve()
-        stock = testbed.add_guest(GuestSpec("stock", emulator=emulator, agent=False, **spec))
-        patched = testbed.add_guest(GuestSpec("patched", agent=False, **spec))
-        crossed = testbed.add_guest(GuestSpec("crossed", agent=False, **spec))
-        testbed.start_controller()
-        for guest, plain in ((patched, SECOND), (crossed, FIRST)):
-            machine.attach(testbed, guest)
-            _leave_out(guest, plain)
-        for guest in (stock, patched, crossed):
-            guest.start()
-            say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
-        for guest in (patched, crossed):
-            machine.await_shaper(testbed, guest)
-        _require_like_rings(stock, patched, crossed)
-        machine.second_network(testbed, patched, crossed)
+        guests = _defined(testbed, stock_emulator)
+        machine.second_client(testbed)
         for address in SERVERS:
             stack.enter_context(loads.iperf_server(testbed, address))
-        rows = Rows(say)
+        for number in range(repeats):
+            name = f"round {number + 1} of {repeats}"
+            measure = partial(_round, testbed, guests, number, rounds, rows, say, name)
+            rows.attempt("guests", name, measure)
+        accelerator = testbed.accelerator.name
+    for load in LOADS:
+        for part, figures in ((load.part + ONE_GUEST, figures_of_one), (load.part, figures_of_two)):
+            rows.add(part, load.name, partial(_row, part, load, figures, rounds[load.name]))
+    return {
+        "experiment": "E1",
+        "title": TITLE,
+        "accelerator": accelerator,
+        "repeats": repeats,
+        "note": f"A run is a round, for which all guests are booted: {PAIRS} pairs of {SECONDS} s"
+        f" each, and {TURNS_SECONDS} s of turns of {turns.LOOK_SECONDS:g} s in each of two guests.",
+        **rows.as_dict(),
+    }
+
+
+def _defined(testbed: Testbed, stock_emulator: Path) -> Guests:
+    """Define the three guests, and attach the shapers; none of them runs yet."""
+    disk = machine.disk_in_memory(testbed, DISK_MIB)
+    spec = {
+        "agent": False,
+        "disks": (disk, disk),
+        "disk_queue_size": RING_SIZE,
+        "nics": 2,
+        "vcpus": VCPUS,
+    }
+    guests = Guests(
+        testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec)),
+        testbed.add_guest(GuestSpec("patched", **spec)),
+        testbed.add_guest(GuestSpec("crossed", **spec)),
+    )
+    testbed.start_controller()
+    for guest, plain in ((guests.patched, SECOND), (guests.crossed, FIRST)):
+        machine.attach(testbed, guest)
+        _leave_out(guest, plain)
+    return guests
+
+
+@contextmanager
+def _booted(testbed: Testbed, guests: Guests, say: Say) -> Iterator[None]:
+    """Have all guests run, alike and with both their networks."""
+    try:
+        for guest in guests:
+            guest.start()
+            say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
+        for number, guest in enumerate((guests.patched, guests.crossed)):
+            machine.await_shaper(testbed, guest)
+            machine.second_address(guest, number)
+        _require_like_rings(*guests)
+        yield
+    finally:
+        for guest in guests:
+            guest.stop()
+
+
+def _round(
+    testbed: Testbed,
+    guests: Guests,
+    number: int,
+    rounds: dict[str, list[Round]],
+    rows: Rows,
+    say: Say,
+    name: str,
+) -> None:
+    """Boot the guests and measure each load; what fails is left out, and the rest is there."""
+    with _booted(testbed, guests, say):
         for load in LOADS:
-            row = partial(_row_of_one, load, (patched, crossed), repeats * TURNS_SECONDS, say)
-            rows.add(load.part + ONE_GUEST, load.name, row)
-        for load in LOADS:
-            row = partial(_row, load, testbed, stock, patched, repeats, say)
-            rows.add(load.part, load.name, row)
-        return {
-            "experiment": "E1",
-            "title": TITLE,
-            "accelerator": testbed.accelerator.name,
-            "repeats": repeats,
-            "note": f"A run is a pair of {SECONDS} s each, in alternating order; in one guest it"
-            f" is four turns of {turns.LOOK_SECONDS:g} s.",
-            **rows.as_dict(),
-        }
+            found = Round()
+            rounds[load.name].append(found)
+            turn = partial(_take_turns, load, guests, number, found)
+            rows.attempt(load.part + ONE_GUEST, load.name, turn)
+            rows.attempt(load.part, load.name, partial(_pair, load, testbed, guests, number, found))
+            say(f"{name}: {load.name:<24} {_told(load, found)}")
+
+
+def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
+    both = load.beside(turns.commands_last(TURNS_SECONDS))
+    mine = (guests.patched, guests.crossed)
+    taken = {guest.name: turns.take(guest, both, TURNS_SECONDS) for guest in order(number, mine)}
+    done = [taken[guest.name] for guest in mine]
+    # One in which nothing was done must not spoil the figures of all rounds.
+    figures_of_one(load, [Round(taken=done)])
+    found.taken = done
+
+
+def _pair(load: Load, testbed: Testbed, guests: Guests, number: int, found: Round) -> None:
+    both = (guests.stock, guests.patched)
+    for pair in range(PAIRS):
+        in_turn = order(number + pair, both)
+        cost = {guest.name: _measure(load, testbed, guest) for guest in in_turn}
+        found.pairs.append((cost[guests.stock.name], cost[guests.patched.name]))
+
+
+def order(number: int, both: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return which of two is first for the time of that number: it alternates."""
+    return both if number % 2 == 0 else both[::-1]
+
+
+def _told(load: Load, found: Round) -> str:
+    """Say what a round showed; an interval of one round has no width."""
+    told = []
+    if found.taken:
+        ratio = figures_of_one(load, [found])["shaped_ratio"]["median"]
+        told.append(f"with a shaper ÷ without {ratio:.3f}")
+    if found.pairs:
+        ratio = figures_of_two(load, [found])["pooled_ratio"]["median"]
+        told.append(f"patched ÷ stock {ratio:.3f}")
+    return ", ".join(told) or "not measured"
 
 
 def _require_like_rings(stock: Guest, *shaped: Guest) -> None:
@@ -192,86 +299,64 @@ def _leave_out(guest: Guest, place: int) -> None:
     guest.domain.connect().defineXML(ET.tostring(root, encoding="unicode"))
 
 
-def _row_of_one(
-    load: Load, guests: tuple[Guest, Guest], seconds: float, say: Say
-) -> dict[str, Any]:
-    """Measure in one guest, then twice in the other, then in the first again."""
-    found: list[list[turns.Turn]] = [[], []]
-    part_seconds = seconds / 4
-    both = load.beside(turns.commands_last(part_seconds))
-    for number in (FIRST, SECOND, SECOND, FIRST):
-        found[number] += turns.take(guests[number], both, part_seconds)
-    row = {
-        "part": load.part + ONE_GUEST,
-        "subject": load.name,
-        **figures_of_one(found, [one.unit for one in both]),
-    }
-    ratio, places = row["shaped_ratio"], row["place_ratio"]
-    say(
-        f"{load.name:<24} with a shaper ÷ without {ratio['median']:.3f}"
-        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %), {row['runs']} times four turns;"
-        f" first device ÷ second {places['median']:.3f}"
-    )
-    return row
-
-
-def figures_of_one(found: Sequence[Sequence[turns.Turn]], units: Sequence[str]) -> dict[str, Any]:
-    """Return the figures of two guests' turns.
-
-    ``units`` are the loads of the first device and of the second; the first guest has the
-    shaper on the first. Raises ValueError if nothing was done in four turns.
-    """
-    rates = [[turns.rates(one, unit) for unit in units] for one in found]
-    (shaped, plain), (crossed_plain, crossed_shaped) = rates
-    return {
-        "runs": len(shaped) + len(crossed_shaped),
-        "shaped_ratio": crossed_ratio([(shaped, plain), (crossed_shaped, crossed_plain)]),
-        "place_ratio": crossed_ratio([(shaped, plain), (crossed_plain, crossed_shaped)]),
-        "plain": spread(plain + crossed_plain),
-        "shaped": spread(shaped + crossed_shaped),
-    }
-
-
 def _row(
-    load: Load, testbed: Testbed, stock: Guest, patched: Guest, pairs: int, say: Say
-) -> dict[str, Any]:
-    found: dict[str, list[Cost]] = {stock.name: [], patched.name: []}
-    for order in orders(pairs, (stock, patched)):
-        for guest in order:
-            found[guest.name].append(_measure(load, testbed, guest))
-    row = {
-        "part": load.part,
-        "subject": load.name,
-        "runs": pairs,
-        **figures(found[stock.name], found[patched.name]),
-    }
-    ratio, cpu = row["pooled_ratio"], row["cpu_ratio"]
-    say(
-        f"{load.name:<24} patched ÷ stock {ratio['median']:.3f}"
-        f" ({ratio['min']:.3f} … {ratio['max']:.3f} with 95 %),"
-        f" CPU time {cpu['median']:.3f} ({cpu['min']:.3f} … {cpu['max']:.3f})"
-    )
-    return row
+    part: str, load: Load, figures: Callable[[Load, Sequence[Round]], Row], rounds: Sequence[Round]
+) -> Row:
+    return {"part": part, "subject": load.name, **figures(load, rounds)}
 
 
-def orders(pairs: int, both: tuple[Guest, Guest]) -> Iterator[tuple[Guest, Guest]]:
-    """Return in which order each pair is measured: it alternates."""
-    for number in range(pairs):
-        yield both if number % 2 == 0 else both[::-1]
+def figures_of_one(load: Load, rounds: Sequence[Round]) -> Row:
+    """Return the figures of the rounds' turns, with and without a shaper in one guest.
 
-
-def figures(stock: Sequence[Cost], patched: Sequence[Cost]) -> dict[str, dict[str, float]]:
-    """Return a row's figures. Raises ValueError if nothing was done in one of a pair."""
-    theirs, mine = ([one.work for one in costs] for costs in (stock, patched))
-    pooled = median_ratio(mine, theirs)
-    pairs = list(zip(patched, stock, strict=True))
+    Raises ValueError if nothing was done in four turns, or there is no round with turns.
+    """
+    units = [one.unit for one in load.beside(0)]
+    rates = [
+        [[turns.rates(taken, unit) for unit in units] for taken in one.taken]
+        for one in rounds
+        if one.taken
+    ]
+    both = [
+        (_median_ratio(first, second), _median_ratio(crossed_second, crossed_first))
+        for (first, second), (crossed_first, crossed_second) in rates
+    ]
     return {
-        "stock": spread(theirs),
-        "patched": spread(mine),
-        "pooled_ratio": pooled,
-        "throughput_ratio": spread([one.work / its.work for one, its in pairs]),
-        "cpu_ratio": spread([one.cpu_seconds / its.cpu_seconds for one, its in pairs]),
+        "runs": len(rates),
+        # Where the second guest has no shaper is where the first has one.
+        "shaped_ratio": mean_ratio([geometric_mean(ratios) for ratios in both]),
+        "place_ratio": mean_ratio([(one / other) ** 0.5 for one, other in both]),
+        "plain": spread([rate for (_, one), (other, _) in rates for rate in (*one, *other)]),
+        "shaped": spread([rate for (one, _), (_, other) in rates for rate in (*one, *other)]),
     }
+
+
+def figures_of_two(_load: Load, rounds: Sequence[Round]) -> Row:
+    """Return the figures of the rounds' pairs, of the patched guest and the stock one.
+
+    Raises ValueError if nothing was done in one of a pair, or there is no round with pairs.
+    """
+    pairs = [one.pairs for one in rounds if one.pairs]
+    each = [pair for one in pairs for pair in one]
+    by_work = [[_ratio(mine.work, its.work) for its, mine in one] for one in pairs]
+    by_cpu = [[_ratio(mine.cpu_seconds, its.cpu_seconds) for its, mine in one] for one in pairs]
+    return {
+        "runs": len(pairs),
+        "stock": spread([its.work for its, _ in each]),
+        "patched": spread([mine.work for _, mine in each]),
+        "pooled_ratio": mean_ratio([geometric_mean(ratios) for ratios in by_work]),
+        "throughput_ratio": spread([ratio for ratios in by_work for ratio in ratios]),
+        "cpu_ratio": mean_ratio([geometric_mean(ratios) for ratios in by_cpu]),
+    }
+
+
+def _median_ratio(mine: Sequence[float], its: Sequence[float]) -> float:
+    return median(_ratio(*both) for both in zip(mine, its, strict=True))
+
+
+def _ratio(mine: float, its: float) -> float:
+    if not (mine > 0 and its > 0):
+        raise ValueError("in one of a pair nothing was done")
+    return mine / its
 
 
 def _measure(load: Load, testbed: Testbed, guest: Guest) -> Cost:

@@ -132,7 +132,8 @@ def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
         say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
         machine.await_shaper(testbed, guest)
     testbed.controller.wait_for_agent(busy.name)
-    machine.second_network(testbed, busy)
+    machine.second_client(testbed)
+    machine.second_address(busy)
     # With a scheduler Linux would keep fewer requests than a ring has slots.
     busy.ssh("for disk in vdb vdc; do echo none >/sys/block/$disk/queue/scheduler; done")
     # All programs are in the guests' page cache before anything is limited.

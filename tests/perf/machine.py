@@ -34,13 +34,22 @@ def await_shaper(testbed: Testbed, guest: Guest) -> None:
         time.sleep(0.2)
 
 
-def second_network(testbed: Testbed, *guests: Guest) -> None:
-    """Give the guests' second cards, and the clients, addresses of another network."""
-    for number, guest in enumerate(guests):
-        address = SECOND_GUEST + number
-        guest.ssh(f"ip address add {address}/24 dev eth1 && ip link set eth1 up")
+def second_client(testbed: Testbed) -> None:
+    """Give the clients an address of another network, which is that of guests' second cards."""
     address = ["ip", "address", "add", f"{SECOND_CLIENT}/24", "dev", "eth0"]
     testbed.sandbox.run(address, netns=CLIENTS)
+
+
+def second_address(guest: Guest, number: int = 0) -> None:
+    """Give a running guest's second card the address of that number in the second network.
+
+    Both cards are on one wire: each answers for its own address alone.
+    """
+    address = SECOND_GUEST + number
+    guest.ssh(
+        "sysctl -q -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 &&"
+        f" ip address add {address}/24 dev eth1 && ip link set eth1 up"
+    )
 
 
 def keep_apart(guests: Sequence[Guest]) -> None:

@@ -8,14 +8,14 @@ found by drawing pairs anew, with replacement (B. Efron, R. Tibshirani: An
 Introduction to the Bootstrap, 1993, ch. 13): a pair stays together, as both had
 the same minute.
 
-The figure is a percentile where each measurement is of many waits, and the median
-of the pairs' ratios where it is one number.
+The figure is a percentile where each measurement is of many waits, and the geometric
+mean of ratios where each is one number.
 """
 
 import math
 import random
 from collections.abc import Callable, Sequence
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 DRAWS = 1000
 SEED = 1
@@ -54,53 +54,31 @@ def ratio_of_p99(mine: Sequence[Sequence[float]], its: Sequence[Sequence[float]]
         over, under = (pool.percentile99(times) for pool in pools)
         return math.inf if math.isinf(over) or math.isinf(under) else over / under
 
-    return _drawn_anew([count], ratio)
+    return _drawn_anew(count, ratio)
 
 
-def median_ratio(mine: Sequence[float], its: Sequence[float]) -> dict[str, float]:
-    """Return the median of the pairs' ratios, with the ends of its 95 % interval.
+def mean_ratio(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the geometric mean of ratios, with the ends of its 95 % interval.
 
-    ``mine`` and ``its`` are pairs, in their order; the answer is as that of
-    ``ratio_of_p99``. ValueError when there is no pair, or one has nothing in it.
+    The answer is as that of ``ratio_of_p99``, with the mean for a median. ValueError when
+    there is none, or one is not above 0.
     """
-    ratios = _ratios(mine, its)
-    return _drawn_anew([len(ratios)], lambda chosen: median(ratios[number] for number in chosen))
-
-
-def crossed_ratio(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
-    """Return the geometric mean of the groups' median ratios, with its 95 % interval.
-
-    Each group is ``mine`` and ``its``, pairs as for ``median_ratio``. What favours a
-    place, where ``mine`` has one place in half of the groups and the other in the
-    rest, cancels out. Pairs are drawn anew within each group.
-    """
-    ratios = [_ratios(*group) for group in groups]
-
-    def figure(*chosen: Sequence[int]) -> float:
-        each = zip(ratios, chosen, strict=True)
-        return geometric_mean(median(group[number] for number in drawn) for group, drawn in each)
-
-    return _drawn_anew([len(group) for group in ratios], figure)
-
-
-def _ratios(mine: Sequence[float], its: Sequence[float]) -> list[float]:
-    if not all(value > 0 for value in (*mine, *its)):
+    if not all(ratio > 0 for ratio in ratios):
         raise ValueError("in one of a pair nothing was measured")
-    return [over / under for over, under in zip(mine, its, strict=True)]
+    return _drawn_anew(
+        len(ratios), lambda chosen: geometric_mean(ratios[number] for number in chosen)
+    )
 
 
-def _drawn_anew(counts: Sequence[int], figure: Callable[..., float]) -> dict[str, float]:
+def _drawn_anew(count: int, figure: Callable[[Sequence[int]], float]) -> dict[str, float]:
     """Return a figure of all pairs, and its interval from drawing them anew.
 
-    ``counts`` says how many pairs each group has. ``figure`` takes, for each, the numbers
-    of the pairs that count, with repetitions.
+    ``figure`` takes the numbers of the pairs that count, with repetitions.
     """
-    if not counts or not all(counts):
+    if count == 0:
         raise ValueError("nothing was measured")
     dice = random.Random(SEED)
-    groups = [range(count) for count in counts]
-    found = sorted(
-        figure(*(dice.choices(group, k=len(group)) for group in groups)) for _ in range(DRAWS)
-    )
+    pairs = range(count)
+    found = sorted(figure(dice.choices(pairs, k=count)) for _ in range(DRAWS))
     low, high = (found[round(part * DRAWS)] for part in (0.025, 0.975))
-    return {"median": figure(*groups), "min": low, "max": high}
+    return {"median": figure(pairs), "min": low, "max": high}

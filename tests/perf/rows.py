@@ -47,8 +47,12 @@ class Rows:
 
     def add(self, part: str, subject: str, measure: Callable[[], Row]) -> None:
         """Measure a row, or note why it could not be measured, be it a mistake of ours."""
+        self.attempt(part, subject, lambda: self.rows.append(measure()))
+
+    def attempt(self, part: str, subject: str, measure: Callable[[], None]) -> None:
+        """Measure a part of a row, or note why it could not be measured, likewise."""
         try:
-            self.rows.append(measure())
+            measure()
         except Exception as failure:
             self.leave_out(part, subject, reason_of(failure))
 

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""perf.e1: pairs in turn, and what a row says of them."""
+"""perf.e1: who is first, and what a row says of rounds."""
 
 import pytest
 
 from perf import bars, e1, turns
-from perf.e1 import Cost, figures
+from perf.e1 import Cost, Round, figures_of_one, figures_of_two
 from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
+LOAD = e1.LOADS[0]
+BESIDE = LOAD.beside(1)
 
-def test_pairs_are_measured_in_an_order_that_alternates():
-    assert list(e1.orders(4, ("a", "b"))) == [("a", "b"), ("b", "a")] * 2
+
+def test_who_is_first_alternates():
+    assert [e1.order(number, ("a", "b")) for number in range(3)] == [
+        ("a", "b"),
+        ("b", "a"),
+        ("a", "b"),
+    ]
 
 
-def test_as_many_pairs_are_run_as_the_judge_asks_for():
-    pairs, fours = bars.BARS["E1"]
-    assert pairs.runs_min == e1.REPEATS == 20
-    # Longer than four turns ever took on an emulated guest.
-    assert fours.runs_min <= e1.REPEATS * fours.runs_per_repeat
-    assert e1.TURNS_SECONDS / fours.runs_per_repeat >= 1.2
+def test_as_many_rounds_are_run_as_the_judge_asks_for():
+    assert {bar.runs_min for bar in bars.BARS["E1"]} == {e1.REPEATS}
 
 
 def test_loads_are_those_that_are_expected():
@@ -29,41 +32,70 @@ def test_the_stock_guest_has_the_ring_that_attaching_gives():
     assert str(e1.RING_SIZE) == DISK_QUEUE_SIZE
 
 
-def _judged(factor: float) -> bars.Outcome:
-    """The verdict on twenty pairs, of which some are of slow minutes."""
-    stock = [Cost(1000.0 - 40 * (number % 7), 1e-4) for number in range(20)]
-    mine = [
-        Cost(one.work * factor * (1 + number % 3 / 1000), 2e-4) for number, one in enumerate(stock)
-    ]
-    row = {"part": "disk", "subject": "a load", "runs": 20, **figures(stock, mine)}
-    assert row["cpu_ratio"]["median"] == pytest.approx(2.0)
-    assert row["stock"]["max"] == 1000.0
+ROUNDS = 10
+
+
+def _pairs(number: int, factor: float) -> Round:
+    """A round of two pairs, of which one is of a slow minute, for both."""
+    its = [Cost(1000.0 - 40 * (number % 7), 1e-4), Cost(500.0, 1e-4)]
+    mine = [Cost(one.work * factor * (1 + number % 3 / 1000), 2e-4) for one in its]
+    return Round(pairs=list(zip(its, mine, strict=True)))
+
+
+def _judged(part: str, figures: bars.Row) -> bars.Outcome:
+    row = {"part": part, "subject": "a load", **figures}
     (verdict,) = bars.judge({"experiment": "E1", "rows": [row]})
     return verdict.outcome
 
 
+def _judged_pairs(factor: float) -> bars.Outcome:
+    found = figures_of_two(LOAD, [_pairs(number, factor) for number in range(ROUNDS)])
+    assert found["runs"] == ROUNDS
+    assert found["cpu_ratio"]["median"] == pytest.approx(2.0)
+    assert found["stock"]["max"] == 1000.0
+    return _judged("disk", found)
+
+
 def test_the_judge_tells_a_loss_from_none_and_from_what_cannot_be_told():
-    assert _judged(1.0) is bars.Outcome.MET
-    assert _judged(0.98) is bars.Outcome.MISSED
-    assert _judged(0.989) is bars.Outcome.INCONCLUSIVE
+    assert _judged_pairs(1.0) is bars.Outcome.MET
+    assert _judged_pairs(0.98) is bars.Outcome.MISSED
+    assert _judged_pairs(0.989) is bars.Outcome.INCONCLUSIVE
 
 
 def _turns(first: float, second: float) -> list[turns.Turn]:
     """Of a guest whose first and second device do so much per second."""
-    one, other = turns.Turn("a", 0.1, 0.1 * first), turns.Turn("b", 0.1, 0.1 * second)
-    return [one, other, other, one] * 50
+    one, other = (
+        turns.Turn(load.unit, 0.1, 0.1 * rate)
+        for load, rate in zip(BESIDE, (first, second), strict=True)
+    )
+    return [one, other, other, one] * 5
 
 
 def test_what_favours_a_place_is_not_taken_for_the_shapers_cost():
     # The shaper costs a fiftieth, and the second device does a tenth more.
-    found = e1.figures_of_one([_turns(98, 110), _turns(100, 107.8)], ["a", "b"])
+    found = figures_of_one(LOAD, [Round(taken=[_turns(98, 110), _turns(100, 107.8)])] * ROUNDS)
     assert found["shaped_ratio"]["median"] == pytest.approx(0.98)
     assert found["place_ratio"]["median"] == pytest.approx(1 / 1.1)
-    assert found["runs"] == 100
+    assert found["runs"] == ROUNDS
+    assert _judged("disk, one guest", found) is bars.Outcome.MISSED
+
+
+def test_the_luck_of_a_boot_is_in_the_interval():
+    """Within each boot nothing varies, and boots differ by four per cent."""
+    lucky, unlucky = [_turns(102, 100), _turns(100, 102)], [_turns(98, 100), _turns(100, 98)]
+    found = figures_of_one(LOAD, [Round(taken=one) for one in [lucky, unlucky] * 5])
+    assert found["shaped_ratio"]["min"] < 0.99 < found["shaped_ratio"]["median"]
+    assert _judged("disk, one guest", found) is bars.Outcome.INCONCLUSIVE
+
+
+def test_a_round_that_failed_counts_for_nothing():
+    rounds = [Round(), _pairs(1, 1.0), Round(taken=[_turns(1, 1), _turns(1, 1)])]
+    assert figures_of_one(LOAD, rounds)["runs"] == figures_of_two(LOAD, rounds)["runs"] == 1
 
 
 def test_a_guest_that_did_nothing_has_no_figures():
-    with pytest.raises(ValueError, match="nothing"):
-        figures([Cost(1.0, 1.0)], [Cost(0.0, 1.0)])
-    with pytest.raises(ValueError, match="nothing"):
-        figures([], [])
+    idle = Round([(Cost(1.0, 1.0), Cost(0.0, 1.0))], [_turns(1, 0), _turns(1, 1)])
+    for figures in (figures_of_one, figures_of_two):
+        for rounds in ([idle], [Round()], []):
+            with pytest.raises(ValueError, match="nothing"):
+                figures(LOAD, rounds)

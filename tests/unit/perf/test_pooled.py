@@ -42,43 +42,27 @@ def test_slow_minutes_that_hit_both_leave_the_ratio(seed, factor):
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.97])
-def test_the_interval_of_a_median_holds_the_ratio_with_95_per_cent(factor):
-    """Of a hundred experiments of twenty pairs some ten may miss it by chance, not twenty."""
+def test_the_interval_of_a_mean_holds_the_ratio_with_95_per_cent(factor):
+    """Of ten rounds drawn anew it is somewhat too narrow: some 8 to 10 of 100 miss it."""
     dice = random.Random(7)
     held = 0
     for _ in range(100):
-        its = [dice.choice([1000.0, 400.0]) for _ in range(20)]
-        found = pooled.median_ratio([factor * one * dice.gauss(1, 0.05) for one in its], its)
+        found = pooled.mean_ratio([factor * math.exp(dice.gauss(0, 0.05)) for _ in range(10)])
         assert found["min"] <= found["median"] <= found["max"]
         held += found["min"] <= factor <= found["max"]
-    assert 85 <= held <= 100
+    assert 80 <= held <= 100
 
 
-def test_the_median_is_that_of_the_pairs_ratios():
-    found = pooled.median_ratio([1.0, 20.0, 3.0], [1.0, 10.0, 1.0])
-    assert found == {"median": 2.0, "min": 1.0, "max": 3.0}
+def test_the_mean_is_geometric_twice_and_half_cancel_out():
+    found = pooled.mean_ratio([2.0, 0.5, 2.0, 0.5])
+    assert found["median"] == pytest.approx(1.0)
+    assert found["min"] == pytest.approx(0.5) and found["max"] == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("pairs", [([1.0, 0.0], [1.0, 1.0]), ([1.0], [0.0]), ([math.nan], [1.0])])
-def test_a_pair_with_nothing_in_it_has_no_ratio(pairs):
+@pytest.mark.parametrize("ratios", [[], [1.0, 0.0], [-1.0], [math.nan]])
+def test_rounds_with_nothing_in_one_have_no_mean(ratios):
     with pytest.raises(ValueError, match="nothing"):
-        pooled.median_ratio(*pairs)
-    with pytest.raises(ValueError, match="nothing"):
-        pooled.median_ratio([], [])
-
-
-def test_what_favours_a_place_cancels_out():
-    dice = random.Random(2)
-
-    def group(factor: float) -> tuple[list[float], list[float]]:
-        its = [dice.gauss(100, 1) for _ in range(100)]
-        return [factor * one * dice.gauss(1, 0.02) for one in its], its
-
-    found = pooled.crossed_ratio([group(0.9 * 1.2), group(0.9 / 1.2)])
-    assert found["median"] == pytest.approx(0.9, rel=0.01)
-    assert found["min"] <= 0.9 <= found["max"] and found["max"] - found["min"] < 0.02
-    with pytest.raises(ValueError, match="nothing"):
-        pooled.crossed_ratio([group(1), ([], [])])
+        pooled.mean_ratio(ratios)
 
 
 def test_what_never_ended_makes_the_ratio_infinite():
