@@ -89,15 +89,18 @@ build() {
 # in our code only: QEMU keeps what it has until it ends. It blocks the signal of
 # libFuzzer's own time limit.
 fuzzer() {
-    local name=$1 lengths=()
+    local name=$1 lengths=() watch=()
     shift
     # Drivers are long: they are varied from the beginning.
     [ "$name" = virtio-blk-iothread ] || lengths=(-len_control=0)
+    [ "$name" != virtio-blk-iothread ] || [ "$action" != run ] ||
+        watch=(python3 "$tests/fuzz_watch.py")
     case $name in
     virtio-*)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
-            ASAN_OPTIONS=detect_leaks=0 timeout -k 10 $((seconds + 300)) \
-            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -rss_limit_mb=4096 "${lengths[@]}" "$@"
+            ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + 300)) \
+            "${watch[@]}" "$qemu" --fuzz-target=generic-fuzz -timeout=60 -handle_ill=0 \
+            -rss_limit_mb=4096 "${lengths[@]}" "$@"
         ;;
     engine) ./fuzz-engine -max_len=2048 "$@" ;;
     *) ./"fuzz-$name" -max_len=600 "$@" ;;
@@ -145,7 +148,7 @@ with_peer() {
 # run NAME: fuzzes for some seconds and prints the verdict. Inputs that reach
 # something new go to the first folder; the seeds are only read.
 run() {
-    local name=$1 status=0 runs folders=("corpus-$1")
+    local name=$1 status=0 runs stuck folders=("corpus-$1")
     mkdir -p "corpus-$name"
     [ ! -d "$tests/fuzz-$name-seeds" ] || folders+=("$tests/fuzz-$name-seeds")
     case $name in
@@ -160,8 +163,9 @@ run() {
     } >"$name.log" 2>&1 </dev/null || status=$?
     runs=$(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$name.log" | tail -n 1)
     if [ "$status" -eq 0 ] && [ -n "$runs" ]; then
+        stuck=$(grep -a '^fuzz_watch: ' "$name.log" | tail -n 1)
         echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$name.log" | tail -n 1)" \
-            "$(tail -n 1 "$name.peer" 2>/dev/null)"
+            "$(tail -n 1 "$name.peer" 2>/dev/null)${stuck:+; ${stuck#*: }}"
     else
         echo "FAIL $name: exit status $status; the end of $output/$name.log:"
         tail -n 30 "$name.log"
