@@ -351,6 +351,11 @@ static bool submit(Model *model)
     if (random_chance(&model->random, 5)) {
         bytes = 0;
     }
+    if (model->lengths[class_index] == 0) {
+        exact_forget_late(&model->limiters[class_index].bytes);
+        exact_forget_late(&model->limiters[class_index].operations);
+        exact_forget_late(&model->classes[class_index].peak);
+    }
     item->node.flow = random_below(&model->random, FLOWS);
     if (sluice_engine_submit(model->engine, class_index, &item->node, bytes,
                              model->now_ns) == SLUICE_PASS) {

@@ -127,6 +127,13 @@ static bool change_class(Model *model, uint32_t class_index)
     limiter_configure(model, &model->limiters[class_index], limit);
     exact_configure(&class->peak, config.peak_bytes_per_second, 0,
                     model->now_ns);
+    exact_allow_late(&class->peak, SLUICE_LEAKY_LATE_MAX_NS);
+    if (config.policy == SLUICE_POLICY_LEAKY_BUCKET) {
+        exact_allow_late(&model->limiters[class_index].bytes,
+                         SLUICE_LEAKY_LATE_MAX_NS);
+        exact_allow_late(&model->limiters[class_index].operations,
+                         SLUICE_LEAKY_LATE_MAX_NS);
+    }
     class->priority = config.priority;
     class->unmanaged = config.unmanaged;
     /* Flows that were told apart stay so while they are held. */

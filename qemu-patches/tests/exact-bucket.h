@@ -27,6 +27,7 @@ __extension__ typedef __int128 Wide;
 typedef struct ExactBucket {
     uint64_t rate;              /* 0: unlimited */
     Wide size;                  /* 10^-9 units, as below */
+    Wide late;                  /* beyond the size, while somebody waits */
     Wide level;
     Wide slack;
     uint64_t seen_ns;
@@ -35,10 +36,18 @@ typedef struct ExactBucket {
 static inline void exact_advance(ExactBucket *bucket, uint64_t now_ns)
 {
     bucket->level += (Wide)bucket->rate * (now_ns - bucket->seen_ns);
+    if (bucket->level > bucket->size + bucket->late) {
+        bucket->level = bucket->size + bucket->late;
+    }
+    bucket->seen_ns = now_ns;
+}
+
+/* Nobody has waited until now, or what was to be caught up with is forgotten. */
+static inline void exact_forget_late(ExactBucket *bucket)
+{
     if (bucket->level > bucket->size) {
         bucket->level = bucket->size;
     }
-    bucket->seen_ns = now_ns;
 }
 
 static inline void exact_configure(ExactBucket *bucket, uint64_t rate,
@@ -48,6 +57,7 @@ static inline void exact_configure(ExactBucket *bucket, uint64_t rate,
     Wide least = rate, most = (Wide)rate * SLUICE_CLOCK_MAX_NS;
 
     exact_advance(bucket, now_ns);
+    exact_forget_late(bucket);
     bucket->slack = (was_limited ? bucket->slack + bucket->rate : 0)
                     + 3 * (Wide)rate;
     bucket->rate = rate;
@@ -55,9 +65,16 @@ static inline void exact_configure(ExactBucket *bucket, uint64_t rate,
     bucket->size = (Wide)burst * NANO;
     bucket->size = bucket->size < least ? least : bucket->size;
     bucket->size = bucket->size > most ? most : bucket->size;
+    bucket->late = 0;
     if (!was_limited || bucket->level > bucket->size) {
         bucket->level = bucket->size;
     }
+}
+
+/* A leaky bucket's schedule goes on while somebody waits, for so long. */
+static inline void exact_allow_late(ExactBucket *bucket, uint64_t late_max_ns)
+{
+    bucket->late = (Wide)bucket->rate * late_max_ns;
 }
 
 static inline void exact_charge(ExactBucket *bucket, uint64_t units)
@@ -73,10 +90,9 @@ static inline void exact_correct(ExactBucket *bucket, int64_t units)
     if (bucket->rate == 0) {
         return;
     }
+    exact_forget_late(bucket);
     bucket->level -= (Wide)units * NANO;
-    if (bucket->level > bucket->size) {
-        bucket->level = bucket->size;
-    }
+    exact_forget_late(bucket);
     bucket->slack += units < 0 ? 2 * (Wide)bucket->rate : 0;
 }
 

@@ -91,6 +91,60 @@ static void test_leaky_bucket_spaces_evenly(void)
     sluice_engine_free(engine);
 }
 
+/* One request every 10 ms; who releases them comes 3 ms late each time. */
+static void check_rate_though_late(const SluiceClassConfig *config)
+{
+    SluiceEngine *engine = sluice_engine_new(1);
+    SluiceNode nodes[101];
+
+    set_class(engine, 0, *config, 0);
+    for (unsigned i = 0; i <= 100; i++) {
+        check_equal(sluice_engine_submit(engine, 0, &nodes[i], 10, 0),
+                    i ? SLUICE_HOLD : SLUICE_PASS);
+    }
+    for (unsigned i = 1; i <= 100; i++) {
+        uint64_t event_ns = sluice_engine_next_event_ns(engine);
+
+        check_equal(event_ns, 10 * i * MS);
+        check(sluice_engine_release(engine, event_ns + 3 * MS) == &nodes[i]);
+    }
+    sluice_engine_free(engine);
+}
+
+static void test_late_timers_take_nothing_from_a_leaky_bucket(void)
+{
+    SluiceLimit hundred_a_second = { .operations_per_second = 100,
+                                     .burst_operations = 100 };
+
+    check_rate_though_late(&(SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_LEAKY_BUCKET });
+    check_rate_though_late(&(SluiceClassConfig){
+        .limit = hundred_a_second, .policy = SLUICE_POLICY_LEAKY_BUCKET });
+    check_rate_though_late(&(SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_TOKEN_LEAKY,
+        .peak_bytes_per_second = 1000 });
+}
+
+/* After so long a pause three requests of 10 ms each have come due, and no more. */
+static void test_a_leaky_bucket_catches_up_with_little(void)
+{
+    SluiceEngine *engine = sluice_engine_new(1);
+    SluiceNode nodes[9];
+    uint64_t late_ns = 5000 * MS;
+
+    set_class(engine, 0, (SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_LEAKY_BUCKET }, 0);
+    for (unsigned i = 0; i < 9; i++) {
+        sluice_engine_submit(engine, 0, &nodes[i], 10, 0);
+    }
+    for (unsigned i = 1; i <= 1 + SLUICE_LEAKY_LATE_MAX_NS / (10 * MS); i++) {
+        check(sluice_engine_release(engine, late_ns) == &nodes[i]);
+    }
+    check(!sluice_engine_release(engine, late_ns));
+    check_equal(sluice_engine_next_event_ns(engine), late_ns + 10 * MS);
+    drain(engine);
+}
+
 static void test_token_leaky_lets_the_burst_out_at_the_peak(void)
 {
     SluiceEngine *engine = sluice_engine_new(1);
@@ -437,6 +491,10 @@ static void test_window_of_seconds_is_found_late(void)
 static const TapTest tests[] = {
     { "policy/bad values are refused", test_bad_values_are_refused },
     { "policy/leaky bucket spaces evenly", test_leaky_bucket_spaces_evenly },
+    { "policy/late timers take nothing from a leaky bucket",
+      test_late_timers_take_nothing_from_a_leaky_bucket },
+    { "policy/a leaky bucket catches up with little",
+      test_a_leaky_bucket_catches_up_with_little },
     { "policy/token-leaky lets the burst out at the peak",
       test_token_leaky_lets_the_burst_out_at_the_peak },
     { "policy/minimum charge", test_minimum_charge },

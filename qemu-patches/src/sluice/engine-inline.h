@@ -35,11 +35,16 @@ static inline bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
            && bucket_conforms(&engine->ceiling_operations, now_ns);
 }
 
-static inline void charge(SluiceEngine *engine, SluiceClass *class,
-                          uint32_t charged, uint64_t now_ns)
+static inline void charge_class(SluiceClass *class, uint32_t charged,
+                                uint64_t now_ns)
 {
     bucket_charge(&class->bytes, charged, now_ns);
     bucket_charge_one(&class->operations, now_ns);
+}
+
+static inline void charge_ceiling(SluiceEngine *engine, uint32_t charged,
+                                  uint64_t now_ns)
+{
     bucket_charge(&engine->ceiling_bytes, charged, now_ns);
     bucket_charge_one(&engine->ceiling_operations, now_ns);
 }

@@ -38,6 +38,7 @@ enum {
     SPECIAL_PEAK = 2,
     SPECIAL_DYNAMIC = 4,
     SPECIAL_WINDOW = 8,
+    SPECIAL_LEAKY = 32,
 };
 
 typedef struct SluiceSpecial SluiceSpecial;
@@ -192,11 +193,15 @@ uint32_t engine_find_draining(SluiceEngine *engine);
 /* The next of its requests, or NULL. */
 SluiceNode *engine_drain(SluiceEngine *engine, uint64_t now_ns);
 
-/* special.c: peak rate, flows, windows. `extra` must exist. */
+/* special.c: leaky buckets, flows, windows. `extra` must exist for all but the first. */
 struct SluiceSpecial *special_new(void);
 bool special_conforms(const SluiceClass *class, uint64_t now_ns);
 int64_t special_due_ns(const SluiceClass *class);
 void special_charge(SluiceClass *class, uint32_t bytes, uint64_t now_ns);
+/* The class begins to wait: its idleness until now is not made up for. */
+void special_begin_waiting(SluiceClass *class, uint64_t now_ns);
+/* A request that was held goes on, perhaps later than it was due. */
+void special_charge_held(SluiceClass *class, uint32_t bytes, uint64_t now_ns);
 void special_configure(SluiceClass *class, const SluiceClassConfig *config,
                        uint64_t now_ns);
 /* The reservation that a configuration amounts to, in bytes per second. */

@@ -217,6 +217,7 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     }
     if (was_empty) {
         class->special |= SPECIAL_HOLDS;
+        special_begin_waiting(class, now_ns);
         forget_turns(engine, class, now_ns);
         engine_place(engine, class_index, now_ns);
     } else {
@@ -238,8 +239,8 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (class->special & SPECIAL_UNMANAGED) {
         return SLUICE_PASS;
     }
-    charge(engine, class, charged_bytes(class, bytes), now_ns);
     special_charge(class, charged_bytes(class, bytes), now_ns);
+    charge_ceiling(engine, charged_bytes(class, bytes), now_ns);
     /* It may have gone before a better priority by this right. */
     if (ready_mask(engine)
         && reservation_is_due(engine, class, now_ns)) {
@@ -283,7 +284,8 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
                && engine->due.first_ns > now_ns
                && class_limits_conform(class, now_ns)
                && ceiling_conforms(engine, now_ns))) {
-        charge(engine, class, charged_bytes(class, bytes), now_ns);
+        charge_class(class, charged_bytes(class, bytes), now_ns);
+        charge_ceiling(engine, charged_bytes(class, bytes), now_ns);
         count(class, bytes);
         return SLUICE_PASS;
     }
@@ -385,14 +387,16 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     }
     node = take_oldest(class, now_ns);
     charged = charged_bytes(class, node->bytes);
-    charge(engine, class, charged, now_ns);
-    count(class, node->bytes);
     if (special) {
-        special_charge(class, charged, now_ns);
+        special_charge_held(class, charged, now_ns);
         if ((class->special & SPECIAL_WINDOW) && !node->late) {
             special_window_served(class);
         }
+    } else {
+        charge_class(class, charged, now_ns);
     }
+    charge_ceiling(engine, charged, now_ns);
+    count(class, node->bytes);
     turns_charge_if_due(&class->reservation, charged,
                         reservations_now(engine, now_ns));
     if (class->place == PLACE_READY) {

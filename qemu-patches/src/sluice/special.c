@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What only some classes have: a peak rate, flows, a window constraint.
+ * What only some classes have: leaky buckets, flows, a window constraint.
+ *
+ * Leaky bucket (TAP section 5.2): a bucket without burst. After one request the
+ * next goes when the first is paid, however long the class was idle. But timers
+ * are late, and what a class loses by that, it would lose each time: a tenth of a
+ * millisecond where one request is due each millisecond is a tenth of the rate. So
+ * while a class waits, its schedule goes on, whether or not somebody came to release
+ * what was due, and is caught up with, at most by SLUICE_LEAKY_LATE_MAX_NS: what goes in
+ * any time t is no more than rate * (t + that) and a request. (In ITU-T I.371 this is
+ * the tolerance of the cell delay variation.) The schedule begins when the class
+ * begins to wait, so idleness is still worth nothing.
  *
  * Peak rate (token bucket followed by a leaky bucket, TAP section 5.2). A
- * second bucket of bytes, without burst, at the peak rate: both must have a
+ * second bucket of bytes, a leaky one, at the peak rate: both must have a
  * token. So the burst of the first passes, but no faster than the peak.
  *
  * Flows (dynamic priority, TAP section 5.2). The paper ranks threads by what
@@ -38,7 +48,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine-internal.h"
+#include "engine-inline.h"
 
 #define FLOW_SLOTS          128
 #define FLOW_FIRST_BITS     12          /* level 0 ends at 4 KiB */
@@ -69,7 +79,7 @@ SluiceSpecial *special_new(void)
     return calloc(1, sizeof(SluiceSpecial));
 }
 
-/* Peak rate */
+/* Leaky buckets */
 
 bool special_conforms(const SluiceClass *class, uint64_t now_ns)
 {
@@ -82,10 +92,41 @@ int64_t special_due_ns(const SluiceClass *class)
     return class->special & SPECIAL_PEAK ? class->extra->peak.due_ns : 0;
 }
 
+static void charge_buckets(SluiceClass *class, uint32_t bytes, uint64_t now_ns,
+                           uint64_t leaky_now_ns)
+{
+    charge_class(class, bytes,
+                 class->special & SPECIAL_LEAKY ? leaky_now_ns : now_ns);
+    if (class->special & SPECIAL_PEAK) {
+        bucket_charge(&class->extra->peak, bytes, leaky_now_ns);
+    }
+}
+
 void special_charge(SluiceClass *class, uint32_t bytes, uint64_t now_ns)
 {
+    charge_buckets(class, bytes, now_ns, now_ns);
+}
+
+void special_charge_held(SluiceClass *class, uint32_t bytes, uint64_t now_ns)
+{
+    charge_buckets(class, bytes, now_ns,
+                   later_ns(now_ns, SLUICE_LEAKY_LATE_MAX_NS)
+                   - SLUICE_LEAKY_LATE_MAX_NS);
+}
+
+static void forget_idleness(SluiceBucket *bucket, uint64_t now_ns)
+{
+    bucket->due_ns = bucket_start_ns(bucket, now_ns);
+}
+
+void special_begin_waiting(SluiceClass *class, uint64_t now_ns)
+{
+    if (class->special & SPECIAL_LEAKY) {
+        forget_idleness(&class->bytes, now_ns);
+        forget_idleness(&class->operations, now_ns);
+    }
     if (class->special & SPECIAL_PEAK) {
-        bucket_charge(&class->extra->peak, bytes, now_ns);
+        forget_idleness(&class->extra->peak, now_ns);
     }
 }
 
@@ -257,6 +298,8 @@ void special_configure(SluiceClass *class, const SluiceClassConfig *config,
 
     class->special = (class->special & SPECIAL_HOLDS)
                      | (config->unmanaged ? SPECIAL_UNMANAGED : 0)
+                     | (config->policy == SLUICE_POLICY_LEAKY_BUCKET
+                        ? SPECIAL_LEAKY : 0)
                      | (peak ? SPECIAL_PEAK : 0)
                      | (config->dynamic ? SPECIAL_DYNAMIC : 0)
                      | (config->window.period_ns ? SPECIAL_WINDOW : 0);

@@ -31,6 +31,9 @@
 #define SLUICE_WEIGHT_DEFAULT   100
 #define SLUICE_FLOW_LEVELS      8
 #define SLUICE_WINDOW_PERIOD_MAX_NS     3600000000000ULL
+/* By so much may a leaky bucket's schedule be behind while its class waits: it is
+ * caught up with. More than timers are late, less than passes for a burst. */
+#define SLUICE_LEAKY_LATE_MAX_NS        20000000ULL
 #define SLUICE_RATE_MAX         1000000000000ULL        /* per second */
 #define SLUICE_BURST_MAX        (1ULL << 40)            /* bytes or operations */
 #define SLUICE_CLOCK_MAX_NS     (1ULL << 62)            /* now_ns stays below */
