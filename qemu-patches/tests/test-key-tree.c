@@ -52,36 +52,13 @@ static void remove_one(Tournament *t, uint32_t slot)
     key_tree_remove(&t->tree, slot, t->classes[slot]);
 }
 
-/* What is in one slot, a class or none, goes to another that is free. */
-static void move(Tournament *t, uint32_t from, uint32_t to)
-{
-    uint64_t taken = key_tree_take(&t->tree, from);
-    uint32_t class_index = t->classes[from];
-
-    t->classes[from] = t->classes[to];
-    t->classes[to] = class_index;
-    key_tree_give(&t->tree, to, taken);
-    t->keys[to] = t->keys[from];
-    t->keys[from] = NOBODY;
-}
-
 static void change(Tournament *t, uint32_t slot)
 {
-    uint32_t other = some_slot(t, false);
-
-    switch (random_below(&t->random, other < SLOTS ? 4 : 2)) {
-    case 0:
+    if (random_chance(&t->random, 50)) {
         remove_one(t, slot);
-        break;
-    case 1:
+    } else {
         t->keys[slot] = random_key(t);
         key_tree_update(&t->tree, slot, t->classes[slot], t->keys[slot]);
-        break;
-    case 2:
-        move(t, slot, other);
-        break;
-    default:
-        move(t, other, some_slot(t, false));    /* nobody moves */
     }
 }
 
@@ -182,6 +159,11 @@ static bool trace(uint64_t seed)
     if (ok) {
         cover_more(t);
         ok = check(key_tree_is_empty(&t->tree)) && run_steps(t);
+        /* Once more, from a low tree on. */
+        key_tree_lower(&t->tree);
+        t->covered = 0;
+        cover_more(t);
+        ok = ok && check_equal(t->tree.slots, KEY_TREE_ARITY) && run_steps(t);
     }
     key_tree_destroy(&t->tree);
     return ok;
@@ -201,11 +183,13 @@ static void test_random_changes(void)
     }
 }
 
-/* Not always the one in front, or those in front would all be next. */
+/* Not always the one in front, or those in front would all be next: of four in a row,
+ * each is of another sixteenth of the tree. */
 static void test_equals_take_turns(void)
 {
+    enum { IN_A_ROW = 4, SIXTEENTH = KEY_TREE_LARGE / 16 };
     static uint32_t classes[KEY_TREE_LARGE];
-    bool quarters[KEY_TREE_ARITY] = { false };
+    uint32_t sixteenths[IN_A_ROW];
     KeyTree tree = { 0 };
 
     for (uint32_t i = 0; i < KEY_TREE_LARGE; i++) {
@@ -218,20 +202,20 @@ static void test_equals_take_turns(void)
     for (uint32_t i = 0; i < KEY_TREE_LARGE; i++) {
         key_tree_insert(&tree, i, i, 5);
     }
-    for (uint32_t i = 0; i < 16; i++) {
+    for (uint32_t i = 0; i < KEY_TREE_LARGE / 8; i++) {
         uint32_t first = key_tree_first_class(&tree);
 
-        quarters[first / (KEY_TREE_LARGE / 4)] = true;
+        for (uint32_t j = 1; j < IN_A_ROW && j <= i; j++) {
+            check(sixteenths[(i - j) % IN_A_ROW] != first / SIXTEENTH);
+        }
+        sixteenths[i % IN_A_ROW] = first / SIXTEENTH;
         key_tree_remove(&tree, first, first);
-    }
-    for (unsigned i = 0; i < KEY_TREE_ARITY; i++) {
-        check(quarters[i]);
     }
     key_tree_destroy(&tree);
 }
 
 static const TapTest tests[] = {
-    { "key-tree/property: insert, remove, update, cover, take and give",
+    { "key-tree/property: insert, remove, update, cover and lower",
       test_random_changes },
     { "key-tree/equals take turns in a large tree", test_equals_take_turns },
 };

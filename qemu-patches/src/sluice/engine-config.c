@@ -251,8 +251,9 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
         return true;
     }
     engine_unplace(engine, class_index);
-    share_set_priority(&engine->share, class_index, class->priority,
-                       config->priority);
+    if (class->priority != config->priority) {
+        share_forget(&engine->share, class_index);
+    }
     class->priority = config->priority;
     share_set_weight(&engine->share, class_index, weight_of(config));
     if (class->oldest) {

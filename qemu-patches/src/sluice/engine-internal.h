@@ -76,7 +76,7 @@ typedef struct ShareRecord {
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
     uint64_t first_cost;        /* virtual time that its first request takes;
                                  * while it competes */
-    uint32_t slot;              /* among the classes of its priority */
+    uint32_t slot;              /* in the trees of its priority; while it competes */
     uint16_t weight;
     bool is_early;              /* while it competes */
 } __attribute__((aligned(32))) ShareRecord;
@@ -89,7 +89,9 @@ typedef struct ShareLevel {
     KeyTree eligible;           /* by virtual deadline */
     KeyTree early;              /* by virtual time: had enough */
     uint32_t *classes;          /* by slot in both trees */
-    uint32_t slots;             /* how many have one: all of this priority */
+    uint32_t slots;             /* how many are in use, or free to be used again */
+    uint32_t free_count;
+    uint32_t *free;             /* the free ones; the last is used next */
 } ShareLevel;
 
 typedef struct Share {
@@ -127,6 +129,8 @@ _Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)
 _Static_assert(offsetof(SluiceClass, reservation_rate) == 3 * CACHE_LINE_BYTES
                && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES,
                "a release needs three lines of a class, which has four");
+_Static_assert(sizeof(SluiceNode) <= FETCHED_REQUEST_BYTES,
+               "all of a request is fetched");
 
 static inline uint64_t later_ns(uint64_t a_ns, uint64_t b_ns)
 {
@@ -232,9 +236,8 @@ bool share_init(Share *share, uint32_t classes);
 void share_destroy(Share *share);
 /* Of a class that does not compete. */
 void share_set_weight(Share *share, uint32_t class_index, uint32_t weight);
-/* Likewise. Of another priority, what it had was another competition's. */
-void share_set_priority(Share *share, uint32_t class_index, unsigned before,
-                        unsigned after);
+/* Likewise, and its priority changes: what it had was another competition's. */
+void share_forget(Share *share, uint32_t class_index);
 /* Another request is its first, or is charged otherwise, though it was not served. */
 void share_first_changed(SluiceEngine *engine, uint32_t class_index);
 /* The class has a held request and may send: it competes. */
@@ -248,9 +251,10 @@ void share_leave(SluiceEngine *engine, uint32_t class_index);
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);
 /* Reserved turns that came due before that of the reservations' clock come due then. */
 void share_forgo_before(SluiceEngine *engine, int64_t first_ns);
-/* Asks for the memory of those whose turn it will be soon, now that this class
- * was served. */
-void share_fetch(SluiceEngine *engine, uint32_t class_index);
+/* Asks for the memory of those whose turn it will be soon, now that this class, which
+ * competed, was served: by its reservation, if it was its reserved turn. */
+void share_fetch(SluiceEngine *engine, uint32_t class_index,
+                 bool reserved_turn);
 /* Any class that competes, or NO_CLASS. */
 uint32_t share_any(const SluiceEngine *engine);
 

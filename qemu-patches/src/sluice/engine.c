@@ -376,7 +376,9 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
 {
     SluiceClass *class = &engine->classes[class_index];
     SluiceNode *node;
+    int64_t turn_ns = class->reservation.due_ns;
     uint32_t charged;
+    bool competed;
 
     if (special && !group_admits(engine, class, now_ns)) {
         put_back_slowly(engine, class_index, now_ns);
@@ -399,12 +401,14 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     count(class, node->bytes);
     turns_charge_if_due(&class->reservation, charged,
                         reservations_now(engine, now_ns));
-    if (class->place == PLACE_READY) {
+    competed = class->place == PLACE_READY;
+    if (competed) {
         share_account(engine, class_index);
     }
     put_back(engine, class_index, now_ns, many);
-    if (many == MANY_YES && ready_mask(engine)) {
-        share_fetch(engine, node->class_index);
+    if (many == MANY_YES && competed && ready_mask(engine)) {
+        share_fetch(engine, node->class_index,
+                    class->reservation.due_ns != turn_ns);
     }
     return node;
 }

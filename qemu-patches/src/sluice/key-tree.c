@@ -8,7 +8,7 @@
  * where nobody is below. Entry i stands above the entries 4i+1 to 4i+4, which
  * share a cache line; those from `parents` on stand above slots. Above the first
  * of all there is a fence, which nobody beats and who wins nowhere else. What
- * lies beyond the slots that are covered has never been touched.
+ * lies beyond the slots that are covered holds nobody.
  *
  * Why not a heap. In a heap, where to go on is known only when four entries
  * have been compared, so each level waits for memory after the one above it, and
@@ -40,9 +40,9 @@ static inline ptrdiff_t above(ptrdiff_t entry)
     return (entry - 1) >> 2;
 }
 
-static inline ptrdiff_t above_slot(const KeyTree *tree, uint32_t slot)
+static inline KeyEntry *above_slot(const KeyTree *tree, uint32_t slot)
 {
-    return (ptrdiff_t)tree->parents + slot / KEY_TREE_ARITY;
+    return &tree->entries[tree->parents + slot / KEY_TREE_ARITY];
 }
 
 static size_t rounded(size_t count, size_t to)
@@ -73,10 +73,15 @@ bool key_tree_init(KeyTree *tree, uint32_t slots, const uint32_t *classes)
     tree->urgencies = (uint64_t *)(tree->entries + entries);
     tree->classes = classes;
     tree->parents = parents;
-    tree->slots = KEY_TREE_ARITY;
-    tree->first = &tree->entries[parents];
-    tree->entries[above(parents)] = fence;
+    key_tree_cover_few(tree);
     return true;
+}
+
+void key_tree_cover_few(KeyTree *tree)
+{
+    tree->slots = KEY_TREE_ARITY;
+    tree->first = &tree->entries[tree->parents];
+    tree->entries[above(tree->parents)] = fence;
 }
 
 void key_tree_destroy(KeyTree *tree)
@@ -122,65 +127,65 @@ KeyEntry at_slot(const KeyTree *tree, uint32_t slot)
 }
 
 static inline __attribute__((always_inline))
-void note(KeyTree *tree, ptrdiff_t entry, KeyEntry winner)
+void note(KeyEntry *entry, KeyEntry winner)
 {
-    tree->entries[entry].urgency = winner.urgency;
-    tree->entries[entry].class_index = winner.class_index;
+    entry->urgency = winner.urgency;
+    entry->class_index = winner.class_index;
+}
+
+/* The entry above another, of a tree whose entries these are. */
+static inline __attribute__((always_inline))
+KeyEntry *entry_above(KeyEntry *entries, const KeyEntry *entry)
+{
+    ptrdiff_t bytes = (const char *)entry - (const char *)entries;
+    ptrdiff_t size = sizeof(KeyEntry);
+
+    /* As above(), without dividing by the size and multiplying again. */
+    return (KeyEntry *)((char *)entries + ((bytes - size) >> 2 & -size));
 }
 
 /* A class is more urgent than it was: it beats whom it can on its way up. */
 static inline __attribute__((always_inline))
-void rise(KeyTree *tree, ptrdiff_t entry, KeyEntry risen)
+void rise(KeyEntry *entries, KeyEntry *entry, KeyEntry risen)
 {
-    while (risen.urgency > tree->entries[entry].urgency) {
-        note(tree, entry, risen);
-        entry = above(entry);
+    while (risen.urgency > entry->urgency) {
+        note(entry, risen);
+        entry = entry_above(entries, entry);
     }
 }
 
-/* An entry `offset` bytes on. */
+/* The entry whose place among its four siblings differs in these bytes: they share a
+ * cache line, which begins with the first of them. */
 static inline __attribute__((always_inline))
-KeyEntry at_offset(const KeyEntry *entries, size_t offset)
+KeyEntry sibling(const KeyEntry *entry, size_t bytes)
 {
-    return *(const KeyEntry *)((const char *)entries + offset);
+    return *(const KeyEntry *)((uintptr_t)entry ^ bytes);
 }
 
-/* It had won at the entry above its slot and is less urgent now: another may win
- * there, and wherever it had won. Of equals, that of the `turn`. */
+/*
+ * It had won at the entry above its slot and is less urgent now: another may win
+ * there, and wherever it had won. On each level the three others are compared first,
+ * for which nobody has to know who won below. Of equals one of them wins: if it were
+ * always the first one in the tree, those who are next would be neighbours, and be
+ * fetched too late.
+ */
 static inline __attribute__((always_inline))
-void fall_in_turn(KeyTree *tree, ptrdiff_t entry, uint32_t slot,
-                  uint32_t class_index, uint32_t turn)
+void fall(KeyTree *tree, KeyEntry *entry, uint32_t slot, KeyEntry fallen)
 {
-    uint32_t four = slot & ~(KEY_TREE_ARITY - 1);
-    size_t a = turn * sizeof(KeyEntry), b = a ^ sizeof(KeyEntry);
-    size_t c = a ^ 2 * sizeof(KeyEntry), d = a ^ 3 * sizeof(KeyEntry);
+    const size_t one = sizeof(KeyEntry);
+    KeyEntry *entries = tree->entries, *next;
     KeyEntry winner;
 
-    winner = better(better(at_slot(tree, four + turn),
-                           at_slot(tree, four + (turn ^ 1))),
-                    better(at_slot(tree, four + (turn ^ 2)),
-                           at_slot(tree, four + (turn ^ 3))));
-    note(tree, entry, winner);
-    for (entry = above(entry); tree->entries[entry].class_index == class_index;
-         entry = above(entry)) {
-        const KeyEntry *below = &tree->entries[KEY_TREE_ARITY * entry + 1];
-
-        winner = better(better(at_offset(below, a), at_offset(below, b)),
-                        better(at_offset(below, c), at_offset(below, d)));
-        note(tree, entry, winner);
-    }
-}
-
-/* In a large tree it is another turn each time: if of equals always the first one
- * won, those who are next would be neighbours, and be fetched too late. */
-static inline __attribute__((always_inline))
-void fall(KeyTree *tree, ptrdiff_t entry, uint32_t slot, uint32_t class_index)
-{
-    if (LIKELY(!key_tree_is_large(tree))) {
-        fall_in_turn(tree, entry, slot, class_index, 0);
-    } else {
-        fall_in_turn(tree, entry, slot, class_index,
-                     tree->falls++ % KEY_TREE_ARITY);
+    winner = better(better(better(at_slot(tree, slot ^ 1), at_slot(tree, slot ^ 2)),
+                           at_slot(tree, slot ^ 3)), fallen);
+    note(entry, winner);
+    for (next = entry_above(entries, entry);
+         next->class_index == fallen.class_index;
+         next = entry_above(entries, next)) {
+        winner = better(better(better(sibling(entry, one), sibling(entry, 2 * one)),
+                               sibling(entry, 3 * one)), winner);
+        note(next, winner);
+        entry = next;
     }
 }
 
@@ -191,17 +196,17 @@ SLUICE_HOT void key_tree_insert(KeyTree *tree, uint32_t slot,
 
     assert(slot < tree->slots);
     tree->urgencies[slot] = ~key;
-    rise(tree, above_slot(tree, slot), entry);
+    rise(tree->entries, above_slot(tree, slot), entry);
 }
 
 SLUICE_HOT void key_tree_remove(KeyTree *tree, uint32_t slot,
                                 uint32_t class_index)
 {
-    ptrdiff_t entry = above_slot(tree, slot);
+    KeyEntry *entry = above_slot(tree, slot);
 
     tree->urgencies[slot] = 0;
-    if (tree->entries[entry].class_index == class_index) {
-        fall(tree, entry, slot, class_index);
+    if (entry->class_index == class_index) {
+        fall(tree, entry, slot, (KeyEntry){ .class_index = class_index });
     }
 }
 
@@ -209,27 +214,13 @@ SLUICE_HOT void key_tree_update(KeyTree *tree, uint32_t slot,
                                 uint32_t class_index, uint64_t key)
 {
     KeyEntry changed = { .urgency = ~key, .class_index = class_index };
-    ptrdiff_t entry = above_slot(tree, slot);
-    const KeyEntry *winner = &tree->entries[entry];
+    KeyEntry *winner = above_slot(tree, slot);
 
     tree->urgencies[slot] = changed.urgency;
     if (winner->class_index == changed.class_index
         && winner->urgency > changed.urgency) {
-        fall(tree, entry, slot, changed.class_index);
+        fall(tree, winner, slot, changed);
     } else {
-        rise(tree, entry, changed);
+        rise(tree->entries, winner, changed);
     }
-}
-
-uint64_t key_tree_take(KeyTree *tree, uint32_t slot)
-{
-    uint64_t taken = tree->urgencies[slot];
-
-    key_tree_remove(tree, slot, tree->classes[slot]);
-    return taken;
-}
-
-void key_tree_give(KeyTree *tree, uint32_t slot, uint64_t taken)
-{
-    key_tree_insert(tree, slot, tree->classes[slot], ~taken);
 }

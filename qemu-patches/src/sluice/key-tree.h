@@ -31,7 +31,6 @@ typedef struct KeyTree {
     KeyEntry *last_four;        /* right below the first */
     KeyEntry *last_sixteen;     /* and below them */
     unsigned sixteen_shift;     /* of a slot: to whom of these it belongs */
-    uint32_t falls;             /* to choose among equals */
     void *memory;
 } KeyTree;
 
@@ -47,6 +46,15 @@ bool key_tree_init(KeyTree *tree, uint32_t slots, const uint32_t *classes);
 void key_tree_destroy(KeyTree *tree);
 /* Before a slot is used for the first time. The fewer, the lower the tree. */
 void key_tree_cover(KeyTree *tree, uint32_t slot);
+void key_tree_cover_few(KeyTree *tree);
+
+/* Nobody is in the tree: it is as low as in the beginning. */
+static inline void key_tree_lower(KeyTree *tree)
+{
+    if (tree->slots > KEY_TREE_ARITY) {
+        key_tree_cover_few(tree);
+    }
+}
 
 /* The least key, or UINT64_MAX. */
 static inline uint64_t key_tree_first_key(const KeyTree *tree)
@@ -98,8 +106,5 @@ void key_tree_remove(KeyTree *tree, uint32_t slot, uint32_t class_index);
 /* One that is in here gets another key. */
 void key_tree_update(KeyTree *tree, uint32_t slot, uint32_t class_index,
                      uint64_t key);
-/* Empties a slot, which may be empty, and fills another as it was. */
-uint64_t key_tree_take(KeyTree *tree, uint32_t slot);
-void key_tree_give(KeyTree *tree, uint32_t slot, uint64_t taken);
 
 #endif

@@ -31,9 +31,10 @@
  * Structure. Two trees for each priority: eligible classes by deadline, the
  * others ("early") by virtual time. Equal deadlines go in the order of arrival:
  * the lowest ten binary places of a deadline, less than a thousandth of a byte
- * per weight, are a running number. Each class of a priority has a slot, the
- * same in both trees; there are no more slots than classes of that priority, so
- * that few classes have low trees, and many use all of what they fetch.
+ * per weight, are a running number. A class that competes has a slot, the same in
+ * both trees. Those given back are given out first, and all are free again when
+ * nobody competes: so trees are as high as those need who ever competed since, not
+ * as high as all classes of the priority would.
  *
  * Limits. A virtual time has 60 bits: 2^40 bytes at weight 1. Before they are
  * used up, the times of a priority are set back together.
@@ -59,41 +60,37 @@ static size_t records_bytes(uint32_t classes)
 static bool level_init(ShareLevel *level, uint32_t classes)
 {
     level->classes = calloc(key_tree_room(classes), sizeof(*level->classes));
-    return level->classes
+    level->free = calloc(classes, sizeof(*level->free));
+    return level->classes && level->free
            && key_tree_init(&level->eligible, classes, level->classes)
            && key_tree_init(&level->early, classes, level->classes);
 }
 
 /* Slots */
 
-static void take_slot(Share *share, unsigned priority, uint32_t class_index)
+/* One for a class that begins to compete. */
+static inline uint32_t take_slot(ShareLevel *level, uint32_t class_index)
 {
-    ShareLevel *level = &share->levels[priority];
-    uint32_t slot = level->slots++;
+    uint32_t slot;
 
-    key_tree_cover(&level->eligible, slot);
-    key_tree_cover(&level->early, slot);
+    if (level->free_count > 0) {
+        slot = level->free[--level->free_count];
+    } else {
+        slot = level->slots++;
+        key_tree_cover(&level->eligible, slot);
+        key_tree_cover(&level->early, slot);
+    }
     level->classes[slot] = class_index;
-    share->records[class_index].slot = slot;
+    return slot;
 }
 
-/* Who has the last slot gets it, so that none is left out. */
-static void give_up_slot(Share *share, unsigned priority, uint32_t class_index)
+/* Nobody competes any more: the trees begin anew, as low as they were. */
+static inline void forget_slots(ShareLevel *level)
 {
-    ShareLevel *level = &share->levels[priority];
-    uint32_t slot = share->records[class_index].slot;
-    uint32_t last = --level->slots;
-
-    if (slot != last) {
-        uint32_t other = level->classes[last];
-        uint64_t eligible = key_tree_take(&level->eligible, last);
-        uint64_t early = key_tree_take(&level->early, last);
-
-        level->classes[slot] = other;
-        share->records[other].slot = slot;
-        key_tree_give(&level->eligible, slot, eligible);
-        key_tree_give(&level->early, slot, early);
-    }
+    level->slots = 0;
+    level->free_count = 0;
+    key_tree_lower(&level->eligible);
+    key_tree_lower(&level->early);
 }
 
 /* Life cycle */
@@ -116,7 +113,6 @@ bool share_init(Share *share, uint32_t classes)
     for (uint32_t i = 0; i < classes; i++) {
         share->records[i] = (ShareRecord){ 0 };
         share_set_weight(share, i, SLUICE_WEIGHT_DEFAULT);
-        take_slot(share, DEFAULT_PRIORITY, i);
     }
     return true;
 }
@@ -127,7 +123,9 @@ void share_destroy(Share *share)
         key_tree_destroy(&share->levels[p].eligible);
         key_tree_destroy(&share->levels[p].early);
         free(share->levels[p].classes);
+        free(share->levels[p].free);
         share->levels[p].classes = NULL;
+        share->levels[p].free = NULL;
     }
     free(share->records);
     share->records = NULL;
@@ -141,14 +139,9 @@ void share_set_weight(Share *share, uint32_t class_index, uint32_t weight)
     record->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
 }
 
-void share_set_priority(Share *share, uint32_t class_index, unsigned before,
-                        unsigned after)
+void share_forget(Share *share, uint32_t class_index)
 {
-    if (before != after) {
-        give_up_slot(share, before, class_index);
-        take_slot(share, after, class_index);
-        share->records[class_index].virtual_time = 0;
-    }
+    share->records[class_index].virtual_time = 0;
 }
 
 /* The virtual time that a request takes; a request without bytes takes one. */
@@ -405,6 +398,7 @@ SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
     class->place = PLACE_READY;
     engine->ready_priorities |= 1u << class->priority;
     note_first(record, class);
+    record->slot = take_slot(level, class_index);
     place_new(&engine->share, level, class_index);
     if (has_reservation(class)) {
         forgo_turns(engine, class);
@@ -438,7 +432,9 @@ SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
     }
     level->sum -= (SluiceU128)record->weight * record->virtual_time;
     level->weight -= record->weight;
+    level->free[level->free_count++] = record->slot;
     if (level->weight == 0) {
+        forget_slots(level);
         level->virtual_time = record->virtual_time;
         engine->ready_priorities &= ~(1u << class->priority);
     }
@@ -469,9 +465,8 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
 /*
  * One that this slot belongs to was served, or has left: who wins a sixteenth of
  * the tree now is fetched, and who wins a quarter, and so is here commonly, has its
- * requests fetched at the next release; the first has them fetched at once. Always
- * inline, since a compiler may take a function that does nothing but fetch for one
- * that does nothing, and leave out its calls.
+ * requests fetched the next time. Always inline, since a compiler may take a function
+ * that does nothing but fetch for one that does nothing, and leave out its calls.
  */
 static inline __attribute__((always_inline))
 void fetch_next(SluiceEngine *engine, const KeyTree *tree, uint32_t slot,
@@ -480,13 +475,13 @@ void fetch_next(SluiceEngine *engine, const KeyTree *tree, uint32_t slot,
     if (!key_tree_is_large(tree)) {
         return;
     }
-    fetch_requests(&engine->due, key_tree_first_class(tree));
     fetch_requests(&engine->due, *soon);
     *soon = key_tree_of_four(tree, slot)->class_index;
     fetch_of_sixteen(engine, tree, slot);
 }
 
-SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
+                            bool reserved_turn)
 {
     Share *share = &engine->share;
     unsigned priority = engine->classes[class_index].priority;
@@ -495,7 +490,10 @@ SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index)
         fetch_next(engine, &share->levels[priority].eligible,
                    share->records[class_index].slot, &share->soon_eligible);
     }
-    fetch_next(engine, &engine->reserved, class_index, &share->soon_reserved);
+    if (reserved_turn) {
+        fetch_next(engine, &engine->reserved, class_index,
+                   &share->soon_reserved);
+    }
     fetch_requests(&engine->due, engine->due.likely);
     __builtin_prefetch(&share->records[engine->due.likely], 1, 3);
 }
