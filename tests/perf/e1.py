@@ -203,10 +203,13 @@ def _defined(testbed: Testbed, stock_emulator: Path) -> Guests:
 
 
 @contextmanager
-def _booted(testbed: Testbed, guests: Guests, say: Say) -> Iterator[None]:
-    """Have all guests run, alike and with both their networks."""
+def _booted(testbed: Testbed, guests: Guests, number: int, say: Say) -> Iterator[None]:
+    """Have all guests run, alike and with both their networks.
+
+    In which order they are booted may be worth something too: it alternates.
+    """
     try:
-        for guest in guests:
+        for guest in order(number, guests):
             guest.start()
             say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
         for number, guest in enumerate((guests.patched, guests.crossed)):
@@ -229,7 +232,7 @@ def _round(
     name: str,
 ) -> None:
     """Boot the guests and measure each load; what fails is left out, and the rest is there."""
-    with _booted(testbed, guests, say):
+    with _booted(testbed, guests, number, say):
         for load in LOADS:
             found = Round()
             rounds[load.name].append(found)
@@ -242,7 +245,9 @@ def _round(
 def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
     both = load.beside(turns.commands_last(TURNS_SECONDS))
     mine = (guests.patched, guests.crossed)
-    taken = {guest.name: turns.take(guest, both, TURNS_SECONDS) for guest in order(number, mine)}
+    # Not in step with the order of booting.
+    in_turn = order(number // 2, mine)
+    taken = {guest.name: turns.take(guest, both, TURNS_SECONDS) for guest in in_turn}
     done = [taken[guest.name] for guest in mine]
     # One in which nothing was done must not spoil the figures of all rounds.
     figures_of_one(load, [Round(taken=done)])
@@ -257,9 +262,9 @@ def _pair(load: Load, testbed: Testbed, guests: Guests, number: int, found: Roun
         found.pairs.append((cost[guests.stock.name], cost[guests.patched.name]))
 
 
-def order(number: int, both: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return which of two is first for the time of that number: it alternates."""
-    return both if number % 2 == 0 else both[::-1]
+def order(number: int, all_of_them: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return in which order they come for the time of that number: it alternates."""
+    return all_of_them if number % 2 == 0 else all_of_them[::-1]
 
 
 def _told(load: Load, found: Round) -> str:

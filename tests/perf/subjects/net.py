@@ -86,12 +86,15 @@ class LibvirtBandwidth:
         self._guest: Guest | None = None
         self._device = ""
 
-    def open(self, _testbed: Testbed, guest: Guest) -> None:
+    def open(self, testbed: Testbed, guest: Guest) -> None:
         self._guest = guest
         self._device = tap_of(guest)
         try:
             self.set_rate(PROBE_BPS)
         except libvirt.libvirtError as reason:
+            # What libvirt had made of it before it failed would limit all who come after.
+            for kind in ("root", "ingress"):
+                testbed.sandbox.run(["tc", "qdisc", "del", "dev", self._device, kind], check=False)
             raise Unavailable(
                 f"{str(reason).strip()}; load the kernel modules sch_htb, sch_ingress, cls_u32,"
                 " cls_fw and act_police"
