@@ -352,9 +352,12 @@ static bool submit(Model *model)
         bytes = 0;
     }
     if (model->lengths[class_index] == 0) {
-        exact_forget_late(&model->limiters[class_index].bytes);
-        exact_forget_late(&model->limiters[class_index].operations);
-        exact_forget_late(&model->classes[class_index].peak);
+        exact_forget_idleness(&model->limiters[class_index].bytes,
+                              SLUICE_LEAKY_IDLE_MAX_NS);
+        exact_forget_idleness(&model->limiters[class_index].operations,
+                              SLUICE_LEAKY_IDLE_MAX_NS);
+        exact_forget_idleness(&model->classes[class_index].peak,
+                              SLUICE_LEAKY_IDLE_MAX_NS);
     }
     item->node.flow = random_below(&model->random, FLOWS);
     if (sluice_engine_submit(model->engine, class_index, &item->node, bytes,

@@ -42,11 +42,21 @@ static inline void exact_advance(ExactBucket *bucket, uint64_t now_ns)
     bucket->seen_ns = now_ns;
 }
 
-/* Nobody has waited until now, or what was to be caught up with is forgotten. */
+/* What was to be caught up with is forgotten. */
 static inline void exact_forget_late(ExactBucket *bucket)
 {
     if (bucket->level > bucket->size) {
         bucket->level = bucket->size;
+    }
+}
+
+/* Nobody has waited until now: all but this of it is. */
+static inline void exact_forget_idleness(ExactBucket *bucket, uint64_t kept_ns)
+{
+    Wide kept = bucket->late ? (Wide)bucket->rate * kept_ns : 0;
+
+    if (bucket->level > bucket->size + kept) {
+        bucket->level = bucket->size + kept;
     }
 }
 

@@ -72,12 +72,14 @@ static void test_bad_values_are_refused(void)
 
 static void test_leaky_bucket_spaces_evenly(void)
 {
+    const uint64_t first_ns = 1000 * MS - SLUICE_LEAKY_IDLE_MAX_NS;
     SluiceEngine *engine = sluice_engine_new(1);
     SluiceNode nodes[5];
 
     set_class(engine, 0, (SluiceClassConfig){
         .limit = kilobyte, .policy = SLUICE_POLICY_LEAKY_BUCKET }, 0);
-    /* Idle for a second, and yet only one passes; then one in 10 ms. */
+    /* Idle for a second, and yet only one passes; then one in 10 ms, in a schedule that
+     * began a little earlier. */
     for (unsigned i = 0; i < 5; i++) {
         check_equal(sluice_engine_submit(engine, 0, &nodes[i], 10, 1000 * MS),
                     i ? SLUICE_HOLD : SLUICE_PASS);
@@ -85,7 +87,7 @@ static void test_leaky_bucket_spaces_evenly(void)
     for (unsigned i = 1; i < 5; i++) {
         uint64_t event_ns = sluice_engine_next_event_ns(engine);
 
-        check_equal(event_ns, (1000 + 10 * i) * MS);
+        check_equal(event_ns, first_ns + 10 * i * MS);
         check(sluice_engine_release(engine, event_ns) == &nodes[i]);
     }
     sluice_engine_free(engine);
@@ -123,6 +125,48 @@ static void test_late_timers_take_nothing_from_a_leaky_bucket(void)
     check_rate_though_late(&(SluiceClassConfig){
         .limit = kilobyte, .policy = SLUICE_POLICY_TOKEN_LEAKY,
         .peak_bytes_per_second = 1000 });
+}
+
+/* One request every 10 ms; each comes 3 ms after it could have gone. */
+static void check_rate_though_guest_late(const SluiceClassConfig *config)
+{
+    SluiceEngine *engine = sluice_engine_new(1);
+    SluiceNode node;
+
+    set_class(engine, 0, *config, 0);
+    for (unsigned i = 0; i <= 100; i++) {
+        check_equal(sluice_engine_submit(engine, 0, &node, 10,
+                                         (10 * i + (i ? 3 : 0)) * MS),
+                    SLUICE_PASS);
+    }
+    sluice_engine_free(engine);
+}
+
+static void test_late_guests_take_nothing_from_a_leaky_bucket(void)
+{
+    check_rate_though_guest_late(&(SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_LEAKY_BUCKET });
+    check_rate_though_guest_late(&(SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_TOKEN_LEAKY,
+        .peak_bytes_per_second = 1000 });
+}
+
+/* A second's idleness is worth what is due in 5 ms, be it passed or held then. */
+static void test_a_leaky_bucket_forgets_idleness(void)
+{
+    SluiceEngine *engine = sluice_engine_new(1);
+    SluiceNode nodes[12];
+    unsigned passed = 0;
+
+    set_class(engine, 0, (SluiceClassConfig){
+        .limit = kilobyte, .policy = SLUICE_POLICY_LEAKY_BUCKET }, 0);
+    for (unsigned i = 0; i < 12; i++) {
+        passed += sluice_engine_submit(engine, 0, &nodes[i], 1, 1000 * MS)
+                  == SLUICE_PASS;
+    }
+    check_equal(passed, 1 + SLUICE_LEAKY_IDLE_MAX_NS / MS);
+    check_equal(sluice_engine_next_event_ns(engine), 1001 * MS);
+    drain(engine);
 }
 
 /* After so long a pause three requests of 10 ms each have come due, and no more. */
@@ -493,6 +537,10 @@ static const TapTest tests[] = {
     { "policy/leaky bucket spaces evenly", test_leaky_bucket_spaces_evenly },
     { "policy/late timers take nothing from a leaky bucket",
       test_late_timers_take_nothing_from_a_leaky_bucket },
+    { "policy/late guests take nothing from a leaky bucket",
+      test_late_guests_take_nothing_from_a_leaky_bucket },
+    { "policy/a leaky bucket forgets idleness",
+      test_a_leaky_bucket_forgets_idleness },
     { "policy/a leaky bucket catches up with little",
       test_a_leaky_bucket_catches_up_with_little },
     { "policy/token-leaky lets the burst out at the peak",

@@ -202,7 +202,7 @@ struct SluiceSpecial *special_new(void);
 bool special_conforms(const SluiceClass *class, uint64_t now_ns);
 int64_t special_due_ns(const SluiceClass *class);
 void special_charge(SluiceClass *class, uint32_t bytes, uint64_t now_ns);
-/* The class begins to wait: its idleness until now is not made up for. */
+/* The class begins to wait: its idleness until now is not made up for, but a little. */
 void special_begin_waiting(SluiceClass *class, uint64_t now_ns);
 /* A request that was held goes on, perhaps later than it was due. */
 void special_charge_held(SluiceClass *class, uint32_t bytes, uint64_t now_ns);

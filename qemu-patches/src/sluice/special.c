@@ -9,8 +9,10 @@
  * while a class waits, its schedule goes on, whether or not somebody came to release
  * what was due, and is caught up with, at most by SLUICE_LEAKY_LATE_MAX_NS: what goes in
  * any time t is no more than rate * (t + that) and a request. (In ITU-T I.371 this is
- * the tolerance of the cell delay variation.) The schedule begins when the class
- * begins to wait, so idleness is still worth nothing.
+ * the tolerance of the cell delay variation.) Guests are late, too: with few requests
+ * outstanding, near what the disk can do, there is now and then a moment in which none
+ * waits. So a request that comes up to SLUICE_LEAKY_IDLE_MAX_NS after it could have gone
+ * keeps the schedule as well; what is longer is idleness, and is worth no more than that.
  *
  * Peak rate (token bucket followed by a leaky bucket, TAP section 5.2). A
  * second bucket of bytes, a leaky one, at the peak rate: both must have a
@@ -102,16 +104,21 @@ static void charge_buckets(SluiceClass *class, uint32_t bytes, uint64_t now_ns,
     }
 }
 
+static uint64_t before_ns(uint64_t now_ns, uint64_t by_ns)
+{
+    return later_ns(now_ns, by_ns) - by_ns;
+}
+
 void special_charge(SluiceClass *class, uint32_t bytes, uint64_t now_ns)
 {
-    charge_buckets(class, bytes, now_ns, now_ns);
+    charge_buckets(class, bytes, now_ns,
+                   before_ns(now_ns, SLUICE_LEAKY_IDLE_MAX_NS));
 }
 
 void special_charge_held(SluiceClass *class, uint32_t bytes, uint64_t now_ns)
 {
     charge_buckets(class, bytes, now_ns,
-                   later_ns(now_ns, SLUICE_LEAKY_LATE_MAX_NS)
-                   - SLUICE_LEAKY_LATE_MAX_NS);
+                   before_ns(now_ns, SLUICE_LEAKY_LATE_MAX_NS));
 }
 
 static void forget_idleness(SluiceBucket *bucket, uint64_t now_ns)
@@ -121,6 +128,7 @@ static void forget_idleness(SluiceBucket *bucket, uint64_t now_ns)
 
 void special_begin_waiting(SluiceClass *class, uint64_t now_ns)
 {
+    now_ns = before_ns(now_ns, SLUICE_LEAKY_IDLE_MAX_NS);
     if (class->special & SPECIAL_LEAKY) {
         forget_idleness(&class->bytes, now_ns);
         forget_idleness(&class->operations, now_ns);

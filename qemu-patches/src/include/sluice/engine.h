@@ -34,6 +34,9 @@
 /* By so much may a leaky bucket's schedule be behind while its class waits: it is
  * caught up with. More than timers are late, less than passes for a burst. */
 #define SLUICE_LEAKY_LATE_MAX_NS        20000000ULL
+/* And by so much if nobody waited: a guest that answers what it got with the next request
+ * is as late as it is busy. What is longer is idleness, and is not made up for. */
+#define SLUICE_LEAKY_IDLE_MAX_NS        5000000ULL
 #define SLUICE_RATE_MAX         1000000000000ULL        /* per second */
 #define SLUICE_BURST_MAX        (1ULL << 40)            /* bytes or operations */
 #define SLUICE_CLOCK_MAX_NS     (1ULL << 62)            /* now_ns stays below */
