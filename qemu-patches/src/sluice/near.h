@@ -126,9 +126,9 @@ void fetch_requests(const Wheel *wheel, uint32_t class_index)
         (const WheelRecord *)record_of(wheel, class_index);
 
     __builtin_prefetch(record->first, 0, 3);
-    /* Callers put requests where they like: often on two lines. */
-    __builtin_prefetch((const char *)record->first + FETCHED_REQUEST_BYTES - 1,
-                       0, 3);
+    /* Callers put requests where they like: often on two lines. There may be none. */
+    __builtin_prefetch((const void *)((uintptr_t)record->first
+                                      + FETCHED_REQUEST_BYTES - 1), 0, 3);
     __builtin_prefetch(record->last, 0, 3);
 }
 
