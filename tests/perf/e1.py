@@ -182,7 +182,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
 
 def _defined(testbed: Testbed, stock_emulator: Path) -> Guests:
     """Define the three guests, and attach the shapers; none of them runs yet."""
-    disk = machine.disk_in_memory(testbed, DISK_MIB)
+    disk = machine.disk_in_memory(testbed, "memory", DISK_MIB, readonly=True)
     spec = {
         "agent": False,
         "disks": (disk, disk),

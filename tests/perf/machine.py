@@ -10,7 +10,6 @@ from pathlib import Path
 from testbed import CLIENTS, FileDisk, Guest, Testbed
 
 SHAPER_SECONDS = 20.0
-MIB = 2**20
 # The network of the guests' second cards; the guests' addresses begin with this one.
 SECOND_CLIENT = "10.78.0.200"
 SECOND_GUEST = ipaddress.IPv4Address("10.78.0.11")
@@ -68,24 +67,58 @@ def keep_apart(guests: Sequence[Guest]) -> None:
         guest.domain.pinEmulator(only)
 
 
-def blank_disk(testbed: Testbed, name: str, size_mib: int) -> Path:
-    """Make a disk to write on, all of it allocated: writes then find blocks that are there."""
-    path = testbed.folder / "disks" / f"{name}.img"
-    with path.open("wb") as disk:
-        for _ in range(size_mib):
-            disk.write(bytes(MIB))
-    return path
+def main_loop_apart(guest: Guest) -> None:
+    """Give a running guest's processors one of the host's, and its QEMU's main loop the others.
 
-
-def disk_in_memory(testbed: Testbed, size_mib: int) -> FileDisk:
-    """Return a disk to read, as fast as the host's memory.
-
-    What QEMU does for a request hides behind a medium that is slower.
+    Else a timer of the main loop waits for as long as an emulated processor may run. Does
+    nothing on a host with one processor.
     """
-    folder = testbed.folder / "memory"
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        return
+    numbers = range(others[-1] + 1)
+    for vcpu in range(guest.domain.maxVcpus()):
+        guest.domain.pinVcpu(vcpu, tuple(number == first for number in numbers))
+    guest.domain.pinEmulator(tuple(number in others for number in numbers))
+
+
+def disk_in_memory(testbed: Testbed, name: str, size_mib: int, *, readonly: bool) -> FileDisk:
+    """Return a disk, all of it allocated, as fast as the host's memory.
+
+    What QEMU does for a request hides behind a medium that is slower. And what a medium can do
+    must not change while it is measured, as that of a host does.
+    """
+    folder = _memory(testbed, name, size_mib + 1)
+    return FileDisk(_filled(testbed, folder, size_mib), readonly=readonly)
+
+
+def disk_on_loop(testbed: Testbed, name: str, size_mib: int, *, readonly: bool) -> FileDisk:
+    """Return the same on a block device, which the kernel's block throttling wants.
+
+    It lies on a filesystem of its own, on a loop device that ends with the testbed.
+    """
+    overhead_mib = size_mib // 8 + 16
+    memory = _memory(testbed, f"{name}-memory", size_mib + overhead_mib + 1)
+    folder = testbed.folder / name
     folder.mkdir()
-    sandbox = testbed.sandbox
-    sandbox.run(["mount", "-t", "tmpfs", "-o", f"size={size_mib + 1}m", "sluice", str(folder)])
+    device = memory / "device.img"
+    run = testbed.sandbox.run
+    run(["truncate", "-s", f"{size_mib + overhead_mib}M", str(device)])
+    run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(device)])
+    run(["mount", "-o", "loop", str(device), str(folder)])
+    return FileDisk(_filled(testbed, folder, size_mib), readonly=readonly)
+
+
+def _memory(testbed: Testbed, name: str, size_mib: int) -> Path:
+    folder = testbed.folder / name
+    folder.mkdir()
+    options = f"size={size_mib}m"
+    testbed.sandbox.run(["mount", "-t", "tmpfs", "-o", options, "sluice", str(folder)])
+    return folder
+
+
+def _filled(testbed: Testbed, folder: Path, size_mib: int) -> Path:
     image = folder / "disk.img"
-    sandbox.run(["dd", "if=/dev/urandom", f"of={image}", "bs=1M", f"count={size_mib}"])
-    return FileDisk(image, readonly=True)
+    fill = ["dd", "if=/dev/urandom", f"of={image}", "bs=1M", f"count={size_mib}"]
+    testbed.sandbox.run(fill)
+    return image

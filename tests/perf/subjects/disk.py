@@ -53,7 +53,7 @@ class CgroupThrottle:
                 f"{BLKIO} is not a blkio hierarchy of cgroup v1; boot the host with"
                 " systemd.unified_cgroup_hierarchy=0"
             )
-        self._device = _whole_disk(self._image)
+        self._device = _whole_disk(testbed, self._image)
         pid = _outer_pid(testbed, guest.qemu_pid())
         self._group = BLKIO / f"sluice-perf-{os.getpid()}"
         self._group.mkdir()
@@ -72,9 +72,10 @@ class CgroupThrottle:
         self._group = None
 
 
-def _whole_disk(image: Path) -> str:
+def _whole_disk(testbed: Testbed, image: Path) -> str:
     """Return MAJOR:MINOR of the disk that holds a file; the throttle takes no partition."""
-    number = image.stat().st_dev
+    # It may be mounted where the testbed alone sees it.
+    number = int(testbed.sandbox.run(["stat", "-c", "%d", str(image)]).stdout)
     device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not device.exists():
         raise Unavailable(f"{image} lies on no block device; keep the checkout on a disk")
