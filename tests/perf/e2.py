@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from perf import guest_counter, load_class, loads, machine
@@ -36,7 +34,7 @@ from perf.spread import spreads
 from perf.subjects import LEAKY_BUCKET, Sluice, Subject, Unavailable, Unlimited, limited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
-from testbed import Guest, GuestSpec, Testbed
+from testbed import FileDisk, Guest, GuestSpec, Testbed
 
 TITLE = "achieved rate against set rate: disk reads and writes, network out and in"
 # Runs of a row, if nothing else is asked for.
@@ -58,8 +56,6 @@ INTERVAL_SECONDS = 2 * loads.SAMPLE_SECONDS
 DISK_MIB = 256
 # Where libvirt counts a disk's bytes.
 COUNTERS = {"read": 1, "write": 3}
-# Each way has a disk on each.
-MEDIA = {"memory": machine.disk_in_memory, "loop": machine.disk_on_loop}
 FRAME_BYTES = 1514
 # Ethernet, IPv4 and TCP around the smallest segment that a host must take.
 SMALL_SEGMENT_BYTES = 536
@@ -93,22 +89,22 @@ NET_POINTS = (
 
 @dataclass(frozen=True)
 class Disk:
-    """One way to use a disk: which, and its image."""
+    """One way to use a disk: which, and what it is on the host."""
 
     way: str
     device: str
-    image: Path
+    file: FileDisk
 
 
 def run(repeats: int, say: Say) -> dict[str, Any]:
     """Run the experiment; return its rows. Raises what the testbed raises."""
     with Testbed("perf-e2", link_bps=LINK_BPS, ingress_bps=LINK_BPS) as testbed:
-        disks = [
-            make(testbed, f"{way}-{medium}", DISK_MIB, readonly=way == "read")
-            for way in COUNTERS
-            for medium, make in MEDIA.items()
-        ]
-        guest = testbed.add_guest(GuestSpec("e2", disks=tuple(disks), agent=False, vcpus=1))
+        pairs = (
+            (_disk(testbed, "read", "vdb"), _disk(testbed, "read", "vdc", on_loop=True)),
+            (_disk(testbed, "write", "vdd"), _disk(testbed, "write", "vde", on_loop=True)),
+        )
+        files = tuple(disk.file for pair in pairs for disk in pair)
+        guest = testbed.add_guest(GuestSpec("e2", disks=files, agent=False, vcpus=1))
         testbed.start_controller()
         machine.attach(testbed, guest)
         guest.start()
@@ -116,10 +112,8 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         machine.await_shaper(testbed, guest)
         machine.main_loop_apart(guest)
         comparison = Comparison(load_class.grant(testbed, guest), repeats, say)
-        of_guest = iter(zip("bcde", disks, strict=True))
-        for way in COUNTERS:
-            on_memory, on_loop = (Disk(way, f"vd{x}", disk.path) for x, disk in islice(of_guest, 2))
-            comparison.part(f"disk {way}", partial(_disk_rows, comparison, on_memory, on_loop))
+        for disk, loop in pairs:
+            comparison.part(f"disk {disk.way}", partial(_disk_rows, comparison, disk, loop))
         loads.without_offload(testbed, guest)
         with loads.iperf_server(testbed):
             for title, to_guest in (("net out", False), ("net in", True)):
@@ -138,11 +132,16 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
 # --- disk
 
 
+def _disk(testbed: Testbed, way: str, device: str, *, on_loop: bool = False) -> Disk:
+    make = machine.disk_on_loop if on_loop else machine.disk_in_memory
+    return Disk(way, device, make(testbed, f"{way}-{device}", DISK_MIB, readonly=way == "read"))
+
+
 def _disk_rows(comparison: "Comparison", disk: Disk, loop: Disk) -> None:
     """Compare on a disk; block throttling, which wants a block device, on one on a loop."""
     load, resource = comparison.load, f"blk-{disk.way}"
     subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
-    subjects += [QemuThrottle(disk.device, disk.way), CgroupThrottle(loop.image, disk.way)]
+    subjects += [QemuThrottle(disk.device, disk.way), CgroupThrottle(loop.file.path, disk.way)]
 
     def measure(point: Point, subject: str) -> dict[str, float]:
         return _measure_disk(load, loop if subject == CgroupThrottle.name else disk, point)

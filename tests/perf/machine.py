@@ -70,7 +70,7 @@ def keep_apart(guests: Sequence[Guest]) -> None:
 def main_loop_apart(guest: Guest) -> None:
     """Give a running guest's processors one of the host's, and its QEMU's main loop the others.
 
-    Else a timer of the main loop waits for as long as an emulated processor may run. Does
+    A timer of the main loop then need not wait for an emulated processor to be done. Does
     nothing on a host with one processor.
     """
     first, *others = sorted(os.sched_getaffinity(0))

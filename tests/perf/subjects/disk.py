@@ -78,7 +78,9 @@ def _whole_disk(testbed: Testbed, image: Path) -> str:
     number = int(testbed.sandbox.run(["stat", "-c", "%d", str(image)]).stdout)
     device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not device.exists():
-        raise Unavailable(f"{image} lies on no block device; keep the checkout on a disk")
+        raise Unavailable(
+            f"{image} lies on no block device; give it one, as machine.disk_on_loop does"
+        )
     whole = device.resolve()
     if (whole / "partition").exists():
         whole = whole.parent
