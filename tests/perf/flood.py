@@ -20,7 +20,7 @@ each measurement QEMU is asked how much of the ring it holds.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,19 +91,19 @@ class Case:
 
 def run(repeats: int, say: Say) -> dict[str, Any]:
     """Run the experiment; return its rows. Raises what the testbed raises."""
-    with ExitStack() as stack:
-        testbed = stack.enter_context(Testbed("perf-flood", link_bps=UNLIMITED_LINK_BPS))
+    rows = Rows(say)
+    with Testbed("perf-flood", link_bps=UNLIMITED_LINK_BPS) as testbed:
         busy, calm = _guests(testbed, say)
-        stack.enter_context(loads.iperf_server(testbed))
-        stack.enter_context(loads.iperf_server(testbed, machine.SECOND_CLIENT))
         _limit_a_class(testbed, busy)
-        rows = Rows(say)
-        for case in _same_guest(testbed, busy):
-            rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
+        with loads.iperf_server(testbed), loads.iperf_server(testbed, machine.SECOND_CLIENT):
+            for case in _same_guest(testbed, busy):
+                rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         _limit_all(testbed, busy)
         machine.keep_apart((busy, calm))
-        for case in _other_guest(testbed, busy, calm):
-            rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
+        # Who receives the flood shares the processor of who sends it.
+        with loads.iperf_server(testbed, processor=machine.processors()[0]):
+            for case in _other_guest(testbed, busy, calm):
+                rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         return {
             "experiment": "FLOOD",
             "title": TITLE,
@@ -214,7 +214,7 @@ def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
         _datagrams(CLIENT_ADDRESS, SENDERS, None),
         # Headers count in the limit; just below it nothing gathers in the ring.
         _datagrams(CLIENT_ADDRESS, 1, int(0.98 * NET_BPS * DATAGRAM_BYTES / WIRE_BYTES)),
-        lambda: pings(testbed, calm),
+        lambda: pings(testbed, calm, machine.processors()[-1]),
         lambda: _transmit_demand(busy),
     )
 
@@ -291,12 +291,13 @@ def reads(guest: Guest) -> Latencies:
     return Latencies(at_a_pace(waits_ms, 1e3 / READS_PER_SECOND))
 
 
-def pings(testbed: Testbed, guest: Guest) -> Latencies:
-    """Ping from the clients: the reply leaves by the guest's queue."""
+def pings(testbed: Testbed, guest: Guest, processor: int | None = None) -> Latencies:
+    """Ping from the clients, from a processor if given: the reply leaves by the guest's queue."""
     count = SECONDS * PINGS_PER_SECOND
     command = ["ping", "-n", "-i", f"{1 / PINGS_PER_SECOND:g}", "-c", f"{count}", "-W", "5"]
     # It ends with an error if replies are lost, which is a figure here.
-    done = testbed.client_run([*command, guest.address], timeout_seconds=SECONDS + 120, check=False)
+    command = loads.on_processor(processor, [*command, guest.address])
+    done = testbed.client_run(command, timeout_seconds=SECONDS + 120, check=False)
     return parse_ping(done.stdout, count)
 
 

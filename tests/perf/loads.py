@@ -63,11 +63,18 @@ def fio_log(guest: Guest) -> str:
     return guest.ssh("cat /run/fio_lat.1.log", timeout_seconds=60).stdout
 
 
+def on_processor(number: int | None, command: list[str]) -> list[str]:
+    """Return a command that runs on one of the host's processors; on any if None."""
+    return command if number is None else ["taskset", "--cpu-list", str(number), *command]
+
+
 @contextmanager
-def iperf_server(testbed: Testbed, address: str = CLIENT_ADDRESS) -> Iterator[None]:
-    """Run iperf3's server on the clients' side."""
+def iperf_server(
+    testbed: Testbed, address: str = CLIENT_ADDRESS, *, processor: int | None = None
+) -> Iterator[None]:
+    """Run iperf3's server on the clients' side, on one of the host's processors if given."""
     command = ["iperf3", "--server", "--bind", address, "--port", str(IPERF_PORT)]
-    task = testbed.client_popen(command, name=f"iperf3-{address}")
+    task = testbed.client_popen(on_processor(processor, command), name=f"iperf3-{address}")
     try:
         yield
     finally:

@@ -51,17 +51,22 @@ def second_address(guest: Guest, number: int = 0) -> None:
     )
 
 
+def processors() -> list[int]:
+    """Return the numbers of the host's processors that may be used."""
+    return sorted(os.sched_getaffinity(0))
+
+
 def keep_apart(guests: Sequence[Guest]) -> None:
     """Give each running guest a processor of its own, its QEMU's main loop included.
 
     What one guest does with its ring must not be mistaken for what it does to the
     other's processors. Does nothing where there are fewer processors than guests.
     """
-    processors = sorted(os.sched_getaffinity(0))
-    if len(processors) < len(guests):
+    usable = processors()
+    if len(usable) < len(guests):
         return
-    for processor, guest in zip(processors, guests, strict=False):
-        only = tuple(number == processor for number in range(processors[-1] + 1))
+    for processor, guest in zip(usable, guests, strict=False):
+        only = tuple(number == processor for number in range(usable[-1] + 1))
         for vcpu in range(guest.domain.maxVcpus()):
             guest.domain.pinVcpu(vcpu, only)
         guest.domain.pinEmulator(only)
@@ -73,7 +78,7 @@ def main_loop_apart(guest: Guest) -> None:
     A timer of the main loop then need not wait for an emulated processor to be done. Does
     nothing on a host with one processor.
     """
-    first, *others = sorted(os.sched_getaffinity(0))
+    first, *others = processors()
     if not others:
         return
     numbers = range(others[-1] + 1)

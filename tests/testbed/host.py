@@ -164,6 +164,11 @@ class Testbed:
         """Run a program on the clients' side of the link to its end."""
         return self.sandbox.run(command, netns=network.CLIENTS, **options)
 
+    def restore_uplink(self) -> None:
+        """Give the uplink its own limit back, in whose place something else was put."""
+        link_bps, _ingress_bps, queue_bytes = self._link
+        network.limit_uplink(self.sandbox, link_bps, queue_bytes)
+
     def link_counters(self) -> network.LinkCounters:
         """Read the uplink's queue: bytes sent, packets dropped, backlog."""
         return network.link_counters(self.sandbox)

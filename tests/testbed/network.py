@@ -73,9 +73,14 @@ def set_up(sandbox: Sandbox, link_bps: int, ingress_bps: int | None, queue_bytes
     """
     for line in filter(None, map(str.strip, inside.splitlines())):
         sandbox.run(line.split(), netns=CLIENTS)
-    sandbox.run(tbf(UPLINK, link_bps, queue_bytes))
+    limit_uplink(sandbox, link_bps, queue_bytes)
     if ingress_bps:
         sandbox.run(tbf("eth0", ingress_bps, queue_bytes), netns=CLIENTS)
+
+
+def limit_uplink(sandbox: Sandbox, link_bps: int, queue_bytes: int) -> None:
+    """Give the uplink its rate and its queue, whatever it had in their place."""
+    sandbox.run(tbf(UPLINK, link_bps, queue_bytes))
 
 
 def link_counters(sandbox: Sandbox) -> LinkCounters:

@@ -42,18 +42,21 @@ class _Tc:
     def _tc(self, *words: object) -> None:
         self._testbed.sandbox.run(["tc", *map(str, words)])
 
-    def _lift(self) -> None:
+    def _clear(self) -> None:
         self._testbed.sandbox.run(["tc", "qdisc", "del", "dev", self._device, "root"], check=False)
 
     def close(self) -> None:
-        self._lift()
+        """Leave the interface as it was: the uplink is the link, and has a limit of its own."""
+        self._clear()
+        if self._outbound:
+            self._testbed.restore_uplink()
 
 
 class TcTbf(_Tc):
     name = "tc-tbf"
 
     def set_rate(self, rate_bps: int | None) -> None:
-        self._lift()
+        self._clear()
         if rate_bps is not None:
             rate = ("rate", f"{rate_bps * 8}bit", "burst", burst_bytes(rate_bps))
             limit = ("limit", queue_bytes(rate_bps))
@@ -64,7 +67,7 @@ class TcHtb(_Tc):
     name = "tc-htb"
 
     def set_rate(self, rate_bps: int | None) -> None:
-        self._lift()
+        self._clear()
         if rate_bps is not None:
             dev = ("dev", self._device)
             burst = burst_bytes(rate_bps)

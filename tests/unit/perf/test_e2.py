@@ -4,7 +4,17 @@
 import pytest
 
 from perf import bars
-from perf.e2 import DISK_POINTS, NET_POINTS, Comparison, Point, beside_control, with_capacity
+from perf.accuracy import fluid_wait_seconds
+from perf.e2 import (
+    DEPTH_MAX,
+    DISK_POINTS,
+    IDEAL_SECONDS,
+    NET_POINTS,
+    Comparison,
+    Point,
+    beside_control,
+    with_capacity,
+)
 from perf.load_class import LoadClass
 from perf.subjects import LEAKY_BUCKET, Sluice, Unlimited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
@@ -16,6 +26,16 @@ def test_one_request_is_less_than_the_bar_of_a_second(point):
     row = {"part": "disk read", "subject": "sluice"}
     bar = bars.bar_of("E2", row, "worst_window_error_ratio")
     assert point.request_bytes / point.rate_bps < bar.high
+
+
+@pytest.mark.parametrize("point", DISK_POINTS)
+def test_so_many_requests_are_outstanding_that_the_ideal_wait_is_the_same_at_all_rates(point):
+    wait = fluid_wait_seconds(point.depth, point.request_bytes, point.rate_bps)
+    assert IDEAL_SECONDS <= wait < IDEAL_SECONDS + point.request_bytes / point.rate_bps
+
+
+def test_no_more_requests_are_outstanding_than_a_ring_has_room_for():
+    assert Point(2**30, 65536).depth == DEPTH_MAX < 1024
 
 
 def test_rates_begin_at_64_kib():

@@ -5,7 +5,15 @@ import itertools
 
 import pytest
 
-from perf.loads import device_bytes, fio, iperf, iperf_marked, longest_wait_seconds, sample_load
+from perf.loads import (
+    device_bytes,
+    fio,
+    iperf,
+    iperf_marked,
+    longest_wait_seconds,
+    on_processor,
+    sample_load,
+)
 
 # Milliseconds of the end, nanoseconds of the wait, direction, bytes, offset, priority.
 IN_TIME = "10, 10000000, 0, 4096, 1, 0\n9990, 260000000, 0, 4096, 2, 0\n"
@@ -28,6 +36,11 @@ def test_waits_of_writes_are_read_too():
 def test_a_log_without_a_request_in_time_is_refused():
     with pytest.raises(ValueError):
         longest_wait_seconds("10800, 445000000, 0, 4096, 3, 0\n", 10.0)
+
+
+def test_a_command_has_a_processor_of_its_own_if_one_is_given():
+    assert on_processor(1, ["ping"]) == ["taskset", "--cpu-list", "1", "ping"]
+    assert on_processor(None, ["ping"]) == ["ping"]
 
 
 def test_only_a_reading_fio_is_told_not_to_write():
