@@ -122,10 +122,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         say(f"guest ready after {guest.wait_ready():.0f} s ({testbed.accelerator.name})")
         machine.await_shaper(testbed, guest)
         machine.main_loop_apart(guest)
-        # With a scheduler Linux would keep fewer requests, and choose their order.
-        guest.ssh(
-            "for disk in vdb vdc vdd vde; do echo none >/sys/block/$disk/queue/scheduler; done"
-        )
+        machine.without_scheduler(guest, [disk.device for pair in pairs for disk in pair])
         comparison = Comparison(load_class.grant(testbed, guest), repeats, say)
         for disk, loop in pairs:
             comparison.part(f"disk {disk.way}", partial(_disk_rows, comparison, disk, loop))

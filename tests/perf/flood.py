@@ -99,10 +99,9 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
             for case in _same_guest(testbed, busy):
                 rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         _limit_all(testbed, busy)
-        machine.keep_apart((busy, calm))
-        # Who receives the flood shares the processor of who sends it.
-        with loads.iperf_server(testbed, processor=machine.processors()[0]):
-            for case in _other_guest(testbed, busy, calm):
+        busy_processor, calm_processor = machine.keep_apart((busy, calm))
+        with loads.iperf_server(testbed, processor=busy_processor):
+            for case in _other_guest(testbed, busy, calm, calm_processor):
                 rows.add(case.part, case.subject, partial(_row, busy, case, repeats, say))
         return {
             "experiment": "FLOOD",
@@ -134,8 +133,7 @@ def _guests(testbed: Testbed, say: Say) -> tuple[Guest, Guest]:
     testbed.controller.wait_for_agent(busy.name)
     machine.second_client(testbed)
     machine.second_address(busy)
-    # With a scheduler Linux would keep fewer requests than a ring has slots.
-    busy.ssh("for disk in vdb vdc; do echo none >/sys/block/$disk/queue/scheduler; done")
+    machine.without_scheduler(busy, ("vdb", "vdc"))
     # All programs are in the guests' page cache before anything is limited.
     for guest in (busy, calm):
         guest.ssh(loads.fio_logged("read", "vdb", 4096, 1, 1), timeout_seconds=60)
@@ -198,7 +196,9 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
     )
 
 
-def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
+def _other_guest(
+    testbed: Testbed, busy: Guest, calm: Guest, calm_processor: int | None
+) -> Iterator[Case]:
     jobs = f"--numjobs={FULL_JOBS} --cpus_allowed=0-1 --cpus_allowed_policy=split"
     yield Case(
         OTHER,
@@ -214,7 +214,7 @@ def _other_guest(testbed: Testbed, busy: Guest, calm: Guest) -> Iterator[Case]:
         _datagrams(CLIENT_ADDRESS, SENDERS, None),
         # Headers count in the limit; just below it nothing gathers in the ring.
         _datagrams(CLIENT_ADDRESS, 1, int(0.98 * NET_BPS * DATAGRAM_BYTES / WIRE_BYTES)),
-        lambda: pings(testbed, calm, machine.processors()[-1]),
+        lambda: pings(testbed, calm, calm_processor),
         lambda: _transmit_demand(busy),
     )
 

@@ -51,25 +51,32 @@ def second_address(guest: Guest, number: int = 0) -> None:
     )
 
 
-def processors() -> list[int]:
-    """Return the numbers of the host's processors that may be used."""
-    return sorted(os.sched_getaffinity(0))
-
-
-def keep_apart(guests: Sequence[Guest]) -> None:
+def keep_apart(guests: Sequence[Guest]) -> list[int] | list[None]:
     """Give each running guest a processor of its own, its QEMU's main loop included.
 
     What one guest does with its ring must not be mistaken for what it does to the
-    other's processors. Does nothing where there are fewer processors than guests.
+    other's processors. Returns the number of each one's processor: who sends to a guest, or
+    receives from it, belongs there too. Where there are fewer processors than guests it does
+    nothing, and there is None for each.
     """
-    usable = processors()
+    usable = sorted(os.sched_getaffinity(0))
     if len(usable) < len(guests):
-        return
+        return [None] * len(guests)
     for processor, guest in zip(usable, guests, strict=False):
         only = tuple(number == processor for number in range(usable[-1] + 1))
         for vcpu in range(guest.domain.maxVcpus()):
             guest.domain.pinVcpu(vcpu, only)
         guest.domain.pinEmulator(only)
+    return usable[: len(guests)]
+
+
+def without_scheduler(guest: Guest, devices: Sequence[str]) -> None:
+    """Have a running guest's kernel hand requests on at once, all that a ring has slots for.
+
+    With a scheduler it would keep fewer, and choose their order.
+    """
+    names = " ".join(devices)
+    guest.ssh(f"for disk in {names}; do echo none >/sys/block/$disk/queue/scheduler; done")
 
 
 def main_loop_apart(guest: Guest) -> None:
@@ -78,7 +85,7 @@ def main_loop_apart(guest: Guest) -> None:
     A timer of the main loop then need not wait for an emulated processor to be done. Does
     nothing on a host with one processor.
     """
-    first, *others = processors()
+    first, *others = sorted(os.sched_getaffinity(0))
     if not others:
         return
     numbers = range(others[-1] + 1)
@@ -90,8 +97,8 @@ def main_loop_apart(guest: Guest) -> None:
 def disk_in_memory(testbed: Testbed, name: str, size_mib: int, *, readonly: bool) -> FileDisk:
     """Return a disk, all of it allocated, as fast as the host's memory.
 
-    What QEMU does for a request hides behind a medium that is slower. And what a medium can do
-    must not change while it is measured, as that of a host does.
+    What QEMU does for a request hides behind a medium that is slower. And what a host's own
+    disk can do changes more from one minute to the next, though memory is not constant either.
     """
     folder = _memory(testbed, name, size_mib + 1)
     return FileDisk(_filled(testbed, folder, size_mib), readonly=readonly)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the testbed promises to the tests built on it."""
 
+import json
 import socket
 import time
 import urllib.request
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perf.subjects.net import TcHtb, TcTbf
 from testbed import FileDisk, GuestError, GuestSpec, Sandbox, Testbed, accelerator, network, paths
 from testbed.sandbox import CommandFailed
 from testbed.services import FORWARD
@@ -124,6 +126,22 @@ def test_uplink_has_the_rate_that_was_asked_for():
         assert 0.90 * LINK_BPS <= rates["slow"] <= 1.03 * LINK_BPS
         assert rates["fast"] > 3 * LINK_BPS
         assert slow.link_counters().sent_bytes > DOWNLOAD_BYTES
+
+
+@pytest.mark.parametrize("peer", [TcTbf(outbound=True), TcHtb(outbound=True)])
+def test_uplink_has_its_rate_again_after_a_peer_had_its_place(peer):
+    def queues(host: Testbed) -> list[tuple[str, dict]]:
+        shown = host.sandbox.run(["tc", "-j", "qdisc", "show", "dev", network.UPLINK])
+        return [(one["kind"], one.get("options")) for one in json.loads(shown.stdout)]
+
+    with Testbed("uplink", link_bps=LINK_BPS) as host:
+        before = queues(host)
+        peer.open(host, None)
+        peer.set_rate(LINK_BPS // 2)
+        assert queues(host) != before
+        peer.set_rate(None)
+        peer.close()
+        assert queues(host) == before
 
 
 def wait_for_listener(host: Testbed) -> None:
