@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perf import bars, e1, e2, flood, machine, report
+from perf.choice import Choice
 from testbed import CommandFailed, GuestError, SandboxError, ServiceError, paths
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
@@ -34,12 +35,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="perf",
         description="Run one of the papers' experiments on real guests.",
-        epilog=f"experiments:\n{known}\n\nexample: make perf EXPERIMENT=E2",
+        epilog=f"experiments:\n{known}\n\nexamples:\n  make perf EXPERIMENT=E2\n"
+        "  make perf EXPERIMENT=FLOOD ARGS=\"--only 'other guest, ping'\"",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("experiment", metavar="EXPERIMENT", type=str.upper)
     usual = ", ".join(f"{name} {module.REPEATS}" for name, module in EXPERIMENTS.items())
     parser.add_argument("--repeats", type=int, help=f"runs of each row (default: {usual})")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="measure the rows with this in their name alone"
+    )
     chosen = parser.parse_args()
     if chosen.experiment not in EXPERIMENTS:
         parser.error(
@@ -49,26 +54,38 @@ def main() -> int:
     repeats = experiment.REPEATS if chosen.repeats is None else chosen.repeats
     if not 1 <= repeats <= 100:
         parser.error(f"--repeats is {repeats}; it must be from 1 to 100")
+    choice = Choice(chosen.only)
+    if not choice.of(bars.EXPECTED[chosen.experiment]):
+        names = "; ".join(", ".join(name) for name in bars.EXPECTED[chosen.experiment])
+        parser.error(f"--only is {chosen.only!r}, which is in no row's name: {names}")
     started = time.monotonic()
 
     def say(text: str) -> None:
         print(f"[{time.monotonic() - started:5.0f} s] {text}", flush=True)
 
     try:
-        found = experiment.run(repeats, say)
+        found = experiment.run(repeats, say, choice)
     except FAILURES as problem:
         say(f"WRONG: {chosen.experiment} came to no end: {problem}")
         return 1
-    return conclude(found, OUT, say)
+    return conclude(found, OUT, say, choice)
 
 
-def conclude(found: dict[str, Any], folder: Path, say: Callable[[str], None]) -> int:
-    """Judge what was found, keep it in a folder, tell it; return the exit status."""
-    problems = bars.problems(found)
+def conclude(
+    found: dict[str, Any], folder: Path, say: Callable[[str], None], choice: Choice
+) -> int:
+    """Judge what was found of the wanted rows, keep it, tell it; return the exit status."""
+    problems = bars.problems(found, choice)
     verdicts = bars.as_json(bars.judge(found))
-    whole = {"missing": [], **found, "verdicts": verdicts, "problems": problems}
+    whole = {
+        "missing": [],
+        "only": choice.only,
+        **found,
+        "verdicts": verdicts,
+        "problems": problems,
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    name = found["experiment"].lower()
+    name = found["experiment"].lower() + choice.suffix()
     text = json.dumps(report.finite(whole), indent=2, allow_nan=False)
     (folder / f"{name}.json").write_text(text + "\n")
     (folder / f"{name}.html").write_text(report.page(whole))

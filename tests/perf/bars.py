@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from perf.choice import Choice
+
 Row = dict[str, Any]
 
 # "Every experiment repeats at least three times."
@@ -46,6 +48,7 @@ UNLIMITED_MIN = 1.05
 # How long nothing may come through: as long as Sluice's bursts and queues last.
 STANDSTILL_MS_MAX = 50.0
 UNLIMITED = "unlimited"
+ALL = Choice()
 SLUICE = ("sluice", "sluice leaky")
 DISK_PEERS = ("qemu-throttle", "cgroup-blkio")
 NET_PEERS = ("tc-tbf", "tc-htb", "libvirt-bandwidth")
@@ -338,23 +341,23 @@ def judge(found: dict[str, Any]) -> list[Verdict]:
     return [_judge_one(bar, row) for row in found["rows"] for bar in bars if bar.applies(row)]
 
 
-def problems(found: dict[str, Any]) -> list[str]:
-    """Return one sentence for all that keeps an experiment from having shown what it must."""
+def problems(found: dict[str, Any], choice: Choice = ALL) -> list[str]:
+    """Return one sentence for all that keeps the wanted rows from having shown what they must."""
     wrong = [one.sentence() for one in judge(found) if one.outcome is not Outcome.MET]
-    return [*wrong, *_absent(found)]
+    return [*wrong, *_absent(found, choice)]
 
 
 def as_json(verdicts: Iterable[Verdict]) -> list[dict[str, str]]:
     return [asdict(one) for one in verdicts]
 
 
-def _absent(found: dict[str, Any]) -> Iterator[str]:
+def _absent(found: dict[str, Any], choice: Choice) -> Iterator[str]:
     told = set()
     for gone in found.get("missing", ()):
         told.add((gone["part"], gone["subject"]))
         yield f"{gone['part']}, {gone['subject']}: a measurement is missing: {gone['reason']}"
     there = {(row["part"], row["subject"]) for row in found["rows"]}
-    for part, subject in EXPECTED[found["experiment"]]:
+    for part, subject in choice.of(EXPECTED[found["experiment"]]):
         if (part, subject) not in there | told:
             yield f"{part}, {subject}: all figures are missing: run {found['experiment']} again"
 

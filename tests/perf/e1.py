@@ -35,6 +35,7 @@ import libvirt
 
 from perf import loads, machine, turns
 from perf.bars import COST_ROUNDS_MIN, Row
+from perf.choice import Choice
 from perf.pooled import mean_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
@@ -150,10 +151,10 @@ class Guests(NamedTuple):
     crossed: Guest
 
 
-def run(repeats: int, say: Say) -> dict[str, Any]:
-    """Run the experiment; ``repeats`` is the number of rounds."""
+def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
+    """Run the experiment; ``repeats`` is the number of rounds. Returns the wanted rows."""
     stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock")
-    rows = Rows(say)
+    rows = Rows(say, choice)
     rounds: dict[str, list[Round]] = {load.name: [] for load in LOADS}
     with ExitStack() as stack:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
@@ -164,7 +165,7 @@ def run(repeats: int, say: Say) -> dict[str, Any]:
         for number in range(repeats):
             name = f"round {number + 1} of {repeats}"
             measure = partial(_round, testbed, guests, number, rounds, rows, say, name)
-            rows.attempt("guests", name, measure)
+            rows.guard("guests", name, measure)
         accelerator = testbed.accelerator.name
     for load in LOADS:
         for part, figures in ((load.part + ONE_GUEST, figures_of_one), (load.part, figures_of_two)):

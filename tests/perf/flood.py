@@ -27,6 +27,7 @@ from typing import Any
 
 from perf import loads, machine
 from perf.bars import CALM_MAX, FULL_MIN
+from perf.choice import Choice
 from perf.latencies import Latencies, at_a_pace, p99_ratio, parse_ping
 from perf.pooled import ratio_of_p99
 from perf.rings import (
@@ -89,9 +90,9 @@ class Case:
     elsewhere_ratio: Callable[[], float] | None = None
 
 
-def run(repeats: int, say: Say) -> dict[str, Any]:
-    """Run the experiment; return its rows. Raises what the testbed raises."""
-    rows = Rows(say)
+def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
+    """Run the experiment; return the wanted rows. Raises what the testbed raises."""
+    rows = Rows(say, choice)
     with Testbed("perf-flood", link_bps=UNLIMITED_LINK_BPS) as testbed:
         busy, calm = _guests(testbed, say)
         _limit_a_class(testbed, busy)

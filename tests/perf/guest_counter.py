@@ -32,9 +32,9 @@ class Mark(NamedTuple):
 def start(guest: Guest, begun_bytes: int, seconds: float, patience_seconds: float) -> None:
     """Have the guest count from when it has received so many bytes."""
     guest.ssh("cat >/run/count.sh", input=SCRIPT.read_text())
-    # Ahead of the load on the guest's processors.
+    # Ahead of all that the load has the guest do, its kernel's threads too.
     words = f"{COUNTER} {begun_bytes} {seconds:.0f} {patience_seconds:.0f}"
-    guest.spawn(f"exec nice -n -10 bash /run/count.sh {words} >/run/count.log", unit=UNIT)
+    guest.spawn(f"exec chrt --fifo 1 bash /run/count.sh {words} >/run/count.log", unit=UNIT)
 
 
 def finish(guest: Guest) -> list[Sample]:

@@ -79,6 +79,19 @@ def without_scheduler(guest: Guest, devices: Sequence[str]) -> None:
     guest.ssh(f"for disk in {names}; do echo none >/sys/block/$disk/queue/scheduler; done")
 
 
+def of_constant_speed(guest: Guest, devices: Sequence[str], requests_per_second: int) -> None:
+    """Have a running guest's disks do so many requests a second, reads or writes, and no more.
+
+    What a host's disk or memory can do changes from one minute to the next, and a share of it
+    is then no rate that it can always do. The limit is QEMU's throttling, below the shaper. It
+    counts requests, as a spindle does, and leaves throttling in bytes to who is compared.
+    """
+    # In one call: what a call leaves out of a pair is set to none.
+    limits = {f"{way}_iops_sec": requests_per_second for way in ("read", "write")}
+    for device in devices:
+        guest.domain.setBlockIoTune(device, limits, 0)
+
+
 def main_loop_apart(guest: Guest) -> None:
     """Give a running guest's processors one of the host's, and its QEMU's main loop the others.
 
@@ -98,7 +111,8 @@ def disk_in_memory(testbed: Testbed, name: str, size_mib: int, *, readonly: bool
     """Return a disk, all of it allocated, as fast as the host's memory.
 
     What QEMU does for a request hides behind a medium that is slower. And what a host's own
-    disk can do changes more from one minute to the next, though memory is not constant either.
+    disk can do changes more from one minute to the next, though memory is not constant either
+    (``of_constant_speed``).
     """
     folder = _memory(testbed, name, size_mib + 1)
     return FileDisk(_filled(testbed, folder, size_mib), readonly=readonly)

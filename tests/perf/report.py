@@ -55,9 +55,14 @@ def page(found: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width"><meta name="generator"'
         f' content="Sluice"><style>{STYLE}</style></head><body><h1>{title}</h1>'
         f"<p>Accelerator {html.escape(found['accelerator'])}, {found['repeats']} runs of each row."
-        f" Median, with the least and the greatest. {html.escape(found['note'])}</p>"
+        f" Median, with the least and the greatest. {html.escape(found['note'])}{_only(found)}</p>"
         f"{_verdicts(found)}{sections}</body></html>\n"
     )
+
+
+def _only(found: dict[str, Any]) -> str:
+    only = html.escape(found["only"])
+    return f" These are the rows with <em>{only}</em> in their name alone." if only else ""
 
 
 def _verdicts(found: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 import libvirt
 
-from perf.bars import Row
+from perf.bars import ALL, Row
+from perf.choice import Choice
 from perf.monitor import MonitorError
 from testbed import CommandFailed, GuestError, ServiceError
 
@@ -38,19 +39,25 @@ def reason_of(failure: Exception) -> str:
 
 
 class Rows:
-    """Rows in the order of measuring. ``say`` tells what is left out."""
+    """Rows in the order of measuring: those that are wanted. ``say`` tells what is left out."""
 
-    def __init__(self, say: Callable[[str], None]):
+    def __init__(self, say: Callable[[str], None], choice: Choice = ALL):
+        self.choice = choice
         self.rows: list[Row] = []
         self.missing: list[dict[str, Any]] = []
         self._say = say
 
     def add(self, part: str, subject: str, measure: Callable[[], Row]) -> None:
-        """Measure a row, or note why it could not be measured, be it a mistake of ours."""
+        """Measure a row if it is wanted, or note why it could not be measured, be it a mistake of ours."""
         self.attempt(part, subject, lambda: self.rows.append(measure()))
 
     def attempt(self, part: str, subject: str, measure: Callable[[], None]) -> None:
-        """Measure a part of a row, or note why it could not be measured, likewise."""
+        """Measure a part of a row if it is wanted, or note why that could not be, likewise."""
+        if self.choice.has(part, subject):
+            self.guard(part, subject, measure)
+
+    def guard(self, part: str, subject: str, measure: Callable[[], None]) -> None:
+        """Do what rows need, or note why it failed: it does not take others with it."""
         try:
             measure()
         except Exception as failure:

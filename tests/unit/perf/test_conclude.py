@@ -7,7 +7,8 @@ import math
 import pytest
 
 from perf.__main__ import conclude
-from perf.bars import EXPECTED, SLUICE, UNLIMITED
+from perf.bars import ALL, EXPECTED, SLUICE, UNLIMITED
+from perf.choice import Choice
 from perf.report import finite
 
 ALONE = ("plain", "shaped", "shaped_ratio")
@@ -32,10 +33,10 @@ def _found(ratio):
     return {"experiment": "E1", "rows": rows, **about}
 
 
-def _conclude(found, folder):
+def _conclude(found, folder, choice=ALL):
     said = []
-    status = conclude(found, folder, said.append)
-    name = found["experiment"].lower()
+    status = conclude(found, folder, said.append, choice)
+    name = found["experiment"].lower() + choice.suffix()
     kept = json.loads((folder / f"{name}.json").read_text())
     return status, kept, (folder / f"{name}.html").read_text(), said
 
@@ -64,6 +65,16 @@ def test_a_missing_row_is_a_failure(tmp_path):
     status, kept, page, _said = _conclude(found, tmp_path)
     assert status == 1
     assert "TCP in" in kept["problems"][0] and "TCP in" in page
+
+
+def test_a_row_that_was_not_wanted_is_not_missing_and_the_page_says_so(tmp_path):
+    found = _found(1.0)
+    found["rows"] = [row for row in found["rows"] if row["part"] == "disk"]
+    assert _conclude(found, tmp_path)[0] == 1
+    status, kept, page, _said = _conclude(found, tmp_path, Choice("disk, fio"))
+    assert (status, kept["only"]) == (0, "disk, fio")
+    assert "<em>disk, fio</em>" in page
+    assert json.loads((tmp_path / "e1.json").read_text())["problems"] != []
 
 
 def test_nothing_measured_is_a_failure(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from perf import bars
 from perf.accuracy import fluid_wait_seconds
+from perf.choice import Choice
 from perf.e2 import (
     DEPTH_MAX,
     DISK_POINTS,
@@ -16,6 +17,7 @@ from perf.e2 import (
     with_capacity,
 )
 from perf.load_class import LoadClass
+from perf.rows import Rows
 from perf.subjects import LEAKY_BUCKET, Sluice, Unlimited
 from perf.subjects.disk import CgroupThrottle, QemuThrottle
 from perf.subjects.net import LibvirtBandwidth, TcHtb, TcTbf
@@ -56,11 +58,20 @@ def test_a_part_that_comes_to_no_end_is_missing_and_the_next_is_measured(monkeyp
 
     monkeypatch.setattr("perf.guest_counter.mark", lambda _guest: None)
     said = []
-    comparison = Comparison(LoadClass(None, None, 1), 3, said.append)
+    comparison = Comparison(LoadClass(None, None, 1), 3, Rows(said.append), said.append)
     comparison.part("net in", fails)
     found = {"experiment": "E2", **comparison.rows.as_dict()}
     assert any("net in, every subject" in line for line in bars.problems(found))
     assert len(said) == 1
+
+
+def test_a_part_is_measured_if_one_of_its_rows_is_wanted(monkeypatch):
+    monkeypatch.setattr("perf.guest_counter.mark", lambda _guest: None)
+    measured = []
+    comparison = Comparison(LoadClass(None, None, 1), 3, Rows(print, Choice("in, tc-htb")), print)
+    for title in ("disk read", "net out", "net in"):
+        comparison.part(title, lambda title=title: measured.append(title))
+    assert measured == ["net in"]
 
 
 CONTROL = {"mean_error_ratio": 1.0, "longest_standstill_ms": 30.0, "longest_wait_ratio": 0.75}
@@ -102,7 +113,7 @@ def _compared(monkeypatch, fails):
 
     monkeypatch.setattr("perf.guest_counter.mark", lambda _guest: None)
     monkeypatch.setattr(Comparison, "_measure", measure)
-    comparison = Comparison(LoadClass(None, None, 1), 3, lambda _text: None)
+    comparison = Comparison(LoadClass(None, None, 1), 3, Rows(print), print)
     subjects = [Sluice(None, "blk-read"), QemuThrottle("vdb", "read")]
     comparison.compare("disk read", subjects, [Point(65536, 512)], None)
     rows = {row["subject"]: row for row in comparison.rows.rows}

@@ -8,6 +8,7 @@ import pytest
 
 from perf.bars import problems
 from perf.monitor import MonitorError
+from perf.choice import Choice
 from perf.rows import Rows
 from testbed import CommandFailed, GuestError, ServiceError
 
@@ -43,6 +44,13 @@ def test_what_is_refused_does_not_take_the_others_with_it(refusal):
     rows = Rows(lambda _text: None)
     rows.add("disk", "fio", refused)
     assert [one["reason"] for one in rows.missing] == [str(refusal)]
+
+
+def test_a_row_that_is_not_wanted_is_neither_measured_nor_missing():
+    rows = Rows(lambda _text: None, Choice("network"))
+    rows.add("disk", "fio", _failing)
+    rows.add("network", "TCP", lambda: {"part": "network"})
+    assert rows.as_dict() == {"rows": [{"part": "network"}], "missing": []}
 
 
 def test_the_same_failure_in_every_turn_is_told_once():
