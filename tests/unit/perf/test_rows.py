@@ -7,8 +7,8 @@ import libvirt
 import pytest
 
 from perf.bars import problems
-from perf.monitor import MonitorError
 from perf.choice import Choice
+from perf.monitor import MonitorError
 from perf.rows import Rows
 from testbed import CommandFailed, GuestError, ServiceError
 
