@@ -48,7 +48,7 @@ class Rows:
         self._say = say
 
     def add(self, part: str, subject: str, measure: Callable[[], Row]) -> None:
-        """Measure a row if it is wanted, or note why it could not be measured, be it a mistake of ours."""
+        """Measure a row if it is wanted, or note why that could not be, be it a mistake of ours."""
         self.attempt(part, subject, lambda: self.rows.append(measure()))
 
     def attempt(self, part: str, subject: str, measure: Callable[[], None]) -> None:
