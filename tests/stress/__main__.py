@@ -61,12 +61,24 @@ def report(part: str, outcome: migration.Outcome | changes.Outcome) -> int:
     result = {**asdict(outcome), "problems": problems}
     (folder / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n")
     for name, value in asdict(outcome).items():
-        shown = f"{min(value)} to {max(value)}" if isinstance(value, list) and value else value
-        say(f"{name}: {shown}")
+        say(f"{name}: {in_words(value)}")
     for problem in problems:
         say(f"WRONG: {problem}")
     say("all well" if not problems else f"{len(problems)} things are wrong")
     return 1 if problems else 0
+
+
+def in_words(value: float | str | list[float] | dict[str, float] | None) -> str:
+    """Return a figure as people read it; the file has it to its last digit."""
+    if value is None:
+        return "not counted here"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list) and value:
+        return f"{in_words(min(value))} to {in_words(max(value))}"
+    if isinstance(value, dict) and value:
+        return ", ".join(f"{name} {in_words(one)}" for name, one in value.items())
+    return "none" if value in ("", [], {}) else str(value)
 
 
 if __name__ == "__main__":
