@@ -62,7 +62,7 @@ def page(found: dict[str, Any]) -> str:
 
 def _only(found: dict[str, Any]) -> str:
     only = html.escape(found["only"])
-    return f" These are the rows with <em>{only}</em> in their name alone." if only else ""
+    return f" Only rows with <em>{only}</em> in their name were asked for." if only else ""
 
 
 def _verdicts(found: dict[str, Any]) -> str:
