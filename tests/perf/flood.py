@@ -179,7 +179,7 @@ def _never_idle(guest: Guest) -> Iterator[None]:
     at work, and its control would not.
     """
     spin = "(while :; do :; done) &"
-    command = f"{spin * guest.domain.maxVcpus()} wait"
+    command = f"{spin * guest.vcpus()} wait"
     guest.spawn(f"exec nice -n 19 sh -c '{command}'", unit=SPIN_UNIT)
     try:
         yield

@@ -64,7 +64,7 @@ def keep_apart(guests: Sequence[Guest]) -> list[int] | list[None]:
         return [None] * len(guests)
     for processor, guest in zip(usable, guests, strict=False):
         only = tuple(number == processor for number in range(usable[-1] + 1))
-        for vcpu in range(guest.domain.maxVcpus()):
+        for vcpu in range(guest.vcpus()):
             guest.domain.pinVcpu(vcpu, only)
         guest.domain.pinEmulator(only)
     return usable[: len(guests)]
@@ -102,7 +102,7 @@ def main_loop_apart(guest: Guest) -> None:
     if not others:
         return
     numbers = range(others[-1] + 1)
-    for vcpu in range(guest.domain.maxVcpus()):
+    for vcpu in range(guest.vcpus()):
         guest.domain.pinVcpu(vcpu, tuple(number == first for number in numbers))
     guest.domain.pinEmulator(tuple(number in others for number in numbers))
 

@@ -114,7 +114,7 @@ def domain_xml(spec: GuestSpec, placement: Placement) -> str:
     if placement.uuid:
         ET.SubElement(domain, "uuid").text = placement.uuid
     ET.SubElement(domain, "memory", unit="MiB").text = str(spec.memory_mib)
-    ET.SubElement(domain, "vcpu").text = str(vcpus(spec, placement))
+    _vcpus(domain, vcpus(spec, placement), placement)
     boot = ET.SubElement(domain, "os")
     ET.SubElement(boot, "type", arch="x86_64", machine="q35").text = "hvm"
     ET.SubElement(boot, "kernel").text = str(placement.kernel)
@@ -131,6 +131,20 @@ def domain_xml(spec: GuestSpec, placement: Placement) -> str:
     _devices(domain, spec, placement)
     ET.indent(domain)
     return ET.tostring(domain, encoding="unicode")
+
+
+def _vcpus(domain: ET.Element, count: int, placement: Placement) -> None:
+    """Say how many processors the guest has, and how many it could have.
+
+    A guest that could never have a second is emulated without its locked instructions being
+    barriers, though QEMU's other threads see its memory too. Its driver then misses one of
+    some million interrupts, and waits for ever.
+    """
+    element = ET.SubElement(domain, "vcpu")
+    if count == 1 and placement.accelerator != "kvm":
+        element.set("current", "1")
+        count = 2
+    element.text = str(count)
 
 
 def _devices(domain: ET.Element, spec: GuestSpec, placement: Placement) -> None:

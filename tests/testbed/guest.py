@@ -208,6 +208,10 @@ class Guest:
         except (OSError, ValueError):
             raise GuestError(f"guest {self.name} has no QEMU process{self._tails()}") from None
 
+    def vcpus(self) -> int:
+        """Return how many processors the running guest has."""
+        return self.domain.vcpusFlags(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
     def disk_counters(self) -> DiskCounters:
         """Read what the host's kernel accounts to the QEMU process, all threads."""
         text = self._sandbox.path(f"/proc/{self.qemu_pid()}/io").read_text()

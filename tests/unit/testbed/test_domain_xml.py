@@ -69,6 +69,13 @@ def test_no_more_vcpus_than_kvm_can_run_at_once(accelerator, processors, vcpus):
     assert parsed(GuestSpec("g"), placement).findtext("vcpu") == vcpus
 
 
+@pytest.mark.parametrize(("accelerator", "current", "most"), [("kvm", None, "1"), ("tcg", "1", "2")])
+def test_an_emulated_guest_of_one_vcpu_could_have_a_second(accelerator, current, most):
+    placement = replace(PLACEMENT, accelerator=accelerator)
+    vcpu = parsed(GuestSpec("g", vcpus=1), placement).find("vcpu")
+    assert (vcpu.get("current"), vcpu.text) == (current, most)
+
+
 def test_command_line_carries_name_and_address():
     words = parsed(GuestSpec("g", cmdline="extra=1")).findtext("os/cmdline").split()
     assert "systemd.hostname=g" in words
