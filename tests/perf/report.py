@@ -66,7 +66,7 @@ def _only(found: dict[str, Any]) -> str:
 
 
 def _verdicts(found: dict[str, Any]) -> str:
-    """Say what is wrong, and show each figure beside its bar."""
+    """Show each figure beside its bar, and say what is wrong."""
     wrong = "".join(f"<li>{html.escape(problem)}</li>" for problem in found["problems"])
     body = ""
     for one in found["verdicts"]:
@@ -74,11 +74,10 @@ def _verdicts(found: dict[str, Any]) -> str:
         cells = "".join(f"<td>{html.escape(one[name])}</td>" for name in names)
         body += f'<tr class="{one["outcome"]}">{cells}</tr>'
     return (
-        "<h2>Bars</h2>"
-        + (f"<ul>{wrong}</ul>" if wrong else "<p>All bars are met, and nothing is missing.</p>")
-        + '<div class="wide"><table><thead><tr><th>part</th><th>subject</th><th>figure</th>'
-        f"<th>measured</th><th>bar</th><th>verdict</th></tr></thead><tbody>{body}</tbody></table>"
+        '<h2>Bars</h2><div class="wide"><table><thead><tr><th>part</th><th>subject</th>'
+        f"<th>figure</th><th>measured</th><th>bar</th><th>verdict</th></tr></thead><tbody>{body}</tbody></table>"
         "</div>"
+        + (f"<ul>{wrong}</ul>" if wrong else "<p>All bars are met, and nothing is missing.</p>")
     )
 
 

@@ -143,6 +143,7 @@ class Guest:
             timeout_seconds=timeout_seconds,
             check=False,
             input=input,
+            shown=f"{self.name}: `{' '.join(command)}`",
         )
 
     def ssh(

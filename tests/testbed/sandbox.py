@@ -199,8 +199,12 @@ class Sandbox:
         check: bool = True,
         input: str | None = None,
         env: Mapping[str, str] | None = None,
+        shown: str | None = None,
     ) -> subprocess.CompletedProcess:
-        """Run a command to its end; CommandFailed on error (if ``check``) or time-out."""
+        """Run a command to its end; CommandFailed on error (if ``check``) or time-out.
+
+        ``shown`` is what an error says was run, if not the command itself.
+        """
         process = subprocess.Popen(
             self.argv(command, netns),
             stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
@@ -211,12 +215,12 @@ class Sandbox:
             errors="replace",
             start_new_session=True,
         )
-        shown = " ".join(map(str, command))
+        shown = shown or f"`{' '.join(map(str, command))}`"
         limit_seconds = patience.seconds(timeout_seconds)
         try:
             out, err = process.communicate(input, limit_seconds)
         except subprocess.TimeoutExpired:
-            raise CommandFailed(f"`{shown}` still runs after {limit_seconds:g} s") from None
+            raise CommandFailed(f"{shown} still runs after {limit_seconds:g} s") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -228,7 +232,7 @@ class Sandbox:
                     stream.close()
         if check and process.returncode:
             text = (err.strip() or out.strip())[-2000:]
-            raise CommandFailed(f"`{shown}` ended with {process.returncode}: {text}")
+            raise CommandFailed(f"{shown} ended with {process.returncode}: {text}")
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

@@ -69,7 +69,9 @@ def test_no_more_vcpus_than_kvm_can_run_at_once(accelerator, processors, vcpus):
     assert parsed(GuestSpec("g"), placement).findtext("vcpu") == vcpus
 
 
-@pytest.mark.parametrize(("accelerator", "current", "most"), [("kvm", None, "1"), ("tcg", "1", "2")])
+@pytest.mark.parametrize(
+    ("accelerator", "current", "most"), [("kvm", None, "1"), ("tcg", "1", "2")]
+)
 def test_an_emulated_guest_of_one_vcpu_could_have_a_second(accelerator, current, most):
     placement = replace(PLACEMENT, accelerator=accelerator)
     vcpu = parsed(GuestSpec("g", vcpus=1), placement).find("vcpu")

@@ -42,3 +42,8 @@ def test_a_command_that_never_ends_is_given_what_patience_says():
     with pytest.raises(CommandFailed, match="still runs after 0.5 s"):
         patience.use(5)
         Here(Path("/"), {}).run(["sleep", "20"], timeout_seconds=0.1)
+
+
+def test_an_error_says_what_was_run_in_the_words_of_who_ran_it():
+    with pytest.raises(CommandFailed, match="^guest: `false` ended with 1"):
+        Here(Path("/"), {}).run(["false"], shown="guest: `false`")
