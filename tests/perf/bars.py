@@ -70,7 +70,6 @@ FIGURES = {
     "shaped_ratio": ("with a shaper ÷ without, mean of all rounds", "{:.3f}"),
     "place_ratio": ("first device ÷ second", "{:.3f}"),
     "pooled_ratio": ("patched ÷ stock, mean of all rounds", "{:.3f}"),
-    "throughput_ratio": ("patched ÷ stock of one pair", "{:.3f}"),
     "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
     "pooled_p99_ratio": ("p99 of all runs, flood ÷ control", "{:.3f}"),
     "p99_ratio": ("p99 of one pair, flood ÷ control", "{:.3f}"),

@@ -3,9 +3,9 @@
 
 *Two guests*, alike but for their QEMU: one runs the stock emulator, built from the
 same source with the same options, the other the patched one with a shaper and no
-limit. Both have disk rings of the size that attaching a shaper asks for. They
-take turns at each load, in pairs, in an order that alternates, so that the
-machine's slow minutes hit both.
+limit. Both have disk rings of the size that attaching a shaper asks for. The same load
+runs in both, and they take turns of a fifth of a second, in which the other's QEMU is
+stopped, so that the machine's slow moments hit both.
 
 *One guest*, the patched one, has each device twice: once with the shaper and once
 without. Loads on both take short turns. Its first device may differ from its second: so
@@ -21,7 +21,6 @@ Beside throughput of two guests, the CPU time of the QEMU process per unit of wo
 compared: it says the same on a machine that is busy with other things.
 """
 
-import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,39 +32,38 @@ from typing import Any, NamedTuple
 
 import libvirt
 
-from perf import loads, machine, turns
+from perf import guest_turns, loads, machine, turns
 from perf.bars import COST_ROUNDS_MIN, Row
 from perf.choice import Choice
 from perf.pooled import mean_ratio
 from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
+from perf.subjects.net import tap_of
 from testbed import CLIENT_ADDRESS, Guest, GuestSpec, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
 # Rounds, if nothing else is asked for.
 REPEATS = COST_ROUNDS_MIN
-# Of two guests, of each load in a round.
-PAIRS = 2
 # In the order of their places.
 DISKS, CARDS = ("vdb", "vdc"), ("eth0", "eth1")
 SERVERS = (CLIENT_ADDRESS, machine.SECOND_CLIENT)
-DISK = DISKS[0]
 DISK_MIB = 256
 DEPTH = 16
-SECONDS = 5
 # What attaching a shaper gives a disk that has no size of its own.
 RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
-# For so long loads of one guest take turns, in each round.
+# For so long loads of one guest take turns, or two guests, in each round.
 TURNS_SECONDS = 12
+# A server of iperf3 serves one flow, so each of two guests has a port.
+PORTS = (loads.IPERF_PORT, loads.IPERF_PORT + 1)
+STOCK, PATCHED, CROSSED = "stock", "patched", "crossed"
 # One processor: with two, which of them a load, and its device's interrupts, happen to be
 # on is worth more than what is to be seen.
 VCPUS = 1
 # In a definition that libvirt is given back.
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
 QEMU_NS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 # Places of devices, and of guests by the place of their shaper.
 FIRST, SECOND = 0, 1
 # What is added to the name of a part.
@@ -79,56 +77,64 @@ class Load:
 
     name: str
     part: str
-    run: Callable[[Guest], float]
-    # On the first device and on the second: the command for so many seconds, and the counter.
+    # On a guest's first device and on its second, for so many seconds.
     beside: Callable[[int], tuple[turns.Load, turns.Load]]
+    # On the first devices of two guests, for so many seconds.
+    across: Callable[[Guest, Guest, int], tuple[guest_turns.Load, guest_turns.Load]]
 
 
-class Cost(NamedTuple):
-    """Units of work per second, and CPU seconds of QEMU for each unit."""
+def _disk_load(name: str, request_bytes: int) -> Load:
+    def command(disk: str, seconds: int) -> str:
+        return loads.fio("read", disk, request_bytes, DEPTH, seconds)
 
-    work: float
-    cpu_seconds: float
+    def on(disk: str, seconds: int) -> turns.Load:
+        counter = f"/sys/block/{disk}/stat"
+        return turns.Load(f"load-{disk}", command(disk, seconds), counter, DEPTH * 10)
+
+    def of(guest: Guest, seconds: int) -> guest_turns.Load:
+        def count() -> float:
+            reads, *_ = guest.domain.blockStats(DISKS[0])
+            return reads
+
+        return guest_turns.Load(guest, command(DISKS[0], seconds), count, DEPTH * 10)
+
+    return Load(
+        name,
+        "disk",
+        lambda seconds: tuple(on(disk, seconds) for disk in DISKS),
+        lambda one, other, seconds: (of(one, seconds), of(other, seconds)),
+    )
 
 
-def _fio(request_bytes: int) -> Callable[[Guest], float]:
-    def run(guest: Guest) -> float:
-        command = loads.fio_logged("read", DISK, request_bytes, DEPTH, SECONDS)
-        guest.ssh(command, timeout_seconds=SECONDS + 60)
-        return float(loads.fio_result(guest, "read")["iops"])
-
-    return run
-
-
-def _fio_beside(request_bytes: int) -> Callable[[int], tuple[turns.Load, turns.Load]]:
-    def load(disk: str, seconds: int) -> turns.Load:
-        command = loads.fio("read", disk, request_bytes, DEPTH, seconds)
-        return turns.Load(f"load-{disk}", command, f"/sys/block/{disk}/stat", DEPTH * 10)
-
-    return lambda seconds: tuple(load(disk, seconds) for disk in DISKS)
-
-
-def _tcp_beside(to_guest: bool) -> Callable[[int], tuple[turns.Load, turns.Load]]:
-    def load(card: str, address: str, seconds: int) -> turns.Load:
+def _tcp_load(name: str, to_guest: bool) -> Load:
+    def on(card: str, address: str, seconds: int) -> turns.Load:
         counter = f"/sys/class/net/{card}/statistics/{'rx' if to_guest else 'tx'}_bytes"
         command = loads.iperf(seconds, to_guest=to_guest, server=address)
         return turns.Load(f"load-{card}", command, counter, 2**20)
 
-    return lambda seconds: tuple(load(*both, seconds) for both in zip(CARDS, SERVERS, strict=True))
+    def of(guest: Guest, port: int, seconds: int) -> guest_turns.Load:
+        tap = tap_of(guest)
 
+        def count() -> float:
+            received_bytes, _, _, _, sent_bytes, *_ = guest.domain.interfaceStats(tap)
+            return received_bytes if to_guest else sent_bytes
 
-def _tcp(to_guest: bool) -> Callable[[Guest], float]:
-    def run(guest: Guest) -> float:
-        return loads.iperf_bps(guest, SECONDS, to_guest=to_guest)
+        command = loads.iperf(seconds, to_guest=to_guest, port=port)
+        return guest_turns.Load(guest, command, count, 2**20)
 
-    return run
+    return Load(
+        name,
+        "network",
+        lambda seconds: tuple(on(*both, seconds) for both in zip(CARDS, SERVERS, strict=True)),
+        lambda one, other, seconds: (of(one, PORTS[0], seconds), of(other, PORTS[1], seconds)),
+    )
 
 
 LOADS = (
-    Load("fio 4 KiB, requests/s", "disk", _fio(4096), _fio_beside(4096)),
-    Load("fio 128 KiB, requests/s", "disk", _fio(131072), _fio_beside(131072)),
-    Load("TCP out, bytes/s", "network", _tcp(False), _tcp_beside(False)),
-    Load("TCP in, bytes/s", "network", _tcp(True), _tcp_beside(True)),
+    _disk_load("fio 4 KiB, requests/s", 4096),
+    _disk_load("fio 128 KiB, requests/s", 131072),
+    _tcp_load("TCP out, bytes/s", to_guest=False),
+    _tcp_load("TCP in, bytes/s", to_guest=True),
 )
 
 
@@ -136,11 +142,11 @@ LOADS = (
 class Round:
     """What one load did while the same guests ran.
 
-    ``pairs`` are of the stock guest and the patched one; ``taken`` are the turns of the guest that
-    has the shaper on its first devices, then those of the one that has it on its second.
+    ``across`` are the turns of the stock guest and the patched one; ``taken`` are those of the
+    guest that has the shaper on its first devices, then those of the one that has it on its second.
     """
 
-    pairs: list[tuple[Cost, Cost]] = field(default_factory=list)
+    across: Sequence[turns.Turn] = ()
     taken: list[Sequence[turns.Turn]] = field(default_factory=list)
 
 
@@ -160,8 +166,12 @@ def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
         testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
         guests = _defined(testbed, stock_emulator)
         machine.second_client(testbed)
-        for address in SERVERS:
-            stack.enter_context(loads.iperf_server(testbed, address))
+        for address, port in (
+            (SERVERS[0], PORTS[0]),
+            (SERVERS[1], PORTS[0]),
+            (SERVERS[0], PORTS[1]),
+        ):
+            stack.enter_context(loads.iperf_server(testbed, address, port=port))
         for number in range(repeats):
             name = f"round {number + 1} of {repeats}"
             measure = partial(_round, testbed, guests, number, rounds, rows, say, name)
@@ -175,8 +185,9 @@ def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
         "title": TITLE,
         "accelerator": accelerator,
         "repeats": repeats,
-        "note": f"A run is a round, for which all guests are booted: {PAIRS} pairs of {SECONDS} s"
-        f" each, and {TURNS_SECONDS} s of turns of {turns.LOOK_SECONDS:g} s in each of two guests.",
+        "note": f"A run is a round, for which all guests are booted: {TURNS_SECONDS} s of turns of"
+        f" {guest_turns.LOOK_SECONDS:g} s of two guests, and of {turns.LOOK_SECONDS:g} s in each of"
+        " two.",
         **rows.as_dict(),
     }
 
@@ -192,9 +203,9 @@ def _defined(testbed: Testbed, stock_emulator: Path) -> Guests:
         "vcpus": VCPUS,
     }
     guests = Guests(
-        testbed.add_guest(GuestSpec("stock", emulator=stock_emulator.resolve(), **spec)),
-        testbed.add_guest(GuestSpec("patched", **spec)),
-        testbed.add_guest(GuestSpec("crossed", **spec)),
+        testbed.add_guest(GuestSpec(STOCK, emulator=stock_emulator.resolve(), **spec)),
+        testbed.add_guest(GuestSpec(PATCHED, **spec)),
+        testbed.add_guest(GuestSpec(CROSSED, **spec)),
     )
     testbed.start_controller()
     for guest, plain in ((guests.patched, SECOND), (guests.crossed, FIRST)):
@@ -241,7 +252,8 @@ def _round(
             rounds[load.name].append(found)
             turn = partial(_take_turns, load, guests, number, found)
             rows.attempt(load.part + ONE_GUEST, load.name, turn)
-            rows.attempt(load.part, load.name, partial(_pair, load, testbed, guests, number, found))
+            across = partial(_take_turns_across, load, testbed, guests, number, found)
+            rows.attempt(load.part, load.name, across)
             say(f"{name}: {load.name:<24} {_told(load, found)}")
 
 
@@ -257,12 +269,14 @@ def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
     found.taken = done
 
 
-def _pair(load: Load, testbed: Testbed, guests: Guests, number: int, found: Round) -> None:
-    both = (guests.stock, guests.patched)
-    for pair in range(PAIRS):
-        in_turn = order(number + pair, both)
-        cost = {guest.name: _measure(load, testbed, guest) for guest in in_turn}
-        found.pairs.append((cost[guests.stock.name], cost[guests.patched.name]))
+def _take_turns_across(
+    load: Load, testbed: Testbed, guests: Guests, number: int, found: Round
+) -> None:
+    both = order(number, (guests.stock, guests.patched))
+    last = turns.commands_last(TURNS_SECONDS)
+    taken = guest_turns.take(testbed, load.across(*both, last), TURNS_SECONDS)
+    figures_of_two(load, [Round(across=taken)])
+    found.across = taken
 
 
 def order(number: int, all_of_them: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -276,7 +290,7 @@ def _told(load: Load, found: Round) -> str:
     if found.taken:
         ratio = figures_of_one(load, [found])["shaped_ratio"]["median"]
         told.append(f"with a shaper ÷ without {ratio:.3f}")
-    if found.pairs:
+    if found.across:
         ratio = figures_of_two(load, [found])["pooled_ratio"]["median"]
         told.append(f"patched ÷ stock {ratio:.3f}")
     return ", ".join(told) or "not measured"
@@ -339,21 +353,19 @@ def figures_of_one(load: Load, rounds: Sequence[Round]) -> Row:
 
 
 def figures_of_two(_load: Load, rounds: Sequence[Round]) -> Row:
-    """Return the figures of the rounds' pairs, of the patched guest and the stock one.
+    """Return the figures of the rounds' turns of the patched guest and the stock one.
 
-    Raises ValueError if nothing was done in one of a pair, or there is no round with pairs.
+    Raises ValueError if nothing was done in four turns, or there is no round with turns.
     """
-    pairs = [one.pairs for one in rounds if one.pairs]
-    each = [pair for one in pairs for pair in one]
-    by_work = [[_ratio(mine.work, its.work) for its, mine in one] for one in pairs]
-    by_cpu = [[_ratio(mine.cpu_seconds, its.cpu_seconds) for its, mine in one] for one in pairs]
+    each = [one.across for one in rounds if one.across]
+    stock, patched = ([turns.rates(taken, unit) for taken in each] for unit in (STOCK, PATCHED))
+    cpu = [[guest_turns.cpu_per_work(taken, unit) for unit in (PATCHED, STOCK)] for taken in each]
     return {
-        "runs": len(pairs),
-        "stock": spread([its.work for its, _ in each]),
-        "patched": spread([mine.work for _, mine in each]),
-        "pooled_ratio": mean_ratio([geometric_mean(ratios) for ratios in by_work]),
-        "throughput_ratio": spread([ratio for ratios in by_work for ratio in ratios]),
-        "cpu_ratio": mean_ratio([geometric_mean(ratios) for ratios in by_cpu]),
+        "runs": len(each),
+        "stock": spread([rate for rates in stock for rate in rates]),
+        "patched": spread([rate for rates in patched for rate in rates]),
+        "pooled_ratio": mean_ratio(list(map(_median_ratio, patched, stock))),
+        "cpu_ratio": mean_ratio([_ratio(mine, its) for mine, its in cpu]),
     }
 
 
@@ -365,19 +377,3 @@ def _ratio(mine: float, its: float) -> float:
     if not (mine > 0 and its > 0):
         raise ValueError("in one of a pair nothing was done")
     return mine / its
-
-
-def _measure(load: Load, testbed: Testbed, guest: Guest) -> Cost:
-    before = _cpu_seconds(testbed, guest)
-    work = load.run(guest)
-    used = _cpu_seconds(testbed, guest) - before
-    if not (work > 0 and used > 0):
-        raise ValueError(f"{guest.name} did {work:g} {load.name} with {used:g} s of CPU time")
-    return Cost(work, used / (work * SECONDS))
-
-
-def _cpu_seconds(testbed: Testbed, guest: Guest) -> float:
-    stat = testbed.sandbox.path(f"/proc/{guest.qemu_pid()}/stat").read_text()
-    # After the name in parentheses: state is field 3, utime 14, stime 15.
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS

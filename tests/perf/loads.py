@@ -70,11 +70,15 @@ def on_processor(number: int | None, command: list[str]) -> list[str]:
 
 @contextmanager
 def iperf_server(
-    testbed: Testbed, address: str = CLIENT_ADDRESS, *, processor: int | None = None
+    testbed: Testbed,
+    address: str = CLIENT_ADDRESS,
+    *,
+    port: int = IPERF_PORT,
+    processor: int | None = None,
 ) -> Iterator[None]:
     """Run iperf3's server on the clients' side, on one of the host's processors if given."""
-    command = ["iperf3", "--server", "--bind", address, "--port", str(IPERF_PORT)]
-    task = testbed.client_popen(on_processor(processor, command), name=f"iperf3-{address}")
+    command = ["iperf3", "--server", "--bind", address, "--port", str(port)]
+    task = testbed.client_popen(on_processor(processor, command), name=f"iperf3-{address}-{port}")
     try:
         yield
     finally:
@@ -87,13 +91,14 @@ def iperf(
     to_guest: bool,
     segment_bytes: int | None = None,
     server: str = CLIENT_ADDRESS,
+    port: int = IPERF_PORT,
     more: str = "",
 ) -> str:
     """Return the guest's command of one TCP flow from, or to, the guest.
 
     ``segment_bytes`` is the largest segment, as TCP counts it: with its options.
     """
-    words = f"iperf3 --client {server} --port {IPERF_PORT} --time {seconds} --json"
+    words = f"iperf3 --client {server} --port {port} --time {seconds} --json"
     segment = f" --set-mss {segment_bytes}" if segment_bytes else ""
     return f"{words}{segment}{' --reverse' * to_guest} {more}".rstrip()
 
@@ -108,12 +113,6 @@ def iperf_marked(
     """
     more = f"--dscp {dscp} --congestion cubic"
     return iperf(seconds, to_guest=to_guest, segment_bytes=segment_bytes, more=more)
-
-
-def iperf_bps(guest: Guest, seconds: int, *, to_guest: bool) -> float:
-    """Run one TCP flow to its end; return the bytes per second that were received."""
-    answer = guest.ssh(iperf(seconds, to_guest=to_guest), timeout_seconds=seconds + 60)
-    return json.loads(answer.stdout)["end"]["sum_received"]["bits_per_second"] / 8
 
 
 def without_offload(testbed: Testbed, guest: Guest) -> None:

@@ -8,6 +8,7 @@ turns are short, and there are many. Both loads run all the time, and one of the
 frozen: none has to begin anew.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,9 +39,12 @@ class Load(NamedTuple):
 
 
 class Turn(NamedTuple):
+    """A look at one of the loads; at its QEMU's CPU time too, if the host looked."""
+
     unit: str
     seconds: float
     work: float
+    cpu_seconds: float = math.nan
 
 
 def commands_last(seconds: float) -> int:

@@ -19,7 +19,7 @@ def _spread(value):
 
 
 def _found(ratio):
-    figures = ("stock", "patched", "pooled_ratio", "throughput_ratio", "cpu_ratio")
+    figures = ("stock", "patched", "pooled_ratio", "cpu_ratio")
     rows = [
         {
             "part": part,

@@ -4,7 +4,7 @@
 import pytest
 
 from perf import bars, e1, turns
-from perf.e1 import Cost, Round, figures_of_one, figures_of_two
+from perf.e1 import PATCHED, STOCK, Round, figures_of_one, figures_of_two
 from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
 LOAD = e1.LOADS[0]
@@ -35,11 +35,18 @@ def test_the_stock_guest_has_the_ring_that_attaching_gives():
 ROUNDS = 10
 
 
-def _pairs(number: int, factor: float) -> Round:
-    """A round of two pairs, of which one is of a slow minute, for both."""
-    its = [Cost(1000.0 - 40 * (number % 7), 1e-4), Cost(500.0, 1e-4)]
-    mine = [Cost(one.work * factor * (1 + number % 3 / 1000), 2e-4) for one in its]
-    return Round(pairs=list(zip(its, mine, strict=True)))
+def _across(number: int, factor: float) -> Round:
+    """A round of two fours, of which one is of a slow moment, for both guests."""
+
+    def turn(unit: str, rate: float, cpu: float) -> turns.Turn:
+        return turns.Turn(unit, 0.2, 0.2 * rate, 0.2 * rate * cpu)
+
+    taken = []
+    for rate in (1000.0 - 40 * (number % 7), 500.0):
+        its = turn(STOCK, rate, 1e-4)
+        mine = turn(PATCHED, rate * factor * (1 + number % 3 / 1000), 2e-4)
+        taken += [its, mine, mine, its]
+    return Round(across=taken)
 
 
 def _judged(part: str, figures: bars.Row) -> bars.Outcome:
@@ -48,8 +55,8 @@ def _judged(part: str, figures: bars.Row) -> bars.Outcome:
     return verdict.outcome
 
 
-def _judged_pairs(factor: float) -> bars.Outcome:
-    found = figures_of_two(LOAD, [_pairs(number, factor) for number in range(ROUNDS)])
+def _judged_across(factor: float) -> bars.Outcome:
+    found = figures_of_two(LOAD, [_across(number, factor) for number in range(ROUNDS)])
     assert found["runs"] == ROUNDS
     assert found["cpu_ratio"]["median"] == pytest.approx(2.0)
     assert found["stock"]["max"] == 1000.0
@@ -57,9 +64,9 @@ def _judged_pairs(factor: float) -> bars.Outcome:
 
 
 def test_the_judge_tells_a_loss_from_none_and_from_what_cannot_be_told():
-    assert _judged_pairs(1.0) is bars.Outcome.MET
-    assert _judged_pairs(0.98) is bars.Outcome.MISSED
-    assert _judged_pairs(0.989) is bars.Outcome.INCONCLUSIVE
+    assert _judged_across(1.0) is bars.Outcome.MET
+    assert _judged_across(0.98) is bars.Outcome.MISSED
+    assert _judged_across(0.989) is bars.Outcome.INCONCLUSIVE
 
 
 def _turns(first: float, second: float) -> list[turns.Turn]:
@@ -89,12 +96,12 @@ def test_the_luck_of_a_boot_is_in_the_interval():
 
 
 def test_a_round_that_failed_counts_for_nothing():
-    rounds = [Round(), _pairs(1, 1.0), Round(taken=[_turns(1, 1), _turns(1, 1)])]
+    rounds = [Round(), _across(1, 1.0), Round(taken=[_turns(1, 1), _turns(1, 1)])]
     assert figures_of_one(LOAD, rounds)["runs"] == figures_of_two(LOAD, rounds)["runs"] == 1
 
 
 def test_a_guest_that_did_nothing_has_no_figures():
-    idle = Round([(Cost(1.0, 1.0), Cost(0.0, 1.0))], [_turns(1, 0), _turns(1, 1)])
+    idle = Round(_across(1, 0.0).across, [_turns(1, 0), _turns(1, 1)])
     for figures in (figures_of_one, figures_of_two):
         for rounds in ([idle], [Round()], []):
             with pytest.raises(ValueError, match="nothing"):
