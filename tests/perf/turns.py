@@ -20,8 +20,6 @@ SCRIPT = Path(__file__).with_name("turns.sh")
 # What was under way before a turn is through in the first of these.
 SETTLE_SECONDS = 0.03
 LOOK_SECONDS = 0.1
-# For a turn, and what freezing takes.
-TURN_SECONDS = 0.2
 # In which a load must have begun, and from when on it runs as fast as it will.
 BEGIN_SECONDS = 60.0
 
