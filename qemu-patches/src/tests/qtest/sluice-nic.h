@@ -20,6 +20,7 @@
 #define FRAME_NS        NS_PER_MS               /* at 1 MB/s */
 #define BUFFER_BYTES    (HEADER_BYTES + FRAME_BYTES)
 #define NUMBER_OFFSET   60
+#define BUFFERS         1024    /* no ring has more frames under way */
 #define RX_QUEUE        0
 #define TX_QUEUE        1
 #define LIMIT_1MBPS     "'bytes-per-second': 1000000, 'burst-bytes': 1000"
@@ -35,6 +36,8 @@ typedef struct Net {
     QVirtQueue *queues[3];
     uint64_t without;           /* features that are not negotiated */
     int socket;
+    uint64_t buffers;           /* of frames that the guest sends, BUFFERS */
+    unsigned sent;
 } Net;
 
 G_GNUC_UNUSED
@@ -146,10 +149,14 @@ static void make_frame(uint8_t frame[FRAME_BYTES], unsigned dscp,
 G_GNUC_UNUSED
 static void guest_send(Net *net, unsigned dscp, uint8_t number)
 {
-    uint64_t address = guest_alloc(&net->qs->alloc, BUFFER_BYTES);
     QVirtQueue *vq = net->queues[TX_QUEUE];
     uint8_t frame[FRAME_BYTES];
+    uint64_t address;
 
+    if (!net->buffers) {
+        net->buffers = guest_alloc(&net->qs->alloc, BUFFERS * BUFFER_BYTES);
+    }
+    address = net->buffers + net->sent++ % BUFFERS * BUFFER_BYTES;
     make_frame(frame, dscp, number);
     qtest_memset(net->qts, address, 0, HEADER_BYTES);
     qtest_memwrite(net->qts, address + HEADER_BYTES, frame, sizeof(frame));
