@@ -81,8 +81,9 @@ def test_disk_reads_are_counted_by_the_hosts_kernel(testbed):
         before = guest.disk_counters().read_bytes
         guest.ssh("dd if=/srv/media/f01 of=/dev/null bs=1M count=32 iflag=direct")
         read = guest.disk_counters().read_bytes - before
-        # Besides the data: the program, and the file's extents.
-        assert 32 * 2**20 <= read <= 33 * 2**20
+        # Besides the data: the program, the file's extents, and whatever a
+        # guest that has just booted still loads from its root disk.
+        assert 32 * 2**20 <= read <= 48 * 2**20
     finally:
         guest.stop()
 
