@@ -5,7 +5,9 @@
 same source with the same options, the other the patched one with a shaper and no
 limit. Both have disk rings of the size that attaching a shaper asks for. The same load
 runs in both, and they take turns of a fifth of a second, in which the other's QEMU is
-stopped, so that the machine's slow moments hit both.
+stopped, so that the machine's slow moments hit both. Processes of one emulator differ by
+some per cent, too, though they go on from the same saved guest: so both are saved, and
+restored into new processes several times.
 
 *One guest*, the patched one, has each device twice: once with the shaper and once
 without. Loads on both take short turns. Its first device may differ from its second: so
@@ -26,8 +28,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import geometric_mean, median
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import libvirt
@@ -53,8 +57,11 @@ DEPTH = 16
 # What attaching a shaper gives a disk that has no size of its own.
 RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
-# For so long loads of one guest take turns, or two guests, in each round.
+# For so long loads of one guest take turns in each round.
 TURNS_SECONDS = 12
+# So often two guests are restored in each round, and take turns for so long with each load.
+RESTORES = 4
+RESTORED_SECONDS = 7
 # A server of iperf3 serves one flow, so each of two guests has a port.
 PORTS = (loads.IPERF_PORT, loads.IPERF_PORT + 1)
 STOCK, PATCHED, CROSSED = "stock", "patched", "crossed"
@@ -142,11 +149,12 @@ LOADS = (
 class Round:
     """What one load did while the same guests ran.
 
-    ``across`` are the turns of the stock guest and the patched one; ``taken`` are those of the
-    guest that has the shaper on its first devices, then those of the one that has it on its second.
+    ``across`` are the turns of the stock guest and the patched one, each time that they were
+    restored; ``taken`` are those of the guest that has the shaper on its first devices, then
+    those of the one that has it on its second.
     """
 
-    across: Sequence[turns.Turn] = ()
+    across: list[Sequence[turns.Turn]] = field(default_factory=list)
     taken: list[Sequence[turns.Turn]] = field(default_factory=list)
 
 
@@ -186,8 +194,8 @@ def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
         "accelerator": accelerator,
         "repeats": repeats,
         "note": f"A run is a round, for which all guests are booted: {TURNS_SECONDS} s of turns of"
-        f" {guest_turns.LOOK_SECONDS:g} s of two guests, and of {turns.LOOK_SECONDS:g} s in each of"
-        " two.",
+        f" {turns.LOOK_SECONDS:g} s in each of two, and, {RESTORES} times, {RESTORED_SECONDS} s of"
+        f" turns of {guest_turns.LOOK_SECONDS:g} s of two that are restored.",
         **rows.as_dict(),
     }
 
@@ -227,6 +235,8 @@ def _booted(testbed: Testbed, guests: Guests, number: int, say: Say) -> Iterator
         for number, guest in enumerate((guests.patched, guests.crossed)):
             machine.await_shaper(testbed, guest)
             machine.second_address(guest, number)
+        for guest in guests:
+            machine.main_loop_apart(guest)
         _require_like_rings(*guests)
         yield
     finally:
@@ -244,17 +254,58 @@ def _round(
     name: str,
 ) -> None:
     """Boot the guests and measure each load; what fails is left out, and the rest is there."""
+    found = {load.name: Round() for load in LOADS}
+    for load in LOADS:
+        rounds[load.name].append(found[load.name])
     with _booted(testbed, guests, number, say):
         for load in LOADS:
-            if not rows.choice.of([(load.part + ONE_GUEST, load.name), (load.part, load.name)]):
-                continue
-            found = Round()
-            rounds[load.name].append(found)
-            turn = partial(_take_turns, load, guests, number, found)
-            rows.attempt(load.part + ONE_GUEST, load.name, turn)
-            across = partial(_take_turns_across, load, testbed, guests, number, found)
-            rows.attempt(load.part, load.name, across)
-            say(f"{name}: {load.name:<24} {_told(load, found)}")
+            take = partial(_take_turns, load, guests, number, found[load.name])
+            rows.attempt(load.part + ONE_GUEST, load.name, take)
+            _tell(load, f"{name}: {load.name}", found[load.name], say)
+        if rows.choice.of([(load.part, load.name) for load in LOADS]):
+            guests.crossed.stop()
+            _restore_and_take_turns(testbed, guests, number, found, rows, say, name)
+
+
+def _restore_and_take_turns(
+    testbed: Testbed,
+    guests: Guests,
+    number: int,
+    found: dict[str, Round],
+    rows: Rows,
+    say: Say,
+    name: str,
+) -> None:
+    with TemporaryDirectory(prefix="saved-", dir=testbed.folder) as saved:
+        for guest in (guests.stock, guests.patched):
+            guest.save(Path(saved, guest.name))
+        for again in range(RESTORES):
+            both = order(number + again, (guests.stock, guests.patched))
+            with _restored(testbed, guests.patched, both, Path(saved)):
+                for load in LOADS:
+                    one = Round()
+                    take = partial(_take_turns_across, load, testbed, both, one)
+                    rows.attempt(load.part, load.name, take)
+                    found[load.name].across += one.across
+                    _tell(load, f"{name}, {again + 1} of {RESTORES}: {load.name}", one, say)
+
+
+@contextmanager
+def _restored(
+    testbed: Testbed, patched: Guest, both: Sequence[Guest], saved: Path
+) -> Iterator[None]:
+    """Have both go on where they were saved, in processes of their own, and stop them again."""
+    try:
+        for guest in both:
+            guest.restore(saved / guest.name)
+        for guest in both:
+            guest.wait_ready()
+            machine.main_loop_apart(guest)
+        machine.await_shaper(testbed, patched)
+        yield
+    finally:
+        for guest in both:
+            guest.stop()
 
 
 def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
@@ -270,13 +321,12 @@ def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
 
 
 def _take_turns_across(
-    load: Load, testbed: Testbed, guests: Guests, number: int, found: Round
+    load: Load, testbed: Testbed, both: tuple[Guest, Guest], found: Round
 ) -> None:
-    both = order(number, (guests.stock, guests.patched))
-    last = turns.commands_last(TURNS_SECONDS)
-    taken = guest_turns.take(testbed, load.across(*both, last), TURNS_SECONDS)
-    figures_of_two(load, [Round(across=taken)])
-    found.across = taken
+    last = turns.commands_last(RESTORED_SECONDS)
+    taken = guest_turns.take(testbed, load.across(*both, last), RESTORED_SECONDS)
+    figures_of_two(load, [Round(across=[taken])])
+    found.across = [taken]
 
 
 def order(number: int, all_of_them: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -284,16 +334,14 @@ def order(number: int, all_of_them: tuple[Any, ...]) -> tuple[Any, ...]:
     return all_of_them if number % 2 == 0 else all_of_them[::-1]
 
 
-def _told(load: Load, found: Round) -> str:
-    """Say what a round showed; an interval of one round has no width."""
-    told = []
+def _tell(load: Load, what: str, found: Round, say: Say) -> None:
+    """Say what was measured, if anything was; an interval of one round has no width."""
     if found.taken:
         ratio = figures_of_one(load, [found])["shaped_ratio"]["median"]
-        told.append(f"with a shaper ÷ without {ratio:.3f}")
+        say(f"{what}, with a shaper ÷ without {ratio:.3f}")
     if found.across:
         ratio = figures_of_two(load, [found])["pooled_ratio"]["median"]
-        told.append(f"patched ÷ stock {ratio:.3f}")
-    return ", ".join(told) or "not measured"
+        say(f"{what}, patched ÷ stock {ratio:.3f}")
 
 
 def _require_like_rings(stock: Guest, *shaped: Guest) -> None:
@@ -358,13 +406,20 @@ def figures_of_two(_load: Load, rounds: Sequence[Round]) -> Row:
     Raises ValueError if nothing was done in four turns, or there is no round with turns.
     """
     each = [one.across for one in rounds if one.across]
-    stock, patched = ([turns.rates(taken, unit) for taken in each] for unit in (STOCK, PATCHED))
-    cpu = [[guest_turns.cpu_per_work(taken, unit) for unit in (PATCHED, STOCK)] for taken in each]
+    rates = [
+        [[turns.rates(taken, unit) for unit in (PATCHED, STOCK)] for taken in restores]
+        for restores in each
+    ]
+    ratios = [geometric_mean([_median_ratio(*both) for both in restores]) for restores in rates]
+    cpu = [
+        [guest_turns.cpu_per_work(list(chain(*restores)), unit) for unit in (PATCHED, STOCK)]
+        for restores in each
+    ]
     return {
         "runs": len(each),
-        "stock": spread([rate for rates in stock for rate in rates]),
-        "patched": spread([rate for rates in patched for rate in rates]),
-        "pooled_ratio": mean_ratio(list(map(_median_ratio, patched, stock))),
+        "stock": spread([rate for restores in rates for _, its in restores for rate in its]),
+        "patched": spread([rate for restores in rates for mine, _ in restores for rate in mine]),
+        "pooled_ratio": mean_ratio(ratios),
         "cpu_ratio": mean_ratio([_ratio(mine, its) for mine, its in cpu]),
     }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One guest of a testbed: define, start, wait for it, run commands in it, stop it."""
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -222,6 +223,21 @@ class Guest:
     def disk_read_bps(self, window_seconds: float) -> float:
         """Measure the bytes per second that QEMU reads from the host's disk."""
         return _rate(lambda: self.disk_counters().read_bytes, window_seconds)
+
+    def save(self, folder: Path) -> None:
+        """Stop the guest and keep what it was, its memory and its root disk, in a new folder."""
+        folder.mkdir(parents=True)
+        self.domain.save(str(folder / "memory"))
+        shutil.copyfile(self.placement.root_overlay, folder / "root.qcow2")
+        self._forget_connection()
+
+    def restore(self, folder: Path) -> None:
+        """Have the guest, which does not run, go on where it was saved; as often as wanted.
+
+        Other disks than the root disk stay as they are now.
+        """
+        shutil.copyfile(folder / "root.qcow2", self.placement.root_overlay)
+        self._hypervisor.connection.restore(str(folder / "memory"))
 
     def stop(self, grace_seconds: float = 0.0) -> None:
         """Power the guest off; with a grace, ask it first. Safe to repeat."""

@@ -88,6 +88,24 @@ def test_disk_reads_are_counted_by_the_hosts_kernel(testbed):
         guest.stop()
 
 
+def test_a_saved_guest_goes_on_as_it_was_each_time(testbed, tmp_path):
+    guest = testbed.add_guest(GuestSpec("saved", agent=False))
+    guest.start()
+    try:
+        guest.wait_ready()
+        guest.ssh("echo here >/run/in-memory; echo here >/root/on-disk; sync")
+        guest.save(tmp_path / "saved")
+        assert not guest.running()
+        for _ in range(2):
+            guest.restore(tmp_path / "saved")
+            guest.wait_ready()
+            assert guest.ssh("cat /run/in-memory /root/on-disk").stdout.split() == ["here"] * 2
+            guest.ssh("rm /run/in-memory /root/on-disk; sync")
+            guest.stop()
+    finally:
+        guest.stop()
+
+
 def test_a_guest_that_dies_says_why(testbed):
     """With this word on its command line the guest powers itself off early."""
     guest = testbed.add_guest(GuestSpec("dies", agent=False, cmdline="sluice.probe"))

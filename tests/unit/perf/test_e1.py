@@ -36,7 +36,7 @@ ROUNDS = 10
 
 
 def _across(number: int, factor: float) -> Round:
-    """A round of two fours, of which one is of a slow moment, for both guests."""
+    """A round of two restores of two fours each: one four is of a slow moment, for both guests."""
 
     def turn(unit: str, rate: float, cpu: float) -> turns.Turn:
         return turns.Turn(unit, 0.2, 0.2 * rate, 0.2 * rate * cpu)
@@ -46,7 +46,7 @@ def _across(number: int, factor: float) -> Round:
         its = turn(STOCK, rate, 1e-4)
         mine = turn(PATCHED, rate * factor * (1 + number % 3 / 1000), 2e-4)
         taken += [its, mine, mine, its]
-    return Round(across=taken)
+    return Round(across=[taken, taken])
 
 
 def _judged(part: str, figures: bars.Row) -> bars.Outcome:
@@ -93,6 +93,12 @@ def test_the_luck_of_a_boot_is_in_the_interval():
     found = figures_of_one(LOAD, [Round(taken=one) for one in [lucky, unlucky] * 5])
     assert found["shaped_ratio"]["min"] < 0.99 < found["shaped_ratio"]["median"]
     assert _judged("disk, one guest", found) is bars.Outcome.INCONCLUSIVE
+
+
+def test_the_luck_of_a_process_is_evened_out_within_a_round():
+    (lucky, _), (unlucky, _) = _across(0, 1.1).across, _across(0, 1 / 1.1).across
+    found = figures_of_two(LOAD, [Round(across=[lucky, unlucky])] * ROUNDS)
+    assert found["pooled_ratio"]["min"] == pytest.approx(1.0)
 
 
 def test_a_round_that_failed_counts_for_nothing():
