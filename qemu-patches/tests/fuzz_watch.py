@@ -7,9 +7,11 @@ thread's lock to get at them, and the main thread keeps it while it waits for th
 I/O thread to stop: both wait for ever. That is QEMU's, with any device that has an
 I/O thread; a guest can do it to its own QEMU. The signal of libFuzzer's time limit
 does not come through then, so it is seen here: a fuzzer that uses no processor is
-stuck. The thread that waits for a lock is made to show its stack. With QEMU's way to
+stuck. The thread that waits for a lock is made to show its stack; if several wait for the
+same one, the youngest, since QEMU's own threads, that of RCU for one, want the main thread's
+lock from time to time, and are older than an I/O thread. With QEMU's way to
 such memory in it, the fuzzer begins anew for the time that is left; else it has found
-something.
+something, and what each thread waits for is told.
 
 usage: fuzz_watch.py COMMAND… -max_total_time=SECONDS …
        exit status: the command's; 1 if it got stuck in anything else
@@ -43,7 +45,7 @@ TIME_OPTION = "-max_total_time="
 SHOW_STACK = signal.SIGILL
 OWN_DEADLOCK = b"prepare_mmio_access"
 # Of futex(2) as in /proc/PID/task/TID/syscall: a mutex of the C library with waiters.
-WAITS_FOR_LOCK = re.compile(r"202 0x[0-9a-f]+ 0x80 0x2 ")
+WAITS_FOR_LOCK = re.compile(r"202 (0x[0-9a-f]+) 0x80 0x2 ")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -65,25 +67,36 @@ def stands_still(process: subprocess.Popen) -> bool:
             return False
 
 
-def threads_at_a_lock(pid: int) -> list[int]:
-    """Return the threads of a process that wait for a mutex."""
-    found = []
+def system_calls(pid: int) -> dict[int, str]:
+    """Return what each thread of a process waits for, in the kernel's words, the oldest first."""
+    found = {}
     for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name)):
         with contextlib.suppress(OSError):
-            if WAITS_FOR_LOCK.match((task / "syscall").read_text()):
-                found.append(int(task.name))
+            found[int(task.name)] = (task / "syscall").read_text().strip()
     return found
 
 
-def end(process: subprocess.Popen) -> None:
-    """End a process that stands still; what waits for a lock in it shows its stack."""
-    waiting = threads_at_a_lock(process.pid)
-    if len(waiting) == 1:
-        ctypes.CDLL(None).tgkill(process.pid, waiting[0], SHOW_STACK)
+def thread_to_show(calls: dict[int, str]) -> int | None:
+    """Return the youngest of the threads that wait for one mutex; None if for none, or several."""
+    waits = {thread: WAITS_FOR_LOCK.match(call) for thread, call in calls.items()}
+    waiting = {thread: match[1] for thread, match in waits.items() if match}
+    return max(waiting) if len(set(waiting.values())) == 1 else None
+
+
+def end(process: subprocess.Popen) -> str:
+    """End a process that stands still; what waits for a lock in it shows its stack.
+
+    Returns what each of its threads waited for.
+    """
+    calls = system_calls(process.pid)
+    thread = thread_to_show(calls)
+    if thread is not None:
+        ctypes.CDLL(None).tgkill(process.pid, thread, SHOW_STACK)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
     process.kill()
     process.wait()
+    return "".join(f"fuzz_watch: thread {number} in {call}\n" for number, call in calls.items())
 
 
 def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bool]:
@@ -93,10 +106,11 @@ def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bool]:
     """
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+        told = ""
         try:
             stuck = stands_still(process)
             if stuck:
-                end(process)
+                told = end(process)
         finally:
             process.kill()
         printed.seek(0)
@@ -106,6 +120,9 @@ def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bool]:
     if not stuck:
         return process.wait(), False
     own = any(OWN_DEADLOCK in line for line in lines[-STACK_LINES:])
+    if not own:
+        output.write(told.encode())
+        output.flush()
     return 1, own
 
 

@@ -25,6 +25,22 @@ if not mark.exists():
     {name}()
 print("Done 5 runs", sys.argv[2])
 """
+# Two threads want what the main thread keeps; of the one that is made to, the stack is shown.
+SEVERAL = """
+import ctypes, faulthandler, sys, threading, time
+faulthandler.enable(all_threads=False)
+mutexes, libc = [ctypes.create_string_buffer(64) for _ in range(2)], ctypes.CDLL(None)
+for mutex in mutexes:
+    libc.pthread_mutex_lock(mutex)
+def {older}():
+    libc.pthread_mutex_lock(mutexes[0])
+def {younger}():
+    libc.pthread_mutex_lock(mutexes[{other}])
+for wait in ({older}, {younger}):
+    threading.Thread(target=wait).start()
+    time.sleep(0.2)
+time.sleep(600)
+"""
 ASLEEP = "import time; time.sleep(600)"
 WORKING = "import sys, time\nwhile time.process_time() < 2: pass\nsys.exit(77)"
 
@@ -60,6 +76,24 @@ def test_stuck_in_anything_else_it_has_found_something(watch, tmp_path, script):
     status, printed = run(watch, script, tmp_path / "mark")
     assert status == 1
     assert "Done" not in printed
+    assert "fuzz_watch: thread " in printed
+
+
+@pytest.mark.parametrize(
+    ("older", "younger", "other", "own"),
+    [
+        ("rcu", "prepare_mmio_access", 0, True),
+        ("prepare_mmio_access", "sluice_something", 0, False),
+        ("rcu", "prepare_mmio_access", 1, False),
+    ],
+)
+def test_of_several_at_one_lock_the_youngest_tells_whose_deadlock_it_is(
+    watch, older, younger, other, own
+):
+    script = SEVERAL.format(older=older, younger=younger, other=other)
+    output = io.BytesIO()
+    assert watch.run([sys.executable, "-c", script], output) == (1, own)
+    assert (b"prepare_mmio_access" in output.getvalue()) is own
 
 
 def test_one_that_works_is_left_alone(watch):
