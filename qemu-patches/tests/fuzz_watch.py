@@ -10,8 +10,9 @@ does not come through then, so it is seen here: a fuzzer that uses no processor 
 stuck. The thread that waits for a lock is made to show its stack; if several wait for the
 same one, the youngest, since QEMU's own threads, that of RCU for one, want the main thread's
 lock from time to time, and are older than an I/O thread. With QEMU's way to
-such memory in it, the fuzzer begins anew for the time that is left; else it has found
-something, and what each thread waits for is told.
+such memory in it, the fuzzer begins anew for the time that is left, without the input, for
+one that was collected before it got stuck would keep it from ever getting further; else it has
+found something, and what each thread waits for is told. Without time left it is done.
 
 usage: fuzz_watch.py COMMAND… -max_total_time=SECONDS …
        exit status: the command's; 1 if it got stuck in anything else
@@ -44,6 +45,9 @@ TIME_OPTION = "-max_total_time="
 # QEMU's threads block the others.
 SHOW_STACK = signal.SIGILL
 OWN_DEADLOCK = b"prepare_mmio_access"
+# libFuzzer names an input by the hash of it, also in the folder of those that it collects.
+INPUT_WRITTEN = re.compile(rb"Test unit written to \S*-([0-9a-f]{40})$", re.MULTILINE)
+RUNS = re.compile(rb"^#(\d+)\t", re.MULTILINE)
 # Of futex(2) as in /proc/PID/task/TID/syscall: a mutex of the C library with waiters.
 WAITS_FOR_LOCK = re.compile(r"202 (0x[0-9a-f]+) 0x80 0x2 ")
 
@@ -99,13 +103,13 @@ def end(process: subprocess.Popen) -> str:
     return "".join(f"fuzz_watch: thread {number} in {call}\n" for number, call in calls.items())
 
 
-def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bool]:
-    """Run a fuzzer; return its exit status and whether it got stuck in QEMU's own deadlock.
+def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bytes | None]:
+    """Run a fuzzer; return its exit status and what it printed if it got stuck in QEMU itself.
 
     A deadlock that is not QEMU's has the status 1. What the fuzzer prints goes to ``output``.
     """
-    with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile() as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         told = ""
         try:
             stuck = stands_still(process)
@@ -113,17 +117,25 @@ def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bool]:
                 told = end(process)
         finally:
             process.kill()
-        printed.seek(0)
-        lines = printed.readlines()
-    output.writelines(lines)
+        file.seek(0)
+        printed = file.read()
+    output.write(printed)
     output.flush()
     if not stuck:
-        return process.wait(), False
-    own = any(OWN_DEADLOCK in line for line in lines[-STACK_LINES:])
-    if not own:
-        output.write(told.encode())
-        output.flush()
-    return 1, own
+        return process.wait(), None
+    if any(OWN_DEADLOCK in line for line in printed.splitlines()[-STACK_LINES:]):
+        return 1, printed
+    output.write(told.encode())
+    output.flush()
+    return 1, None
+
+
+def forget_input(command: Sequence[str], printed: bytes) -> None:
+    """Take the input that a fuzzer got stuck with from those that it has collected."""
+    collected = next((word for word in command if os.path.isdir(word)), None)
+    written = INPUT_WRITTEN.search(printed)
+    if collected and written:
+        Path(collected, written[1].decode()).unlink(missing_ok=True)
 
 
 def with_seconds(command: Sequence[str], seconds: int) -> list[str]:
@@ -136,13 +148,19 @@ def main(command: Sequence[str], output: BinaryIO) -> int:
     seconds = next(
         int(word[len(TIME_OPTION) :]) for word in command if word.startswith(TIME_OPTION)
     )
-    ends_at = time.monotonic() + seconds
+    ends_at, runs, left = time.monotonic() + seconds, 0, seconds
     for times in count(1):
-        left = max(1, round(ends_at - time.monotonic()))
-        status, own_deadlock = run(with_seconds(command, left), output)
-        if not own_deadlock:
+        status, printed = run(with_seconds(command, left), output)
+        if printed is None:
             return status
         print(f"fuzz_watch: stuck in QEMU itself {times} times, begun anew", flush=True)
+        forget_input(command, printed)
+        runs += int((RUNS.findall(printed) or [0])[-1])
+        left = round(ends_at - time.monotonic())
+        if left < 1:
+            output.write(f"Done {runs} runs in {seconds} second(s)\n".encode())
+            output.flush()
+            return 0
 
 
 if __name__ == "__main__":

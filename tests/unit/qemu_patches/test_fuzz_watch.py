@@ -41,6 +41,7 @@ for wait in ({older}, {younger}):
     time.sleep(0.2)
 time.sleep(600)
 """
+INPUT = "a" * 40
 ASLEEP = "import time; time.sleep(600)"
 WORKING = "import sys, time\nwhile time.process_time() < 2: pass\nsys.exit(77)"
 
@@ -71,6 +72,20 @@ def test_stuck_in_qemu_itself_it_begins_anew_for_the_rest_of_its_time(watch, tmp
     assert capsys.readouterr().out.startswith("fuzz_watch: stuck")
 
 
+def test_stuck_to_the_end_it_is_done_and_has_forgotten_what_it_got_stuck_with(watch, tmp_path):
+    for name in (INPUT, "b" * 40):
+        (tmp_path / name).touch()
+    told = f"print('#512\\tpulse\\nTest unit written to x-crash-{INPUT}', flush=True)\n"
+    script = told + STUCK.format(name="prepare_mmio_access")
+    output = io.BytesIO()
+    mark = tmp_path / "no folder" / "mark"
+    script = script.replace("mark.touch()", "pass")
+    command = [sys.executable, "-c", script, str(mark), str(tmp_path), "-max_total_time=1"]
+    assert watch.main(command, output) == 0
+    assert output.getvalue().decode().endswith("\nDone 512 runs in 1 second(s)\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["b" * 40]
+
+
 @pytest.mark.parametrize("script", [STUCK.format(name="sluice_something"), ASLEEP])
 def test_stuck_in_anything_else_it_has_found_something(watch, tmp_path, script):
     status, printed = run(watch, script, tmp_path / "mark")
@@ -92,7 +107,8 @@ def test_of_several_at_one_lock_the_youngest_tells_whose_deadlock_it_is(
 ):
     script = SEVERAL.format(older=older, younger=younger, other=other)
     output = io.BytesIO()
-    assert watch.run([sys.executable, "-c", script], output) == (1, own)
+    status, printed = watch.run([sys.executable, "-c", script], output)
+    assert (status, printed is not None) == (1, own)
     assert (b"prepare_mmio_access" in output.getvalue()) is own
 
 
