@@ -14,8 +14,7 @@ What attach changes, and why:
   `shaper`: libvirt has no element of its own for it;
 * `<driver name='qemu'/>` on interfaces: the kernel's vhost would carry the
   packets past the backend;
-* the channel `org.sluice.agent.0`, and a controller for it if there is none, whose property
-  `ioeventfd` is off;
+* the channel `org.sluice.agent.0`;
 * `<metadata>`: the record of all this.
 """
 
@@ -35,11 +34,9 @@ SHAPER_ID = "sluice0"
 CHANNEL = "org.sluice.agent.0"
 ALIAS_PREFIX = "ua-sluice-"
 DISK_QUEUE_SIZE = "1024"
-# Port 0 is a console's; two are spare.
+# QEMU waits for each port's queues, all in one call: 31 ports are 64 of them, and cost
+# each of its turns a microsecond or more. Port 0 is a console's; two are spare.
 SERIAL_PORTS = "4"
-# Its queues are not worth an event descriptor each: QEMU's main loop would look at all of
-# them in each of its turns, for every request of a disk, and four ports have ten.
-SERIAL_ALIAS = f"{ALIAS_PREFIX}serial"
 
 _Q = f"{{{QEMU_NS}}}"
 
@@ -295,9 +292,7 @@ def _add_channel(root: etree._Element, changes: Changes) -> None:
     changes.serial_controller_absent = not serial
     if not serial:
         controller = {"type": "virtio-serial", "index": "0", "ports": SERIAL_PORTS}
-        element = etree.SubElement(devices, "controller", controller)
-        etree.SubElement(element, "alias", name=SERIAL_ALIAS)
-        changes.said.append(f"controller virtio-serial added, alias {SERIAL_ALIAS}")
+        etree.SubElement(devices, "controller", controller)
     channel = etree.SubElement(devices, "channel", type="unix")
     etree.SubElement(channel, "target", type="virtio", name=CHANNEL)
     changes.said.append(f"channel {CHANNEL} added")
@@ -328,23 +323,18 @@ def _add_command_line(
     if override is None:
         override = etree.SubElement(root, f"{_Q}override")
     for alias in aliases:
-        _override_property(override, alias, ("shaper", "string", SHAPER_ID))
+        _override_property(override, alias)
         changes.said.append(f"device {alias} shaper={SHAPER_ID}")
-    if changes.serial_controller_absent:
-        _override_property(override, SERIAL_ALIAS, ("ioeventfd", "bool", "false"))
-        changes.said.append(f"device {SERIAL_ALIAS} ioeventfd=false")
 
 
-def _override_property(override: etree._Element, alias: str, setting: tuple[str, str, str]) -> None:
-    """Sets a property of a device: (name, type, value)."""
+def _override_property(override: etree._Element, alias: str) -> None:
     device = next((d for d in override if d.get("alias") == alias), None)
     if device is None:
         device = etree.SubElement(override, f"{_Q}device", alias=alias)
     frontend = device.find(f"{_Q}frontend")
     if frontend is None:
         frontend = etree.SubElement(device, f"{_Q}frontend")
-    name, kind, value = setting
-    etree.SubElement(frontend, f"{_Q}property", name=name, type=kind, value=value)
+    etree.SubElement(frontend, f"{_Q}property", name="shaper", type="string", value=SHAPER_ID)
 
 
 # Detaching
@@ -454,14 +444,10 @@ def _remove_channel(root: etree._Element, changes: Changes) -> None:
         for element in root.findall("devices/*")
         if element.tag in ("channel", "console")
     )
-    for controller in root.findall("devices/controller"):
-        if controller.get("type") != "virtio-serial":
-            continue
-        alias = controller.find("alias")
-        if changes.serial_controller_absent and not uses_serial:
-            _remove(controller)
-        elif alias is not None and alias.get("name") == SERIAL_ALIAS:
-            _remove(alias)
+    if changes.serial_controller_absent and not uses_serial:
+        for controller in root.findall("devices/controller"):
+            if controller.get("type") == "virtio-serial":
+                _remove(controller)
 
 
 def _remove_command_line(root: etree._Element) -> None:
@@ -482,7 +468,7 @@ def _remove_command_line(root: etree._Element) -> None:
         if frontend is None:
             continue
         for item in frontend.findall(f"{_Q}property"):
-            if item.get("name") == "shaper" or device.get("alias") == SERIAL_ALIAS:
+            if item.get("name") == "shaper":
                 _remove(item)
         _remove_if_empty(frontend)
         _remove_if_empty(device)
