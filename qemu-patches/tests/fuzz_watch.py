@@ -160,7 +160,8 @@ def main(command: Sequence[str], output: BinaryIO) -> int:
         if left < 1:
             output.write(f"Done {runs} runs in {seconds} second(s)\n".encode())
             output.flush()
-            return 0
+            # One that never got as far as to try an input has shown nothing.
+            return 0 if runs else 1
 
 
 if __name__ == "__main__":

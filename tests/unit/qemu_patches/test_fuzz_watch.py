@@ -86,6 +86,12 @@ def test_stuck_to_the_end_it_is_done_and_has_forgotten_what_it_got_stuck_with(wa
     assert [path.name for path in tmp_path.iterdir()] == ["b" * 40]
 
 
+def test_stuck_to_the_end_without_a_run_it_has_failed(watch, tmp_path):
+    script = STUCK.format(name="prepare_mmio_access").replace("mark.touch()", "pass")
+    command = [sys.executable, "-c", script, str(tmp_path / "mark"), "-max_total_time=1"]
+    assert watch.main(command, io.BytesIO()) == 1
+
+
 @pytest.mark.parametrize("script", [STUCK.format(name="sluice_something"), ASLEEP])
 def test_stuck_in_anything_else_it_has_found_something(watch, tmp_path, script):
     status, printed = run(watch, script, tmp_path / "mark")
