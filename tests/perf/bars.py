@@ -4,8 +4,7 @@
 Pure: an experiment hands over its rows as they go into its JSON file. A figure
 of a row is a spread, ``{median, min, max}``, over ``runs`` runs; or it is of all
 runs together, and then ``min`` and ``max`` are the ends of its interval. A bar
-holds for the median, for every run, for all together, or for the whole interval of
-all together. A verdict is one of three:
+holds for the median, for every run, or for all together. A verdict is one of three:
 
 * **met**;
 * **missed**: the figure lies beyond its bar by more than the clock may be wrong, or
@@ -34,7 +33,7 @@ Row = dict[str, Any]
 RUNS_MIN = 3
 # So many pairs, drawn anew, say how sure a figure of all of them is.
 PAIRS_MIN = 8
-# A bar of one per cent: guests differ by more for as long as they run, so there are many.
+# A bar of one per cent: processes differ by more for as long as they live, so there are many.
 COST_ROUNDS_MIN = 10
 # Held ÷ full of a flood at least, and of a control at most.
 FULL_MIN = 1.0
@@ -67,10 +66,7 @@ FIGURES = {
     "unlimited_rate_ratio": ("without a limit ÷ rate", "{:.2f}"),
     "unlimited_stall_ratio": ("without a limit: wait beyond its ideal ÷ ideal", "{:.3f}"),
     "unlimited_standstill_ms": ("without a limit: longest standstill, ms", "{:.0f}"),
-    "shaped_ratio": ("with a shaper ÷ without, mean of all rounds", "{:.3f}"),
-    "place_ratio": ("first device ÷ second", "{:.3f}"),
     "pooled_ratio": ("patched ÷ stock, mean of all rounds", "{:.3f}"),
-    "cpu_ratio": ("CPU time, patched ÷ stock", "{:.3f}"),
     "pooled_p99_ratio": ("p99 of all runs, flood ÷ control", "{:.3f}"),
     "p99_ratio": ("p99 of one pair, flood ÷ control", "{:.3f}"),
     "flood_p99_ms": ("p99 beside the flood, ms", "{:.2f}"),
@@ -82,8 +78,6 @@ FIGURES = {
     "control_fill_ratio": ("control: held ÷ full", "{:.2f}"),
     "elsewhere_fill_ratio": ("control: held elsewhere ÷ full", "{:.2f}"),
     "set_aside": ("pairs set aside", "{:.0f}"),
-    "plain": ("without a shaper", "{:,.0f}"),
-    "shaped": ("with a shaper", "{:,.0f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
 }
@@ -102,10 +96,10 @@ class Bar:
     ``parts`` and ``subjects`` choose rows; empty means all. ``needs`` must hold
     for the figure to mean anything. ``windows`` is how many windows of the
     row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
-    ``of_all``: the figure is one of all runs together; with ``whole`` its interval
-    must lie within the bar. ``runs_min``: how many runs, if not as usual. ``control``: the
-    figure of the row that says by how much the machine itself may have put the value beyond
-    its bar.
+    ``of_all``: the figure is one of all runs together; ``sure`` is what its interval must
+    not reach, or the figure says too little. ``runs_min``: how many runs, if not as usual.
+    ``control``: the figure of the row that says by how much the machine itself may have put
+    the value beyond its bar.
     """
 
     figure: str
@@ -118,7 +112,7 @@ class Bar:
     subjects: tuple[str, ...] = ()
     needs: tuple["Bar", ...] = ()
     windows: int = 0
-    whole: bool = False
+    sure: float | None = None
     runs_min: int = 0
     control: str = ""
 
@@ -136,7 +130,8 @@ class Bar:
         else:
             limit = f"≤ {written(self.figure, self.high)}"
         if self.of_all:
-            return f"{limit} of all runs" + ", with its whole interval" * self.whole
+            interval = "" if self.sure is None else f", for sure above {self.sure:g}"
+            return f"{limit} of all runs{interval}"
         return limit + (" in the median" if self.of_median else " in every run")
 
     def worst(self, spread: dict[str, float]) -> float:
@@ -149,9 +144,9 @@ class Bar:
         """Return by how much a value misses the bar; 0 or less if it does not."""
         return max(self.low - value, value - self.high)
 
-    def farthest(self, row: Row) -> float:
-        """Return by how much the worse end of an interval misses the bar."""
-        return max(self.beyond(value) for value in row[self.figure].values())
+    def too_wide(self, row: Row) -> bool:
+        """Whether the figure's interval reaches what it must not reach."""
+        return self.sure is not None and row[self.figure]["min"] <= self.sure
 
     def rests_on(self, row: Row) -> Iterator[str]:
         """Return the figures without which a row cannot be judged by this bar."""
@@ -251,17 +246,7 @@ BARS: dict[str, tuple[Bar, ...]] = {
             " (make bench)",
             low=0.99,
             of_all=True,
-            whole=True,
-            parts=("disk", "network"),
-            runs_min=COST_ROUNDS_MIN,
-        ),
-        Bar(
-            "shaped_ratio",
-            f"the shaper costs more: {IDLE}; if it stays, see what a decision costs (make bench)",
-            low=0.99,
-            of_all=True,
-            whole=True,
-            parts=("disk, one guest", "network, one guest"),
+            sure=0.98,
             runs_min=COST_ROUNDS_MIN,
         ),
     ),
@@ -303,15 +288,11 @@ BARS: dict[str, tuple[Bar, ...]] = {
 }
 
 EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
-    "E1": tuple(
-        (part + guests, subject)
-        for guests in (", one guest", "")
-        for part, subject in (
-            ("disk", "fio 4 KiB, requests/s"),
-            ("disk", "fio 128 KiB, requests/s"),
-            ("network", "TCP out, bytes/s"),
-            ("network", "TCP in, bytes/s"),
-        )
+    "E1": (
+        ("disk", "fio 4 KiB, requests/s"),
+        ("disk", "fio 128 KiB, requests/s"),
+        ("network", "TCP out, bytes/s"),
+        ("network", "TCP in, bytes/s"),
     ),
     "E2": (
         *((part, name) for part in DISK_PARTS for name in (UNLIMITED, *SLUICE, *DISK_PEERS)),
@@ -374,7 +355,7 @@ def _judge_one(bar: Bar, row: Row) -> Verdict:
         outcome, remedy = Outcome.MISSED, bar.remedy
     elif few:
         outcome, remedy = Outcome.INCONCLUSIVE, few
-    elif beyond > 0 or (bar.whole and bar.farthest(row) > 0):
+    elif beyond > 0 or bar.too_wide(row):
         outcome = Outcome.INCONCLUSIVE
         remedy = _unsure(bar, row, unsure)
     else:

@@ -1,252 +1,199 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """E1: what the shaper costs a guest that no limit touches (SCS Table 1, TAP Table 2).
 
-*Two guests*, alike but for their QEMU: one runs the stock emulator, built from the
-same source with the same options, the other the patched one with a shaper and no
-limit. Both have disk rings of the size that attaching a shaper asks for. The same load
-runs in both, and they take turns of a fifth of a second, in which the other's QEMU is
-stopped, so that the machine's slow moments hit both. Processes of one emulator differ by
-some per cent, too, though they go on from the same saved guest: so both are saved, and
-restored into new processes several times.
+A guest is booted and saved, its load under way. The saved guest then goes on, many times,
+under the stock emulator and under the patched one, built from the same source with the same
+options; there it has a shaper, and no limit. So both begin alike in all that the guest's
+memory holds. Two such guests run at the same time, each with one of the host's processors for
+all of its QEMU (``lanes``): what the shaper takes, the guest is without.
 
-*One guest*, the patched one, has each device twice: once with the shaper and once
-without. Loads on both take short turns. Its first device may differ from its second: so
-there is another such guest, which has the shaper on the other of the two, and what
-favours a place cancels out.
-
-Guests, and the devices of one, differ for as long as they run, for no reason that can be
-told, and by more than the bar of one per cent. So there are *rounds*, and all guests
-are booted anew in each. A round gives one ratio. What is judged is the geometric mean
-of all rounds, by its interval of 95 % from drawing rounds anew.
-
-Beside throughput of two guests, the CPU time of the QEMU process per unit of work is
-compared: it says the same on a machine that is busy with other things.
+Each process differs from the next by some per cent, whatever its emulator, for as long as it
+lives; so there are hundreds, and each is measured once. They come in fours: stock, patched,
+patched, stock in one lane, and at the same time the other way round in the other. A four gives
+a ratio, a *round* the mean of its fours; guests are booted anew in each round. What is judged
+is the geometric mean of all rounds, by its interval of 95 % from drawing rounds anew.
 """
 
-import xml.etree.ElementTree as ET
+import math
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import libvirt
 
-from perf import guest_turns, loads, machine, turns
+from perf import lanes, loads, machine, monitor
 from perf.bars import COST_ROUNDS_MIN, Row
 from perf.choice import Choice
+from perf.lanes import Lane
 from perf.pooled import mean_ratio
-from perf.rings import disk_rings
 from perf.rows import Rows
 from perf.spread import spread
 from perf.subjects.net import tap_of
-from testbed import CLIENT_ADDRESS, Guest, GuestSpec, Testbed, paths
+from perf.twin import on_processor, under_stock
+from testbed import Guest, GuestSpec, Task, Testbed, paths
 
 TITLE = "patched and unlimited against stock"
 # Rounds, if nothing else is asked for.
 REPEATS = COST_ROUNDS_MIN
-# In the order of their places.
-DISKS, CARDS = ("vdb", "vdc"), ("eth0", "eth1")
-SERVERS = (CLIENT_ADDRESS, machine.SECOND_CLIENT)
+STOCK, PATCHED = "stock", "patched"
+# A guest's disk and the ring that attaching a shaper gives it.
+DISK = "vdb"
+RING_SIZE = 1024
 DISK_MIB = 256
 DEPTH = 16
-# What attaching a shaper gives a disk that has no size of its own.
-RING_SIZE = 1024
 UNLIMITED_LINK_BPS = 5_000_000_000
-# For so long loads of one guest take turns in each round.
-TURNS_SECONDS = 12
-# So often two guests are restored in each round, and take turns for so long with each load.
-RESTORES = 4
-RESTORED_SECONDS = 7
-# A server of iperf3 serves one flow, so each of two guests has a port.
-PORTS = (loads.IPERF_PORT, loads.IPERF_PORT + 1)
-STOCK, PATCHED, CROSSED = "stock", "patched", "crossed"
-# One processor: with two, which of them a load, and its device's interrupts, happen to be
-# on is worth more than what is to be seen.
-VCPUS = 1
+# So many guests at the same time, if the host has as many processors.
+LANES = 2
+# In what order a lane's emulators come; a lane's neighbour has the other one at any time.
+FOUR = (STOCK, PATCHED, PATCHED, STOCK)
 # In a definition that libvirt is given back.
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
-QEMU_NS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
-# Places of devices, and of guests by the place of their shaper.
-FIRST, SECOND = 0, 1
-# What is added to the name of a part.
-ONE_GUEST = ", one guest"
+# How long a load runs before its guest is saved.
+UNDER_WAY_SECONDS = 2.0
+# From each end of a round's ratios so much is left out: TCP may lose a moment by itself.
+TRIMMED = 0.1
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Load:
-    """A load and what it yields: units of work per second (requests, bytes)."""
+    """A load, and what it yields: units of work, requests or bytes.
+
+    ``command`` is the guest's part, which is under way when the guest is saved; ``client`` that
+    of who sends to it or receives from it, if there is one, which begins with each process.
+    ``fours`` is how many a round has: the more, the more its processes differ.
+    """
 
     name: str
     part: str
-    # On a guest's first device and on its second, for so many seconds.
-    beside: Callable[[int], tuple[turns.Load, turns.Load]]
-    # On the first devices of two guests, for so many seconds.
-    across: Callable[[Guest, Guest, int], tuple[guest_turns.Load, guest_turns.Load]]
+    command: str
+    count: Callable[[Guest], Callable[[], float]]
+    # Growth of the count that nothing else in the guest makes.
+    begun: float
+    # The shaper's resource, and the name of its counter of work.
+    resource: str
+    counter: str
+    fours: int
+    client: Callable[[Guest], list[str]] | None = None
 
 
-def _disk_load(name: str, request_bytes: int) -> Load:
-    def command(disk: str, seconds: int) -> str:
-        return loads.fio("read", disk, request_bytes, DEPTH, seconds)
-
-    def on(disk: str, seconds: int) -> turns.Load:
-        counter = f"/sys/block/{disk}/stat"
-        return turns.Load(f"load-{disk}", command(disk, seconds), counter, DEPTH * 10)
-
-    def of(guest: Guest, seconds: int) -> guest_turns.Load:
-        def count() -> float:
-            reads, *_ = guest.domain.blockStats(DISKS[0])
-            return reads
-
-        return guest_turns.Load(guest, command(DISKS[0], seconds), count, DEPTH * 10)
+def _disk_load(name: str, request_bytes: int, fours: int) -> Load:
+    def count(guest: Guest) -> Callable[[], float]:
+        return lambda: guest.domain.blockStats(DISK)[0]
 
     return Load(
         name,
         "disk",
-        lambda seconds: tuple(on(disk, seconds) for disk in DISKS),
-        lambda one, other, seconds: (of(one, seconds), of(other, seconds)),
+        loads.fio("read", DISK, request_bytes, DEPTH, 3600),
+        count,
+        begun=DEPTH * 10,
+        resource="blk-read",
+        counter="requests",
+        fours=fours,
     )
 
 
-def _tcp_load(name: str, to_guest: bool) -> Load:
-    def on(card: str, address: str, seconds: int) -> turns.Load:
-        counter = f"/sys/class/net/{card}/statistics/{'rx' if to_guest else 'tx'}_bytes"
-        command = loads.iperf(seconds, to_guest=to_guest, server=address)
-        return turns.Load(f"load-{card}", command, counter, 2**20)
+def _tcp_load(name: str, to_guest: bool, fours: int) -> Load:
+    """Return one TCP flow. The guest serves: it waits when it is saved, and has no flow."""
 
-    def of(guest: Guest, port: int, seconds: int) -> guest_turns.Load:
+    def count(guest: Guest) -> Callable[[], float]:
         tap = tap_of(guest)
 
-        def count() -> float:
+        def read() -> float:
             received_bytes, _, _, _, sent_bytes, *_ = guest.domain.interfaceStats(tap)
             return received_bytes if to_guest else sent_bytes
 
-        command = loads.iperf(seconds, to_guest=to_guest, port=port)
-        return guest_turns.Load(guest, command, count, 2**20)
+        return read
+
+    def client(guest: Guest) -> list[str]:
+        command = ["iperf3", "--client", guest.address, "--time", "60"]
+        return command if to_guest else [*command, "--reverse"]
 
     return Load(
         name,
         "network",
-        lambda seconds: tuple(on(*both, seconds) for both in zip(CARDS, SERVERS, strict=True)),
-        lambda one, other, seconds: (of(one, PORTS[0], seconds), of(other, PORTS[1], seconds)),
+        "iperf3 --server",
+        count,
+        begun=2**20,
+        resource="net-rx" if to_guest else "net-tx",
+        counter="bytes",
+        fours=fours,
+        client=client,
     )
 
 
 LOADS = (
-    _disk_load("fio 4 KiB, requests/s", 4096),
-    _disk_load("fio 128 KiB, requests/s", 131072),
-    _tcp_load("TCP out, bytes/s", to_guest=False),
-    _tcp_load("TCP in, bytes/s", to_guest=True),
+    _disk_load("fio 4 KiB, requests/s", 4096, fours=12),
+    _disk_load("fio 128 KiB, requests/s", 131072, fours=4),
+    _tcp_load("TCP out, bytes/s", to_guest=False, fours=7),
+    _tcp_load("TCP in, bytes/s", to_guest=True, fours=6),
 )
 
 
 @dataclass
 class Round:
-    """What one load did while the same guests ran.
+    """What a load did per second while the same guests were used.
 
-    ``across`` are the turns of the stock guest and the patched one, each time that they were
-    restored; ``taken`` are those of the guest that has the shaper on its first devices, then
-    those of the one that has it on its second.
+    ``fours`` has, for each lane of each four, the rates under stock and those under patched.
     """
 
-    across: list[Sequence[turns.Turn]] = field(default_factory=list)
-    taken: list[Sequence[turns.Turn]] = field(default_factory=list)
-
-
-class Guests(NamedTuple):
-    stock: Guest
-    # Has the shaper on its first devices, and the next on its second.
-    patched: Guest
-    crossed: Guest
+    fours: list[dict[str, list[float]]] = field(default_factory=list)
 
 
 def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
     """Run the experiment; ``repeats`` is the number of rounds. Returns the wanted rows."""
-    stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock")
+    stock_emulator = paths.require(paths.STOCK_BUILD, "make qemu-stock").resolve()
     rows = Rows(say, choice)
     rounds: dict[str, list[Round]] = {load.name: [] for load in LOADS}
-    with ExitStack() as stack:
-        testbed = stack.enter_context(Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS))
-        guests = _defined(testbed, stock_emulator)
-        machine.second_client(testbed)
-        for address, port in (
-            (SERVERS[0], PORTS[0]),
-            (SERVERS[1], PORTS[0]),
-            (SERVERS[0], PORTS[1]),
-        ):
-            stack.enter_context(loads.iperf_server(testbed, address, port=port))
+    with Testbed("perf-e1", link_bps=UNLIMITED_LINK_BPS) as testbed:
+        mine = _lanes(testbed, stock_emulator)
         for number in range(repeats):
             name = f"round {number + 1} of {repeats}"
-            measure = partial(_round, testbed, guests, number, rounds, rows, say, name)
+            measure = partial(_round, testbed, mine, number, rounds, rows, say, name)
             rows.guard("guests", name, measure)
         accelerator = testbed.accelerator.name
     for load in LOADS:
-        for part, figures in ((load.part + ONE_GUEST, figures_of_one), (load.part, figures_of_two)):
-            rows.add(part, load.name, partial(_row, part, load, figures, rounds[load.name]))
+        rows.add(load.part, load.name, partial(_row, load, rounds[load.name]))
     return {
         "experiment": "E1",
         "title": TITLE,
         "accelerator": accelerator,
         "repeats": repeats,
-        "note": f"A run is a round, for which all guests are booted: {TURNS_SECONDS} s of turns of"
-        f" {turns.LOOK_SECONDS:g} s in each of two, and, {RESTORES} times, {RESTORED_SECONDS} s of"
-        f" turns of {guest_turns.LOOK_SECONDS:g} s of two that are restored.",
+        "note": f"A run is a round, for which {len(mine)} guests are booted, and then go on from"
+        f" where they were saved in processes that are measured for {lanes.LOOK_SECONDS:g} s each:"
+        + ", ".join(f" {4 * len(mine) * load.fours} of {load.name}" for load in LOADS)
+        + ".",
         **rows.as_dict(),
     }
 
 
-def _defined(testbed: Testbed, stock_emulator: Path) -> Guests:
-    """Define the three guests, and attach the shapers; none of them runs yet."""
+def _lanes(testbed: Testbed, stock_emulator: Path) -> list[Lane]:
+    """Define the guests, attach shapers, and make the definition for the stock emulator of each."""
     disk = machine.disk_in_memory(testbed, "memory", DISK_MIB, readonly=True)
-    spec = {
-        "agent": False,
-        "disks": (disk, disk),
-        "disk_queue_size": RING_SIZE,
-        "nics": 2,
-        "vcpus": VCPUS,
-    }
-    guests = Guests(
-        testbed.add_guest(GuestSpec(STOCK, emulator=stock_emulator.resolve(), **spec)),
-        testbed.add_guest(GuestSpec(PATCHED, **spec)),
-        testbed.add_guest(GuestSpec(CROSSED, **spec)),
-    )
+    processors = sorted(os.sched_getaffinity(0))[:LANES]
+    spec = {"agent": False, "disks": (disk,), "disk_queue_size": RING_SIZE, "vcpus": 1}
+    guests = [testbed.add_guest(GuestSpec(f"lane{number}", **spec)) for number in processors]
     testbed.start_controller()
-    for guest, plain in ((guests.patched, SECOND), (guests.crossed, FIRST)):
+    found = []
+    for guest, processor in zip(guests, processors, strict=True):
         machine.attach(testbed, guest)
-        _leave_out(guest, plain)
-    return guests
-
-
-@contextmanager
-def _booted(testbed: Testbed, guests: Guests, number: int, say: Say) -> Iterator[None]:
-    """Have all guests run, alike and with both their networks.
-
-    In which order they are booted may be worth something too: it alternates.
-    """
-    try:
-        for guest in order(number, guests):
-            guest.start()
-            say(f"guest {guest.name} ready after {guest.wait_ready():.0f} s")
-        for number, guest in enumerate((guests.patched, guests.crossed)):
-            machine.await_shaper(testbed, guest)
-            machine.second_address(guest, number)
-        for guest in guests:
-            machine.main_loop_apart(guest)
-        _require_like_rings(*guests)
-        yield
-    finally:
-        for guest in guests:
-            guest.stop()
+        patched = on_processor(guest.domain.XMLDesc(INACTIVE), processor)
+        definitions = {PATCHED: patched, STOCK: under_stock(patched, stock_emulator)}
+        found.append(Lane(guest, processor, definitions))
+    return found
 
 
 def _round(
     testbed: Testbed,
-    guests: Guests,
+    mine: Sequence[Lane],
     number: int,
     rounds: dict[str, list[Round]],
     rows: Rows,
@@ -254,181 +201,165 @@ def _round(
     name: str,
 ) -> None:
     """Boot the guests and measure each load; what fails is left out, and the rest is there."""
-    found = {load.name: Round() for load in LOADS}
-    for load in LOADS:
-        rounds[load.name].append(found[load.name])
-    with _booted(testbed, guests, number, say):
+    with TemporaryDirectory(prefix="saved-", dir=testbed.folder) as folder:
+        booted = Path(folder, "booted")
+        _boot_and_save(mine, booted, say)
         for load in LOADS:
-            take = partial(_take_turns, load, guests, number, found[load.name])
-            rows.attempt(load.part + ONE_GUEST, load.name, take)
-            _tell(load, f"{name}: {load.name}", found[load.name], say)
-        if rows.choice.of([(load.part, load.name) for load in LOADS]):
-            guests.crossed.stop()
-            _restore_and_take_turns(testbed, guests, number, found, rows, say, name)
+            found = Round()
+            rounds[load.name].append(found)
+            measure = partial(_measure, testbed, mine, load, number, booted, found)
+            rows.attempt(load.part, load.name, measure)
+            if found.fours:
+                ratio = figures(load, [found])["pooled_ratio"]["median"]
+                say(f"{name}: {load.name}, patched ÷ stock {ratio:.3f}")
 
 
-def _restore_and_take_turns(
-    testbed: Testbed,
-    guests: Guests,
-    number: int,
-    found: dict[str, Round],
-    rows: Rows,
-    say: Say,
-    name: str,
-) -> None:
-    with TemporaryDirectory(prefix="saved-", dir=testbed.folder) as saved:
-        for guest in (guests.stock, guests.patched):
-            guest.save(Path(saved, guest.name))
-        for again in range(RESTORES):
-            both = order(number + again, (guests.stock, guests.patched))
-            with _restored(testbed, guests.patched, both, Path(saved)):
-                for load in LOADS:
-                    one = Round()
-                    take = partial(_take_turns_across, load, testbed, both, one)
-                    rows.attempt(load.part, load.name, take)
-                    found[load.name].across += one.across
-                    _tell(load, f"{name}, {again + 1} of {RESTORES}: {load.name}", one, say)
+def _boot_and_save(mine: Sequence[Lane], saved: Path, say: Say) -> None:
+    for lane in mine:
+        lane.guest.domain.connect().defineXML(lane.definitions[STOCK])
+    with _ended(mine):
+        for lane in mine:
+            lane.guest.start()
+        for lane in mine:
+            say(f"guest {lane.guest.name} ready after {lane.guest.wait_ready():.0f} s")
+        for lane in mine:
+            lane.guest.save(saved / lane.guest.name)
+
+
+def _at_once(mine: Sequence[Lane], do: Callable[[Lane], None]) -> None:
+    """Do the same to all lanes at the same time: most of it is libvirt's waiting."""
+    with ThreadPoolExecutor(len(mine)) as pool:
+        list(pool.map(do, mine))
 
 
 @contextmanager
-def _restored(
-    testbed: Testbed, patched: Guest, both: Sequence[Guest], saved: Path
-) -> Iterator[None]:
-    """Have both go on where they were saved, in processes of their own, and stop them again."""
+def _ended(mine: Sequence[Lane]) -> Iterator[None]:
     try:
-        for guest in both:
-            guest.restore(saved / guest.name)
-        for guest in both:
-            guest.wait_ready()
-            machine.main_loop_apart(guest)
-        machine.await_shaper(testbed, patched)
         yield
     finally:
-        for guest in both:
-            guest.stop()
+        _at_once(mine, lambda lane: lane.guest.kill())
 
 
-def _take_turns(load: Load, guests: Guests, number: int, found: Round) -> None:
-    both = load.beside(turns.commands_last(TURNS_SECONDS))
-    mine = (guests.patched, guests.crossed)
-    # Not in step with the order of booting.
-    in_turn = order(number // 2, mine)
-    taken = {guest.name: turns.take(guest, both, TURNS_SECONDS) for guest in in_turn}
-    done = [taken[guest.name] for guest in mine]
-    # One in which nothing was done must not spoil the figures of all rounds.
-    figures_of_one(load, [Round(taken=done)])
-    found.taken = done
-
-
-def _take_turns_across(
-    load: Load, testbed: Testbed, both: tuple[Guest, Guest], found: Round
+def _measure(
+    testbed: Testbed,
+    mine: Sequence[Lane],
+    load: Load,
+    number: int,
+    booted: Path,
+    found: Round,
 ) -> None:
-    last = turns.commands_last(RESTORED_SECONDS)
-    taken = guest_turns.take(testbed, load.across(*both, last), RESTORED_SECONDS)
-    figures_of_two(load, [Round(across=[taken])])
-    found.across = [taken]
+    """Save the guests with the load under way, and measure its processes."""
+    with TemporaryDirectory(prefix="load-", dir=testbed.folder) as folder:
+        saved = Path(folder, "load")
+        _begin_and_save(mine, load, booted, saved)
+        for four in range(load.fours):
+            rates = [{STOCK: [], PATCHED: []} for _ in mine]
+            for emulators in emulators_of(number + four, len(mine)):
+                taken = _processes(testbed, mine, emulators, load, saved)
+                for its, emulator, rate in zip(rates, emulators, taken, strict=True):
+                    its[emulator].append(rate)
+            found.fours += rates
 
 
-def order(number: int, all_of_them: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return in which order they come for the time of that number: it alternates."""
-    return all_of_them if number % 2 == 0 else all_of_them[::-1]
+def emulators_of(four: int, lane_count: int) -> list[tuple[str, ...]]:
+    """Return, for each time of the four with that number, the emulator of each lane."""
+    both = (FOUR, tuple(PATCHED if one == STOCK else STOCK for one in FOUR))
+    return list(zip(*(both[(four + lane) % 2] for lane in range(lane_count)), strict=True))
 
 
-def _tell(load: Load, what: str, found: Round, say: Say) -> None:
-    """Say what was measured, if anything was; an interval of one round has no width."""
-    if found.taken:
-        ratio = figures_of_one(load, [found])["shaped_ratio"]["median"]
-        say(f"{what}, with a shaper ÷ without {ratio:.3f}")
-    if found.across:
-        ratio = figures_of_two(load, [found])["pooled_ratio"]["median"]
-        say(f"{what}, patched ÷ stock {ratio:.3f}")
+def _begin_and_save(mine: Sequence[Lane], load: Load, booted: Path, saved: Path) -> None:
+    with _ended(mine):
+        _at_once(mine, lambda lane: lane.go_on(STOCK, booted))
+        for lane in mine:
+            lane.guest.wait_ready()
+            lane.guest.spawn(f"exec {load.command}", unit="load")
+            if not load.client:
+                lanes.begin(load.count(lane.guest), load.begun)
+        time.sleep(UNDER_WAY_SECONDS)
+        for lane in mine:
+            lane.guest.save(saved / lane.guest.name)
 
 
-def _require_like_rings(stock: Guest, *shaped: Guest) -> None:
-    """Raise NotAlike if the guests differ in more than their QEMU."""
-    of_stock = [[ring.size for ring in disk_rings(stock, disk)] for disk in DISKS]
-    for guest in shaped:
-        sizes = [[ring.size for ring in disk_rings(guest, disk)] for disk in DISKS]
-        if sizes != of_stock:
-            raise machine.NotAlike(
-                f"the disks have rings of {of_stock} in the stock guest and {sizes} in"
-                f" {guest.name}; the stock QEMU must take queue_size {RING_SIZE}"
-            )
+def _processes(
+    testbed: Testbed, mine: Sequence[Lane], emulators: Sequence[str], load: Load, saved: Path
+) -> list[float]:
+    """Have each lane's guest go on under its emulator; return what each does per second."""
+    with _ended(mine), ExitStack() as clients:
+        under = dict(zip(mine, emulators, strict=True))
+        _at_once(mine, lambda lane: lane.go_on(under[lane], saved))
+        for lane, emulator in under.items():
+            if emulator == PATCHED:
+                machine.await_shaper(testbed, lane.guest)
+            if load.client:
+                clients.callback(_client(testbed, lane, load).stop)
+        counts = [load.count(lane.guest) for lane in mine]
+        for count in counts:
+            lanes.begin(count, load.begun)
+        time.sleep(lanes.SETTLE_SECONDS)
+        before = [count() for count in counts]
+        rates = lanes.look(counts)
+        done = [count() - first for count, first in zip(counts, before, strict=True)]
+        for lane, emulator, work in zip(mine, emulators, done, strict=True):
+            if emulator == PATCHED:
+                _require_shaped(lane.guest, load, work)
+        return rates
 
 
-def _leave_out(guest: Guest, place: int) -> None:
-    """Take the shaper from the disk and the card in one of the two places again."""
-    root = ET.fromstring(guest.domain.XMLDesc(INACTIVE))
-    disks = {disk.find("target").get("dev"): disk for disk in root.iterfind("devices/disk")}
-    plain = (disks[DISKS[place]], root.findall("devices/interface")[place])
-    names = {device.find("alias").get("name") for device in plain}
-    override = root.find(f"{QEMU_NS}override")
-    for device in list(override):
-        if device.get("alias") in names:
-            override.remove(device)
-    guest.domain.connect().defineXML(ET.tostring(root, encoding="unicode"))
+def _client(testbed: Testbed, lane: Lane, load: Load) -> Task:
+    command = loads.on_processor(lane.processor, load.client(lane.guest))
+    return testbed.client_popen(command, name=f"client-{lane.guest.name}")
 
 
-def _row(
-    part: str, load: Load, figures: Callable[[Load, Sequence[Round]], Row], rounds: Sequence[Round]
-) -> Row:
-    return {"part": part, "subject": load.name, **figures(load, rounds)}
+def _require_shaped(guest: Guest, load: Load, work: float) -> None:
+    """Raise NotAlike if the work of a patched guest did not pass its shaper, or has a limit."""
+    (shaper,) = monitor.ask(guest, "query-shapers")
+    passed = shaped_work(shaper, load.resource, load.counter)
+    # Headers count differently; what passes by the shaper would be missing altogether.
+    if passed < work / 2:
+        raise machine.NotAlike(
+            f"the shaper of {guest.name} saw {passed:.0f} {load.counter} of {load.resource} and"
+            f" the host {work:.0f}"
+        )
+    if shaper["ceiling"] or any(one["limits"] for one in shaper["classes"]):
+        raise machine.NotAlike(f"{guest.name} has a limit, and is to have none")
 
 
-def figures_of_one(load: Load, rounds: Sequence[Round]) -> Row:
-    """Return the figures of the rounds' turns, with and without a shaper in one guest.
+def shaped_work(shaper: dict[str, Any], resource: str, counter: str) -> float:
+    """Return what a shaper counted of a resource, all its classes together."""
+    stats = (one for each in shaper["classes"] for one in each["stats"])
+    return sum(one[counter] for one in stats if one["resource"] == resource)
 
-    Raises ValueError if nothing was done in four turns, or there is no round with turns.
+
+def _row(load: Load, rounds: Sequence[Round]) -> Row:
+    return {"part": load.part, "subject": load.name, **figures(load, rounds)}
+
+
+def figures(_load: Load, rounds: Sequence[Round]) -> Row:
+    """Return the figures of all rounds in which something was measured.
+
+    Raises ValueError if there is none, or a process did nothing.
     """
-    units = [one.unit for one in load.beside(0)]
-    rates = [
-        [[turns.rates(taken, unit) for unit in units] for taken in one.taken]
-        for one in rounds
-        if one.taken
-    ]
-    both = [
-        (_median_ratio(first, second), _median_ratio(crossed_second, crossed_first))
-        for (first, second), (crossed_first, crossed_second) in rates
-    ]
-    return {
-        "runs": len(rates),
-        # Where the second guest has no shaper is where the first has one.
-        "shaped_ratio": mean_ratio([geometric_mean(ratios) for ratios in both]),
-        "place_ratio": mean_ratio([(one / other) ** 0.5 for one, other in both]),
-        "plain": spread([rate for (_, one), (other, _) in rates for rate in (*one, *other)]),
-        "shaped": spread([rate for (one, _), (_, other) in rates for rate in (*one, *other)]),
+    each = [one.fours for one in rounds if one.fours]
+    rates = {
+        emulator: [rate for fours in each for its in fours for rate in its[emulator]]
+        for emulator in FOUR[:2]
     }
-
-
-def figures_of_two(_load: Load, rounds: Sequence[Round]) -> Row:
-    """Return the figures of the rounds' turns of the patched guest and the stock one.
-
-    Raises ValueError if nothing was done in four turns, or there is no round with turns.
-    """
-    each = [one.across for one in rounds if one.across]
-    rates = [
-        [[turns.rates(taken, unit) for unit in (PATCHED, STOCK)] for taken in restores]
-        for restores in each
-    ]
-    ratios = [geometric_mean([_median_ratio(*both) for both in restores]) for restores in rates]
-    cpu = [
-        [guest_turns.cpu_per_work(list(chain(*restores)), unit) for unit in (PATCHED, STOCK)]
-        for restores in each
-    ]
     return {
         "runs": len(each),
-        "stock": spread([rate for restores in rates for _, its in restores for rate in its]),
-        "patched": spread([rate for restores in rates for mine, _ in restores for rate in mine]),
-        "pooled_ratio": mean_ratio(ratios),
-        "cpu_ratio": mean_ratio([_ratio(mine, its) for mine, its in cpu]),
+        "stock": spread(rates[STOCK]),
+        "patched": spread(rates[PATCHED]),
+        "pooled_ratio": mean_ratio([trimmed_mean(map(_ratio, fours)) for fours in each]),
     }
 
 
-def _median_ratio(mine: Sequence[float], its: Sequence[float]) -> float:
-    return median(_ratio(*both) for both in zip(mine, its, strict=True))
+def _ratio(four: dict[str, list[float]]) -> float:
+    if not all(rate > 0 for rates in four.values() for rate in rates):
+        raise ValueError("a process did nothing")
+    return geometric_mean(four[PATCHED]) / geometric_mean(four[STOCK])
 
 
-def _ratio(mine: float, its: float) -> float:
-    if not (mine > 0 and its > 0):
-        raise ValueError("in one of a pair nothing was done")
-    return mine / its
+def trimmed_mean(ratios: Iterator[float]) -> float:
+    """Return the geometric mean without the least and the greatest tenth."""
+    ordered = sorted(ratios)
+    out = math.floor(TRIMMED * len(ordered))
+    return geometric_mean(ordered[out : len(ordered) - out])

@@ -16,6 +16,7 @@ from testbed.hypervisor import Hypervisor
 from testbed.sandbox import CommandFailed, Sandbox, Task
 
 READY_SECONDS = 180.0
+KILL_SECONDS = 20.0
 
 
 class GuestError(Exception):
@@ -231,13 +232,25 @@ class Guest:
         shutil.copyfile(self.placement.root_overlay, folder / "root.qcow2")
         self._forget_connection()
 
-    def restore(self, folder: Path) -> None:
+    def restore(self, folder: Path, definition: str | None = None) -> None:
         """Have the guest, which does not run, go on where it was saved; as often as wanted.
 
-        Other disks than the root disk stay as they are now.
+        Other disks than the root disk stay as they are now. With a ``definition`` it goes on
+        under that: another emulator, say, but the same devices.
         """
         shutil.copyfile(folder / "root.qcow2", self.placement.root_overlay)
-        self._hypervisor.connection.restore(str(folder / "memory"))
+        self._hypervisor.connection.restoreFlags(str(folder / "memory"), definition, 0)
+
+    def kill(self) -> None:
+        """End the guest's QEMU at once, which a saved guest does not miss. Safe to repeat."""
+        if self.running():
+            self._sandbox.run(["kill", "-KILL", str(self.qemu_pid())], check=False)
+        deadline = time.monotonic() + KILL_SECONDS
+        while self.running():
+            if time.monotonic() > deadline:
+                raise GuestError(f"guest {self.name} runs {KILL_SECONDS:g} s after it was killed")
+            time.sleep(0.01)
+        self._forget_connection()
 
     def stop(self, grace_seconds: float = 0.0) -> None:
         """Power the guest off; with a grace, ask it first. Safe to repeat."""

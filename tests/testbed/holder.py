@@ -14,6 +14,7 @@ the machine's own Python and imports nothing but the standard library.
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 
@@ -63,6 +64,17 @@ def reap() -> None:
         pass
 
 
+def child_ends() -> int:
+    """Return a descriptor that can be read when a child has ended.
+
+    Who ended a guest waits for it to be collected.
+    """
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read
+
+
 def main() -> int:
     # Still the outer /proc, so this is the process id that the outside sees.
     outer_pid = os.readlink("/proc/self")
@@ -73,11 +85,14 @@ def main() -> int:
     except (OSError, subprocess.SubprocessError) as problem:
         print(f"error {problem}", flush=True)
         return 1
+    ended = child_ends()
     print(f"ready {outer_pid}", flush=True)
     while True:
-        readable, _, _ = select.select([sys.stdin], [], [], 1.0)
+        readable, _, _ = select.select([sys.stdin, ended], [], [], 1.0)
+        if ended in readable:
+            os.read(ended, 4096)
         reap()
-        if readable and not os.read(0, 4096):
+        if sys.stdin in readable and not os.read(0, 4096):
             return 0
 
 

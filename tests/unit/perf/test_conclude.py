@@ -11,21 +11,19 @@ from perf.bars import ALL, EXPECTED, SLUICE, UNLIMITED
 from perf.choice import Choice
 from perf.report import finite
 
-ALONE = ("plain", "shaped", "shaped_ratio")
-
 
 def _spread(value):
     return {"median": value, "min": value, "max": value}
 
 
 def _found(ratio):
-    figures = ("stock", "patched", "pooled_ratio", "cpu_ratio")
+    figures = ("stock", "patched", "pooled_ratio")
     rows = [
         {
             "part": part,
             "subject": subject,
             "runs": 200,
-            **{name: _spread(ratio) for name in (figures, ALONE)["one guest" in part]},
+            **{name: _spread(ratio) for name in figures},
         }
         for part, subject in EXPECTED["E1"]
     ]
@@ -45,7 +43,7 @@ def test_all_bars_met_is_a_success(tmp_path):
     status, kept, page, said = _conclude(_found(1.0), tmp_path)
     assert status == 0
     assert kept["problems"] == [] and kept["missing"] == []
-    assert [one["outcome"] for one in kept["verdicts"]] == ["met"] * 8
+    assert [one["outcome"] for one in kept["verdicts"]] == ["met"] * 4
     assert "All bars are met" in page
     assert not any("WRONG" in line for line in said)
 
@@ -53,10 +51,10 @@ def test_all_bars_met_is_a_success(tmp_path):
 def test_a_missed_bar_is_a_failure_that_stands_everywhere(tmp_path):
     status, kept, page, said = _conclude(_found(0.9), tmp_path)
     assert status == 1
-    assert len(kept["problems"]) == 8
+    assert len(kept["problems"]) == 4
     assert {one["outcome"] for one in kept["verdicts"]} == {"missed"}
-    assert page.count('<tr class="missed">') == 8
-    assert sum(line.startswith("WRONG: ") for line in said) == 8
+    assert page.count('<tr class="missed">') == 4
+    assert sum(line.startswith("WRONG: ") for line in said) == 4
 
 
 def test_a_missing_row_is_a_failure(tmp_path):
