@@ -210,7 +210,7 @@ def _round(
             measure = partial(_measure, testbed, mine, load, number, booted, found)
             rows.attempt(load.part, load.name, measure)
             if found.fours:
-                ratio = figures(load, [found])["pooled_ratio"]["median"]
+                ratio = figures([found])["pooled_ratio"]["median"]
                 say(f"{name}: {load.name}, patched ÷ stock {ratio:.3f}")
 
 
@@ -331,10 +331,10 @@ def shaped_work(shaper: dict[str, Any], resource: str, counter: str) -> float:
 
 
 def _row(load: Load, rounds: Sequence[Round]) -> Row:
-    return {"part": load.part, "subject": load.name, **figures(load, rounds)}
+    return {"part": load.part, "subject": load.name, **figures(rounds)}
 
 
-def figures(_load: Load, rounds: Sequence[Round]) -> Row:
+def figures(rounds: Sequence[Round]) -> Row:
     """Return the figures of all rounds in which something was measured.
 
     Raises ValueError if there is none, or a process did nothing.

@@ -106,6 +106,26 @@ def test_a_saved_guest_goes_on_as_it_was_each_time(testbed, tmp_path):
         guest.stop()
 
 
+def test_a_saved_guest_goes_on_under_another_definition(testbed, tmp_path):
+    guest = testbed.add_guest(GuestSpec("redefined", agent=False))
+    name = "<name>redefined</name>"
+    other = guest.domain.XMLDesc().replace(name, f"{name}<title>another</title>")
+    guest.start()
+    try:
+        guest.wait_ready()
+        guest.ssh("echo here >/run/in-memory")
+        guest.save(tmp_path / "saved")
+        guest.restore(tmp_path / "saved", other)
+        guest.wait_ready()
+        assert "<title>another</title>" in guest.domain.XMLDesc()
+        assert guest.ssh("cat /run/in-memory").stdout.strip() == "here"
+        guest.kill()
+        assert not guest.running()
+        guest.kill()
+    finally:
+        guest.stop()
+
+
 def test_a_guest_that_dies_says_why(testbed):
     """With this word on its command line the guest powers itself off early."""
     guest = testbed.add_guest(GuestSpec("dies", agent=False, cmdline="sluice.probe"))

@@ -7,7 +7,6 @@ from perf import bars, e1
 from perf.e1 import PATCHED, STOCK, Round, emulators_of, figures, shaped_work, trimmed_mean
 from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
-LOAD = e1.LOADS[0]
 ROUNDS = 10
 
 
@@ -49,7 +48,7 @@ def _round(number: int, factor: float) -> Round:
 
 
 def _judged(factor: float, rounds: int = ROUNDS) -> bars.Outcome:
-    found = figures(LOAD, [_round(number, factor) for number in range(rounds)])
+    found = figures([_round(number, factor) for number in range(rounds)])
     assert found["runs"] == rounds
     row = {"part": "disk", "subject": "a load", **found}
     (verdict,) = bars.judge({"experiment": "E1", "rows": [row]})
@@ -65,7 +64,7 @@ def test_the_judge_tells_a_loss_from_none_and_from_what_cannot_be_told():
 def test_a_moment_that_tcp_loses_by_itself_is_no_loss_of_the_round():
     found = _round(0, 1.0)
     found.fours[0] = {STOCK: [1000.0, 1000.0], PATCHED: [500.0, 500.0]}
-    ratio = figures(LOAD, [found])["pooled_ratio"]["median"]
+    ratio = figures([found])["pooled_ratio"]["median"]
     assert ratio == pytest.approx(1.0)
 
 
@@ -75,20 +74,20 @@ def test_the_mean_leaves_out_a_tenth_at_either_end():
 
 
 def test_rates_of_all_processes_are_shown():
-    found = figures(LOAD, [_round(0, 2.0)])
+    found = figures([_round(0, 2.0)])
     assert found["stock"]["max"] == 1000.0
     assert found["patched"]["max"] == pytest.approx(2000.0 / 0.98)
 
 
 def test_a_round_that_failed_counts_for_nothing():
-    assert figures(LOAD, [Round(), _round(1, 1.0)])["runs"] == 1
+    assert figures([Round(), _round(1, 1.0)])["runs"] == 1
 
 
 def test_a_process_that_did_nothing_has_no_figures():
     idle = Round([{STOCK: [1.0, 1.0], PATCHED: [1.0, 0.0]}])
     for rounds in ([idle], [Round()], []):
         with pytest.raises(ValueError, match="nothing"):
-            figures(LOAD, rounds)
+            figures(rounds)
 
 
 def test_what_a_shaper_counted_is_that_of_all_its_classes():

@@ -109,7 +109,7 @@ void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
     counters->dropped_requests++;
     counters->dropped_bytes += bytes;
     counters->drops[reason]++;
-    trace_shaper_drop(ShaperResource_str(e->resource), tag, bytes, reason);
+    trace_shaper_drop(shaper_resource_name(e->resource), tag, bytes, reason);
 }
 
 static ShaperEngine *engine_of(const ShaperRequest *request)
@@ -305,7 +305,7 @@ void shaper_count_mark(const ShaperRequest *request)
 
     e->counters[tag].marked_requests++;
     shaper_engine_publish(e, tag);
-    trace_shaper_mark(ShaperResource_str(e->resource), tag,
+    trace_shaper_mark(shaper_resource_name(e->resource), tag,
                       request->node.bytes);
 }
 

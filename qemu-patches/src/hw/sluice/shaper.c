@@ -160,7 +160,7 @@ static void arm_timer(ShaperEngine *e)
         return;
     }
     e->armed_ns = next_ns;
-    trace_shaper_arm(ShaperResource_str(e->resource), next_ns);
+    trace_shaper_arm(shaper_resource_name(e->resource), next_ns);
     if (!e->timer) {
         e->timer = shaper_timer_new(release_timer_cb, e);
     }
@@ -227,7 +227,7 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         make_ready(e, request);
         shaper_queue_leave(e, request, held_ns, now_ns);
         shaper_engine_publish(e, tag);
-        trace_shaper_release(request, ShaperResource_str(e->resource), tag,
+        trace_shaper_release(request, shaper_resource_name(e->resource), tag,
                              node->bytes, held_ns);
     }
     publish_totals(e);
@@ -275,7 +275,7 @@ void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
                           uint64_t now_ns)
 {
     request->paid = false;
-    trace_shaper_refund(request, ShaperResource_str(e->resource),
+    trace_shaper_refund(request, shaper_resource_name(e->resource),
                         request->receipt.class_index, request->receipt.bytes);
     sluice_engine_refund(e->engine, &request->receipt, now_ns);
     arm_timer(e);
@@ -337,7 +337,7 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
 {
     SluiceNode *node;
 
-    trace_shaper_bequeath(ShaperResource_str(e->resource), tag, heir_tag,
+    trace_shaper_bequeath(shaper_resource_name(e->resource), tag, heir_tag,
                           sluice_engine_stats(e->engine, tag)->backlog_requests);
     while ((node = sluice_engine_first_held(e->engine, tag))) {
         ShaperRequest *request = container_of(node, ShaperRequest, node);
@@ -391,7 +391,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
             shaper_engine_publish(e, tag);
         }
     }
-    trace_shaper_submit(request, ShaperResource_str(resource), tag, bytes,
+    trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
     return verdict;
 }
@@ -442,7 +442,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
         sluice_engine_withdraw(e->engine, &request->node);
         arm_timer(e);
     }
-    trace_shaper_withdraw(request, ShaperResource_str(resource),
+    trace_shaper_withdraw(request, shaper_resource_name(resource),
                           request->node.class_index, request->node.bytes);
     shaper_engine_publish(e, request->node.class_index);
     request->state = SHAPER_REQUEST_IDLE;
@@ -476,7 +476,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
 
     *completed_ns = now_ns;
     if (correction && request->by_device) {
-        trace_shaper_correct(request, ShaperResource_str(e->resource),
+        trace_shaper_correct(request, shaper_resource_name(e->resource),
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         arm_timer(e);
@@ -503,6 +503,6 @@ void shaper_complete(ShaperRequest *request)
         }
         publish_passed(e, tag);
     }
-    trace_shaper_complete(request, ShaperResource_str(e->resource), tag,
+    trace_shaper_complete(request, shaper_resource_name(e->resource), tag,
                           service_ns);
 }
