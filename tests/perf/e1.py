@@ -170,7 +170,7 @@ def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
         "note": f"A run is a round, for which {len(mine)} guests are booted, and then go on from"
         f" where they were saved in processes that are measured for {lanes.LOOK_SECONDS:g} s each:"
         + ", ".join(f" {4 * len(mine) * load.fours} of {load.name}" for load in LOADS)
-        + ".",
+        + ". The ends of the ratio are those of its interval of 95 %.",
         **rows.as_dict(),
     }
 
