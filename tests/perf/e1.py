@@ -296,12 +296,10 @@ def _processes(
         for count in counts:
             lanes.begin(count, load.begun)
         time.sleep(lanes.SETTLE_SECONDS)
-        before = [count() for count in counts]
         rates = lanes.look(counts)
-        done = [count() - first for count, first in zip(counts, before, strict=True)]
-        for lane, emulator, work in zip(mine, emulators, done, strict=True):
+        for lane, emulator, rate in zip(mine, emulators, rates, strict=True):
             if emulator == PATCHED:
-                _require_shaped(lane.guest, load, work)
+                _require_shaped(lane.guest, load, rate * lanes.LOOK_SECONDS)
         return rates
 
 

@@ -13,7 +13,6 @@ SAMPLE_SECONDS = 0.01
 START_SECONDS = 30.0
 # More than what commands and address resolution move, less than any first burst of load.
 BEGUN_BYTES = 16384
-IPERF_PORT = 5201
 
 
 def fio(
@@ -73,12 +72,11 @@ def iperf_server(
     testbed: Testbed,
     address: str = CLIENT_ADDRESS,
     *,
-    port: int = IPERF_PORT,
     processor: int | None = None,
 ) -> Iterator[None]:
     """Run iperf3's server on the clients' side, on one of the host's processors if given."""
-    command = ["iperf3", "--server", "--bind", address, "--port", str(port)]
-    task = testbed.client_popen(on_processor(processor, command), name=f"iperf3-{address}-{port}")
+    command = ["iperf3", "--server", "--bind", address]
+    task = testbed.client_popen(on_processor(processor, command), name=f"iperf3-{address}")
     try:
         yield
     finally:
@@ -90,15 +88,13 @@ def iperf(
     *,
     to_guest: bool,
     segment_bytes: int | None = None,
-    server: str = CLIENT_ADDRESS,
-    port: int = IPERF_PORT,
     more: str = "",
 ) -> str:
     """Return the guest's command of one TCP flow from, or to, the guest.
 
     ``segment_bytes`` is the largest segment, as TCP counts it: with its options.
     """
-    words = f"iperf3 --client {server} --port {port} --time {seconds} --json"
+    words = f"iperf3 --client {CLIENT_ADDRESS} --time {seconds} --json"
     segment = f" --set-mss {segment_bytes}" if segment_bytes else ""
     return f"{words}{segment}{' --reverse' * to_guest} {more}".rstrip()
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What experiments do to a testbed before they measure."""
 
-import ipaddress
 import os
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from testbed import CLIENTS, FileDisk, Guest, Testbed
 SHAPER_SECONDS = 20.0
 # The network of the guests' second cards; the guests' addresses begin with this one.
 SECOND_CLIENT = "10.78.0.200"
-SECOND_GUEST = ipaddress.IPv4Address("10.78.0.11")
+SECOND_GUEST = "10.78.0.11"
 
 
 class NotAlike(Exception):
@@ -39,15 +38,14 @@ def second_client(testbed: Testbed) -> None:
     testbed.sandbox.run(address, netns=CLIENTS)
 
 
-def second_address(guest: Guest, number: int = 0) -> None:
-    """Give a running guest's second card the address of that number in the second network.
+def second_address(guest: Guest) -> None:
+    """Give a running guest's second card its address in the second network.
 
     Both cards are on one wire: each answers for its own address alone.
     """
-    address = SECOND_GUEST + number
     guest.ssh(
         "sysctl -q -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 &&"
-        f" ip address add {address}/24 dev eth1 && ip link set eth1 up"
+        f" ip address add {SECOND_GUEST}/24 dev eth1 && ip link set eth1 up"
     )
 
 
