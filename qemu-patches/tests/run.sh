@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Builds and runs the tests of the engine, the group, the classifier and the
 # queues: each once as shipped and once under the address and undefined-behaviour
-# sanitizers, the one with threads also under the thread sanitizer. Prints TAP
+# sanitizers, those with threads also under the thread sanitizer. Prints TAP
 # and, last, the sums. Their fuzzers are run by scripts/fuzz.sh.
 #
 #   CC                    the compiler (cc)
@@ -82,7 +82,7 @@ engine plain
 engine sanitized "${sanitizers[@]}"
 engine raced -g -fsanitize=thread
 for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-share test-reservations test-policy test-correct \
-    test-cost test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
+    test-cost test-lock test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-page test-group-member test-group-shares \
     test-group-damage test-group-hostile test-group-properties test-group-threads test-group-processes; do
     compile "$name" plain "$build/$name"
@@ -90,8 +90,10 @@ for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-sh
     run_test "$build/$name"
     run_sanitized "$build/$name-sanitized"
 done
-compile test-group-threads raced "$build/test-group-threads-raced" -g -fsanitize=thread
-run_sanitized "$build/test-group-threads-raced"
+for name in test-lock test-group-threads; do
+    compile "$name" raced "$build/$name-raced" -g -fsanitize=thread
+    run_sanitized "$build/$name-raced"
+done
 printf '%d passed, %d failed' "$passed" "$failed"
 [ "$skipped" -eq 0 ] || printf ', %d skipped' "$skipped"
 printf '\n'

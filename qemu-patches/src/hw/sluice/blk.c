@@ -195,7 +195,8 @@ bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                                 is_write ? SHAPER_RESOURCE_BLK_WRITE
                                          : SHAPER_RESOURCE_BLK_READ,
                                 sluice_tag_of_ioprio(ioprio),
-                                MIN(bytes, UINT32_MAX), 0);
+                                MIN(bytes, UINT32_MAX), 0,
+                                req->acct.start_time_ns);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
 }

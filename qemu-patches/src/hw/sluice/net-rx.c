@@ -204,7 +204,8 @@ ssize_t sluice_net_receive(VirtIONet *n, NetClientState *nc, const uint8_t *buf,
                               &rx->request);
     switch (shaper_submit(&pair->client, &rx->request, SHAPER_RESOURCE_NET_RX,
                           tag, MIN(size - offset, UINT32_MAX),
-                          MIN(size, UINT32_MAX))) {
+                          MIN(size, UINT32_MAX),
+                          shaper_request_now_ns())) {
     case SHAPER_PASS:
         return rx_pass(pair, rx, buf, size);
     case SHAPER_HOLD:

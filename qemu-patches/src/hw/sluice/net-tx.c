@@ -236,7 +236,7 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
     }
     return shaper_submit(&pair->client, &(*bare ? *bare : tx)->request,
                          SHAPER_RESOURCE_NET_TX, tag, size - n->guest_hdr_len,
-                         *bare ? size : 0);
+                         *bare ? size : 0, shaper_request_now_ns());
 }
 
 /* Before a frame is sent that is to carry the mark of congestion. */

@@ -56,14 +56,14 @@ void shaper_client_destroy(ShaperClient *client)
 static void lock_all(Shaper *shaper)
 {
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_lock(&shaper->engines[i].lock);
+        sluice_lock(&shaper->engines[i].lock);
     }
 }
 
 static void unlock_all(Shaper *shaper)
 {
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        qemu_mutex_unlock(&shaper->engines[i].lock);
+        sluice_unlock(&shaper->engines[i].lock);
     }
 }
 

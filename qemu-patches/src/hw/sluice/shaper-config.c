@@ -7,7 +7,6 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bitops.h"
-#include "qemu/lockable.h"
 #include "shaper-internal.h"
 #include "trace.h"
 
@@ -128,11 +127,10 @@ static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     assert(ok);
     e->device_charged = deposit32(e->device_charged, tag, 1,
                                   sched->charge_device);
-    if (class->used) {
-        e->granted_tags |= 1u << tag;
-    } else {
-        e->granted_tags &= ~(1u << tag);
-    }
+    e->limited_tags = deposit32(e->limited_tags, tag, 1,
+                                config.limit.bytes_per_second > 0
+                                || config.limit.operations_per_second > 0);
+    e->granted_tags = deposit32(e->granted_tags, tag, 1, class->used);
     divide_buffers(e);
     shaper_queue_configure(e, tag, now_ns);
     publish_class(e, tag);
@@ -149,7 +147,7 @@ void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             configure_class(e, tag, now_ns);
             shaper_engine_release_due(e, now_ns);
         }
@@ -170,7 +168,7 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             shaper_engine_bequeath(e, tag, heir_tag, now_ns);
             configure_class(e, tag, now_ns);
             shaper_engine_release_due(e, now_ns);
@@ -191,7 +189,7 @@ void shaper_apply_ceiling(Shaper *shaper,
                                     .limit = limits[i] };
 
         shaper->ceiling[i] = limits[i];
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
 
             assert(ok);

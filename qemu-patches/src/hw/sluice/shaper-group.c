@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
-#include "qemu/lockable.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
 #include "shaper-internal.h"
@@ -156,7 +155,7 @@ static void keepalive_cb(void *opaque)
         if (!e->group) {
             continue;
         }
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             changed = sluice_group_keepalive(&e->member, now_ns);
             if (changed) {
                 shaper_engine_release_due(e, now_ns);
@@ -191,7 +190,7 @@ static void change_group(ShaperEngine *e, ShaperGroup *group,
 {
     ShaperGroup *old = e->group;
 
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         sluice_engine_set_group(e->engine, NULL);
         if (old) {
             sluice_group_leave(&e->member);
@@ -232,7 +231,7 @@ static bool join_group(ShaperEngine *e, ShaperGroup *group, uint32_t weight,
     SluiceGroupMember member;
 
     if (e->group == group) {
-        QEMU_LOCK_GUARD(&e->lock);
+        SLUICE_LOCK_GUARD(&e->lock);
 
         sluice_group_set_weight(&e->member, weight);
         return true;

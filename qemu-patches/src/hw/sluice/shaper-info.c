@@ -9,7 +9,6 @@
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
 #include "qapi/type-helpers.h"
-#include "qemu/lockable.h"
 #include "shaper-internal.h"
 
 /* query-shapers */
@@ -63,7 +62,7 @@ static void add_tokens(ShaperClassStats *info, SluiceTokens tokens)
 static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
 {
     ShaperClassStats *info = g_new0(ShaperClassStats, 1);
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     const ShaperPageCounters *counters = &e->counters[tag];
 

@@ -5,12 +5,12 @@
 
 #include "hw/sluice/shaper.h"
 #include "qemu/notify.h"
-#include "qemu/thread.h"
 #include "qemu/timer.h"
 #include "shaper-page.h"
 #include "sluice/classify.h"
 #include "sluice/codel.h"
 #include "sluice/group.h"
+#include "sluice/lock.h"
 #include "sluice/reserve.h"
 
 #define SHAPER_CLASSES              SHAPER_PAGE_TAGS
@@ -79,25 +79,34 @@ typedef struct ShaperQueueState {
     SluiceBucket connections;
 } ShaperQueueState;
 
-/* One resource: an engine and what is counted beside it. */
+/*
+ * One resource: an engine and what is counted beside it. What a request that passes
+ * needs lies in the first cache line, and in one of its class's counters: beside a
+ * guest the caches have room for little, and each line is a wait for memory.
+ */
 typedef struct ShaperEngine {
-    Shaper *shaper;
-    ShaperResource resource;
-    QemuMutex lock;             /* guards everything below, and page slots */
-    SluiceEngine *engine;
-    SluiceGroupMember member;   /* the engine's, if: */
-    struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
-    QEMUTimer *timer;           /* NULL until something is held */
-    uint64_t armed_ns;          /* what the timer is set to */
+    SluiceLock lock;            /* guards everything here, and page slots */
     uint16_t granted_tags;      /* bit t: tag t has a class */
+    uint16_t limited_tags;      /* bit t: its class has a limit, so it has tokens */
     uint16_t device_charged;    /* bit t: tag t is charged for the device */
-    ShaperQueueState queues[SHAPER_CLASSES];
+    uint8_t resource;           /* ShaperResource */
+    SluiceEngine *engine;
     SluicePool *pool;           /* the buffers of all queues; frames only */
-    ShaperPageCounters counters[SHAPER_CLASSES];
-    ShaperWatch watch[SHAPER_CLASSES];
+    ShaperPageFile *page;       /* NULL without a counters page */
     uint64_t total_requests;    /* of all classes: the ceiling's slot */
     uint64_t total_bytes;
-} ShaperEngine;
+    uint64_t armed_ns;          /* what the timer is set to */
+
+    Shaper *shaper;
+    QEMUTimer *timer;           /* NULL until something is held */
+    ShaperPageCounters counters[SHAPER_CLASSES];
+    ShaperQueueState queues[SHAPER_CLASSES];
+    ShaperWatch watch[SHAPER_CLASSES];
+    struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
+    SluiceGroupMember member;   /* the engine's, if there is a group */
+} QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperEngine;
+
+QEMU_BUILD_BUG_ON(offsetof(ShaperEngine, shaper) > SHAPER_CACHE_LINE_BYTES);
 
 /* One class; guarded by the BQL. */
 typedef struct ShaperClass {

@@ -66,9 +66,9 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         ShaperEngine *e = &shaper->engines[i];
 
         e->shaper = shaper;
+        e->page = shaper_page_file(shaper->page);
         e->resource = i;
         e->armed_ns = SLUICE_NEVER;
-        qemu_mutex_init(&e->lock);
         e->engine = sluice_engine_new(SHAPER_CLASSES);
         if (shaper_resource_has_queues(i)) {
             e->pool = sluice_pool_new();
@@ -107,9 +107,6 @@ static void shaper_finalize(Object *obj)
         sluice_pool_free(e->pool);
         if (e->engine) {
             sluice_engine_free(e->engine);
-        }
-        if (e->shaper) {
-            qemu_mutex_destroy(&e->lock);
         }
     }
     if (shaper->page) {
@@ -160,6 +157,7 @@ static const TypeInfo shaper_types[] = {
         .name = TYPE_SHAPER,
         .parent = TYPE_OBJECT,
         .instance_size = sizeof(Shaper),
+        .instance_align = __alignof__(Shaper),
         .instance_init = shaper_instance_init,
         .instance_finalize = shaper_finalize,
         .class_init = shaper_class_init,

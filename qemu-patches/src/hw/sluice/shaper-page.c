@@ -1,102 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Writer of the counters page. The layout is docs/specs/counters-page.md; the
- * structures below are that table, and their sizes are checked at build time.
- *
- * A reader copies a slot between two looks at its sequence number and retries
- * when the number was odd or has changed. The writer makes it odd, writes, and
- * makes it even again, with barriers between, and never waits for anybody.
+ * Writer of the counters page: the file, and what is seldom written. The layout, and
+ * what each request writes, are in shaper-page-inline.h.
  */
 #include "qemu/osdep.h"
 #include <sys/mman.h>
 #include "qapi/error.h"
-#include "qemu/atomic.h"
-#include "qemu/bswap.h"
 #include "qemu/cutils.h"
 #include "qemu/timer.h"
-#include "shaper-page.h"
+#include "shaper-page-inline.h"
 
 #define PAGE_MAGIC          "SLUICEPG"
 #define PAGE_VERSION        1
 #define PAGE_FILE_MODE      0640
-#define PAGE_ID_BYTES       64
-
-typedef struct PageHeader {
-    char magic[8];
-    uint32_t version;
-    uint32_t header_bytes;
-    uint32_t slot_bytes;
-    uint32_t slot_count;
-    uint64_t created_ns;
-    uint64_t generation;
-    uint64_t heartbeat_ns;
-    uint32_t pid;
-    uint32_t more_bytes;
-    char id[PAGE_ID_BYTES];
-    uint64_t more_offset;
-} PageHeader;
-
-typedef struct PageSlot {
-    uint32_t seq;
-    uint8_t used;
-    uint8_t tag;
-    uint8_t resource;
-    uint8_t priority;
-    char name[SHAPER_PAGE_NAME_BYTES];
-    uint64_t requests;
-    uint64_t bytes;
-    uint64_t held_requests;
-    uint64_t held_ns;
-    uint64_t dropped_requests;
-    uint64_t dropped_bytes;
-    uint64_t backlog_requests;
-    uint64_t backlog_bytes;
-    uint64_t limit_bytes_per_second;
-    uint64_t limit_operations_per_second;
-    uint64_t burst_bytes;
-    uint64_t burst_operations;
-    uint64_t completed_requests;
-    uint64_t service_ns;
-    uint64_t in_flight;
-    uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
-} PageSlot;
-
-/* What version 1 had no room for; guarded by the seq of the slot. */
-typedef struct PageMore {
-    uint64_t drops[SHAPER_PAGE_DROPS];
-    uint64_t marked_requests;
-    uint64_t buffered_requests;
-    uint64_t buffered_bytes;
-    uint64_t buffer_requests_max;
-    uint64_t buffer_bytes_max;
-    int64_t tokens_bytes;
-    int64_t tokens_operations;
-    uint64_t tokens_ns;
-    uint64_t reserved[3];
-} PageMore;
-
-typedef struct PageFile {
-    PageHeader header;
-    PageSlot slots[SHAPER_PAGE_SLOTS];
-    PageMore more[SHAPER_PAGE_SLOTS];
-} PageFile;
-
-QEMU_BUILD_BUG_ON(sizeof(PageHeader) != 128);
-QEMU_BUILD_BUG_ON(sizeof(PageSlot) != 256);
-QEMU_BUILD_BUG_ON(sizeof(PageMore) != 128);
-QEMU_BUILD_BUG_ON(offsetof(PageSlot, held_histogram) != 160);
-QEMU_BUILD_BUG_ON(offsetof(PageMore, tokens_bytes) != 80);
 
 struct ShaperPage {
-    PageFile *file;
+    ShaperPageFile *file;
     char *path;
     dev_t device;
     ino_t inode;
 };
 
-static void page_fill(PageFile *file, const char *id)
+ShaperPageFile *shaper_page_file(ShaperPage *page)
 {
-    PageHeader *header = &file->header;
+    return page ? page->file : NULL;
+}
+
+static void page_fill(ShaperPageFile *file, const char *id)
+{
+    ShaperPageHeader *header = &file->header;
 
     for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
         bool ceiling = i >= SHAPER_PAGE_CEILING_SLOT;
@@ -105,14 +37,14 @@ static void page_fill(PageFile *file, const char *id)
         file->slots[i].resource = i % SHAPER_PAGE_RESOURCES;
     }
     header->version = cpu_to_le32(PAGE_VERSION);
-    header->header_bytes = cpu_to_le32(sizeof(PageHeader));
-    header->slot_bytes = cpu_to_le32(sizeof(PageSlot));
+    header->header_bytes = cpu_to_le32(sizeof(ShaperPageHeader));
+    header->slot_bytes = cpu_to_le32(sizeof(ShaperPageSlot));
     header->slot_count = cpu_to_le32(SHAPER_PAGE_SLOTS);
     header->created_ns = cpu_to_le64(get_clock());
     header->heartbeat_ns = header->created_ns;
     header->pid = cpu_to_le32(getpid());
-    header->more_bytes = cpu_to_le32(sizeof(PageMore));
-    header->more_offset = cpu_to_le64(offsetof(PageFile, more));
+    header->more_bytes = cpu_to_le32(sizeof(ShaperPageMore));
+    header->more_offset = cpu_to_le64(offsetof(ShaperPageFile, more));
     pstrcpy(header->id, sizeof(header->id), id);
     /* A reader that finds the magic finds the rest. */
     smp_wmb();
@@ -140,9 +72,9 @@ static int page_create_file(const char *path, Error **errp)
         return -1;
     }
     if (fchmod(fd, PAGE_FILE_MODE) < 0
-        || posix_fallocate(fd, 0, sizeof(PageFile)) != 0) {
+        || posix_fallocate(fd, 0, sizeof(ShaperPageFile)) != 0) {
         error_setg(errp, "page '%s' needs %zu bytes; free some space",
-                   path, sizeof(PageFile));
+                   path, sizeof(ShaperPageFile));
         unlink(path);
         close(fd);
         return -1;
@@ -160,7 +92,7 @@ ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp)
     if (fd < 0) {
         return NULL;
     }
-    file = mmap(NULL, sizeof(PageFile), PROT_READ | PROT_WRITE, MAP_SHARED,
+    file = mmap(NULL, sizeof(ShaperPageFile), PROT_READ | PROT_WRITE, MAP_SHARED,
                 fd, 0);
     if (file == MAP_FAILED || fstat(fd, &st) < 0) {
         error_setg_errno(errp, errno, "page '%s' cannot be mapped", path);
@@ -195,7 +127,7 @@ void shaper_page_free(ShaperPage *page)
         return;
     }
     shaper_page_unlink(page);
-    munmap(page->file, sizeof(PageFile));
+    munmap(page->file, sizeof(ShaperPageFile));
     g_free(page->path);
     g_free(page);
 }
@@ -210,25 +142,10 @@ void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
     qatomic_set(&page->file->header.generation, cpu_to_le64(generation));
 }
 
-static PageSlot *slot_begin(ShaperPage *page, unsigned slot)
-{
-    PageSlot *s = &page->file->slots[slot];
-
-    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
-    smp_wmb();
-    return s;
-}
-
-static void slot_end(PageSlot *s)
-{
-    smp_wmb();
-    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
-}
-
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config)
 {
-    PageSlot *s = slot_begin(page, slot);
+    ShaperPageSlot *s = shaper_page_begin(page->file, slot);
 
     s->used = config->used;
     s->priority = config->priority;
@@ -238,17 +155,10 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
         cpu_to_le64(config->limit.operations_per_second);
     s->burst_bytes = cpu_to_le64(config->limit.burst_bytes);
     s->burst_operations = cpu_to_le64(config->limit.burst_operations);
-    slot_end(s);
+    shaper_page_end(s);
 }
 
-static void set_tokens(PageMore *more, const SluiceTokens *tokens)
-{
-    more->tokens_bytes = cpu_to_le64(tokens->bytes);
-    more->tokens_operations = cpu_to_le64(tokens->operations);
-    more->tokens_ns = cpu_to_le64(tokens->at_ns);
-}
-
-static void set_more(PageMore *more, const ShaperPageCounters *counters)
+static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
 {
     for (unsigned i = 0; i < SHAPER_PAGE_DROPS; i++) {
         more->drops[i] = cpu_to_le64(counters->drops[i]);
@@ -258,13 +168,13 @@ static void set_more(PageMore *more, const ShaperPageCounters *counters)
     more->buffered_bytes = cpu_to_le64(counters->buffered_bytes);
     more->buffer_requests_max = cpu_to_le64(counters->buffer_requests_max);
     more->buffer_bytes_max = cpu_to_le64(counters->buffer_bytes_max);
-    set_tokens(more, &counters->tokens);
+    shaper_page_set_tokens(more, &counters->tokens);
 }
 
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters)
 {
-    PageSlot *s = slot_begin(page, slot);
+    ShaperPageSlot *s = shaper_page_begin(page->file, slot);
 
     s->requests = cpu_to_le64(counters->requests);
     s->bytes = cpu_to_le64(counters->bytes);
@@ -281,32 +191,7 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
     set_more(&page->file->more[slot], counters);
-    slot_end(s);
-}
-
-/* Every request does this, twice on a disk: it writes as few cache lines as it can. */
-void shaper_page_set_passed(ShaperPage *page, unsigned slot,
-                            const ShaperPageCounters *counters)
-{
-    PageSlot *s = slot_begin(page, slot);
-
-    s->requests = cpu_to_le64(counters->requests);
-    s->bytes = cpu_to_le64(counters->bytes);
-    s->completed_requests = cpu_to_le64(counters->completed_requests);
-    s->service_ns = cpu_to_le64(counters->service_ns);
-    s->in_flight = cpu_to_le64(counters->in_flight);
-    set_tokens(&page->file->more[slot], &counters->tokens);
-    slot_end(s);
-}
-
-void shaper_page_set_totals(ShaperPage *page, unsigned slot, uint64_t requests,
-                            uint64_t bytes)
-{
-    PageSlot *s = slot_begin(page, slot);
-
-    s->requests = cpu_to_le64(requests);
-    s->bytes = cpu_to_le64(bytes);
-    slot_end(s);
+    shaper_page_end(s);
 }
 
 unsigned shaper_page_histogram_bucket(uint64_t held_ns)

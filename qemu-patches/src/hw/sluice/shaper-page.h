@@ -17,8 +17,10 @@
 #define SHAPER_PAGE_HISTOGRAM       12
 #define SHAPER_PAGE_NAME_BYTES      32
 #define SHAPER_PAGE_DROPS           5           /* reasons */
+#define SHAPER_CACHE_LINE_BYTES     64
 
 typedef struct ShaperPage ShaperPage;
+typedef struct ShaperPageFile ShaperPageFile;   /* as it lies in memory */
 
 /* What a slot shows, in host byte order. */
 typedef struct ShaperPageConfig {
@@ -28,7 +30,11 @@ typedef struct ShaperPageConfig {
     SluiceLimit limit;
 } ShaperPageConfig;
 
+/* What every request of a disk changes comes first: one cache line. */
 typedef struct ShaperPageCounters {
+    uint64_t in_flight;
+    uint64_t completed_requests;
+    uint64_t service_ns;
     uint64_t requests;
     uint64_t bytes;
     uint64_t held_requests;
@@ -37,9 +43,6 @@ typedef struct ShaperPageCounters {
     uint64_t dropped_bytes;
     uint64_t backlog_requests;
     uint64_t backlog_bytes;
-    uint64_t completed_requests;
-    uint64_t service_ns;
-    uint64_t in_flight;
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
     uint64_t drops[SHAPER_PAGE_DROPS];          /* dropped_requests by reason */
     uint64_t marked_requests;
@@ -48,13 +51,15 @@ typedef struct ShaperPageCounters {
     uint64_t buffer_requests_max;
     uint64_t buffer_bytes_max;
     SluiceTokens tokens;
-} ShaperPageCounters;
+} QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperPageCounters;
 
 /* Creates the file, replacing one that is there. NULL and an error if not. */
 ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp);
 /* Unmaps the page and removes the file, unless another took its name. */
 void shaper_page_free(ShaperPage *page);
 void shaper_page_unlink(ShaperPage *page);
+/* Where it lies while it exists; NULL without a page. */
+ShaperPageFile *shaper_page_file(ShaperPage *page);
 
 void shaper_page_heartbeat(ShaperPage *page, uint64_t now_ns);
 void shaper_page_set_generation(ShaperPage *page, uint64_t generation);
@@ -62,12 +67,6 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config);
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters);
-/* Only what changes when a request passes, or its device is done with it. */
-void shaper_page_set_passed(ShaperPage *page, unsigned slot,
-                            const ShaperPageCounters *counters);
-/* Of the ceiling's slot, which has nothing else. */
-void shaper_page_set_totals(ShaperPage *page, unsigned slot, uint64_t requests,
-                            uint64_t bytes);
 /* Which bucket of the histogram a wait belongs to. */
 unsigned shaper_page_histogram_bucket(uint64_t held_ns);
 

@@ -7,7 +7,6 @@
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
 #include "qemu/cutils.h"
-#include "qemu/lockable.h"
 #include "qemu/units.h"
 #include "shaper-internal.h"
 

@@ -22,7 +22,6 @@
 #include "net/net.h"
 #include "qapi/error.h"
 #include "qemu/error-report.h"
-#include "qemu/lockable.h"
 #include "shaper-internal.h"
 #include "trace.h"
 
@@ -237,7 +236,7 @@ static bool take_buffer(ShaperEngine *e, ShaperRequest *request, size_t bytes)
 bool shaper_buffer_take(ShaperRequest *request, size_t bytes)
 {
     ShaperEngine *e = engine_of(request);
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
 
     return take_buffer(e, request, bytes);
 }
@@ -245,7 +244,7 @@ bool shaper_buffer_take(ShaperRequest *request, size_t bytes)
 bool shaper_buffer_load(ShaperRequest *request, size_t bytes)
 {
     ShaperEngine *e = engine_of(request);
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
 
     /* The classes, and their room, may come after the frames. */
     return bytes <= SLUICE_POOL_FRAME_BYTES_MAX
@@ -262,7 +261,7 @@ void shaper_buffer_give(ShaperRequest *request)
         return;
     }
     e = engine_of(request);
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         unaccount_buffered(e, request);
         sluice_pool_give(e->pool, &request->pooled);
         shaper_engine_publish(e, request->pooled_tag);
@@ -286,7 +285,7 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
     ShaperEngine *e = engine_of(request);
     unsigned tag = request->node.class_index;
 
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         shaper_engine_cancel(e, request);
         if (request->paid) {
             shaper_engine_refund(e, request, shaper_now_ns());
@@ -301,7 +300,7 @@ void shaper_count_mark(const ShaperRequest *request)
 {
     ShaperEngine *e = engine_of(request);
     unsigned tag = request->node.class_index;
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
 
     e->counters[tag].marked_requests++;
     shaper_engine_publish(e, tag);

@@ -19,7 +19,6 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/qapi-events-sluice.h"
-#include "qemu/lockable.h"
 #include "shaper-internal.h"
 #include "trace.h"
 
@@ -45,7 +44,7 @@ static void look(ShaperWatch *watch, bool held_now, uint64_t waits)
 
 static void look_at(ShaperEngine *e)
 {
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
 
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
         const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
@@ -62,7 +61,7 @@ static bool tell(ShaperEngine *e, unsigned tag)
     uint64_t backlog_requests;
     bool limited;
 
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         ShaperWatch *watch = &e->watch[tag];
 
         if (watch->limited == watch->told) {
@@ -117,7 +116,7 @@ void shaper_watch_forget(Shaper *shaper, unsigned tag)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             e->watch[tag].limited = false;
             e->watch[tag].looks = 0;
         }

@@ -20,10 +20,9 @@
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
 #include "qemu/osdep.h"
-#include "qemu/lockable.h"
 #include "qemu/main-loop.h"
 #include "shaper-internal.h"
-#include "system/qtest.h"
+#include "shaper-page-inline.h"
 #include "trace.h"
 
 /* Time */
@@ -58,26 +57,18 @@ static unsigned slot_of(const ShaperEngine *e, unsigned tag)
     return tag * SHAPER_RESOURCE__MAX + e->resource;
 }
 
-static void gather_passed(ShaperEngine *e, unsigned tag, uint64_t now_ns)
-{
-    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
-    ShaperPageCounters *counters = &e->counters[tag];
-
-    counters->requests = stats->requests;
-    counters->bytes = stats->bytes;
-    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
-}
-
 /* `now_ns` is 0 for that of the latest decision. */
 static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperPageCounters *counters = &e->counters[tag];
 
-    if (!e->shaper->page) {
+    if (!e->page) {
         return;
     }
-    gather_passed(e, tag, now_ns);
+    counters->requests = stats->requests;
+    counters->bytes = stats->bytes;
+    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
     counters->held_requests = stats->held_requests;
     counters->held_ns = stats->held_ns;
     counters->backlog_requests = stats->backlog_requests;
@@ -89,14 +80,22 @@ static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     shaper_page_set_counters(e->shaper->page, slot_of(e, tag), counters);
 }
 
-/* What a request that passes changes, and one that is done: most do just that. */
+/* What a request that passes changes: most do just that. */
 static void publish_passed(ShaperEngine *e, unsigned tag)
 {
-    if (e->shaper->page) {
-        gather_passed(e, tag, 0);
-        shaper_page_set_passed(e->shaper->page, slot_of(e, tag),
-                               &e->counters[tag]);
+    bool limited = e->limited_tags & (1u << tag);
+    SluiceTokens tokens;
+
+    if (!e->page) {
+        return;
     }
+    if (limited) {
+        tokens = sluice_engine_tokens(e->engine, tag, 0);
+    }
+    shaper_page_set_passed(e->page, slot_of(e, tag),
+                           sluice_engine_stats(e->engine, tag),
+                           e->counters[tag].in_flight,
+                           limited ? &tokens : NULL);
 }
 
 void shaper_engine_publish(ShaperEngine *e, unsigned tag)
@@ -106,7 +105,7 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag)
 
 void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns)
 {
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
 
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
         if (e->granted_tags & (1u << tag)) {
@@ -117,9 +116,8 @@ void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns)
 
 static void publish_totals(ShaperEngine *e)
 {
-    if (e->shaper->page) {
-        shaper_page_set_totals(e->shaper->page,
-                               SHAPER_PAGE_CEILING_SLOT + e->resource,
+    if (e->page) {
+        shaper_page_set_totals(e->page, SHAPER_PAGE_CEILING_SLOT + e->resource,
                                e->total_requests, e->total_bytes);
     }
 }
@@ -133,15 +131,27 @@ static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
     }
 }
 
-/* Who was charged is noted at once: the configuration may change meanwhile. */
-static void account_admission(ShaperEngine *e, ShaperRequest *request,
-                              uint32_t bytes, uint64_t now_ns)
+/*
+ * Who was charged is noted at once: the configuration may change meanwhile. Wanted of
+ * what is charged anew when it is done, and of what may still be withdrawn.
+ */
+static void take_receipt(ShaperEngine *e, ShaperRequest *request,
+                         uint32_t bytes)
 {
     unsigned tag = request->node.class_index;
 
     request->receipt = sluice_engine_receipt(e->engine, tag, bytes);
     request->by_device = request->receipt.charged
                          && (e->device_charged & (1u << tag));
+}
+
+static void account_admission(ShaperEngine *e, ShaperRequest *request,
+                              uint32_t bytes, uint64_t now_ns)
+{
+    request->by_device = false;
+    if (unlikely(e->device_charged)) {
+        take_receipt(e, request, bytes);
+    }
     e->total_requests++;
     e->total_bytes += bytes;
     account_in_flight(e, request, now_ns);
@@ -224,6 +234,7 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         }
         e->counters[tag].held_histogram[shaper_page_histogram_bucket(held_ns)]++;
         account_admission(e, request, node->bytes, now_ns);
+        take_receipt(e, request, node->bytes);
         make_ready(e, request);
         shaper_queue_leave(e, request, held_ns, now_ns);
         shaper_engine_publish(e, tag);
@@ -241,7 +252,7 @@ void shaper_engine_announce(ShaperEngine *e)
     QLIST_FOREACH(client, &e->shaper->clients, next) {
         bool announced;
 
-        WITH_QEMU_LOCK_GUARD(&e->lock) {
+        WITH_SLUICE_LOCK(&e->lock) {
             announced = client->announced[e->resource];
             client->announced[e->resource] = false;
         }
@@ -255,7 +266,7 @@ static void release_timer_cb(void *opaque)
 {
     ShaperEngine *e = opaque;
 
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         e->armed_ns = SLUICE_NEVER;
         shaper_engine_release_due(e, shaper_now_ns());
     }
@@ -289,9 +300,8 @@ void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
 static void check_paid(ShaperEngine *e, ShaperRequest *request, unsigned tag,
                        uint32_t bytes, uint64_t now_ns)
 {
-    if (request->paid
-        && (bytes > request->node.bytes
-            || !sluice_engine_has_charged(e->engine, &request->receipt, tag))) {
+    if (bytes > request->node.bytes
+        || !sluice_engine_has_charged(e->engine, &request->receipt, tag)) {
         shaper_engine_refund(e, request, now_ns);
     }
 }
@@ -300,9 +310,9 @@ static void check_paid(ShaperEngine *e, ShaperRequest *request, unsigned tag,
 static void check_paid_resource(ShaperRequest *request, ShaperResource resource,
                                 uint64_t now_ns)
 {
-    if (request->paid && request->resource != resource) {
+    if (request->resource != resource) {
         ShaperEngine *e = &request->client->shaper->engines[request->resource];
-        QEMU_LOCK_GUARD(&e->lock);
+        SLUICE_LOCK_GUARD(&e->lock);
 
         shaper_engine_refund(e, request, now_ns);
     }
@@ -312,13 +322,15 @@ static void check_paid_resource(ShaperRequest *request, ShaperResource resource,
 static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
 {
-    if (request->paid) {
+    if (unlikely(request->paid)) {
         request->paid = false;
         admit(request, tag, bytes);
         account_in_flight(e, request, now_ns);
         return SHAPER_PASS;
     }
-    shaper_queue_enter(e, request, tag, bytes, now_ns);
+    if (e->pool) {
+        shaper_queue_enter(e, request, tag, bytes, now_ns);
+    }
     if (sluice_engine_submit(e->engine, tag, &request->node, bytes, now_ns)
         == SLUICE_PASS) {
         admit(request, tag, bytes);
@@ -346,6 +358,7 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
         sluice_engine_withdraw(e->engine, node);
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         if (decide(e, request, heir_tag, bytes, now_ns) == SHAPER_PASS) {
+            take_receipt(e, request, bytes);
             make_ready(e, request);
         }
     }
@@ -353,43 +366,63 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
     shaper_engine_publish(e, heir_tag);
 }
 
+/* Caller holds the lock. */
+static unsigned tag_of(const ShaperEngine *e, const ShaperClient *client,
+                       unsigned tag)
+{
+    if (client->class_tag >= 0) {
+        tag = client->class_tag;
+    }
+    return tag < SHAPER_CLASSES && (e->granted_tags & (1u << tag))
+           ? tag : SLUICE_TAG_DEFAULT;
+}
+
+/* Caller holds the lock. */
+static ShaperVerdict judge(ShaperEngine *e, ShaperRequest *request,
+                           unsigned tag, uint32_t bytes, uint32_t buffer_bytes,
+                           uint64_t now_ns)
+{
+    ShaperDropReason reason;
+    ShaperVerdict verdict = SHAPER_DROP;
+
+    if (unlikely(request->paid)) {
+        check_paid(e, request, tag, bytes, now_ns);
+    }
+    if (!e->pool || shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
+                                        &reason)) {
+        verdict = decide(e, request, tag, bytes, now_ns);
+    } else {
+        shaper_count_drop(e, tag, bytes, reason);
+    }
+    /* Its buffer, if it has one, may have come to another class. */
+    if (verdict == SHAPER_PASS && !request->pooled.bytes) {
+        publish_passed(e, tag);
+    } else {
+        shaper_engine_publish(e, tag);
+    }
+    return verdict;
+}
+
 ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
-                            uint32_t bytes, uint32_t buffer_bytes)
+                            uint32_t bytes, uint32_t buffer_bytes,
+                            uint64_t now_ns)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
-    uint64_t now_ns = shaper_now_ns();
-    ShaperDropReason reason;
     ShaperVerdict verdict;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
-    check_paid_resource(request, resource, now_ns);
+    if (unlikely(request->paid)) {
+        check_paid_resource(request, resource, now_ns);
+    }
     request->client = client;
     request->resource = resource;
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         if (client->paused) {
             return SHAPER_PAUSED;
         }
-        if (client->class_tag >= 0) {
-            tag = client->class_tag;
-        }
-        if (tag >= SHAPER_CLASSES || !(e->granted_tags & (1u << tag))) {
-            tag = SLUICE_TAG_DEFAULT;
-        }
-        check_paid(e, request, tag, bytes, now_ns);
-        if (shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
-                                &reason)) {
-            verdict = decide(e, request, tag, bytes, now_ns);
-        } else {
-            shaper_count_drop(e, tag, bytes, reason);
-            verdict = SHAPER_DROP;
-        }
-        /* Its buffer, if it has one, may have come to another class. */
-        if (verdict == SHAPER_PASS && !request->pooled.bytes) {
-            publish_passed(e, tag);
-        } else {
-            shaper_engine_publish(e, tag);
-        }
+        tag = tag_of(e, client, tag);
+        verdict = judge(e, request, tag, bytes, buffer_bytes, now_ns);
     }
     trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
@@ -398,7 +431,7 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
 
 ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
 {
-    QEMU_LOCK_GUARD(&client->shaper->engines[resource].lock);
+    SLUICE_LOCK_GUARD(&client->shaper->engines[resource].lock);
     ShaperRequest *request = QTAILQ_FIRST(&client->ready[resource]);
 
     if (request) {
@@ -414,7 +447,7 @@ ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
 
 bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource)
 {
-    QEMU_LOCK_GUARD(&client->shaper->engines[resource].lock);
+    SLUICE_LOCK_GUARD(&client->shaper->engines[resource].lock);
 
     return !QTAILQ_EMPTY(&client->ready[resource]);
 }
@@ -423,7 +456,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
-    QEMU_LOCK_GUARD(&e->lock);
+    SLUICE_LOCK_GUARD(&e->lock);
     ShaperRequest *request = QTAILQ_FIRST(&client->ready[resource]);
 
     if (request) {
@@ -453,7 +486,7 @@ void shaper_forget(ShaperRequest *request)
 {
     if (request->paid) {
         ShaperEngine *e = &request->client->shaper->engines[request->resource];
-        QEMU_LOCK_GUARD(&e->lock);
+        SLUICE_LOCK_GUARD(&e->lock);
 
         shaper_engine_refund(e, request, shaper_now_ns());
     }
@@ -472,13 +505,17 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
     SluiceCostKind kind = sluice_cost_observe(&client->costs[e->resource],
                                               request->node.bytes, service_ns,
                                               turn_ns);
-    int64_t correction = sluice_cost_correction(kind, request->receipt.bytes);
+    int64_t correction = 0;
 
     *completed_ns = now_ns;
-    if (correction && request->by_device) {
+    if (request->by_device) {
+        correction = sluice_cost_correction(kind, request->receipt.bytes);
+    }
+    if (correction) {
         trace_shaper_correct(request, shaper_resource_name(e->resource),
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
+        publish_passed(e, request->receipt.class_index);
         arm_timer(e);
     }
 }
@@ -486,7 +523,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
 void shaper_complete(ShaperRequest *request)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
-    uint64_t now_ns = shaper_now_ns();
+    uint64_t now_ns = shaper_request_now_ns();
     unsigned tag = request->node.class_index;
     ShaperPageCounters *counters = &e->counters[tag];
     uint64_t service_ns = now_ns > request->admitted_ns
@@ -494,14 +531,16 @@ void shaper_complete(ShaperRequest *request)
 
     assert(request->state == SHAPER_REQUEST_ADMITTED);
     request->state = SHAPER_REQUEST_IDLE;
-    WITH_QEMU_LOCK_GUARD(&e->lock) {
+    WITH_SLUICE_LOCK(&e->lock) {
         counters->in_flight--;
         counters->completed_requests++;
         counters->service_ns += service_ns;
-        if (e->device_charged && request->client->costs) {
+        if (unlikely(e->device_charged) && request->client->costs) {
             correct_charge(e, request, service_ns, now_ns);
         }
-        publish_passed(e, tag);
+        if (e->page) {
+            shaper_page_set_done(e->page, slot_of(e, tag), counters);
+        }
     }
     trace_shaper_complete(request, shaper_resource_name(e->resource), tag,
                           service_ns);

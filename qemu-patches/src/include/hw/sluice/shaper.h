@@ -18,10 +18,12 @@
 #include "hw/qdev-core.h"
 #include "qapi/qapi-types-sluice.h"
 #include "qemu/queue.h"
+#include "qemu/timer.h"
 #include "qom/object.h"
 #include "sluice/cost.h"
 #include "sluice/engine.h"
 #include "sluice/pool.h"
+#include "system/qtest.h"
 
 #define TYPE_SHAPER "shaper"
 OBJECT_DECLARE_SIMPLE_TYPE(Shaper, SHAPER)
@@ -53,10 +55,10 @@ typedef enum ShaperDropReason {
     SHAPER_DROP__MAX,
 } ShaperDropReason;
 
+/* What is used of one that passes comes first: it is cold when it comes and when it
+ * is done, and each cache line more is a wait for memory. */
 typedef struct ShaperRequest {
-    SluiceNode node;
     ShaperClient *client;
-    QTAILQ_ENTRY(ShaperRequest) entry;
     uint64_t admitted_ns;
     uint8_t resource;           /* ShaperResource */
     uint8_t state;              /* ShaperRequestState */
@@ -64,29 +66,31 @@ typedef struct ShaperRequest {
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
     bool paid;                  /* charged, but withdrawn before it went on */
     bool by_device;             /* charged for what the device does */
-    SluiceReceipt receipt;      /* of a request that is admitted, or paid */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable;
     bool opens_connection;
     SluicePooled pooled;        /* see shaper_buffer_take() */
+    SluiceNode node;
+    QTAILQ_ENTRY(ShaperRequest) entry;
+    SluiceReceipt receipt;      /* while it is ready, paid or by_device */
 } ShaperRequest;
 
 typedef QTAILQ_HEAD(, ShaperRequest) ShaperRequestList;
 
 struct ShaperClient {
     Shaper *shaper;
+    /* Written under the locks of all resources, read under any. */
+    bool paused;
+    int class_tag;              /* of class_name; -1: there is no such class */
+    SluiceCostModel *costs;     /* of the disk resources, or NULL */
     DeviceState *device;
     void (*ready_fn)(ShaperClient *client);     /* main thread, BQL, no lock */
     /* Each under the lock of its resource. */
     ShaperRequestList held[SHAPER_RESOURCE__MAX];
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
-    SluiceCostModel *costs;     /* of the disk resources, or NULL */
     uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
     char *class_name;           /* whose requests all are, or NULL; BQL */
-    /* Written under the locks of all resources, read under any. */
-    bool paused;
-    int class_tag;              /* of class_name; -1: there is no such class */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
 
@@ -131,14 +135,23 @@ static inline void shaper_request_init(ShaperRequest *request)
     shaper_request_again(request);
 }
 
+/* The shaper's clock, which is that of the block layer's accounting. Of a request:
+ * the accelerator, which decides on the clock, is known by then. */
+static inline uint64_t shaper_request_now_ns(void)
+{
+    return unlikely(qtest_enabled()) ? qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL)
+                                     : get_clock();
+}
+
 /*
  * Decides on a request. An unknown tag is the default class. A frame that,
  * if it is held, takes `buffer_bytes` (not 0) of its class's buffer is dropped
- * when there is no room for it.
+ * when there is no room for it. `now_ns` is of the shaper's clock.
  */
 ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
-                            uint32_t bytes, uint32_t buffer_bytes);
+                            uint32_t bytes, uint32_t buffer_bytes,
+                            uint64_t now_ns);
 /* The next request that was held and may go on, or NULL. */
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The counters page from inside: its layout, which is docs/specs/counters-page.md
+ * (the structures below are that table, and their sizes are checked at build time),
+ * and, inline, what each request writes there: as few cache lines as it can.
+ *
+ * A reader copies a slot between two looks at its sequence number and retries
+ * when the number was odd or has changed. The writer makes it odd, writes, and
+ * makes it even again, with barriers between, and never waits for anybody.
+ */
+#ifndef HW_SLUICE_SHAPER_PAGE_INLINE_H
+#define HW_SLUICE_SHAPER_PAGE_INLINE_H
+
+#include "qemu/atomic.h"
+#include "qemu/bswap.h"
+#include "shaper-page.h"
+
+#define SHAPER_PAGE_ID_BYTES        64
+
+typedef struct ShaperPageHeader {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    uint32_t slot_bytes;
+    uint32_t slot_count;
+    uint64_t created_ns;
+    uint64_t generation;
+    uint64_t heartbeat_ns;
+    uint32_t pid;
+    uint32_t more_bytes;
+    char id[SHAPER_PAGE_ID_BYTES];
+    uint64_t more_offset;
+} ShaperPageHeader;
+
+typedef struct ShaperPageSlot {
+    uint32_t seq;
+    uint8_t used;
+    uint8_t tag;
+    uint8_t resource;
+    uint8_t priority;
+    char name[SHAPER_PAGE_NAME_BYTES];
+    uint64_t requests;
+    uint64_t bytes;
+    uint64_t held_requests;
+    uint64_t held_ns;
+    uint64_t dropped_requests;
+    uint64_t dropped_bytes;
+    uint64_t backlog_requests;
+    uint64_t backlog_bytes;
+    uint64_t limit_bytes_per_second;
+    uint64_t limit_operations_per_second;
+    uint64_t burst_bytes;
+    uint64_t burst_operations;
+    uint64_t completed_requests;
+    uint64_t service_ns;
+    uint64_t in_flight;
+    uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
+} ShaperPageSlot;
+
+/* What version 1 had no room for; guarded by the seq of the slot. */
+typedef struct ShaperPageMore {
+    uint64_t drops[SHAPER_PAGE_DROPS];
+    uint64_t marked_requests;
+    uint64_t buffered_requests;
+    uint64_t buffered_bytes;
+    uint64_t buffer_requests_max;
+    uint64_t buffer_bytes_max;
+    int64_t tokens_bytes;
+    int64_t tokens_operations;
+    uint64_t tokens_ns;
+    uint64_t reserved[3];
+} ShaperPageMore;
+
+struct ShaperPageFile {
+    ShaperPageHeader header;
+    ShaperPageSlot slots[SHAPER_PAGE_SLOTS];
+    ShaperPageMore more[SHAPER_PAGE_SLOTS];
+};
+
+QEMU_BUILD_BUG_ON(sizeof(ShaperPageHeader) != 128);
+QEMU_BUILD_BUG_ON(sizeof(ShaperPageSlot) != 256);
+QEMU_BUILD_BUG_ON(sizeof(ShaperPageMore) != 128);
+QEMU_BUILD_BUG_ON(offsetof(ShaperPageSlot, held_histogram) != 160);
+QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, tokens_bytes) != 80);
+
+static inline ShaperPageSlot *shaper_page_begin(ShaperPageFile *file,
+                                                unsigned slot)
+{
+    ShaperPageSlot *s = &file->slots[slot];
+
+    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
+    smp_wmb();
+    return s;
+}
+
+static inline void shaper_page_end(ShaperPageSlot *s)
+{
+    smp_wmb();
+    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
+}
+
+static inline void shaper_page_set_tokens(ShaperPageMore *more,
+                                          const SluiceTokens *tokens)
+{
+    more->tokens_bytes = cpu_to_le64(tokens->bytes);
+    more->tokens_operations = cpu_to_le64(tokens->operations);
+    more->tokens_ns = cpu_to_le64(tokens->at_ns);
+}
+
+/* A request has passed. `tokens` is NULL where nothing is limited: they stay so. */
+static inline void shaper_page_set_passed(ShaperPageFile *file, unsigned slot,
+                                          const SluiceClassStats *stats,
+                                          uint64_t in_flight,
+                                          const SluiceTokens *tokens)
+{
+    ShaperPageSlot *s = shaper_page_begin(file, slot);
+
+    s->requests = cpu_to_le64(stats->requests);
+    s->bytes = cpu_to_le64(stats->bytes);
+    s->in_flight = cpu_to_le64(in_flight);
+    if (tokens) {
+        shaper_page_set_tokens(&file->more[slot], tokens);
+    }
+    shaper_page_end(s);
+}
+
+/* A disk is done with one. */
+static inline void shaper_page_set_done(ShaperPageFile *file, unsigned slot,
+                                        const ShaperPageCounters *counters)
+{
+    ShaperPageSlot *s = shaper_page_begin(file, slot);
+
+    s->completed_requests = cpu_to_le64(counters->completed_requests);
+    s->service_ns = cpu_to_le64(counters->service_ns);
+    s->in_flight = cpu_to_le64(counters->in_flight);
+    shaper_page_end(s);
+}
+
+/* Of the ceiling's slot, which has nothing else. */
+static inline void shaper_page_set_totals(ShaperPageFile *file, unsigned slot,
+                                          uint64_t requests, uint64_t bytes)
+{
+    ShaperPageSlot *s = shaper_page_begin(file, slot);
+
+    s->requests = cpu_to_le64(requests);
+    s->bytes = cpu_to_le64(bytes);
+    shaper_page_end(s);
+}
+
+#endif
