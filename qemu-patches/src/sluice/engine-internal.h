@@ -214,7 +214,9 @@ void special_flow_passed(SluiceClass *class, uint32_t flow, uint32_t bytes,
                          uint64_t now_ns);
 void special_flow_insert(SluiceClass *class, SluiceNode *node,
                          uint64_t now_ns);
-void special_flow_removed(SluiceClass *class, const SluiceNode *node);
+/* `before` is in front of it, NULL if it is the first. */
+void special_flow_removed(SluiceClass *class, const SluiceNode *node,
+                          SluiceNode *before);
 SluiceWindowStats special_window_stats(const SluiceClass *class);
 /* The period of its window; 0: none. */
 uint64_t special_window_period_ns(const SluiceClass *class);

@@ -385,7 +385,7 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
         return NULL;
     }
     if (special && (class->special & SPECIAL_DYNAMIC)) {
-        special_flow_removed(class, class->oldest);
+        special_flow_removed(class, class->oldest, NULL);
     }
     node = take_oldest(class, now_ns);
     charged = charged_bytes(class, node->bytes);

@@ -17,9 +17,9 @@
 
 #define FEW_ITEMS           8
 #define FETCH_AHEAD         14          /* slots */
-#define FETCH_LAG           7           /* classes, until what belongs to one */
+#define FETCH_LAG           4       /* classes, until what belongs to one */
 #define FETCHED_BYTES       (3 * CACHE_LINE_BYTES)  /* of SluiceClass */
-#define FETCHED_REQUEST_BYTES   40      /* of SluiceNode */
+#define FETCHED_REQUEST_BYTES   32      /* of SluiceNode */
 
 typedef struct WheelNear {
     uint64_t first_ns;          /* the earliest here, or UINT64_MAX */
@@ -126,7 +126,7 @@ void fetch_requests(const Wheel *wheel, uint32_t class_index)
         (const WheelRecord *)record_of(wheel, class_index);
 
     __builtin_prefetch(record->first, 0, 3);
-    /* Callers put requests where they like: often on two lines. There may be none. */
+    /* Callers put requests where they like, perhaps on two lines. There may be none. */
     __builtin_prefetch((const void *)((uintptr_t)record->first
                                       + FETCHED_REQUEST_BYTES - 1), 0, 3);
     __builtin_prefetch(record->last, 0, 3);

@@ -58,11 +58,11 @@ typedef enum SluiceLate {
 /*
  * One request, embedded in the caller's own request. The engine owns the
  * fields between a HOLD and the node's return from _release() or _withdraw().
+ * Half a cache line: where thousands are held, it pays to align it to 32 bytes.
  */
 typedef struct SluiceNode SluiceNode;
 struct SluiceNode {
     SluiceNode *next;
-    SluiceNode *prev;
     uint64_t held_since_ns;
     uint32_t bytes;
     uint32_t class_index;
@@ -220,7 +220,8 @@ uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
 /* The request of a class that goes next, still held, or NULL. */
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
                                      uint32_t class_index);
-/* Takes a held request back without charging it (reset, unplug, stop). */
+/* Takes a held request back without charging it (reset, unplug, stop). It is looked
+ * for from the front of its class. */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
 /* Any held request regardless of limits, uncharged, in order within a class;
  * NULL when none is left (deletion of a shaper). */
