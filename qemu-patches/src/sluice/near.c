@@ -238,22 +238,40 @@ uint32_t near_peek(const Wheel *wheel)
 
 /* Popping */
 
-/* On wider slots nobody asks ahead but here: for the class after the next, as far
- * as it is found in the same word. */
+/* On wider slots nobody asks ahead but here: for the classes of the slot after the
+ * next, as far as it is found in the same word or the one after it. */
 static inline __attribute__((always_inline))
-void fetch_far(const Wheel *wheel)
+void fetch_far(Wheel *wheel)
 {
-    uint32_t place = wheel->first_place;
+    uint32_t place = wheel->first_place, word = place / 64, first, last;
     const WheelMap *map = &wheel->maps[place / WHEEL_SLOTS];
-    uint64_t later = map->slots[place % WHEEL_SLOTS / 64]
+    uint64_t later = map->slots[word % (WHEEL_SLOTS / 64)]
                      & (UINT64_MAX - 1) << place % 64;
     uint64_t after = later & (later - 1);
 
-    if (LIKELY(later)) {
-        later = after ? after : later;
-        place = place / 64 * 64 + __builtin_ctzll(later);
-        fetch_class(wheel, wheel->items[place].next - WHEEL_FIRST_ITEM);
+    later = after ? after : later;
+    if (UNLIKELY(!after) && (word + 1) % (WHEEL_SLOTS / 64)
+        && map->slots[(word + 1) % (WHEEL_SLOTS / 64)]) {
+        word++;
+        later = map->slots[word % (WHEEL_SLOTS / 64)];
     }
+    if (LIKELY(later)) {
+        place = word * 64 + __builtin_ctzll(later);
+        first = wheel->items[place].next;
+        last = wheel->items[place].prev;
+        fetch_soon(wheel, first - WHEEL_FIRST_ITEM, 1);
+        fetch_soon(wheel, last - WHEEL_FIRST_ITEM, first != last);
+    }
+}
+
+/* Two more of the items that will move to other slots together. Each was asked for
+ * the last time, and tells which is next; it may have moved since, nothing is lost. */
+static inline void fetch_items(Wheel *wheel)
+{
+    wheel->front = wheel->items[wheel->front].next;
+    wheel->back = wheel->items[wheel->back].prev & ~WHEEL_IN_NEAR;
+    __builtin_prefetch(&wheel->items[wheel->front], 1, 3);
+    __builtin_prefetch(&wheel->items[wheel->back], 1, 3);
 }
 
 uint32_t near_pop_far(Wheel *wheel)
@@ -264,6 +282,7 @@ uint32_t near_pop_far(Wheel *wheel)
     near->base_ns = near_word_start(wheel->first_ns);
     popped = wheel_pop_far(wheel);
     near->far_first_ns = wheel->first_ns;
+    fetch_items(wheel);
     fetch_far(wheel);
     near_publish_first(wheel);
     return popped;
@@ -316,6 +335,9 @@ uint32_t near_leave_word(Wheel *wheel, uint32_t word)
         return WHEEL_NONE;
     }
     word = filled_word(near, word);
+    if (near->fetched_word == word) {
+        near_fetch_slot(wheel, near, 1);    /* until it is a word ahead */
+    }
     ahead = distance_of(near, near->fetched_word);
     if (ahead < distance_of(near, word) || ahead > NEAR_WORDS / 2) {
         restart_cursor(wheel, word);

@@ -132,13 +132,38 @@ void fetch_requests(const Wheel *wheel, uint32_t class_index)
     __builtin_prefetch(record->last, 0, 3);
 }
 
+/*
+ * A class is asked for, and its requests when FETCH_LAG others have been, for only
+ * then is it known where they are. `counted`: none or one; a class that is not is asked
+ * for and forgotten.
+ */
+static inline __attribute__((always_inline))
+void fetch_soon(Wheel *wheel, uint32_t class_index, uint32_t counted)
+{
+    fetch_class(wheel, class_index);
+    wheel->fetched[wheel->fetched_count % WHEEL_FETCHED] = class_index;
+    wheel->fetched_count += counted;
+}
+
+/* The requests of the next of those classes, if it has been long enough. */
+static inline __attribute__((always_inline))
+uint32_t fetch_their_requests(Wheel *wheel)
+{
+    uint32_t behind = wheel->fetched_count - wheel->asked_count, class_index;
+
+    wheel->asked_count += behind > FETCH_LAG;
+    class_index = wheel->fetched[wheel->asked_count % WHEEL_FETCHED];
+    fetch_requests(wheel, class_index);
+    return class_index;
+}
+
 /* The slot under the cursor, which goes on by `slots`, none or one. */
 static inline __attribute__((always_inline))
 void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
 {
     const WheelItem *items = wheel->items;
     uint64_t left = near->unfetched;
-    uint32_t count = wheel->fetched_count, head, before, second;
+    uint32_t head, second;
 
     if (UNLIKELY(!left)) {
         near_fetch_word(near);
@@ -153,14 +178,10 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
     /* What was in it may have been removed. */
     head = head == WHEEL_NIL ? WHEEL_FIRST_ITEM : head;
     __builtin_prefetch(&items[head], 1, 3);
-    fetch_class(wheel, head - WHEEL_FIRST_ITEM);
-
-    before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
-    wheel->fetched[count % WHEEL_FETCHED] = head - WHEEL_FIRST_ITEM;
-    wheel->fetched_count = count + slots;
-    second = items[before + WHEEL_FIRST_ITEM].next - WHEEL_FIRST_ITEM;
-    fetch_class(wheel, (int32_t)second < 0 ? before : second);
-    fetch_requests(wheel, before);
+    fetch_soon(wheel, head - WHEEL_FIRST_ITEM, slots);
+    head = fetch_their_requests(wheel);
+    second = items[head + WHEEL_FIRST_ITEM].next - WHEEL_FIRST_ITEM;
+    fetch_soon(wheel, (int32_t)second < 0 ? head : second, (int32_t)second >= 0);
 }
 
 /* Items */

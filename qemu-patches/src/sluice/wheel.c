@@ -96,16 +96,6 @@ static inline void mark_empty(Wheel *wheel, unsigned level, unsigned slot)
     }
 }
 
-/* The requests of a class that was fetched some time before this one. */
-static inline void fetch_before(Wheel *wheel, uint32_t class_index)
-{
-    uint32_t count = wheel->fetched_count++;
-    uint32_t before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
-
-    wheel->fetched[count % WHEEL_FETCHED] = class_index;
-    fetch_requests(wheel, before);
-}
-
 /* The slot after the one fetched last. */
 SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
 {
@@ -126,9 +116,9 @@ SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
     }
     wheel->fetched_slot = word * 64 + __builtin_ctzll(later);
     head = &wheel->items[WHEEL_FETCH_LEVEL * WHEEL_SLOTS + wheel->fetched_slot];
-    fetch_class(wheel, head->next - WHEEL_FIRST_ITEM);
     fetch_class(wheel, head->prev - WHEEL_FIRST_ITEM);
-    fetch_before(wheel, head->next - WHEEL_FIRST_ITEM);
+    fetch_soon(wheel, head->next - WHEEL_FIRST_ITEM, 1);
+    fetch_their_requests(wheel);
 }
 
 void wheel_find_first(Wheel *wheel)
@@ -214,6 +204,22 @@ uint32_t wheel_peek(const Wheel *wheel)
                        : wheel->items[wheel->first_place].next - WHEEL_FIRST_ITEM;
 }
 
+/* The slot that is emptied next, if there is one on this level, has its items asked
+ * for from both ends, one after each release: see near.c. */
+static void begin_asking(Wheel *wheel, unsigned level)
+{
+    const WheelMap *map = &wheel->maps[level];
+    unsigned word = map->words ? __builtin_ctz(map->words) : 0;
+    const WheelItem *head;
+
+    if (map->words) {
+        head = &wheel->items[level * WHEEL_SLOTS + word * 64
+                             + __builtin_ctzll(map->slots[word])];
+        wheel->front = head->next;
+        wheel->back = head->prev;
+    }
+}
+
 /* Moves what was in a slot to where it belongs now. */
 static void settle_slot(Wheel *wheel, uint32_t head_place)
 {
@@ -240,6 +246,7 @@ static void settle_slot(Wheel *wheel, uint32_t head_place)
         }
         i = next;
     }
+    begin_asking(wheel, level);
 }
 
 /* Empties a slot into lower levels; the base moves to what has been popped. */

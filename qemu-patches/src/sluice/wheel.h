@@ -23,7 +23,7 @@
 #define WHEEL_NIL           WHEEL_HEADS         /* the item that is none */
 #define WHEEL_FIRST_ITEM    (WHEEL_NIL + 1)     /* that of class 0 */
 #define WHEEL_FETCH_LEVEL   1           /* whose slots are fetched ahead */
-#define WHEEL_FETCHED       8           /* a power of two */
+#define WHEEL_FETCHED       16          /* a power of two */
 #define WHEEL_NONE          UINT32_MAX
 
 /*
@@ -63,6 +63,8 @@ typedef struct Wheel {
     uint32_t likely;            /* a class that was due first, or among them */
     uint32_t fetched_slot;      /* the last one */
     uint32_t fetched_count;
+    uint32_t asked_count;       /* of these, whose requests were fetched, too */
+    uint32_t front, back;       /* items of the slot to be emptied next, or any */
     uint32_t fetched[WHEEL_FETCHED];    /* the last classes */
     WheelMap maps[WHEEL_LEVELS];
 } Wheel;
