@@ -83,16 +83,18 @@ static inline uint64_t near_word_start(uint64_t time_ns)
     return time_ns & ~(NEAR_WORD_NS - 1);
 }
 
-static inline void near_mark_filled(WheelNear *near, uint32_t slot)
+/* True if it was not empty. */
+static inline bool near_mark_filled(WheelNear *near, uint32_t slot)
 {
     uint32_t word = slot / NEAR_WORD_SLOTS;
-    uint64_t others = near->filled[word];
+    uint64_t others = near->filled[word], bit = 1ULL << slot % NEAR_WORD_SLOTS;
 
-    near->filled[word] = others | 1ULL << slot % NEAR_WORD_SLOTS;
+    near->filled[word] = others | bit;
     if (UNLIKELY(!others)) {
         near->sums[word / 64] |= 1ULL << word % 64;
         near->sums_filled |= 1ULL << word / 64;
     }
+    return others & bit;
 }
 
 static inline uint32_t near_first_slot_of(const WheelNear *near, uint32_t word)
@@ -189,14 +191,16 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
 static inline void near_link(WheelNear *near, WheelItem *items, uint32_t place,
                              uint64_t due_ns)
 {
-    uint32_t slot = near_slot_of(due_ns);
-    uint32_t next = near->heads[slot];
+    uint32_t slot = near_slot_of(due_ns), next = WHEEL_NIL;
 
+    /* Most are empty, and who is in one that is not is far away in memory. */
+    if (UNLIKELY(near_mark_filled(near, slot))) {
+        next = near->heads[slot];
+    }
     items[place] = (WheelItem){ .due_ns = due_ns, .next = next,
                                 .prev = WHEEL_IN_NEAR | WHEEL_NIL };
     items[next].prev = WHEEL_IN_NEAR | place;
     near->heads[slot] = place;
-    near_mark_filled(near, slot);
     if (due_ns < near->first_ns) {
         near->first_ns = due_ns;
         near->first = place;
