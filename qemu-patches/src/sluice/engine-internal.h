@@ -42,6 +42,12 @@ enum {
     SPECIAL_LEAKY = 32,
 };
 
+/* Where share.c has a class that competes. */
+enum {
+    TURN_EARLY = 1,             /* among those that have had enough */
+    TURN_STALE = 2,             /* by a key that is less than it should be */
+};
+
 typedef struct SluiceSpecial SluiceSpecial;
 
 /*
@@ -65,7 +71,7 @@ typedef struct SluiceClass {
     uint8_t place;              /* ClassPlace */
     uint8_t special;            /* SPECIAL_ bits */
     uint8_t priority;
-    bool is_early;              /* in share.c; while it competes */
+    uint8_t turn;               /* TURN_ bits, of share.c; while it competes */
     uint32_t charge_min_bytes;
 
     SluiceBucket operations;
@@ -249,7 +255,8 @@ void share_join(SluiceEngine *engine, uint32_t class_index);
 /* Its first request is served. Then either _return() or _leave(), before the share
  * is asked again: what it knows of the class is out of date. */
 void share_account(SluiceEngine *engine, uint32_t class_index);
-void share_return(SluiceEngine *engine, uint32_t class_index);
+/* `turned`: the due time of its reservation is another. */
+void share_return(SluiceEngine *engine, uint32_t class_index, bool turned);
 void share_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority whose turn it is; somebody must compete there. */
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);

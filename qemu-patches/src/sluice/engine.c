@@ -339,13 +339,14 @@ choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
 
 /* Puts the class that was chosen where it belongs now. */
 static inline __attribute__((always_inline)) void
-put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
+put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool turned,
+         Many many)
 {
     SluiceClass *class = &engine->classes[class_index];
 
     if (class->place == PLACE_READY) {
         if (class->oldest && class_due_ns(class) <= (int64_t)now_ns) {
-            share_return(engine, class_index);
+            share_return(engine, class_index, turned);
             return;
         }
         share_leave(engine, class_index);
@@ -358,7 +359,7 @@ put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
 static __attribute__((noinline)) void
 put_back_slowly(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 {
-    put_back(engine, class_index, now_ns, MANY_MAYBE);
+    put_back(engine, class_index, now_ns, true, MANY_MAYBE);
 }
 
 static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
@@ -378,7 +379,7 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     SluiceNode *node;
     int64_t turn_ns = class->reservation.due_ns;
     uint32_t charged;
-    bool competed;
+    bool competed, turned;
 
     if (special && !group_admits(engine, class, now_ns)) {
         put_back_slowly(engine, class_index, now_ns);
@@ -405,10 +406,10 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     if (competed) {
         share_account(engine, class_index);
     }
-    put_back(engine, class_index, now_ns, many);
+    turned = class->reservation.due_ns != turn_ns;
+    put_back(engine, class_index, now_ns, turned, many);
     if (many == MANY_YES && competed && ready_mask(engine)) {
-        share_fetch(engine, node->class_index,
-                    class->reservation.due_ns != turn_ns);
+        share_fetch(engine, node->class_index, turned);
     }
     return node;
 }

@@ -28,8 +28,15 @@
  * than its share when it left: idleness earns nothing, leaving forgives
  * nothing. Where nobody competes nobody is charged.
  *
- * Structure. Two trees for each priority: eligible classes by deadline, the
- * others ("early") by virtual time. Equal deadlines go in the order of arrival:
+ * Structure. Two trees for each priority: classes by deadline, and those ("early")
+ * that were found not to be eligible by virtual time. A class is found out when it
+ * would be the first: most are eligible again by then, and never were in the other
+ * tree. Its lag is what decides, so nobody's turn is another for that. And a class
+ * that is served by its reservation, while others of its priority come before it,
+ * stays where it is, by a key that is less than it should be ("stale"): keys only
+ * grow, so that it is corrected in time if that is done when it would be the first.
+ * Where a priority gets no more than its reservations its trees are not touched.
+ * Equal deadlines go in the order of arrival:
  * the lowest ten binary places of a deadline, less than a thousandth of a byte
  * per weight, are a running number. A class that competes has a slot, the same in
  * both trees. Those given back are given out first, and all are free again when
@@ -156,6 +163,17 @@ static uint64_t deadline_key(Share *share, const SluiceClass *class)
     return (deadline & ~SEQUENCE_MASK) | (share->sequence++ & SEQUENCE_MASK);
 }
 
+/* Whatever it was before. */
+static void correct_deadline(SluiceEngine *engine, uint32_t class_index)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    key_tree_update(&engine->share.levels[class->priority].eligible,
+                    class->slot, class_index,
+                    deadline_key(&engine->share, class));
+    class->turn = 0;
+}
+
 void share_first_changed(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
@@ -165,10 +183,8 @@ void share_first_changed(SluiceEngine *engine, uint32_t class_index)
         return;
     }
     note_first(class);
-    if (class->first_charge != charge_before && !class->is_early) {
-        key_tree_update(&engine->share.levels[class->priority].eligible,
-                        class->slot, class_index,
-                        deadline_key(&engine->share, class));
+    if (class->first_charge != charge_before && !(class->turn & TURN_EARLY)) {
+        correct_deadline(engine, class_index);
     }
 }
 
@@ -194,7 +210,7 @@ SLUICE_HOT static void first_to_eligible(SluiceEngine *engine, ShareLevel *level
     key_tree_remove(&level->early, class->slot, class_index);
     key_tree_insert(&level->eligible, class->slot, class_index,
                     deadline_key(&engine->share, class));
-    class->is_early = false;
+    class->turn = 0;
     if (key_tree_is_large(&level->early)) {
         fetch_of_sixteen(engine, &level->eligible, class->slot);
         fetch_class(&engine->due,
@@ -209,7 +225,7 @@ static void move_to_early(ShareLevel *level, SluiceClass *class,
     key_tree_remove(&level->eligible, class->slot, class_index);
     key_tree_insert(&level->early, class->slot, class_index,
                     class->virtual_time);
-    class->is_early = true;
+    class->turn = TURN_EARLY;
 }
 
 /* Puts a class that has begun to compete where it belongs. */
@@ -218,8 +234,8 @@ static void place_new(SluiceEngine *engine, ShareLevel *level,
 {
     SluiceClass *class = &engine->classes[class_index];
 
-    class->is_early = !is_eligible(level, class->virtual_time);
-    if (class->is_early) {
+    class->turn = is_eligible(level, class->virtual_time) ? 0 : TURN_EARLY;
+    if (class->turn) {
         key_tree_insert(&level->early, class->slot, class_index,
                         class->virtual_time);
     } else {
@@ -228,29 +244,9 @@ static void place_new(SluiceEngine *engine, ShareLevel *level,
     }
 }
 
-/* Puts a class that competes and was served where it belongs now. */
-SLUICE_HOT static void place_again(Share *share, ShareLevel *level,
-                                   SluiceClass *class, uint32_t class_index)
-{
-    bool was_early = class->is_early;
-    bool is_early = !is_eligible(level, class->virtual_time);
-    uint64_t key = is_early ? class->virtual_time
-                            : deadline_key(share, class);
-    KeyTree *before = was_early ? &level->early : &level->eligible;
-    KeyTree *after = is_early ? &level->early : &level->eligible;
-
-    class->is_early = is_early;
-    if (was_early == is_early) {
-        key_tree_update(after, class->slot, class_index, key);
-    } else {
-        key_tree_remove(before, class->slot, class_index);
-        key_tree_insert(after, class->slot, class_index, key);
-    }
-}
-
 static KeyTree *tree_of(ShareLevel *level, const SluiceClass *class)
 {
-    return class->is_early ? &level->early : &level->eligible;
+    return class->turn & TURN_EARLY ? &level->early : &level->eligible;
 }
 
 static bool competes_at(const SluiceClass *class, unsigned priority)
@@ -339,14 +335,20 @@ void share_forgo_before(SluiceEngine *engine, int64_t first_ns)
 }
 
 /* A class that competes waits for its turn again. */
-SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index,
+                             bool turned)
 {
     SluiceClass *class = &engine->classes[class_index];
+    const ShareLevel *level = &engine->share.levels[class->priority];
 
     note_first(class);
-    place_again(&engine->share, &engine->share.levels[class->priority], class,
-                class_index);
-    if (has_reservation(class)) {
+    if (!(class->turn & TURN_EARLY)
+        && key_tree_first_class(&level->eligible) == class_index) {
+        correct_deadline(engine, class_index);
+    } else {
+        class->turn |= TURN_STALE;
+    }
+    if (turned && has_reservation(class)) {
         key_tree_update(&engine->reserved, class_index, class_index,
                         reservation_key(class));
     }
@@ -431,10 +433,13 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
         SluiceClass *class = &engine->classes[first];
 
         assert(!key_tree_is_empty(&level->eligible));
-        if (is_eligible(level, class->virtual_time)) {
+        if (UNLIKELY(class->turn & TURN_STALE)) {
+            correct_deadline(engine, first);
+        } else if (LIKELY(is_eligible(level, class->virtual_time))) {
             return first;
+        } else {
+            move_to_early(level, class, first);
         }
-        move_to_early(level, class, first);
     }
 }
 
