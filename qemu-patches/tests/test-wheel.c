@@ -82,7 +82,7 @@ typedef uint64_t (*DueTime)(Random *random, uint64_t now_ns, unsigned spread);
 static bool follow(Random *random, uint32_t classes, DueTime due_time,
                    bool jumps, unsigned spread)
 {
-    static uint64_t memory[ITEMS][8];
+    static WheelRecord memory[ITEMS];
     static Wheel wheel;
     Plain plain = { .present = { false } };
     uint64_t now_ns = random_magnitude(random, 61);
@@ -90,7 +90,7 @@ static bool follow(Random *random, uint32_t classes, DueTime due_time,
 
     /* What it fetches is never followed: any address will do. */
     memset(memory, 0xa5, sizeof(memory));
-    ok = wheel_init(&wheel, classes, memory, sizeof(memory[0]));
+    ok = wheel_init(&wheel, classes, memory);
     ok = ok && check((wheel.near != NULL) == (classes >= NEAR_CLASSES_MIN));
 
     for (unsigned step = 0; ok && step < STEPS; step++) {
@@ -166,11 +166,11 @@ static void test_traces_with_jumps_of_time(void)
 static void test_many_in_a_slot_of_the_ring(void)
 {
     static const uint32_t order[] = { 10, 9, 8, 6, 5, 13, 2, 1, 12 };
-    static uint64_t memory[MANY][8];
+    static WheelRecord memory[MANY];
     static Wheel wheel;
     uint64_t start_ns = 3 * NEAR_SPAN_NS + 5 * NEAR_WORD_NS;
 
-    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, MANY, memory));
     wheel_insert(&wheel, 100, start_ns - 100);
     check(wheel.levels);
     check_equal(wheel_pop(&wheel), 100);
@@ -201,11 +201,11 @@ static void test_many_in_a_slot_of_the_ring(void)
 /* Two items at a time, almost a round apart from those before: all in the ring. */
 static void test_ring_goes_round(void)
 {
-    static uint64_t memory[MANY][8];
+    static WheelRecord memory[MANY];
     static Wheel wheel;
     uint64_t now_ns = 0;
 
-    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, MANY, memory));
     for (uint32_t i = 0; i < 3000; i++) {
         uint64_t due_ns = now_ns + NEAR_SPAN_NS - 2 * NEAR_WORD_NS - i % 100;
 
@@ -224,10 +224,10 @@ static void test_ring_goes_round(void)
 
 static void test_times_at_both_ends(void)
 {
-    static uint64_t memory[2][8];
+    static WheelRecord memory[2];
     static Wheel wheel;
 
-    check(wheel_init(&wheel, 2, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, 2, memory));
     wheel_insert(&wheel, 0, UINT64_MAX - 1);
     check_equal(wheel.first_ns, UINT64_MAX - 1);
     wheel_insert(&wheel, 1, 0);

@@ -32,7 +32,7 @@ SluiceEngine *sluice_engine_new(uint32_t classes)
     }
     memset(engine, 0, sizeof(*engine));
     engine->class_count = classes;
-    engine->classes = aligned_alloc(CACHE_LINE_BYTES,
+    engine->classes = aligned_alloc(WHEEL_STRIDE,
                                     classes * sizeof(*engine->classes));
     if (!engine->classes) {
         free(engine);
@@ -41,8 +41,7 @@ SluiceEngine *sluice_engine_new(uint32_t classes)
     for (uint32_t i = 0; i < classes; i++) {
         engine->classes[i] = (SluiceClass){ .priority = DEFAULT_PRIORITY };
     }
-    if (!wheel_init(&engine->due, classes, engine->classes,
-                    sizeof(*engine->classes))
+    if (!wheel_init(&engine->due, classes, engine->classes)
         || !share_init(&engine->share, engine->classes, classes)
         || !reserved_init(engine, classes)) {
         sluice_engine_free(engine);

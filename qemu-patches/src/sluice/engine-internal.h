@@ -133,7 +133,8 @@ _Static_assert(offsetof(SluiceEngine, ceiling_operations) == CACHE_LINE_BYTES
 _Static_assert(offsetof(SluiceClass, stats.requests) == CACHE_LINE_BYTES
                && offsetof(SluiceClass, operations) == 2 * CACHE_LINE_BYTES
                && offsetof(SluiceClass, extra) == 3 * CACHE_LINE_BYTES
-               && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES,
+               && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES
+               && sizeof(SluiceClass) == sizeof(WheelRecord),
                "a release needs three lines of a class, which has four");
 _Static_assert(SLUICE_WEIGHT_MAX < 1 << (32 - SLOT_BITS)
                && CLASSES_MAX <= KEY_TREE_SLOTS_MAX, "weights and slots fit");

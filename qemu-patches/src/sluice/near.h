@@ -104,16 +104,11 @@ static inline uint32_t near_first_slot_of(const WheelNear *near, uint32_t word)
 
 /* Asking for memory */
 
-static inline const char *record_of(const Wheel *wheel, uint32_t class_index)
-{
-    return wheel->memory + class_index * wheel->stride;
-}
-
 /* Those lines of a class that a release needs. */
 static inline __attribute__((always_inline))
 void fetch_class(const Wheel *wheel, uint32_t class_index)
 {
-    const char *record = record_of(wheel, class_index);
+    const char *record = (const char *)&wheel->records[class_index];
 
     for (size_t b = 0; b < FETCHED_BYTES; b += CACHE_LINE_BYTES) {
         __builtin_prefetch(record + b, 0, 3);
@@ -124,8 +119,7 @@ void fetch_class(const Wheel *wheel, uint32_t class_index)
 static inline __attribute__((always_inline))
 void fetch_requests(const Wheel *wheel, uint32_t class_index)
 {
-    const WheelRecord *record =
-        (const WheelRecord *)record_of(wheel, class_index);
+    const WheelRecord *record = &wheel->records[class_index];
 
     __builtin_prefetch(record->first, 0, 3);
     /* Callers put requests where they like, perhaps on two lines. There may be none. */
@@ -135,28 +129,21 @@ void fetch_requests(const Wheel *wheel, uint32_t class_index)
 }
 
 /*
- * A class is asked for, and its requests when FETCH_LAG others have been, for only
- * then is it known where they are. `counted`: none or one; a class that is not is asked
- * for and forgotten.
+ * A class is fetched, and the requests of the one that was FETCH_LAG classes ago: only
+ * then is it known where they are. Returns that one. `counted`: none or one; a class
+ * that is not is fetched and forgotten.
  */
 static inline __attribute__((always_inline))
-void fetch_soon(Wheel *wheel, uint32_t class_index, uint32_t counted)
+uint32_t fetch_soon(Wheel *wheel, uint32_t class_index, uint32_t counted)
 {
+    uint32_t count = wheel->fetched_count;
+    uint32_t before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
+
     fetch_class(wheel, class_index);
-    wheel->fetched[wheel->fetched_count % WHEEL_FETCHED] = class_index;
-    wheel->fetched_count += counted;
-}
-
-/* The requests of the next of those classes, if it has been long enough. */
-static inline __attribute__((always_inline))
-uint32_t fetch_their_requests(Wheel *wheel)
-{
-    uint32_t behind = wheel->fetched_count - wheel->asked_count, class_index;
-
-    wheel->asked_count += behind > FETCH_LAG;
-    class_index = wheel->fetched[wheel->asked_count % WHEEL_FETCHED];
-    fetch_requests(wheel, class_index);
-    return class_index;
+    wheel->fetched[count % WHEEL_FETCHED] = class_index;
+    wheel->fetched_count = count + counted;
+    fetch_requests(wheel, before);
+    return before;
 }
 
 /* The slot under the cursor, which goes on by `slots`, none or one. */
@@ -180,10 +167,11 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
     /* What was in it may have been removed. */
     head = head == WHEEL_NIL ? WHEEL_FIRST_ITEM : head;
     __builtin_prefetch(&items[head], 1, 3);
-    fetch_soon(wheel, head - WHEEL_FIRST_ITEM, slots);
-    head = fetch_their_requests(wheel);
-    second = items[head + WHEEL_FIRST_ITEM].next - WHEEL_FIRST_ITEM;
-    fetch_soon(wheel, (int32_t)second < 0 ? head : second, (int32_t)second >= 0);
+    head = fetch_soon(wheel, head - WHEEL_FIRST_ITEM, slots);
+    second = items[head + WHEEL_FIRST_ITEM].next;
+    if (UNLIKELY(second > WHEEL_NIL)) {
+        fetch_soon(wheel, second - WHEEL_FIRST_ITEM, slots);
+    }
 }
 
 /* Items */

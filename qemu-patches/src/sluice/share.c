@@ -470,8 +470,6 @@ SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
     if (reserved_turn) {
         fetch_next(engine, &engine->reserved, class_index);
     }
-    fetch_their_requests(&engine->due);
-    fetch_their_requests(&engine->due);
 }
 
 uint32_t share_any(const SluiceEngine *engine)

@@ -51,13 +51,11 @@
 
 #include "wheel.h"
 
-bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
-                size_t stride)
+bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory)
 {
     assert(classes < WHEEL_IN_NEAR - WHEEL_FIRST_ITEM);
     memset(wheel, 0, sizeof(*wheel));
-    wheel->memory = memory;
-    wheel->stride = stride;
+    wheel->records = memory;
     wheel->first_ns = UINT64_MAX;
     wheel->items = calloc((size_t)classes + WHEEL_FIRST_ITEM,
                           sizeof(*wheel->items));
@@ -118,7 +116,6 @@ SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
     head = &wheel->items[WHEEL_FETCH_LEVEL * WHEEL_SLOTS + wheel->fetched_slot];
     fetch_class(wheel, head->prev - WHEEL_FIRST_ITEM);
     fetch_soon(wheel, head->next - WHEEL_FIRST_ITEM, 1);
-    fetch_their_requests(wheel);
 }
 
 void wheel_find_first(Wheel *wheel)
