@@ -31,6 +31,11 @@
  * last but one may be the fence. */
 #define LEADING_ENTRIES     (KEY_TREE_ARITY - 1)
 #define NOBODY              UINT32_MAX
+#define PARTS_LEVEL         3           /* below the first of all */
+
+_Static_assert(KEY_TREE_PARTS == 1 << 2 * PARTS_LEVEL
+               && KEY_TREE_PARTS * KEY_TREE_ARITY <= KEY_TREE_LARGE,
+               "a large tree has an entry for each of its parts");
 
 static const KeyEntry fence = { .urgency = UINT64_MAX, .class_index = NOBODY };
 
@@ -100,10 +105,15 @@ void key_tree_cover(KeyTree *tree, uint32_t slot)
         tree->entries[above(top)] = fence;
         tree->first = &tree->entries[top];
         tree->slots *= KEY_TREE_ARITY;
-        tree->last_four = &tree->entries[KEY_TREE_ARITY * top + 1];
-        tree->last_sixteen = &tree->entries[KEY_TREE_ARITY
-                                            * (KEY_TREE_ARITY * top + 1) + 1];
-        tree->sixteen_shift = __builtin_ctz(tree->slots) - 4;
+    }
+    if (key_tree_is_large(tree)) {
+        ptrdiff_t part = tree->first - tree->entries;
+
+        for (unsigned level = 0; level < PARTS_LEVEL; level++) {
+            part = KEY_TREE_ARITY * part + 1;
+        }
+        tree->parts = &tree->entries[part];
+        tree->part_shift = __builtin_ctz(tree->slots) - 2 * PARTS_LEVEL;
     }
 }
 

@@ -189,16 +189,17 @@ void share_first_changed(SluiceEngine *engine, uint32_t class_index)
 }
 
 /*
- * Where there are many classes, the one that wins a sixteenth of a tree is fetched,
- * to be here when it is the first. Asked when who had won there has left.
+ * Where there are many classes, the one that wins a part of a tree is fetched, to be
+ * here when it is the first. Asked when who had won there was served, or has left.
+ * Always inline, since a compiler may take a function that does nothing but fetch for
+ * one that does nothing, and leave out its calls.
  */
 static inline __attribute__((always_inline))
-void fetch_of_sixteen(SluiceEngine *engine, const KeyTree *tree,
-                      uint32_t slot)
+void fetch_of_part(SluiceEngine *engine, const KeyTree *tree, uint32_t slot)
 {
-    uint32_t class_index = key_tree_of_sixteen(tree, slot)->class_index;
-
-    fetch_soon(&engine->due, class_index, 1);
+    if (key_tree_is_large(tree)) {
+        fetch_soon(&engine->due, key_tree_of_part(tree, slot)->class_index, 1);
+    }
 }
 
 /* The first of those who are early has become eligible. */
@@ -211,11 +212,7 @@ SLUICE_HOT static void first_to_eligible(SluiceEngine *engine, ShareLevel *level
     key_tree_insert(&level->eligible, class->slot, class_index,
                     deadline_key(&engine->share, class));
     class->turn = 0;
-    if (key_tree_is_large(&level->early)) {
-        fetch_of_sixteen(engine, &level->eligible, class->slot);
-        fetch_class(&engine->due,
-                    key_tree_of_four(&level->early, class->slot)->class_index);
-    }
+    fetch_of_part(engine, &level->eligible, class->slot);
 }
 
 /* An eligible class has had enough. */
@@ -443,20 +440,6 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
     }
 }
 
-/*
- * One that this slot belongs to was served, or has left: who wins a sixteenth of
- * the tree now is fetched, and who wins a quarter, and so is here commonly, has its
- * requests fetched the next time. Always inline, since a compiler may take a function
- * that does nothing but fetch for one that does nothing, and leave out its calls.
- */
-static inline __attribute__((always_inline))
-void fetch_next(SluiceEngine *engine, const KeyTree *tree, uint32_t slot)
-{
-    if (key_tree_is_large(tree)) {
-        fetch_of_sixteen(engine, tree, slot);
-    }
-}
-
 SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
                             bool reserved_turn)
 {
@@ -464,11 +447,11 @@ SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
     unsigned priority = engine->classes[class_index].priority;
 
     if (priority == (unsigned)__builtin_ctz(engine->ready_priorities)) {
-        fetch_next(engine, &share->levels[priority].eligible,
-                   engine->classes[class_index].slot);
+        fetch_of_part(engine, &share->levels[priority].eligible,
+                      engine->classes[class_index].slot);
     }
     if (reserved_turn) {
-        fetch_next(engine, &engine->reserved, class_index);
+        fetch_of_part(engine, &engine->reserved, class_index);
     }
 }
 
