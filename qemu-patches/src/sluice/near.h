@@ -11,12 +11,15 @@
 #define NEAR_WORD_SLOTS     64
 #define NEAR_WORDS          (NEAR_SLOTS / NEAR_WORD_SLOTS)
 #define NEAR_SUMS           (NEAR_WORDS / 64)
-#define NEAR_WORD_NS        ((uint64_t)NEAR_WORD_SLOTS << WHEEL_FIRST_BITS)
-#define NEAR_SPAN_NS        ((uint64_t)NEAR_SLOTS << WHEEL_FIRST_BITS)
+#define NEAR_SHIFT_MIN      WHEEL_FIRST_BITS    /* slots of 16 ns to a millisecond */
+#define NEAR_SHIFT_MAX      20
+/* With the narrowest slots: */
+#define NEAR_WORD_NS        ((uint64_t)NEAR_WORD_SLOTS << NEAR_SHIFT_MIN)
+#define NEAR_SPAN_NS        ((uint64_t)NEAR_SLOTS << NEAR_SHIFT_MIN)
 #define WHEEL_IN_NEAR       (1u << 31)  /* of an item's prev */
 
 #define FEW_ITEMS           8
-#define FETCH_AHEAD         14          /* slots */
+#define FETCH_AHEAD         14          /* slots, to begin with */
 #define FETCH_LAG           4       /* classes, until what belongs to one */
 #define FETCHED_BYTES       (3 * CACHE_LINE_BYTES)  /* of SluiceClass */
 #define FETCHED_REQUEST_BYTES   32      /* of SluiceNode */
@@ -26,8 +29,15 @@ typedef struct WheelNear {
     uint64_t far_first_ns;      /* the same for the levels */
     uint64_t base_ns;           /* where the first word began; nothing is due
                                  * before */
+    uint64_t span_ns;           /* of all slots */
+    unsigned shift;             /* a slot is 2^shift ns wide */
     uint32_t first;             /* the item due at first_ns */
     uint32_t fetched_word;
+    uint32_t judged_pops;       /* so many until the width is judged again */
+    uint32_t pops;              /* since it was, */
+    uint32_t far_pops;          /* of these, from the levels */
+    uint32_t words_left;        /* words that were emptied */
+    uint32_t moved;             /* items that moved from the ring to the levels */
     uint64_t unfetched;         /* of that word */
     uint64_t sums_filled;       /* a bit for each word of sums */
     uint64_t sums[NEAR_SUMS];   /* a bit for each word of slots */
@@ -35,7 +45,7 @@ typedef struct WheelNear {
     uint32_t heads[NEAR_SLOTS] __attribute__((aligned(CACHE_LINE_BYTES)));
 } WheelNear;
 
-WheelNear *near_new(void);
+WheelNear *near_new(uint32_t classes);
 void near_free(WheelNear *near);
 /* Puts an item in that near_takes(). first_ns of the wheel is the caller's
  * business. */
@@ -70,17 +80,17 @@ void wheel_advance(Wheel *wheel, uint64_t base_ns);
 
 static inline bool near_takes(const WheelNear *near, uint64_t due_ns)
 {
-    return due_ns - near->base_ns < NEAR_SPAN_NS;
+    return due_ns - near->base_ns < near->span_ns;
 }
 
-static inline uint32_t near_slot_of(uint64_t due_ns)
+static inline uint32_t near_slot_of(const WheelNear *near, uint64_t due_ns)
 {
-    return due_ns >> WHEEL_FIRST_BITS & (NEAR_SLOTS - 1);
+    return due_ns >> near->shift & (NEAR_SLOTS - 1);
 }
 
-static inline uint64_t near_word_start(uint64_t time_ns)
+static inline uint64_t near_word_start(const WheelNear *near, uint64_t time_ns)
 {
-    return time_ns & ~(NEAR_WORD_NS - 1);
+    return time_ns & -((uint64_t)NEAR_WORD_SLOTS << near->shift);
 }
 
 /* True if it was not empty. */
@@ -179,7 +189,7 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
 static inline void near_link(WheelNear *near, WheelItem *items, uint32_t place,
                              uint64_t due_ns)
 {
-    uint32_t slot = near_slot_of(due_ns), next = WHEEL_NIL;
+    uint32_t slot = near_slot_of(near, due_ns), next = WHEEL_NIL;
 
     /* Most are empty, and who is in one that is not is far away in memory. */
     if (UNLIKELY(near_mark_filled(near, slot))) {
@@ -234,13 +244,15 @@ uint32_t near_pop(Wheel *wheel)
     WheelNear *near = wheel->near;
     WheelItem *items = wheel->items;
     uint64_t popped_ns = near->first_ns;
-    uint32_t popped = near->first, slot = near_slot_of(popped_ns), first, second;
+    uint32_t popped = near->first, slot = near_slot_of(near, popped_ns);
+    uint32_t first, second;
     bool emptied;
 
     if (UNLIKELY(near->far_first_ns <= popped_ns)) {
         return near_pop_far(wheel);
     }
-    near->base_ns = near_word_start(popped_ns);
+    near->pops++;
+    near->base_ns = near_word_start(near, popped_ns);
     emptied = near_unlink(near, items, popped, slot);
     if (LIKELY(near->filled[slot / NEAR_WORD_SLOTS])) {
         slot = near_first_slot_of(near, slot / NEAR_WORD_SLOTS);

@@ -67,7 +67,7 @@ bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory)
                                        .prev = i };
     }
     if (classes >= NEAR_CLASSES_MIN) {
-        wheel->near = near_new();
+        wheel->near = near_new(classes);
         return wheel->near != NULL;
     }
     return true;
@@ -223,6 +223,8 @@ static void settle_slot(Wheel *wheel, uint32_t head_place)
     WheelItem *head = &wheel->items[head_place];
     uint32_t i = head->next, level = head_place / WHEEL_SLOTS;
     unsigned shift = wheel_shift_of(level - 1);
+    /* Where slots are narrower; else they might come back from there. */
+    bool to_near = wheel->near && wheel_shift_of(level) > wheel->near->shift;
 
     *head = (WheelItem){ .due_ns = UINT64_MAX, .next = head_place,
                          .prev = head_place };
@@ -231,7 +233,7 @@ static void settle_slot(Wheel *wheel, uint32_t head_place)
         uint32_t next = wheel->items[i].next;
         uint64_t due_ns = wheel->items[i].due_ns;
 
-        if (wheel->near && near_takes(wheel->near, due_ns)) {
+        if (to_near && near_takes(wheel->near, due_ns)) {
             near_put(wheel, i, due_ns);
         } else if (LIKELY((due_ns ^ wheel->base_ns) >> shift)) {
             /* Most go just one level down. */
