@@ -220,7 +220,7 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
         special_begin_waiting(class, now_ns);
         forget_turns(engine, class, now_ns);
         engine_place(engine, class_index, now_ns);
-    } else {
+    } else if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
         share_first_changed(engine, class_index);
     }
 }
@@ -279,8 +279,8 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
     SluiceClass *class = &engine->classes[class_index];
 
     now_ns = advance_clock(engine, now_ns);
-    if (LIKELY(class_index < engine->class_count && !class->special
-               && !engine->ready_priorities
+    if (LIKELY(class_index < engine->class_count
+               && !(class->special | engine->ready_priorities)
                && engine->due.first_ns > now_ns
                && class_limits_conform(class, now_ns)
                && ceiling_conforms(engine, now_ns))) {
