@@ -424,7 +424,7 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
     while (is_eligible(level, key_tree_first_key(&level->early))) {
         first_to_eligible(engine, level);
     }
-    /* And who no longer is: it moves back when somebody leaves. */
+    /* And who is not yet, or no longer: it moves back when somebody leaves. */
     for (;;) {
         uint32_t first = key_tree_first_class(&level->eligible);
         SluiceClass *class = &engine->classes[first];
@@ -437,6 +437,7 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
         } else {
             move_to_early(level, class, first);
         }
+        fetch_of_part(engine, &level->eligible, class->slot);
     }
 }
 
