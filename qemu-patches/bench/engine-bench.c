@@ -293,10 +293,8 @@ static void new_backlog(Backlog *backlog, uint32_t classes, Configure *configure
 {
     backlog->classes = classes;
     backlog->engine = new_engine(classes);
-    /* No request on two cache lines. */
-    backlog->nodes = aligned_alloc(sizeof(*backlog->nodes),
-                                   (size_t)classes * HELD_PER_CLASS
-                                   * sizeof(*backlog->nodes));
+    backlog->nodes = calloc((size_t)classes * HELD_PER_CLASS,
+                            sizeof(*backlog->nodes));
     if (!backlog->nodes) {
         fail("no memory");
     }

@@ -91,9 +91,6 @@ WheelNear *near_new(uint32_t classes)
     memset(near, 0, sizeof(*near));
     set_width(near, NEAR_SHIFT_MIN);
     near->judged_pops = classes;
-    for (unsigned i = 0; i < FETCH_LAG; i++) {
-        near->passed[i] = WHEEL_NIL;
-    }
     near->far_first_ns = UINT64_MAX;
     for (uint32_t i = 0; i < NEAR_SLOTS; i++) {
         near->heads[i] = WHEEL_NIL;

@@ -39,8 +39,7 @@ typedef struct WheelNear {
     uint32_t words_left;        /* words that were emptied */
     uint32_t moved;             /* items that moved from the ring to the levels */
     uint64_t unfetched;         /* of that word */
-    uint32_t passed_count;
-    uint32_t passed[FETCH_LAG]; /* items of the last slots that were fetched */
+    WheelFetched passed;        /* by the cursor */
     uint64_t sums_filled;       /* a bit for each word of sums */
     uint64_t sums[NEAR_SUMS];   /* a bit for each word of slots */
     uint64_t filled[NEAR_WORDS];        /* a bit for each slot */
@@ -142,19 +141,27 @@ void fetch_requests(const Wheel *wheel, uint32_t class_index)
 
 /*
  * A class is fetched, and the requests of the one that was FETCH_LAG classes ago: only
- * then is it known where they are. `counted`: none or one; a class that is not is
- * fetched and forgotten.
+ * then is it known where they are. Returns that one. `counted`: none or one; a class
+ * that is not is fetched and forgotten.
  */
+static inline __attribute__((always_inline))
+uint32_t fetch_after(const Wheel *wheel, WheelFetched *fetched,
+                     uint32_t class_index, uint32_t counted)
+{
+    uint32_t count = fetched->count;
+    uint32_t before = fetched->classes[(count - FETCH_LAG) % WHEEL_FETCHED];
+
+    fetch_class(wheel, class_index);
+    fetched->classes[count % WHEEL_FETCHED] = class_index;
+    fetched->count = count + counted;
+    fetch_requests(wheel, before);
+    return before;
+}
+
 static inline __attribute__((always_inline))
 void fetch_soon(Wheel *wheel, uint32_t class_index, uint32_t counted)
 {
-    uint32_t count = wheel->fetched_count;
-    uint32_t before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
-
-    fetch_class(wheel, class_index);
-    wheel->fetched[count % WHEEL_FETCHED] = class_index;
-    wheel->fetched_count = count + counted;
-    fetch_requests(wheel, before);
+    fetch_after(wheel, &wheel->fetched, class_index, counted);
 }
 
 /* The slot under the cursor, which goes on by `slots`, none or one. */
@@ -163,7 +170,7 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
 {
     const WheelItem *items = wheel->items;
     uint64_t left = near->unfetched;
-    uint32_t head, second, *passed;
+    uint32_t head, before, second;
 
     if (UNLIKELY(!left)) {
         near_fetch_word(near);
@@ -178,15 +185,11 @@ void near_fetch_slot(Wheel *wheel, WheelNear *near, uint32_t slots)
     /* What was in it may have been removed. */
     head = head == WHEEL_NIL ? WHEEL_FIRST_ITEM : head;
     __builtin_prefetch(&items[head], 1, 3);
-    fetch_soon(wheel, head - WHEEL_FIRST_ITEM, slots);
-
-    /* The second of a slot that was passed some time ago: its item is here by now. */
-    passed = &near->passed[near->passed_count % FETCH_LAG];
-    second = items[*passed].next;
-    *passed = slots ? head : *passed;
-    near->passed_count += slots;
+    before = fetch_after(wheel, &near->passed, head - WHEEL_FIRST_ITEM, slots);
+    /* Is there a second in that slot? Its item is here by now. */
+    second = items[before + WHEEL_FIRST_ITEM].next;
     if (UNLIKELY(second > WHEEL_NIL)) {
-        fetch_soon(wheel, second - WHEEL_FIRST_ITEM, slots);
+        fetch_after(wheel, &near->passed, second - WHEEL_FIRST_ITEM, slots);
     }
 }
 

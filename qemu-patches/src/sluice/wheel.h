@@ -50,6 +50,12 @@ typedef struct WheelMap {
     uint64_t slots[WHEEL_SLOTS / 64];
 } WheelMap;
 
+/* The last classes that were fetched. */
+typedef struct WheelFetched {
+    uint32_t count;
+    uint32_t classes[WHEEL_FETCHED];
+} WheelFetched;
+
 struct WheelNear;
 
 typedef struct Wheel {
@@ -62,9 +68,8 @@ typedef struct Wheel {
     uint32_t first_place;       /* the head of the first slot of all levels */
     uint32_t likely;            /* a class that was due first, or among them */
     uint32_t fetched_slot;      /* the last one */
-    uint32_t fetched_count;
     uint32_t front, back;       /* items of the slot to be emptied next, or any */
-    uint32_t fetched[WHEEL_FETCHED];    /* the last classes */
+    WheelFetched fetched;
     WheelMap maps[WHEEL_LEVELS];
 } Wheel;
 

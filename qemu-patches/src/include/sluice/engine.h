@@ -58,7 +58,7 @@ typedef enum SluiceLate {
 /*
  * One request, embedded in the caller's own request. The engine owns the
  * fields between a HOLD and the node's return from _release() or _withdraw().
- * Half a cache line: where thousands are held, it pays to align it to 32 bytes.
+ * Half a cache line: where thousands are held, it pays a little to align it so.
  */
 typedef struct SluiceNode SluiceNode;
 struct SluiceNode {
