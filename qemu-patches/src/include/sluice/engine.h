@@ -142,13 +142,16 @@ typedef struct SluiceBucket {
     uint32_t unit_ns;           /* and whole ones, rounded up; all 0: unlimited */
 } __attribute__((packed, aligned(4))) SluiceBucket;
 
-/* Monotonic counters and gauges of a class, for the counters page. The first three
- * are on another cache line, which a request that passes does not need; and who passes
- * counts with fewer instructions where no compiler sees two neighbours to add to. */
+/*
+ * Monotonic counters and gauges of a class, for the counters page. The first three are
+ * on another cache line, which a request that passes does not need. Counting takes the
+ * fewest instructions in this order, in which compilers see no neighbours that they
+ * would add to together.
+ */
 typedef struct SluiceClassStats {
-    uint64_t backlog_bytes;     /* held now */
     uint64_t held_requests;     /* of those admitted, how many had been held */
     uint64_t held_ns;           /* waiting of the held ones, summed */
+    uint64_t backlog_bytes;     /* held now */
     uint64_t requests;          /* admitted: passed or released */
     uint32_t backlog_requests;  /* held now */
     uint64_t bytes;             /* admitted */
