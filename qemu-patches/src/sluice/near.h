@@ -126,17 +126,23 @@ void fetch_class(const Wheel *wheel, uint32_t class_index)
     }
 }
 
+/* Callers put requests where they like, perhaps on two lines. There may be none. */
+static inline __attribute__((always_inline))
+void fetch_request(const void *request)
+{
+    __builtin_prefetch(request, 0, 3);
+    __builtin_prefetch((const void *)((uintptr_t)request
+                                      + FETCHED_REQUEST_BYTES - 1), 0, 3);
+}
+
 /* The first and last request of a class, which was fetched before. */
 static inline __attribute__((always_inline))
 void fetch_requests(const Wheel *wheel, uint32_t class_index)
 {
     const WheelRecord *record = &wheel->records[class_index];
 
-    __builtin_prefetch(record->first, 0, 3);
-    /* Callers put requests where they like, perhaps on two lines. There may be none. */
-    __builtin_prefetch((const void *)((uintptr_t)record->first
-                                      + FETCHED_REQUEST_BYTES - 1), 0, 3);
-    __builtin_prefetch(record->last, 0, 3);
+    fetch_request(record->first);
+    fetch_request(record->last);
 }
 
 /*
