@@ -61,8 +61,8 @@ typedef struct SluiceClass {
     SluiceNode *newest;
     uint64_t virtual_time;      /* what it has had, per weight (share.c) */
     uint64_t virtual_unit;      /* 2^-32 of it per byte */
-    uint32_t slot : SLOT_BITS;  /* in the trees of its priority; while it competes */
-    uint32_t weight : 32 - SLOT_BITS;
+    uint32_t slot:SLOT_BITS;    /* in the trees of its priority; while it competes */
+    uint32_t weight:32 - SLOT_BITS;
     uint32_t first_charge;      /* bytes that its first request is charged; while
                                  * it competes */
     SluiceClassStats stats;     /* from requests on, on the second line */

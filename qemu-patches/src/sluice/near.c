@@ -16,7 +16,7 @@
  *
  * Why. With thousands of classes a slot of the wheel's level 2 holds a hundred
  * of them, each of which has to move to level 1 before it is due: 60 instructions
- * of a release, which the ring does without. With hundreds of microseconds between
+ * of a release, which the ring does without. With ten microseconds between
  * two classes the same is true of level 3. The ring takes 264 KiB, so engines of fewer
  * than NEAR_CLASSES_MIN classes have none.
  *
