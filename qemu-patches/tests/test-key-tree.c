@@ -87,12 +87,10 @@ static bool agrees(const Tournament *t)
                        == (key_tree_first_key(tree) == NOBODY));
 
     for (uint32_t slot = 0; ok && tree->slots >= KEY_TREE_LARGE
-                            && slot < t->covered; slot += tree->slots / 16) {
-        uint32_t quarter = tree->slots / 4;
-
-        ok = wins(t, key_tree_of_sixteen(tree, slot), slot, tree->slots / 16)
-             && wins(t, key_tree_of_four(tree, slot), slot / quarter * quarter,
-                     quarter);
+                            && slot < t->covered;
+         slot += tree->slots / KEY_TREE_PARTS) {
+        ok = wins(t, key_tree_of_part(tree, slot), slot,
+                  tree->slots / KEY_TREE_PARTS);
     }
     return ok;
 }
@@ -183,13 +181,13 @@ static void test_random_changes(void)
     }
 }
 
-/* Not always the one in front, or those in front would all be next: of four in a row,
- * each is of another sixteenth of the tree. */
+/* Not always the one in front, or those in front would all be next: of eight in a
+ * row, each is of another part of the tree. */
 static void test_equals_take_turns(void)
 {
-    enum { IN_A_ROW = 4, SIXTEENTH = KEY_TREE_LARGE / 16 };
+    enum { IN_A_ROW = 8, PART = KEY_TREE_LARGE / KEY_TREE_PARTS };
     static uint32_t classes[KEY_TREE_LARGE];
-    uint32_t sixteenths[IN_A_ROW];
+    uint32_t parts[IN_A_ROW];
     KeyTree tree = { 0 };
 
     for (uint32_t i = 0; i < KEY_TREE_LARGE; i++) {
@@ -206,9 +204,9 @@ static void test_equals_take_turns(void)
         uint32_t first = key_tree_first_class(&tree);
 
         for (uint32_t j = 1; j < IN_A_ROW && j <= i; j++) {
-            check(sixteenths[(i - j) % IN_A_ROW] != first / SIXTEENTH);
+            check(parts[(i - j) % IN_A_ROW] != first / PART);
         }
-        sixteenths[i % IN_A_ROW] = first / SIXTEENTH;
+        parts[i % IN_A_ROW] = first / PART;
         key_tree_remove(&tree, first, first);
     }
     key_tree_destroy(&tree);

@@ -46,11 +46,16 @@ static uint64_t any_due_ns(Random *random, uint64_t now_ns, unsigned spread)
     return now_ns + random_magnitude(random, spread) - 1;
 }
 
+/* How wide the ring's slots are. */
+static unsigned ring_shift;
+
 /* The same, about the edges of the ring: the slot and the word of now, those
  * after it, the end of the span, a whole round later, and far beyond. */
 static uint64_t edge_due_ns(Random *random, uint64_t now_ns, unsigned spread)
 {
-    uint64_t word_ns = now_ns & ~(NEAR_WORD_NS - 1);
+    uint64_t width_ns = (uint64_t)NEAR_WORD_SLOTS << ring_shift;
+    uint64_t span_ns = (uint64_t)NEAR_SLOTS << ring_shift;
+    uint64_t word_ns = now_ns & -width_ns;
     uint64_t due_ns;
 
     switch (random_below(random, 6)) {
@@ -58,16 +63,16 @@ static uint64_t edge_due_ns(Random *random, uint64_t now_ns, unsigned spread)
         due_ns = now_ns + random_below(random, 16);
         break;
     case 1:
-        due_ns = word_ns + NEAR_WORD_NS - 32 + random_below(random, 64);
+        due_ns = word_ns + width_ns - 32 + random_below(random, 64);
         break;
     case 2:
-        due_ns = word_ns + NEAR_SPAN_NS - 32 + random_below(random, 64);
+        due_ns = word_ns + span_ns - 32 + random_below(random, 64);
         break;
     case 3:
-        due_ns = now_ns + NEAR_SPAN_NS + random_below(random, 32);
+        due_ns = now_ns + span_ns + random_below(random, 32);
         break;
     case 4:
-        due_ns = now_ns + random_below(random, NEAR_SPAN_NS);
+        due_ns = now_ns + random_below(random, span_ns);
         break;
     default:
         due_ns = now_ns + random_magnitude(random, spread);
@@ -82,7 +87,7 @@ typedef uint64_t (*DueTime)(Random *random, uint64_t now_ns, unsigned spread);
 static bool follow(Random *random, uint32_t classes, DueTime due_time,
                    bool jumps, unsigned spread)
 {
-    static uint64_t memory[ITEMS][8];
+    static WheelRecord memory[ITEMS];
     static Wheel wheel;
     Plain plain = { .present = { false } };
     uint64_t now_ns = random_magnitude(random, 61);
@@ -90,12 +95,13 @@ static bool follow(Random *random, uint32_t classes, DueTime due_time,
 
     /* What it fetches is never followed: any address will do. */
     memset(memory, 0xa5, sizeof(memory));
-    ok = wheel_init(&wheel, classes, memory, sizeof(memory[0]));
+    ok = wheel_init(&wheel, classes, memory);
     ok = ok && check((wheel.near != NULL) == (classes >= NEAR_CLASSES_MIN));
 
     for (unsigned step = 0; ok && step < STEPS; step++) {
         uint32_t i = random_below(random, ITEMS);
 
+        ring_shift = wheel.near ? wheel.near->shift : NEAR_SHIFT_MIN;
         if (!plain.present[i] && random_chance(random, 60)) {
             plain.due_ns[i] = due_time(random, now_ns, spread);
             plain.present[i] = true;
@@ -166,11 +172,11 @@ static void test_traces_with_jumps_of_time(void)
 static void test_many_in_a_slot_of_the_ring(void)
 {
     static const uint32_t order[] = { 10, 9, 8, 6, 5, 13, 2, 1, 12 };
-    static uint64_t memory[MANY][8];
+    static WheelRecord memory[MANY];
     static Wheel wheel;
     uint64_t start_ns = 3 * NEAR_SPAN_NS + 5 * NEAR_WORD_NS;
 
-    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, MANY, memory));
     wheel_insert(&wheel, 100, start_ns - 100);
     check(wheel.levels);
     check_equal(wheel_pop(&wheel), 100);
@@ -201,11 +207,11 @@ static void test_many_in_a_slot_of_the_ring(void)
 /* Two items at a time, almost a round apart from those before: all in the ring. */
 static void test_ring_goes_round(void)
 {
-    static uint64_t memory[MANY][8];
+    static WheelRecord memory[MANY];
     static Wheel wheel;
     uint64_t now_ns = 0;
 
-    check(wheel_init(&wheel, MANY, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, MANY, memory));
     for (uint32_t i = 0; i < 3000; i++) {
         uint64_t due_ns = now_ns + NEAR_SPAN_NS - 2 * NEAR_WORD_NS - i % 100;
 
@@ -222,12 +228,99 @@ static void test_ring_goes_round(void)
     wheel_destroy(&wheel);
 }
 
+/* All items, so far apart. */
+static void spread(Wheel *wheel, uint64_t *due_ns, uint64_t now_ns, uint64_t step_ns)
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        if (wheel->first_ns != UINT64_MAX && due_ns[i]) {
+            wheel_remove(wheel, i);
+        }
+        due_ns[i] = now_ns + 1 + i * step_ns;
+        wheel_insert(wheel, i, due_ns[i]);
+    }
+}
+
+/* All are popped in order, each at its very time, and come again so much later: after
+ * some rounds slots are as wide as that asks for. */
+static bool go_round(Wheel *wheel, uint64_t *due_ns, uint64_t *now_ns,
+                     uint64_t later_ns)
+{
+    bool ok = true;
+
+    for (uint32_t n = 0; ok && n < 12 * MANY; n++) {
+        uint64_t first_ns = wheel->first_ns;
+        uint32_t i = wheel_pop(wheel);
+
+        ok = check(i < MANY) && check_equal(due_ns[i], first_ns)
+             && check(first_ns >= *now_ns);
+        *now_ns = first_ns;
+        due_ns[i] = first_ns + later_ns + n * 7919 % (later_ns / 8);
+        wheel_insert(wheel, i, due_ns[i]);
+    }
+    return ok;
+}
+
+/* Of MANY items in so many nanoseconds a word of slots has some, but not too many. */
+static bool width_suits(const WheelNear *near, uint64_t round_ns)
+{
+    uint64_t items = ((uint64_t)MANY * NEAR_WORD_SLOTS << near->shift) / round_ns;
+
+    return (items >= 4 || near->shift == NEAR_SHIFT_MAX)
+           && (items <= 120 || near->shift == NEAR_SHIFT_MIN);
+}
+
+static void test_slots_are_as_wide_as_they_should(void)
+{
+    static const uint64_t rounds_ns[] = {
+        100000, 60000000, 100000, 7000000000, 3000000, 900000000000, 1000,
+    };
+    static WheelRecord memory[MANY];
+    static uint64_t due_ns[MANY];
+    static Wheel wheel;
+    uint64_t now_ns = 0;
+
+    check(wheel_init(&wheel, MANY, memory));
+    for (size_t r = 0; r < sizeof(rounds_ns) / sizeof(rounds_ns[0]); r++) {
+        spread(&wheel, due_ns, now_ns, rounds_ns[r] / MANY);
+        check(go_round(&wheel, due_ns, &now_ns, rounds_ns[r]));
+        check(width_suits(wheel.near, rounds_ns[r]));
+    }
+    for (uint32_t i = 0; i < MANY; i += 2) {
+        wheel_remove(&wheel, i);
+    }
+    for (uint32_t i = 1; i < MANY; i += 2) {
+        uint64_t first_ns = wheel.first_ns;
+
+        check(first_ns >= now_ns && due_ns[wheel_pop(&wheel)] == first_ns);
+        now_ns = first_ns;
+    }
+    check_equal(wheel.first_ns, UINT64_MAX);
+    wheel_destroy(&wheel);
+}
+
+/* As many at the same time as there are: none is looked for, and none is lost. */
+static void test_many_in_a_wide_slot(void)
+{
+    static WheelRecord memory[MANY];
+    static uint64_t due_ns[MANY];
+    static Wheel wheel;
+    uint64_t now_ns = 0;
+
+    check(wheel_init(&wheel, MANY, memory));
+    spread(&wheel, due_ns, now_ns, 60000000 / MANY);
+    check(go_round(&wheel, due_ns, &now_ns, 60000000));
+    check(wheel.near->shift > NEAR_SHIFT_MIN + 4);
+    spread(&wheel, due_ns, now_ns, 3);
+    check(go_round(&wheel, due_ns, &now_ns, 3000));
+    wheel_destroy(&wheel);
+}
+
 static void test_times_at_both_ends(void)
 {
-    static uint64_t memory[2][8];
+    static WheelRecord memory[2];
     static Wheel wheel;
 
-    check(wheel_init(&wheel, 2, memory, sizeof(memory[0])));
+    check(wheel_init(&wheel, 2, memory));
     wheel_insert(&wheel, 0, UINT64_MAX - 1);
     check_equal(wheel.first_ns, UINT64_MAX - 1);
     wheel_insert(&wheel, 1, 0);
@@ -244,6 +337,9 @@ static const TapTest tests[] = {
       test_traces_follow_plain_array },
     { "wheel/many in a slot of the ring", test_many_in_a_slot_of_the_ring },
     { "wheel/the ring goes round", test_ring_goes_round },
+    { "wheel/slots of the ring are as wide as they should be",
+      test_slots_are_as_wide_as_they_should },
+    { "wheel/many in a wide slot of the ring", test_many_in_a_wide_slot },
     { "wheel/property: traces with the ring", test_traces_with_ring },
     { "wheel/property: traces at the edges of the ring",
       test_traces_at_the_edges_of_the_ring },

@@ -43,7 +43,7 @@ static inline void bucket_charge(SluiceBucket *bucket, uint32_t units,
                                  uint64_t now_ns)
 {
     int64_t start_ns = bucket_start_ns(bucket, now_ns);
-    uint64_t whole_ns = (uint64_t)start_ns + units * bucket->unit_ns;
+    uint64_t whole_ns = (uint64_t)start_ns + (uint64_t)units * bucket->unit_ns;
     SluiceU128 due = (SluiceU128)whole_ns << 64 | bucket->fraction;
 
     due += (SluiceU128)units * bucket->unit_fraction;
@@ -55,10 +55,11 @@ static inline void bucket_charge(SluiceBucket *bucket, uint32_t units,
 static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
 {
     int64_t start_ns = bucket_start_ns(bucket, now_ns);
-    uint64_t whole_ns = (uint64_t)start_ns + bucket->unit_ns;
+    uint64_t whole_ns = (uint64_t)start_ns + bucket->unit_ns, fraction;
 
     whole_ns += __builtin_add_overflow(bucket->fraction, bucket->unit_fraction,
-                                       &bucket->fraction);
+                                       &fraction);
+    bucket->fraction = fraction;
     bucket->due_ns = (int64_t)whole_ns;
 }
 
@@ -67,16 +68,17 @@ static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
  * time of each service is that of the one before and its units.
  */
 typedef struct Turns {
+    uint32_t unit_ns;           /* as in SluiceBucket */
     int64_t due_ns;
     uint64_t fraction;
-    uint64_t unit_ns;           /* as in SluiceBucket */
     uint64_t unit_fraction;
-} Turns;
+} __attribute__((packed, aligned(4))) Turns;
 
 static inline void turns_charge(Turns *turns, uint32_t units)
 {
     SluiceU128 due = ((SluiceU128)(uint64_t)turns->due_ns
-                      + units * turns->unit_ns) << 64 | turns->fraction;
+                      + (uint64_t)units * turns->unit_ns) << 64
+                     | turns->fraction;
 
     due += (SluiceU128)units * turns->unit_fraction;
     turns->fraction = (uint64_t)due;

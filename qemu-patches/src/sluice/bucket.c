@@ -124,7 +124,7 @@ void sluice_bucket_configure(SluiceBucket *bucket, uint64_t rate,
         return;
     }
     unit = (SECOND + rate - 1) / rate;
-    bucket->unit_ns = (uint64_t)(unit >> 64);
+    bucket->unit_ns = (uint32_t)(unit >> 64);   /* at most a second */
     bucket->unit_fraction = (uint64_t)unit;
     bucket->slack_ns = slack_of(rate, burst);
     set_tokens(bucket, was_limited ? tokens

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The engine's life cycle and configuration. The essay is in engine.c. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine-internal.h"
 
@@ -23,14 +24,15 @@ static bool reserved_init(SluiceEngine *engine, uint32_t classes)
 
 SluiceEngine *sluice_engine_new(uint32_t classes)
 {
-    SluiceEngine *engine = calloc(1, sizeof(*engine));
+    SluiceEngine *engine = aligned_alloc(CACHE_LINE_BYTES, sizeof(*engine));
 
     assert(classes > 0 && classes < CLASSES_MAX);
     if (!engine) {
         return NULL;
     }
+    memset(engine, 0, sizeof(*engine));
     engine->class_count = classes;
-    engine->classes = aligned_alloc(CACHE_LINE_BYTES,
+    engine->classes = aligned_alloc(WHEEL_STRIDE,
                                     classes * sizeof(*engine->classes));
     if (!engine->classes) {
         free(engine);
@@ -39,9 +41,8 @@ SluiceEngine *sluice_engine_new(uint32_t classes)
     for (uint32_t i = 0; i < classes; i++) {
         engine->classes[i] = (SluiceClass){ .priority = DEFAULT_PRIORITY };
     }
-    if (!wheel_init(&engine->due, classes, engine->classes,
-                    sizeof(*engine->classes))
-        || !share_init(&engine->share, classes)
+    if (!wheel_init(&engine->due, classes, engine->classes)
+        || !share_init(&engine->share, engine->classes, classes)
         || !reserved_init(engine, classes)) {
         sluice_engine_free(engine);
         return NULL;
@@ -214,10 +215,9 @@ static bool keeps_turn(const SluiceEngine *engine, uint32_t class_index,
                        const SluiceClassConfig *config, uint64_t now_ns)
 {
     const SluiceClass *class = &engine->classes[class_index];
-    uint32_t weight = engine->share.records[class_index].weight;
 
     return class->place == PLACE_READY && class->priority == config->priority
-           && weight == weight_of(config)
+           && class->weight == weight_of(config)
            && class->reservation_rate == special_reservation(config)
            && class_conforms(class, now_ns);
 }
@@ -252,10 +252,10 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
     }
     engine_unplace(engine, class_index);
     if (class->priority != config->priority) {
-        share_forget(&engine->share, class_index);
+        share_forget(class);
     }
     class->priority = config->priority;
-    share_set_weight(&engine->share, class_index, weight_of(config));
+    share_set_weight(class, weight_of(config));
     if (class->oldest) {
         engine_place(engine, class_index, now_ns);
     }

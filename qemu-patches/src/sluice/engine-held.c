@@ -5,23 +5,30 @@
  */
 #include "engine-inline.h"
 
+/* The one in front of a held request, or NULL. A queue has no way back: it would make
+ * every request longer, for what is seldom asked and mostly of the first. */
+static SluiceNode *in_front_of(const SluiceClass *class, const SluiceNode *node)
+{
+    SluiceNode *before = NULL;
+
+    for (SluiceNode *i = class->oldest; i != node; i = i->next) {
+        before = i;
+    }
+    return before;
+}
+
 void engine_queue_remove(SluiceClass *class, SluiceNode *node)
 {
+    SluiceNode *before = in_front_of(class, node);
+
     if (class->special & SPECIAL_DYNAMIC) {
-        special_flow_removed(class, node);
+        special_flow_removed(class, node, before);
     }
-    if (node->prev) {
-        node->prev->next = node->next;
-    } else {
-        class->oldest = node->next;
-    }
-    if (node->next) {
-        node->next->prev = node->prev;
-    } else {
-        class->newest = node->prev;
+    *(before ? &before->next : &class->oldest) = node->next;
+    if (!node->next) {
+        class->newest = before;
     }
     node->next = NULL;
-    node->prev = NULL;
     if (!class->oldest) {
         class->special &= ~SPECIAL_HOLDS;
     }
@@ -56,7 +63,7 @@ SluiceNode *engine_drain(SluiceEngine *engine, uint64_t now_ns)
     }
     class = &engine->classes[class_index];
     if (class->special & SPECIAL_DYNAMIC) {
-        special_flow_removed(class, class->oldest);
+        special_flow_removed(class, class->oldest, NULL);
     }
     node = take_oldest(class, now_ns);
     count(class, node->bytes);

@@ -67,7 +67,6 @@ static inline bool reservation_is_due(const SluiceEngine *engine,
 static inline void queue_append(SluiceClass *class, SluiceNode *node)
 {
     node->next = NULL;
-    node->prev = class->newest;
     if (class->newest) {
         class->newest->next = node;
     } else {
@@ -81,9 +80,7 @@ static inline SluiceNode *take_oldest(SluiceClass *class, uint64_t now_ns)
     SluiceNode *node = class->oldest, *next = node->next;
 
     class->oldest = next;
-    if (next) {
-        next->prev = NULL;
-    } else {
+    if (!next) {
         class->newest = NULL;
         class->special &= ~SPECIAL_HOLDS;
     }

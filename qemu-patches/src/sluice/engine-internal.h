@@ -17,7 +17,8 @@
 #include "wheel.h"
 
 #define NO_CLASS            UINT32_MAX
-#define CLASSES_MAX         KEY_TREE_SLOTS_MAX
+#define SLOT_BITS           22
+#define CLASSES_MAX         (1u << SLOT_BITS)
 #define DEFAULT_PRIORITY    5
 /* So much later than due may reserved service come and still all come; longer
  * than any window's period, or nobody would ever be found late for it. */
@@ -41,45 +42,47 @@ enum {
     SPECIAL_LEAKY = 32,
 };
 
+/* Where share.c has a class that competes. */
+enum {
+    TURN_EARLY = 1,             /* among those that have had enough */
+    TURN_STALE = 2,             /* by a key that is less than it should be */
+};
+
 typedef struct SluiceSpecial SluiceSpecial;
 
 /*
  * Four cache lines. Where there are many classes, each line costs a decision
  * more than what is done with it: the first three have all that holding and
- * releasing need, the last is for configuration. It begins as a WheelRecord.
+ * releasing need, the second and third all that passing needs, the last is for
+ * configuration. It begins as a WheelRecord.
  */
 typedef struct SluiceClass {
     SluiceNode *oldest;         /* goes next */
     SluiceNode *newest;
+    uint64_t virtual_time;      /* what it has had, per weight (share.c) */
+    uint64_t virtual_unit;      /* 2^-32 of it per byte */
+    uint32_t slot:SLOT_BITS;    /* in the trees of its priority; while it competes */
+    uint32_t weight:32 - SLOT_BITS;
+    uint32_t first_charge;      /* bytes that its first request is charged; while
+                                 * it competes */
+    SluiceClassStats stats;     /* from requests on, on the second line */
+
     SluiceBucket bytes;
     uint8_t place;              /* ClassPlace */
     uint8_t special;            /* SPECIAL_ bits */
     uint8_t priority;
-    uint8_t reserved1;
+    uint8_t turn;               /* TURN_ bits, of share.c; while it competes */
     uint32_t charge_min_bytes;
 
     SluiceBucket operations;
-    SluiceSpecial *extra;       /* NULL unless it has been needed */
     Turns reservation;          /* due: the next reserved service */
-    SluiceClassStats stats;
 
+    SluiceSpecial *extra;       /* NULL unless it has been needed */
     uint64_t reservation_rate;  /* bytes per second; 0: none */
     double bytes_per_ns;        /* of its buckets, for gauges; 0: unlimited */
     double operations_per_ns;
     uint32_t serial;            /* of its buckets, for receipts */
 } __attribute__((aligned(CACHE_LINE_BYTES))) SluiceClass;
-
-/* What share.c knows of a class. Apart from it and small, because it is also asked
- * for of classes of which nothing else is wanted. */
-typedef struct ShareRecord {
-    uint64_t virtual_time;      /* what it has had, per weight */
-    uint64_t virtual_unit;      /* 2^-32 of it per byte */
-    uint64_t first_cost;        /* virtual time that its first request takes;
-                                 * while it competes */
-    uint32_t slot;              /* in the trees of its priority; while it competes */
-    uint16_t weight;
-    bool is_early;              /* while it competes */
-} __attribute__((aligned(32))) ShareRecord;
 
 /* The classes of one priority that compete (share.c). */
 typedef struct ShareLevel {
@@ -95,40 +98,46 @@ typedef struct ShareLevel {
 } ShareLevel;
 
 typedef struct Share {
-    ShareRecord *records;       /* by class */
     uint32_t sequence;
-    uint32_t soon_eligible;     /* classes whose requests are fetched next */
-    uint32_t soon_reserved;
     ShareLevel levels[SLUICE_PRIORITIES];
 } Share;
 
+/* What passing needs is on the first two cache lines, to due.first_ns. */
 struct SluiceEngine {
     SluiceClass *classes;
     uint32_t class_count;
     uint32_t ready_priorities;  /* bit p: somebody of priority p is READY;
                                  * also GROUP_BIT */
     uint64_t now_ns;            /* newest time seen */
-    bool ceiling_limited;
-    SluiceGroupMember *group;   /* NULL: none above the ceiling */
-    bool draining;              /* an unmanaged class may hold requests */
     SluiceBucket ceiling_bytes;
+    bool ceiling_limited;
+    bool draining;              /* an unmanaged class may hold requests */
     SluiceBucket ceiling_operations;
+    uint32_t ceiling_serial;    /* of its buckets, for receipts */
     Wheel due;
+    SluiceGroupMember *group;   /* NULL: none above the ceiling */
     Share share;
     uint32_t *reserved_classes; /* by slot, which is the class's index */
     KeyTree reserved;           /* READY classes, by their reservation's due */
     uint64_t reservations_lost_ns;
     uint64_t longest_window_ns; /* period of any class */
-    uint32_t ceiling_serial;    /* of its buckets, for receipts */
     uint32_t group_serial;
-};
+} __attribute__((aligned(CACHE_LINE_BYTES)));
 
 _Static_assert(offsetof(SluiceClass, oldest) == offsetof(WheelRecord, first)
                && offsetof(SluiceClass, newest) == offsetof(WheelRecord, last),
                "a class begins as a WheelRecord");
-_Static_assert(offsetof(SluiceClass, reservation_rate) == 3 * CACHE_LINE_BYTES
-               && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES,
+_Static_assert(offsetof(SluiceEngine, ceiling_operations) == CACHE_LINE_BYTES
+               && offsetof(SluiceEngine, due.first_ns) < 2 * CACHE_LINE_BYTES,
+               "a request that passes needs two lines of the engine");
+_Static_assert(offsetof(SluiceClass, stats.requests) == CACHE_LINE_BYTES
+               && offsetof(SluiceClass, operations) == 2 * CACHE_LINE_BYTES
+               && offsetof(SluiceClass, extra) == 3 * CACHE_LINE_BYTES
+               && sizeof(SluiceClass) == 4 * CACHE_LINE_BYTES
+               && sizeof(SluiceClass) == sizeof(WheelRecord),
                "a release needs three lines of a class, which has four");
+_Static_assert(SLUICE_WEIGHT_MAX < 1 << (32 - SLOT_BITS)
+               && CLASSES_MAX <= KEY_TREE_SLOTS_MAX, "weights and slots fit");
 _Static_assert(sizeof(SluiceNode) <= FETCHED_REQUEST_BYTES,
                "all of a request is fetched");
 
@@ -214,7 +223,9 @@ void special_flow_passed(SluiceClass *class, uint32_t flow, uint32_t bytes,
                          uint64_t now_ns);
 void special_flow_insert(SluiceClass *class, SluiceNode *node,
                          uint64_t now_ns);
-void special_flow_removed(SluiceClass *class, const SluiceNode *node);
+/* `before` is in front of it, NULL if it is the first. */
+void special_flow_removed(SluiceClass *class, const SluiceNode *node,
+                          SluiceNode *before);
 SluiceWindowStats special_window_stats(const SluiceClass *class);
 /* The period of its window; 0: none. */
 uint64_t special_window_period_ns(const SluiceClass *class);
@@ -232,12 +243,12 @@ WindowVerdict special_window_judge(SluiceClass *class, SluiceNode *node,
 void special_window_served(SluiceClass *class);
 
 /* share.c: proportional shares of what the ceiling lets through. */
-bool share_init(Share *share, uint32_t classes);
+bool share_init(Share *share, SluiceClass *classes, uint32_t count);
 void share_destroy(Share *share);
 /* Of a class that does not compete. */
-void share_set_weight(Share *share, uint32_t class_index, uint32_t weight);
+void share_set_weight(SluiceClass *class, uint32_t weight);
 /* Likewise, and its priority changes: what it had was another competition's. */
-void share_forget(Share *share, uint32_t class_index);
+void share_forget(SluiceClass *class);
 /* Another request is its first, or is charged otherwise, though it was not served. */
 void share_first_changed(SluiceEngine *engine, uint32_t class_index);
 /* The class has a held request and may send: it competes. */
@@ -245,7 +256,8 @@ void share_join(SluiceEngine *engine, uint32_t class_index);
 /* Its first request is served. Then either _return() or _leave(), before the share
  * is asked again: what it knows of the class is out of date. */
 void share_account(SluiceEngine *engine, uint32_t class_index);
-void share_return(SluiceEngine *engine, uint32_t class_index);
+/* `turned`: the due time of its reservation is another. */
+void share_return(SluiceEngine *engine, uint32_t class_index, bool turned);
 void share_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority whose turn it is; somebody must compete there. */
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);

@@ -220,7 +220,7 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
         special_begin_waiting(class, now_ns);
         forget_turns(engine, class, now_ns);
         engine_place(engine, class_index, now_ns);
-    } else {
+    } else if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
         share_first_changed(engine, class_index);
     }
 }
@@ -279,8 +279,8 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
     SluiceClass *class = &engine->classes[class_index];
 
     now_ns = advance_clock(engine, now_ns);
-    if (LIKELY(class_index < engine->class_count && !class->special
-               && !engine->ready_priorities
+    if (LIKELY(class_index < engine->class_count
+               && !(class->special | engine->ready_priorities)
                && engine->due.first_ns > now_ns
                && class_limits_conform(class, now_ns)
                && ceiling_conforms(engine, now_ns))) {
@@ -339,13 +339,14 @@ choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
 
 /* Puts the class that was chosen where it belongs now. */
 static inline __attribute__((always_inline)) void
-put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
+put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool turned,
+         Many many)
 {
     SluiceClass *class = &engine->classes[class_index];
 
     if (class->place == PLACE_READY) {
         if (class->oldest && class_due_ns(class) <= (int64_t)now_ns) {
-            share_return(engine, class_index);
+            share_return(engine, class_index, turned);
             return;
         }
         share_leave(engine, class_index);
@@ -358,7 +359,7 @@ put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
 static __attribute__((noinline)) void
 put_back_slowly(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
 {
-    put_back(engine, class_index, now_ns, MANY_MAYBE);
+    put_back(engine, class_index, now_ns, true, MANY_MAYBE);
 }
 
 static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
@@ -378,14 +379,14 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     SluiceNode *node;
     int64_t turn_ns = class->reservation.due_ns;
     uint32_t charged;
-    bool competed;
+    bool competed, turned;
 
     if (special && !group_admits(engine, class, now_ns)) {
         put_back_slowly(engine, class_index, now_ns);
         return NULL;
     }
     if (special && (class->special & SPECIAL_DYNAMIC)) {
-        special_flow_removed(class, class->oldest);
+        special_flow_removed(class, class->oldest, NULL);
     }
     node = take_oldest(class, now_ns);
     charged = charged_bytes(class, node->bytes);
@@ -405,10 +406,10 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     if (competed) {
         share_account(engine, class_index);
     }
-    put_back(engine, class_index, now_ns, many);
+    turned = class->reservation.due_ns != turn_ns;
+    put_back(engine, class_index, now_ns, turned, many);
     if (many == MANY_YES && competed && ready_mask(engine)) {
-        share_fetch(engine, node->class_index,
-                    class->reservation.due_ns != turn_ns);
+        share_fetch(engine, node->class_index, turned);
     }
     return node;
 }
@@ -483,11 +484,18 @@ release_of_many(SluiceEngine *engine, uint64_t now_ns)
     return release(engine, now_ns, MANY_YES);
 }
 
+SLUICE_HOT static __attribute__((noinline)) SluiceNode *
+release_of_few(SluiceEngine *engine, uint64_t now_ns)
+{
+    return release(engine, now_ns, MANY_NO);
+}
+
+/* Each of the two is long, and saves registers that asking does not need. */
 SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
                                              uint64_t now_ns)
 {
-    return UNLIKELY(engine->due.near) ? release_of_many(engine, now_ns)
-                                      : release(engine, now_ns, MANY_NO);
+    return engine->due.near ? release_of_many(engine, now_ns)
+                            : release_of_few(engine, now_ns);
 }
 
 static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)

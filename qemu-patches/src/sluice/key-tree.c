@@ -5,8 +5,9 @@
  * these, and so on to the first of all.
  *
  * Invariants. An entry has the greatest urgency below it, and whose that is; 0
- * where nobody is below. Entry i stands above the entries 4i+1 to 4i+4, which
- * share a cache line; those from `parents` on stand above slots. Above the first
+ * where nobody is below. Entry i stands above the entries 4i to 4i+3, which
+ * share a cache line: so a level begins at a power of four, and what is between two
+ * levels is not used. Those from `parents` on stand above slots. Above the first
  * of all there is a fence, which nobody beats and who wins nowhere else. What
  * lies beyond the slots that are covered holds nobody.
  *
@@ -27,17 +28,19 @@
 #include "hot.h"
 #include "key-tree.h"
 
-/* Places entries[1], the first of four siblings, at the start of a line; the
- * last but one may be the fence. */
-#define LEADING_ENTRIES     (KEY_TREE_ARITY - 1)
 #define NOBODY              UINT32_MAX
+#define PARTS_LEVEL         3           /* below the first of all */
+
+_Static_assert(KEY_TREE_PARTS == 1 << 2 * PARTS_LEVEL
+               && KEY_TREE_PARTS * KEY_TREE_ARITY <= KEY_TREE_LARGE,
+               "a large tree has an entry for each of its parts");
 
 static const KeyEntry fence = { .urgency = UINT64_MAX, .class_index = NOBODY };
 
-/* Entry 0 is below the fence, entry -1. */
-static inline ptrdiff_t above(ptrdiff_t entry)
+/* Entry 1 is below the fence, entry 0. */
+static inline size_t above(size_t entry)
 {
-    return (entry - 1) >> 2;
+    return entry / KEY_TREE_ARITY;
 }
 
 static inline KeyEntry *above_slot(const KeyTree *tree, uint32_t slot)
@@ -52,16 +55,16 @@ static size_t rounded(size_t count, size_t to)
 
 bool key_tree_init(KeyTree *tree, uint32_t slots, const uint32_t *classes)
 {
-    size_t parents = 0, most = KEY_TREE_ARITY, entries, bytes;
+    size_t parents = 1, most = KEY_TREE_ARITY, entries, bytes;
 
     assert(slots <= KEY_TREE_SLOTS_MAX);
     while (most < slots) {
-        parents = parents * KEY_TREE_ARITY + 1;
+        parents *= KEY_TREE_ARITY;
         most *= KEY_TREE_ARITY;
     }
-    entries = parents + key_tree_room(slots) / KEY_TREE_ARITY;
-    entries = 1 + rounded(entries - 1, KEY_TREE_ARITY);
-    bytes = (LEADING_ENTRIES + entries) * sizeof(KeyEntry);
+    entries = rounded(parents + key_tree_room(slots) / KEY_TREE_ARITY,
+                      KEY_TREE_ARITY);
+    bytes = entries * sizeof(KeyEntry);
     /* Zeroed without being touched, which aligned_alloc() has no way to do. */
     tree->memory = calloc(1, CACHE_LINE_BYTES + bytes
                              + key_tree_room(slots) * sizeof(uint64_t));
@@ -69,7 +72,7 @@ bool key_tree_init(KeyTree *tree, uint32_t slots, const uint32_t *classes)
         return false;
     }
     tree->entries = (KeyEntry *)rounded((uintptr_t)tree->memory,
-                                        CACHE_LINE_BYTES) + LEADING_ENTRIES;
+                                        CACHE_LINE_BYTES);
     tree->urgencies = (uint64_t *)(tree->entries + entries);
     tree->classes = classes;
     tree->parents = parents;
@@ -93,17 +96,18 @@ void key_tree_destroy(KeyTree *tree)
 void key_tree_cover(KeyTree *tree, uint32_t slot)
 {
     while (slot >= tree->slots) {
-        ptrdiff_t top = above(tree->first - tree->entries);
+        size_t top = above(tree->first - tree->entries);
 
-        assert(top >= 0);
+        assert(top > 0);
         tree->entries[top] = *tree->first;
         tree->entries[above(top)] = fence;
         tree->first = &tree->entries[top];
         tree->slots *= KEY_TREE_ARITY;
-        tree->last_four = &tree->entries[KEY_TREE_ARITY * top + 1];
-        tree->last_sixteen = &tree->entries[KEY_TREE_ARITY
-                                            * (KEY_TREE_ARITY * top + 1) + 1];
-        tree->sixteen_shift = __builtin_ctz(tree->slots) - 4;
+    }
+    if (key_tree_is_large(tree)) {
+        tree->parts = &tree->entries[KEY_TREE_PARTS
+                                     * (tree->first - tree->entries)];
+        tree->part_shift = __builtin_ctz(tree->slots) - 2 * PARTS_LEVEL;
     }
 }
 
@@ -137,11 +141,11 @@ void note(KeyEntry *entry, KeyEntry winner)
 static inline __attribute__((always_inline))
 KeyEntry *entry_above(KeyEntry *entries, const KeyEntry *entry)
 {
-    ptrdiff_t bytes = (const char *)entry - (const char *)entries;
-    ptrdiff_t size = sizeof(KeyEntry);
+    size_t bytes = (const char *)entry - (const char *)entries;
 
     /* As above(), without dividing by the size and multiplying again. */
-    return (KeyEntry *)((char *)entries + ((bytes - size) >> 2 & -size));
+    return (KeyEntry *)((char *)entries
+                        + (bytes / KEY_TREE_ARITY & -sizeof(KeyEntry)));
 }
 
 /* A class is more urgent than it was: it beats whom it can on its way up. */

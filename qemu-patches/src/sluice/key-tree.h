@@ -13,6 +13,7 @@
 
 #define KEY_TREE_ARITY      4
 #define KEY_TREE_LARGE      256         /* slots */
+#define KEY_TREE_PARTS      64          /* of a large tree */
 #define KEY_TREE_SLOTS_MAX  (1u << 30)
 
 /* The urgency is the complement of the key: greater goes first, 0 is nobody. */
@@ -28,9 +29,8 @@ typedef struct KeyTree {
     KeyEntry *entries;          /* the winners of four, and of four of these ... */
     uint32_t parents;           /* the entry of the first four slots */
     uint32_t slots;             /* so many may be used: four, sixteen ... */
-    KeyEntry *last_four;        /* right below the first */
-    KeyEntry *last_sixteen;     /* and below them */
-    unsigned sixteen_shift;     /* of a slot: to whom of these it belongs */
+    KeyEntry *parts;            /* three levels below the first: 64 entries */
+    unsigned part_shift;        /* of a slot: to whom of these it belongs */
     void *memory;
 } KeyTree;
 
@@ -83,20 +83,12 @@ static inline bool key_tree_is_large(const KeyTree *tree)
     return tree->slots >= KEY_TREE_LARGE;
 }
 
-/*
- * Who wins among a quarter of all slots, or a sixteenth, that with this slot in
- * it: commonly one of those who will be the first soon. Of a large tree.
- */
-static inline const KeyEntry *key_tree_of_four(const KeyTree *tree,
+/* Who wins among a 64th of all slots, that with this slot in it: commonly one of
+ * those who will be the first soon. Of a large tree. */
+static inline const KeyEntry *key_tree_of_part(const KeyTree *tree,
                                                uint32_t slot)
 {
-    return &tree->last_four[slot >> (tree->sixteen_shift + 2)];
-}
-
-static inline const KeyEntry *key_tree_of_sixteen(const KeyTree *tree,
-                                                  uint32_t slot)
-{
-    return &tree->last_sixteen[slot >> tree->sixteen_shift];
+    return &tree->parts[slot >> tree->part_shift];
 }
 
 /* Keys are less than UINT64_MAX. */

@@ -28,8 +28,15 @@
  * than its share when it left: idleness earns nothing, leaving forgives
  * nothing. Where nobody competes nobody is charged.
  *
- * Structure. Two trees for each priority: eligible classes by deadline, the
- * others ("early") by virtual time. Equal deadlines go in the order of arrival:
+ * Structure. Two trees for each priority: classes by deadline, and those ("early")
+ * that were found not to be eligible by virtual time. A class is found out when it
+ * would be the first: most are eligible again by then, and never were in the other
+ * tree. Its lag is what decides, so nobody's turn is another for that. And a class
+ * that is served by its reservation, while others of its priority come before it,
+ * stays where it is, by a key that is less than it should be ("stale"): keys only
+ * grow, so that it is corrected in time if that is done when it would be the first.
+ * Where a priority gets no more than its reservations its trees are not touched.
+ * Equal deadlines go in the order of arrival:
  * the lowest ten binary places of a deadline, less than a thousandth of a byte
  * per weight, are a running number. A class that competes has a slot, the same in
  * both trees. Those given back are given out first, and all are free again when
@@ -49,13 +56,6 @@
 /* A window's class: half its period, if that is less. */
 #define CARRIED_MAX_NS      500000000ULL
 #define SEQUENCE_MASK       ((1ULL << SEQUENCE_BITS) - 1)
-
-static size_t records_bytes(uint32_t classes)
-{
-    size_t bytes = classes * sizeof(ShareRecord);
-
-    return (bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
-}
 
 static bool level_init(ShareLevel *level, uint32_t classes)
 {
@@ -95,24 +95,20 @@ static inline void forget_slots(ShareLevel *level)
 
 /* Life cycle */
 
-bool share_init(Share *share, uint32_t classes)
+bool share_init(Share *share, SluiceClass *classes, uint32_t count)
 {
-    bool complete;
+    bool complete = true;
 
-    *share = (Share){
-        .records = aligned_alloc(CACHE_LINE_BYTES, records_bytes(classes)),
-    };
-    complete = share->records;
+    *share = (Share){ 0 };
     for (unsigned p = 0; complete && p < SLUICE_PRIORITIES; p++) {
-        complete = level_init(&share->levels[p], classes);
+        complete = level_init(&share->levels[p], count);
     }
     if (!complete) {
         share_destroy(share);
         return false;
     }
-    for (uint32_t i = 0; i < classes; i++) {
-        share->records[i] = (ShareRecord){ 0 };
-        share_set_weight(share, i, SLUICE_WEIGHT_DEFAULT);
+    for (uint32_t i = 0; i < count; i++) {
+        share_set_weight(&classes[i], SLUICE_WEIGHT_DEFAULT);
     }
     return true;
 }
@@ -127,37 +123,31 @@ void share_destroy(Share *share)
         share->levels[p].classes = NULL;
         share->levels[p].free = NULL;
     }
-    free(share->records);
-    share->records = NULL;
 }
 
-void share_set_weight(Share *share, uint32_t class_index, uint32_t weight)
+void share_set_weight(SluiceClass *class, uint32_t weight)
 {
-    ShareRecord *record = &share->records[class_index];
-
-    record->weight = weight;
-    record->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
+    class->weight = weight;
+    class->virtual_unit = (1ULL << (VIRTUAL_PLACES + 32)) / weight;
 }
 
-void share_forget(Share *share, uint32_t class_index)
+void share_forget(SluiceClass *class)
 {
-    share->records[class_index].virtual_time = 0;
+    class->virtual_time = 0;
 }
 
-/* The virtual time that a request takes; a request without bytes takes one. */
-static uint64_t virtual_cost(const ShareRecord *record, uint32_t bytes)
+/* The virtual time that the first request takes; one without bytes takes one. */
+static inline uint64_t first_cost(const SluiceClass *class)
 {
-    uint64_t units = bytes ? bytes : 1;
+    uint64_t units = class->first_charge ? class->first_charge : 1;
 
-    return (uint64_t)(((SluiceU128)units * record->virtual_unit
+    return (uint64_t)(((SluiceU128)units * class->virtual_unit
                        + (1ULL << 31)) >> 32);
 }
 
-static inline void note_first(ShareRecord *record, const SluiceClass *class)
+static inline void note_first(SluiceClass *class)
 {
-    uint32_t charged = charged_bytes(class, class->oldest->bytes);
-
-    record->first_cost = virtual_cost(record, charged);
+    class->first_charge = charged_bytes(class, class->oldest->bytes);
 }
 
 static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
@@ -166,110 +156,94 @@ static bool is_eligible(const ShareLevel *level, uint64_t virtual_time)
 }
 
 /* When the first request of a class would be finished. */
-static uint64_t deadline_key(Share *share, const ShareRecord *record)
+static uint64_t deadline_key(Share *share, const SluiceClass *class)
 {
-    uint64_t deadline = record->virtual_time + record->first_cost;
+    uint64_t deadline = class->virtual_time + first_cost(class);
 
     return (deadline & ~SEQUENCE_MASK) | (share->sequence++ & SEQUENCE_MASK);
 }
 
+/* Whatever it was before. */
+static void correct_deadline(SluiceEngine *engine, uint32_t class_index)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    key_tree_update(&engine->share.levels[class->priority].eligible,
+                    class->slot, class_index,
+                    deadline_key(&engine->share, class));
+    class->turn = 0;
+}
+
 void share_first_changed(SluiceEngine *engine, uint32_t class_index)
 {
-    const SluiceClass *class = &engine->classes[class_index];
-    ShareRecord *record = &engine->share.records[class_index];
-    uint64_t cost_before = record->first_cost;
+    SluiceClass *class = &engine->classes[class_index];
+    uint32_t charge_before = class->first_charge;
 
     if (class->place != PLACE_READY) {
         return;
     }
-    note_first(record, class);
-    if (record->first_cost != cost_before && !record->is_early) {
-        key_tree_update(&engine->share.levels[class->priority].eligible,
-                        record->slot, class_index,
-                        deadline_key(&engine->share, record));
+    note_first(class);
+    if (class->first_charge != charge_before && !(class->turn & TURN_EARLY)) {
+        correct_deadline(engine, class_index);
     }
 }
 
 /*
- * Where there are many classes, the one that wins a sixteenth of a tree is fetched,
- * to be here when it is the first. Asked when who had won there has left.
+ * Where there are many classes, the one that wins a part of a tree is fetched, to be
+ * here when it is the first. Asked when who had won there was served, or has left.
+ * Always inline, since a compiler may take a function that does nothing but fetch for
+ * one that does nothing, and leave out its calls.
  */
 static inline __attribute__((always_inline))
-void fetch_of_sixteen(const SluiceEngine *engine, const KeyTree *tree,
-                      uint32_t slot)
+void fetch_of_part(SluiceEngine *engine, const KeyTree *tree, uint32_t slot)
 {
-    uint32_t class_index = key_tree_of_sixteen(tree, slot)->class_index;
-
-    fetch_class(&engine->due, class_index);
-    __builtin_prefetch(&engine->share.records[class_index], 1, 3);
+    if (key_tree_is_large(tree)) {
+        fetch_soon(&engine->due, key_tree_of_part(tree, slot)->class_index, 1);
+    }
 }
 
 /* The first of those who are early has become eligible. */
 SLUICE_HOT static void first_to_eligible(SluiceEngine *engine, ShareLevel *level)
 {
     uint32_t class_index = key_tree_first_class(&level->early);
-    ShareRecord *record = &engine->share.records[class_index];
+    SluiceClass *class = &engine->classes[class_index];
 
-    key_tree_remove(&level->early, record->slot, class_index);
-    key_tree_insert(&level->eligible, record->slot, class_index,
-                    deadline_key(&engine->share, record));
-    record->is_early = false;
-    if (key_tree_is_large(&level->early)) {
-        fetch_of_sixteen(engine, &level->eligible, record->slot);
-        __builtin_prefetch(&engine->share.records[
-            key_tree_of_four(&level->early, record->slot)->class_index], 1, 3);
-    }
+    key_tree_remove(&level->early, class->slot, class_index);
+    key_tree_insert(&level->eligible, class->slot, class_index,
+                    deadline_key(&engine->share, class));
+    class->turn = 0;
+    fetch_of_part(engine, &level->eligible, class->slot);
 }
 
 /* An eligible class has had enough. */
-static void move_to_early(ShareLevel *level, ShareRecord *record,
+static void move_to_early(ShareLevel *level, SluiceClass *class,
                           uint32_t class_index)
 {
-    key_tree_remove(&level->eligible, record->slot, class_index);
-    key_tree_insert(&level->early, record->slot, class_index,
-                    record->virtual_time);
-    record->is_early = true;
+    key_tree_remove(&level->eligible, class->slot, class_index);
+    key_tree_insert(&level->early, class->slot, class_index,
+                    class->virtual_time);
+    class->turn = TURN_EARLY;
 }
 
 /* Puts a class that has begun to compete where it belongs. */
-static void place_new(Share *share, ShareLevel *level, uint32_t class_index)
+static void place_new(SluiceEngine *engine, ShareLevel *level,
+                      uint32_t class_index)
 {
-    ShareRecord *record = &share->records[class_index];
+    SluiceClass *class = &engine->classes[class_index];
 
-    record->is_early = !is_eligible(level, record->virtual_time);
-    if (record->is_early) {
-        key_tree_insert(&level->early, record->slot, class_index,
-                        record->virtual_time);
+    class->turn = is_eligible(level, class->virtual_time) ? 0 : TURN_EARLY;
+    if (class->turn) {
+        key_tree_insert(&level->early, class->slot, class_index,
+                        class->virtual_time);
     } else {
-        key_tree_insert(&level->eligible, record->slot, class_index,
-                        deadline_key(share, record));
+        key_tree_insert(&level->eligible, class->slot, class_index,
+                        deadline_key(&engine->share, class));
     }
 }
 
-/* Puts a class that competes and was served where it belongs now. */
-SLUICE_HOT static void place_again(Share *share, ShareLevel *level,
-                                   uint32_t class_index)
+static KeyTree *tree_of(ShareLevel *level, const SluiceClass *class)
 {
-    ShareRecord *record = &share->records[class_index];
-    bool was_early = record->is_early;
-    bool is_early = !is_eligible(level, record->virtual_time);
-    uint64_t key = is_early ? record->virtual_time
-                            : deadline_key(share, record);
-    KeyTree *before = was_early ? &level->early : &level->eligible;
-    KeyTree *after = is_early ? &level->early : &level->eligible;
-
-    record->is_early = is_early;
-    if (was_early == is_early) {
-        key_tree_update(after, record->slot, class_index, key);
-    } else {
-        key_tree_remove(before, record->slot, class_index);
-        key_tree_insert(after, record->slot, class_index, key);
-    }
-}
-
-static KeyTree *tree_of(ShareLevel *level, const ShareRecord *record)
-{
-    return record->is_early ? &level->early : &level->eligible;
+    return class->turn & TURN_EARLY ? &level->early : &level->eligible;
 }
 
 static bool competes_at(const SluiceClass *class, unsigned priority)
@@ -280,31 +254,30 @@ static bool competes_at(const SluiceClass *class, unsigned priority)
 /* Sets the virtual times of a priority back; their differences stay. */
 static void renew(SluiceEngine *engine, unsigned priority)
 {
-    Share *share = &engine->share;
-    ShareLevel *level = &share->levels[priority];
+    ShareLevel *level = &engine->share.levels[priority];
     uint64_t back = UINT64_MAX;
 
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        ShareRecord *record = &share->records[i];
+        SluiceClass *class = &engine->classes[i];
 
-        if (competes_at(&engine->classes[i], priority)) {
-            key_tree_remove(tree_of(level, record), record->slot, i);
-            back = record->virtual_time < back ? record->virtual_time : back;
+        if (competes_at(class, priority)) {
+            key_tree_remove(tree_of(level, class), class->slot, i);
+            back = class->virtual_time < back ? class->virtual_time : back;
         }
     }
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        ShareRecord *record = &share->records[i];
+        SluiceClass *class = &engine->classes[i];
 
-        if (engine->classes[i].priority == priority) {
-            record->virtual_time = record->virtual_time > back
-                                   ? record->virtual_time - back : 0;
+        if (class->priority == priority) {
+            class->virtual_time = class->virtual_time > back
+                                  ? class->virtual_time - back : 0;
         }
     }
     level->sum -= (SluiceU128)back * level->weight;
     level->virtual_time = 0;
     for (uint32_t i = 0; i < engine->class_count; i++) {
         if (competes_at(&engine->classes[i], priority)) {
-            place_new(share, level, i);
+            place_new(engine, level, i);
         }
     }
 }
@@ -359,19 +332,24 @@ void share_forgo_before(SluiceEngine *engine, int64_t first_ns)
 }
 
 /* A class that competes waits for its turn again. */
-SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index)
+SLUICE_HOT void share_return(SluiceEngine *engine, uint32_t class_index,
+                             bool turned)
 {
     SluiceClass *class = &engine->classes[class_index];
-    ShareRecord *record = &engine->share.records[class_index];
+    const ShareLevel *level = &engine->share.levels[class->priority];
 
-    note_first(record, class);
-    place_again(&engine->share, &engine->share.levels[class->priority],
-                class_index);
-    if (has_reservation(class)) {
+    note_first(class);
+    if (!(class->turn & TURN_EARLY)
+        && key_tree_first_class(&level->eligible) == class_index) {
+        correct_deadline(engine, class_index);
+    } else {
+        class->turn |= TURN_STALE;
+    }
+    if (turned && has_reservation(class)) {
         key_tree_update(&engine->reserved, class_index, class_index,
                         reservation_key(class));
     }
-    if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
+    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
     }
 }
@@ -386,56 +364,53 @@ static uint64_t average_of(const ShareLevel *level)
 SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
-    ShareRecord *record = &engine->share.records[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
     uint64_t average = average_of(level);
 
-    if (record->virtual_time < average) {
-        record->virtual_time = average;
+    if (class->virtual_time < average) {
+        class->virtual_time = average;
     }
-    level->weight += record->weight;
-    level->sum += (SluiceU128)record->weight * record->virtual_time;
+    level->weight += class->weight;
+    level->sum += (SluiceU128)class->weight * class->virtual_time;
     class->place = PLACE_READY;
     engine->ready_priorities |= 1u << class->priority;
-    note_first(record, class);
-    record->slot = take_slot(level, class_index);
-    place_new(&engine->share, level, class_index);
+    note_first(class);
+    class->slot = take_slot(level, class_index);
+    place_new(engine, level, class_index);
     if (has_reservation(class)) {
         forgo_turns(engine, class);
         key_tree_insert(&engine->reserved, class_index, class_index,
                         reservation_key(class));
     }
-    if (UNLIKELY(record->virtual_time >= VIRTUAL_RENEW)) {
+    if (UNLIKELY(class->virtual_time >= VIRTUAL_RENEW)) {
         renew(engine, class->priority);
     }
 }
 
 SLUICE_HOT void share_account(SluiceEngine *engine, uint32_t class_index)
 {
-    ShareRecord *record = &engine->share.records[class_index];
-    unsigned priority = engine->classes[class_index].priority;
+    SluiceClass *class = &engine->classes[class_index];
+    uint64_t cost = first_cost(class);
 
-    record->virtual_time += record->first_cost;
-    engine->share.levels[priority].sum +=
-        (SluiceU128)record->weight * record->first_cost;
+    class->virtual_time += cost;
+    engine->share.levels[class->priority].sum += (SluiceU128)class->weight * cost;
 }
 
 SLUICE_HOT void share_leave(SluiceEngine *engine, uint32_t class_index)
 {
     SluiceClass *class = &engine->classes[class_index];
-    const ShareRecord *record = &engine->share.records[class_index];
     ShareLevel *level = &engine->share.levels[class->priority];
 
-    key_tree_remove(tree_of(level, record), record->slot, class_index);
+    key_tree_remove(tree_of(level, class), class->slot, class_index);
     if (has_reservation(class)) {
         key_tree_remove(&engine->reserved, class_index, class_index);
     }
-    level->sum -= (SluiceU128)record->weight * record->virtual_time;
-    level->weight -= record->weight;
-    level->free[level->free_count++] = record->slot;
+    level->sum -= (SluiceU128)class->weight * class->virtual_time;
+    level->weight -= class->weight;
+    level->free[level->free_count++] = class->slot;
     if (level->weight == 0) {
         forget_slots(level);
-        level->virtual_time = record->virtual_time;
+        level->virtual_time = class->virtual_time;
         engine->ready_priorities &= ~(1u << class->priority);
     }
     class->place = PLACE_IDLE;
@@ -449,35 +424,21 @@ SLUICE_HOT uint32_t share_choose(SluiceEngine *engine, unsigned priority)
     while (is_eligible(level, key_tree_first_key(&level->early))) {
         first_to_eligible(engine, level);
     }
-    /* And who no longer is: it moves back when somebody leaves. */
+    /* And who is not yet, or no longer: it moves back when somebody leaves. */
     for (;;) {
         uint32_t first = key_tree_first_class(&level->eligible);
-        ShareRecord *record = &engine->share.records[first];
+        SluiceClass *class = &engine->classes[first];
 
         assert(!key_tree_is_empty(&level->eligible));
-        if (is_eligible(level, record->virtual_time)) {
+        if (UNLIKELY(class->turn & TURN_STALE)) {
+            correct_deadline(engine, first);
+        } else if (LIKELY(is_eligible(level, class->virtual_time))) {
             return first;
+        } else {
+            move_to_early(level, class, first);
         }
-        move_to_early(level, record, first);
+        fetch_of_part(engine, &level->eligible, class->slot);
     }
-}
-
-/*
- * One that this slot belongs to was served, or has left: who wins a sixteenth of
- * the tree now is fetched, and who wins a quarter, and so is here commonly, has its
- * requests fetched the next time. Always inline, since a compiler may take a function
- * that does nothing but fetch for one that does nothing, and leave out its calls.
- */
-static inline __attribute__((always_inline))
-void fetch_next(SluiceEngine *engine, const KeyTree *tree, uint32_t slot,
-                uint32_t *soon)
-{
-    if (!key_tree_is_large(tree)) {
-        return;
-    }
-    fetch_requests(&engine->due, *soon);
-    *soon = key_tree_of_four(tree, slot)->class_index;
-    fetch_of_sixteen(engine, tree, slot);
 }
 
 SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
@@ -487,15 +448,12 @@ SLUICE_HOT void share_fetch(SluiceEngine *engine, uint32_t class_index,
     unsigned priority = engine->classes[class_index].priority;
 
     if (priority == (unsigned)__builtin_ctz(engine->ready_priorities)) {
-        fetch_next(engine, &share->levels[priority].eligible,
-                   share->records[class_index].slot, &share->soon_eligible);
+        fetch_of_part(engine, &share->levels[priority].eligible,
+                      engine->classes[class_index].slot);
     }
     if (reserved_turn) {
-        fetch_next(engine, &engine->reserved, class_index,
-                   &share->soon_reserved);
+        fetch_of_part(engine, &engine->reserved, class_index);
     }
-    fetch_requests(&engine->due, engine->due.likely);
-    __builtin_prefetch(&share->records[engine->due.likely], 1, 3);
 }
 
 uint32_t share_any(const SluiceEngine *engine)

@@ -203,21 +203,23 @@ void special_flow_insert(SluiceClass *class, SluiceNode *node, uint64_t now_ns)
     flow->bytes += node->bytes;
     flow->held++;
     before = predecessor(extra, node->level);
-    node->prev = before;
     node->next = before ? before->next : class->oldest;
     *(before ? &before->next : &class->oldest) = node;
-    *(node->next ? &node->next->prev : &class->newest) = node;
+    if (!node->next) {
+        class->newest = node;
+    }
     extra->last[node->level] = node;
 }
 
-void special_flow_removed(SluiceClass *class, const SluiceNode *node)
+void special_flow_removed(SluiceClass *class, const SluiceNode *node,
+                          SluiceNode *before)
 {
     SluiceSpecial *extra = class->extra;
 
     if (extra->last[node->level] == node) {
-        bool more = node->prev && node->prev->level == node->level;
+        bool more = before && before->level == node->level;
 
-        extra->last[node->level] = more ? node->prev : NULL;
+        extra->last[node->level] = more ? before : NULL;
     }
     if (node->of_flow) {
         slot_of(class, node->flow)->held--;

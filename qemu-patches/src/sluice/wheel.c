@@ -51,13 +51,11 @@
 
 #include "wheel.h"
 
-bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
-                size_t stride)
+bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory)
 {
     assert(classes < WHEEL_IN_NEAR - WHEEL_FIRST_ITEM);
     memset(wheel, 0, sizeof(*wheel));
-    wheel->memory = memory;
-    wheel->stride = stride;
+    wheel->records = memory;
     wheel->first_ns = UINT64_MAX;
     wheel->items = calloc((size_t)classes + WHEEL_FIRST_ITEM,
                           sizeof(*wheel->items));
@@ -69,7 +67,7 @@ bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
                                        .prev = i };
     }
     if (classes >= NEAR_CLASSES_MIN) {
-        wheel->near = near_new();
+        wheel->near = near_new(classes);
         return wheel->near != NULL;
     }
     return true;
@@ -96,16 +94,6 @@ static inline void mark_empty(Wheel *wheel, unsigned level, unsigned slot)
     }
 }
 
-/* The requests of a class that was fetched some time before this one. */
-static inline void fetch_before(Wheel *wheel, uint32_t class_index)
-{
-    uint32_t count = wheel->fetched_count++;
-    uint32_t before = wheel->fetched[(count - FETCH_LAG) % WHEEL_FETCHED];
-
-    wheel->fetched[count % WHEEL_FETCHED] = class_index;
-    fetch_requests(wheel, before);
-}
-
 /* The slot after the one fetched last. */
 SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
 {
@@ -126,9 +114,8 @@ SLUICE_HOT void wheel_fetch_slot(Wheel *wheel)
     }
     wheel->fetched_slot = word * 64 + __builtin_ctzll(later);
     head = &wheel->items[WHEEL_FETCH_LEVEL * WHEEL_SLOTS + wheel->fetched_slot];
-    fetch_class(wheel, head->next - WHEEL_FIRST_ITEM);
     fetch_class(wheel, head->prev - WHEEL_FIRST_ITEM);
-    fetch_before(wheel, head->next - WHEEL_FIRST_ITEM);
+    fetch_soon(wheel, head->next - WHEEL_FIRST_ITEM, 1);
 }
 
 void wheel_find_first(Wheel *wheel)
@@ -214,12 +201,30 @@ uint32_t wheel_peek(const Wheel *wheel)
                        : wheel->items[wheel->first_place].next - WHEEL_FIRST_ITEM;
 }
 
+/* The slot that is emptied next, if there is one on this level, has its items asked
+ * for from both ends, one after each release: see near.c. */
+static void begin_asking(Wheel *wheel, unsigned level)
+{
+    const WheelMap *map = &wheel->maps[level];
+    unsigned word = map->words ? __builtin_ctz(map->words) : 0;
+    const WheelItem *head;
+
+    if (map->words) {
+        head = &wheel->items[level * WHEEL_SLOTS + word * 64
+                             + __builtin_ctzll(map->slots[word])];
+        wheel->front = head->next;
+        wheel->back = head->prev;
+    }
+}
+
 /* Moves what was in a slot to where it belongs now. */
 static void settle_slot(Wheel *wheel, uint32_t head_place)
 {
     WheelItem *head = &wheel->items[head_place];
     uint32_t i = head->next, level = head_place / WHEEL_SLOTS;
     unsigned shift = wheel_shift_of(level - 1);
+    /* Where slots are narrower; else they might come back from there. */
+    bool to_near = wheel->near && wheel_shift_of(level) > wheel->near->shift;
 
     *head = (WheelItem){ .due_ns = UINT64_MAX, .next = head_place,
                          .prev = head_place };
@@ -228,7 +233,7 @@ static void settle_slot(Wheel *wheel, uint32_t head_place)
         uint32_t next = wheel->items[i].next;
         uint64_t due_ns = wheel->items[i].due_ns;
 
-        if (wheel->near && near_takes(wheel->near, due_ns)) {
+        if (to_near && near_takes(wheel->near, due_ns)) {
             near_put(wheel, i, due_ns);
         } else if (LIKELY((due_ns ^ wheel->base_ns) >> shift)) {
             /* Most go just one level down. */
@@ -240,6 +245,7 @@ static void settle_slot(Wheel *wheel, uint32_t head_place)
         }
         i = next;
     }
+    begin_asking(wheel, level);
 }
 
 /* Empties a slot into lower levels; the base moves to what has been popped. */

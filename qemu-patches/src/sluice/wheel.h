@@ -25,6 +25,7 @@
 #define WHEEL_FETCH_LEVEL   1           /* whose slots are fetched ahead */
 #define WHEEL_FETCHED       8           /* a power of two */
 #define WHEEL_NONE          UINT32_MAX
+#define WHEEL_STRIDE        256         /* bytes of a class */
 
 /*
  * An item, or the head of a slot's ring of items: then due_ns is the earliest
@@ -41,13 +42,19 @@ typedef struct WheelItem {
 typedef struct WheelRecord {
     const void *first;
     const void *last;
-} WheelRecord;
+} __attribute__((aligned(WHEEL_STRIDE))) WheelRecord;
 
 /* Which slots are not empty: a bit each, and a bit for each word of these. */
 typedef struct WheelMap {
     uint32_t words;
     uint64_t slots[WHEEL_SLOTS / 64];
 } WheelMap;
+
+/* The last classes that were fetched. */
+typedef struct WheelFetched {
+    uint32_t count;
+    uint32_t classes[WHEEL_FETCHED];
+} WheelFetched;
 
 struct WheelNear;
 
@@ -56,21 +63,19 @@ typedef struct Wheel {
     struct WheelNear *near;     /* NULL: too few classes to need it */
     uint64_t base_ns;           /* no item is due before */
     WheelItem *items;           /* heads, nil, then one for each class */
-    const char *memory;
-    size_t stride;
+    const WheelRecord *records; /* of the classes */
     uint32_t levels;            /* bit l: level l is not empty */
     uint32_t first_place;       /* the head of the first slot of all levels */
     uint32_t likely;            /* a class that was due first, or among them */
     uint32_t fetched_slot;      /* the last one */
-    uint32_t fetched_count;
-    uint32_t fetched[WHEEL_FETCHED];    /* the last classes */
+    uint32_t front, back;       /* items of the slot to be emptied next, or any */
+    WheelFetched fetched;
     WheelMap maps[WHEEL_LEVELS];
 } Wheel;
 
-/* `memory` is an array of classes of `stride` bytes each, which is fetched
- * towards the cache for classes that will soon be due; see WheelRecord. */
-bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory,
-                size_t stride);
+/* `memory` is the array of the classes, which is fetched towards the cache for those
+ * that will soon be due; see WheelRecord. */
+bool wheel_init(Wheel *wheel, uint32_t classes, const void *memory);
 void wheel_destroy(Wheel *wheel);
 
 void wheel_remove(Wheel *wheel, uint32_t class_index);
