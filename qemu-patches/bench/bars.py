@@ -18,6 +18,8 @@ TIMES = (
     "all-in-use-10k",
     "contended",
     "contended-10k",
+    "lock",
+    "qemu-mutex-core",
     "group",
     "pass-group",
     "group-2-processes",

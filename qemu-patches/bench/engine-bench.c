@@ -38,6 +38,10 @@
  *                        weights decide every time
  *   hold-release-10k, all-in-use-10k, contended-10k
  *                        the same with 10,000 classes
+ *   lock                 taking and releasing a lock of ours that is free, as
+ *                        each request does twice
+ *   qemu-mutex-core      the same with the mutex of the C library, which a
+ *                        QemuMutex calls, and looks at its trace events besides
  *
  * Which of them has to cost how much is in bars.py.
  *
@@ -53,6 +57,7 @@
 #include "qemu/throttle.h"
 #include "qemu/timer.h"
 #include "sluice/engine.h"
+#include "sluice/lock.h"
 
 #define REPETITIONS     301
 #define BATCH           4000
@@ -472,6 +477,41 @@ static void run_contended_10k(unsigned requests)
     run_backlog(&contended_10k, requests);
 }
 
+/* lock, qemu-mutex-core */
+
+static SluiceLock lock;
+static pthread_mutex_t mutex;
+static volatile unsigned guarded;
+
+static void prepare_lock(void)
+{
+}
+
+static void run_lock(unsigned requests)
+{
+    for (unsigned i = 0; i < requests; i++) {
+        sluice_lock(&lock);
+        guarded++;
+        sluice_unlock(&lock);
+    }
+}
+
+static void prepare_mutex(void)
+{
+    if (pthread_mutex_init(&mutex, NULL)) {
+        fail("no mutex");
+    }
+}
+
+static void run_mutex(unsigned requests)
+{
+    for (unsigned i = 0; i < requests; i++) {
+        pthread_mutex_lock(&mutex);
+        guarded++;
+        pthread_mutex_unlock(&mutex);
+    }
+}
+
 /* Measuring */
 
 static Variant variants[] = {
@@ -485,6 +525,8 @@ static Variant variants[] = {
     { "all-in-use-10k", prepare_all_in_use_10k, run_all_in_use_10k, MANY },
     { "contended", prepare_contended, run_contended, BATCH / 4 },
     { "contended-10k", prepare_contended_10k, run_contended_10k, MANY },
+    { "lock", prepare_lock, run_lock, BATCH / 4 },
+    { "qemu-mutex-core", prepare_mutex, run_mutex, BATCH / 4 },
 };
 
 static double clock_ns(void)

@@ -516,4 +516,24 @@ static bool withdraw(Model *model)
     return true;
 }
 
+/* As when a queue of a device goes: here requests of an even size. */
+static bool is_even(const SluiceNode *node, const void *what)
+{
+    (void)what;
+    return node->bytes % 2 == 0;
+}
+
+static bool withdraw_some(Model *model)
+{
+    for (uint32_t i = 0; i < model->class_count; i++) {
+        for (uint32_t position = model->lengths[i]; position-- > 0; ) {
+            if (is_even(&model->queues[i][position]->node, NULL)) {
+                queue_remove(model, i, position);
+            }
+        }
+    }
+    sluice_engine_withdraw_if(model->engine, is_even, NULL);
+    return true;
+}
+
 #endif

@@ -220,7 +220,8 @@ static bool one_step(Model *model)
         return next_event(model, &released);
     }
     if (dice < 95) {
-        return withdraw(model);
+        return random_chance(&model->random, 3) ? withdraw_some(model)
+                                                : withdraw(model);
     }
     if (dice < 96) {
         return correct(model);

@@ -462,6 +462,57 @@ static void test_withdraw_any_position_uncharged(void)
     sluice_engine_free(engine);
 }
 
+static bool is_odd(const SluiceNode *node, const void *nodes)
+{
+    return (node - (const SluiceNode *)nodes) % 2 == 1;
+}
+
+static bool is_any(const SluiceNode *node, const void *nodes)
+{
+    return node && nodes;
+}
+
+/* Three classes hold 3, 6, 9 and 4, 7, 10 and 5, 8, 11. */
+static void test_withdraw_all_that_match(void)
+{
+    static const unsigned left[] = { 6, 4, 8 }, held[] = { 1, 2, 1 };
+    SluiceEngine *engine = sluice_engine_new(3);
+    SluiceNode nodes[12];
+
+    for (uint32_t i = 0; i < 12; i++) {
+        if (i < 3) {
+            set_class(engine, i, bytes_limit(100, 5), 0);
+        }
+        sluice_engine_submit(engine, i % 3, &nodes[i], 200, 0);
+    }
+    sluice_engine_withdraw_if(engine, is_odd, nodes);
+    for (uint32_t i = 0; i < 3; i++) {
+        check(sluice_engine_first_held(engine, i) == &nodes[left[i]]);
+        check_equal(sluice_engine_stats(engine, i)->backlog_requests, held[i]);
+        check_equal(sluice_engine_stats(engine, i)->backlog_bytes,
+                    held[i] * 200);
+        check_equal(sluice_engine_stats(engine, i)->requests, 1);
+    }
+    /* A newest one that has gone: what comes now is behind who is left. */
+    sluice_engine_submit(engine, 0, &nodes[9], 200, 0);
+    check_equal(sluice_engine_next_event_ns(engine), 100 * MS + 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        SluiceNode *node = sluice_engine_release(engine, 100 * MS + 1);
+
+        check(node && node == &nodes[left[node->class_index]]);
+    }
+    check(!sluice_engine_release(engine, 100 * MS + 1));
+    check(sluice_engine_release(engine, 300 * MS + 1));
+    check(sluice_engine_release(engine, 300 * MS + 1));
+    check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
+    for (uint32_t i = 0; i < 12; i++) {
+        sluice_engine_submit(engine, i % 3, &nodes[i], 200, 300 * MS + 1);
+    }
+    sluice_engine_withdraw_if(engine, is_any, nodes);
+    check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
+    sluice_engine_free(engine);
+}
+
 static void test_evict_in_order_uncharged(void)
 {
     SluiceEngine *engine = sluice_engine_new(3);
@@ -533,6 +584,7 @@ static const TapTest tests[] = {
     { "engine/stats", test_stats },
     { "engine/withdraw at any position, uncharged",
       test_withdraw_any_position_uncharged },
+    { "engine/withdraw all that match, uncharged", test_withdraw_all_that_match },
     { "engine/evict all, in order within a class, uncharged",
       test_evict_in_order_uncharged },
 };

@@ -433,6 +433,31 @@ static void test_window_drops_as_many_as_it_may(void)
     sluice_engine_free(engine);
 }
 
+/* What was dropped would have been finished long after the others, what is behind it
+ * before them. */
+static void test_what_is_behind_a_drop_has_its_own_deadline(void)
+{
+    SluiceEngine *engine = late_engine(1, 2, true);
+    SluiceNode passed, large, small, others[3], *node;
+    uint64_t event_ns;
+
+    sluice_engine_submit(engine, 1, &passed, 500, 10 * MS);
+    sluice_engine_submit(engine, 0, &large, 64000, 10 * MS);
+    sluice_engine_submit(engine, 0, &small, 100, 10 * MS);
+    for (unsigned i = 0; i < 3; i++) {
+        sluice_engine_submit(engine, 1, &others[i], 1500, 10 * MS);
+    }
+    set_class(engine, 1, (SluiceClassConfig){ .priority = 5 }, 10 * MS);
+    event_ns = sluice_engine_next_event_ns(engine);
+    check(event_ns > 500 * MS);
+    check(sluice_engine_release(engine, event_ns) == &large);
+    check_equal(large.late, SLUICE_LATE_DROP);
+    node = sluice_engine_release(engine, event_ns);
+    check(node == &small);
+    check_equal(small.late, SLUICE_IN_TIME);
+    drain(engine);
+}
+
 static void test_window_without_drops_loses_nothing(void)
 {
     enum { REQUESTS = 40 };
@@ -560,6 +585,8 @@ static const TapTest tests[] = {
       test_change_of_dynamic_keeps_the_order },
     { "policy/window drops as many as it may",
       test_window_drops_as_many_as_it_may },
+    { "policy/what is behind a drop has its own deadline",
+      test_what_is_behind_a_drop_has_its_own_deadline },
     { "policy/window without drops loses nothing",
       test_window_without_drops_loses_nothing },
     { "policy/window is kept while others flood",

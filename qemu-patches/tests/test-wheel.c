@@ -46,8 +46,22 @@ static uint64_t any_due_ns(Random *random, uint64_t now_ns, unsigned spread)
     return now_ns + random_magnitude(random, spread) - 1;
 }
 
-/* How wide the ring's slots are. */
+/* How wide the ring's slots are, and how often that was changed. */
 static unsigned ring_shift;
+static unsigned widened, narrowed;
+/* After so many pops the ring asks itself: often within a trace. */
+#define JUDGED_POPS     40
+/* How many times in a trace the time between items is another. */
+#define PHASES          8
+
+static void note_width(const Wheel *wheel)
+{
+    unsigned shift = wheel->near ? wheel->near->shift : NEAR_SHIFT_MIN;
+
+    widened += shift > ring_shift;
+    narrowed += shift < ring_shift;
+    ring_shift = shift;
+}
 
 /* The same, about the edges of the ring: the slot and the word of now, those
  * after it, the end of the span, a whole round later, and far beyond. */
@@ -85,23 +99,30 @@ typedef uint64_t (*DueTime)(Random *random, uint64_t now_ns, unsigned spread);
 
 /* Time goes on with each pop; with `jumps` also by itself: items are late. */
 static bool follow(Random *random, uint32_t classes, DueTime due_time,
-                   bool jumps, unsigned spread)
+                   bool jumps, unsigned spread_max)
 {
     static WheelRecord memory[ITEMS];
     static Wheel wheel;
     Plain plain = { .present = { false } };
     uint64_t now_ns = random_magnitude(random, 61);
+    unsigned spread = 0;
     bool ok;
 
     /* What it fetches is never followed: any address will do. */
     memset(memory, 0xa5, sizeof(memory));
     ok = wheel_init(&wheel, classes, memory);
     ok = ok && check((wheel.near != NULL) == (classes >= NEAR_CLASSES_MIN));
-
+    ring_shift = NEAR_SHIFT_MIN;
+    if (ok && wheel.near) {
+        wheel.near->judged_pops = JUDGED_POPS;
+    }
     for (unsigned step = 0; ok && step < STEPS; step++) {
         uint32_t i = random_below(random, ITEMS);
 
-        ring_shift = wheel.near ? wheel.near->shift : NEAR_SHIFT_MIN;
+        note_width(&wheel);
+        if (step % (STEPS / PHASES) == 0) {
+            spread = 1 + random_below(random, spread_max);
+        }
         if (!plain.present[i] && random_chance(random, 60)) {
             plain.due_ns[i] = due_time(random, now_ns, spread);
             plain.present[i] = true;
@@ -136,9 +157,7 @@ static void follow_traces(uint32_t classes, DueTime due_time, bool jumps)
     for (uint64_t i = 0; i < traces; i++) {
         Random random = random_seeded(seed + i);
         /* With jumps, time must not run out. */
-        unsigned spread = 1 + random_below(&random, jumps ? 40 : 60);
-
-        if (!follow(&random, classes, due_time, jumps, spread)) {
+        if (!follow(&random, classes, due_time, jumps, jumps ? 40 : 60)) {
             printf("# failed with seed %" PRIu64 "\n", seed + i);
             return;
         }
@@ -152,7 +171,10 @@ static void test_traces_follow_plain_array(void)
 
 static void test_traces_with_ring(void)
 {
+    widened = narrowed = 0;
     follow_traces(MANY, any_due_ns, false);
+    printf("# widened %u times, narrowed %u\n", widened, narrowed);
+    check(widened > 0 && narrowed > 0);
 }
 
 static void test_traces_at_the_edges_of_the_ring(void)

@@ -6,7 +6,7 @@
 #include "engine-inline.h"
 
 /* The one in front of a held request, or NULL. A queue has no way back: it would make
- * every request longer, for what is seldom asked and mostly of the first. */
+ * every request longer, for what is seldom asked. Of many, ask for all at once. */
 static SluiceNode *in_front_of(const SluiceClass *class, const SluiceNode *node)
 {
     SluiceNode *before = NULL;
@@ -17,10 +17,9 @@ static SluiceNode *in_front_of(const SluiceClass *class, const SluiceNode *node)
     return before;
 }
 
-void engine_queue_remove(SluiceClass *class, SluiceNode *node)
+static void queue_remove_behind(SluiceClass *class, SluiceNode *before,
+                                SluiceNode *node)
 {
-    SluiceNode *before = in_front_of(class, node);
-
     if (class->special & SPECIAL_DYNAMIC) {
         special_flow_removed(class, node, before);
     }
@@ -34,6 +33,11 @@ void engine_queue_remove(SluiceClass *class, SluiceNode *node)
     }
     class->stats.backlog_requests--;
     class->stats.backlog_bytes -= node->bytes;
+}
+
+void engine_queue_remove(SluiceClass *class, SluiceNode *node)
+{
+    queue_remove_behind(class, in_front_of(class, node), node);
 }
 
 /* Unmanaged */
@@ -83,15 +87,42 @@ SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
     return class_at(engine, class_index)->oldest;
 }
 
+/* Some of what a class held has left it without its turn. */
+static void others_left(SluiceEngine *engine, uint32_t class_index)
+{
+    if (!engine->classes[class_index].oldest) {
+        engine_unplace(engine, class_index);
+    } else {
+        share_first_changed(engine, class_index);
+    }
+}
+
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
 {
-    SluiceClass *class = class_at(engine, node->class_index);
+    engine_queue_remove(class_at(engine, node->class_index), node);
+    others_left(engine, node->class_index);
+}
 
-    engine_queue_remove(class, node);
-    if (!class->oldest) {
-        engine_unplace(engine, node->class_index);
-    } else {
-        share_first_changed(engine, node->class_index);
+void sluice_engine_withdraw_if(SluiceEngine *engine,
+                               bool (*matches)(const SluiceNode *node,
+                                               const void *what),
+                               const void *what)
+{
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        SluiceClass *class = &engine->classes[i];
+        SluiceNode *first = class->oldest, *before = NULL, *next;
+
+        for (SluiceNode *node = first; node; node = next) {
+            next = node->next;
+            if (matches(node, what)) {
+                queue_remove_behind(class, before, node);
+            } else {
+                before = node;
+            }
+        }
+        if (class->oldest != first) {
+            others_left(engine, i);
+        }
     }
 }
 

@@ -50,7 +50,9 @@
  * ceiling but for its reservation, by design. Reservations that together
  * exceed the ceiling share it in proportion. Cost: constant when a request
  * passes, and for holding and releasing where classes do not compete for the
- * ceiling; where they do, as many steps as a four-way tree has levels.
+ * ceiling; where they do, as many steps as a four-way tree has levels, in the mean of
+ * many releases: one may have to correct as many classes as were served since the
+ * last (share.c).
  */
 #include "engine-inline.h"
 
@@ -423,6 +425,10 @@ static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
 
     engine_queue_remove(class, node);
     turns_charge(&class->reservation, charged_bytes(class, node->bytes));
+    if (class->oldest) {
+        /* Its deadline may be an earlier one now, for which nobody would look. */
+        share_first_changed(engine, class_index);
+    }
     put_back_slowly(engine, class_index, now_ns);
     return node;
 }

@@ -6,6 +6,7 @@
  * know whether others sleep, too. At worst the owner wakes nobody, once. The kernel
  * lets nobody sleep who finds the lock no longer AWAITED, so no wake is missed.
  */
+#include <errno.h>
 #include <stddef.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -15,6 +16,8 @@
 
 void sluice_lock_wait(SluiceLock *lock)
 {
+    int before = errno;         /* as a mutex leaves it to its callers */
+
     while (atomic_exchange_explicit(&lock->state, SLUICE_LOCK_AWAITED,
                                     memory_order_acquire)
            != SLUICE_LOCK_FREE) {
@@ -22,6 +25,7 @@ void sluice_lock_wait(SluiceLock *lock)
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE,
                 SLUICE_LOCK_AWAITED, NULL);
     }
+    errno = before;
 }
 
 void sluice_lock_wake(SluiceLock *lock)

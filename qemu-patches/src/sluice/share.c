@@ -33,10 +33,12 @@
  * would be the first: most are eligible again by then, and never were in the other
  * tree. Its lag is what decides, so nobody's turn is another for that. And a class
  * that is served by its reservation, while others of its priority come before it,
- * stays where it is, by a key that is less than it should be ("stale"): keys only
- * grow, so that it is corrected in time if that is done when it would be the first.
- * Where a priority gets no more than its reservations its trees are not touched.
- * Equal deadlines go in the order of arrival:
+ * stays where it is, by a key that is less than it should be ("stale"): service makes
+ * keys grow, so that it is corrected in time if that is done when it would be the first.
+ * What makes a deadline earlier, another request in front, corrects it at once.
+ * Where a priority gets no more than its reservations its trees are not touched; when it
+ * gets more for once, all who were served meanwhile may have to be corrected at once.
+ * Equal deadlines go in the order in which they were noted:
  * the lowest ten binary places of a deadline, less than a thousandth of a byte
  * per weight, are a running number. A class that competes has a slot, the same in
  * both trees. Those given back are given out first, and all are free again when

@@ -179,6 +179,14 @@ static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
     return true;
 }
 
+/* What the block layer has just noted for its accounts, which under qtest may be of
+ * another clock: they settle for one when they begin, maybe before that is known. */
+static uint64_t noted_now_ns(const VirtIOBlockReq *req)
+{
+    return unlikely(qtest_enabled()) ? shaper_request_now_ns()
+                                     : req->acct.start_time_ns;
+}
+
 bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                       uint32_t ioprio, uint64_t bytes)
 {
@@ -196,7 +204,7 @@ bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                                          : SHAPER_RESOURCE_BLK_READ,
                                 sluice_tag_of_ioprio(ioprio),
                                 MIN(bytes, UINT32_MAX), 0,
-                                req->acct.start_time_ns);
+                                noted_now_ns(req));
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
 }

@@ -20,6 +20,7 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         QTAILQ_INIT(&client->held[i]);
         QTAILQ_INIT(&client->ready[i]);
+        QTAILQ_INIT(&client->withdrawn[i]);
     }
     object_ref(OBJECT(shaper));
     if (QLIST_EMPTY(&shaper->clients)) {
@@ -42,6 +43,7 @@ void shaper_client_destroy(ShaperClient *client)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         assert(QTAILQ_EMPTY(&client->held[i]));
         assert(QTAILQ_EMPTY(&client->ready[i]));
+        assert(QTAILQ_EMPTY(&client->withdrawn[i]));
     }
     trace_shaper_client(shaper_id(client->shaper), client, "destroy");
     QLIST_REMOVE(client, next);

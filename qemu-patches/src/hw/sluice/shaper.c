@@ -452,6 +452,30 @@ bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource)
     return !QTAILQ_EMPTY(&client->ready[resource]);
 }
 
+static bool is_of_client(const SluiceNode *node, const void *client)
+{
+    return container_of(node, ShaperRequest, node)->client == client;
+}
+
+/* Caller holds the lock. All at once, since a class may hold thousands of other queues',
+ * among which one by one would be looked for. */
+static void withdraw_held(ShaperEngine *e, ShaperClient *client)
+{
+    ShaperRequestList *held = &client->held[e->resource];
+    ShaperRequest *request;
+
+    if (QTAILQ_EMPTY(held)) {
+        return;
+    }
+    sluice_engine_withdraw_if(e->engine, is_of_client, client);
+    while ((request = QTAILQ_FIRST(held))) {
+        QTAILQ_REMOVE(held, request, entry);
+        QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);
+        request->state = SHAPER_REQUEST_IDLE;
+    }
+    arm_timer(e);
+}
+
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource)
 {
@@ -467,13 +491,12 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
             e->counters[request->node.class_index].in_flight--;
         }
     } else {
-        request = QTAILQ_FIRST(&client->held[resource]);
+        withdraw_held(e, client);
+        request = QTAILQ_FIRST(&client->withdrawn[resource]);
         if (!request) {
             return NULL;
         }
-        QTAILQ_REMOVE(&client->held[resource], request, entry);
-        sluice_engine_withdraw(e->engine, &request->node);
-        arm_timer(e);
+        QTAILQ_REMOVE(&client->withdrawn[resource], request, entry);
     }
     trace_shaper_withdraw(request, shaper_resource_name(resource),
                           request->node.class_index, request->node.bytes);

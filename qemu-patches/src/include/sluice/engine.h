@@ -226,9 +226,15 @@ uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
 /* The request of a class that goes next, still held, or NULL. */
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
                                      uint32_t class_index);
-/* Takes a held request back without charging it (reset, unplug, stop). It is looked
- * for from the front of its class. */
+/* Takes a held request back without charging it. It is looked for from the front of its
+ * class, which may take as many steps as that holds. */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
+/* The same for all that match (reset, unplug, stop), in as many steps as are held. They
+ * are the caller's again: the caller knows which they were. */
+void sluice_engine_withdraw_if(SluiceEngine *engine,
+                               bool (*matches)(const SluiceNode *node,
+                                               const void *what),
+                               const void *what);
 /* Any held request regardless of limits, uncharged, in order within a class;
  * NULL when none is left (deletion of a shaper). */
 SluiceNode *sluice_engine_evict(SluiceEngine *engine);

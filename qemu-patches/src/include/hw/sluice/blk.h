@@ -36,10 +36,10 @@ void sluice_blk_resume(struct VirtIOBlock *s);
 void sluice_blk_set_drained(struct VirtIOBlock *s, bool drained);
 
 /*
- * Any thread. For a request that the device does: its sectors are in range, and its
- * accounting has begun, whose time is the shaper's too. False: the request is held,
- * or kept in s->rq, and no longer the caller's. True: go on; a request that was held
- * before is not charged again.
+ * Any thread. For a request that the device does: its sectors are in range, and
+ * block_acct_start() has just noted the time, which is not read twice. False: the
+ * request is held, or kept in s->rq, and no longer the caller's. True: go on; a request
+ * that was held before is not charged again.
  */
 bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                       bool is_write, uint32_t ioprio, uint64_t bytes);

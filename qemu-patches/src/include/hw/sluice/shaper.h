@@ -88,6 +88,7 @@ struct ShaperClient {
     /* Each under the lock of its resource. */
     ShaperRequestList held[SHAPER_RESOURCE__MAX];
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
+    ShaperRequestList withdrawn[SHAPER_RESOURCE__MAX];  /* to be given back */
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
     uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
     char *class_name;           /* whose requests all are, or NULL; BQL */
@@ -135,8 +136,8 @@ static inline void shaper_request_init(ShaperRequest *request)
     shaper_request_again(request);
 }
 
-/* The shaper's clock, which is that of the block layer's accounting. Of a request:
- * the accelerator, which decides on the clock, is known by then. */
+/* The shaper's clock, which outside of tests is that of the block layer's accounts. Of a
+ * request: the accelerator, which decides on the clock, is known by then. */
 static inline uint64_t shaper_request_now_ns(void)
 {
     return unlikely(qtest_enabled()) ? qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL)
@@ -164,7 +165,8 @@ static inline ShaperRequest *shaper_client_take_frame(ShaperClient *client,
     return QTAILQ_EMPTY(&client->ready[resource])
            ? NULL : shaper_client_take(client, resource);
 }
-/* The oldest request that is ready or held; NULL if there is none. One that was
+/* The oldest request that is ready or held; NULL if there is none. Ask until there is
+ * none: the first that was held takes all that are out of the engine. One that was
  * ready is charged: when it is submitted again it passes, unless it belongs to
  * another class by then. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
