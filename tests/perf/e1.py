@@ -131,10 +131,10 @@ def _tcp_load(name: str, to_guest: bool, fours: int) -> Load:
 
 
 LOADS = (
-    _disk_load("fio 4 KiB, requests/s", 4096, fours=12),
-    _disk_load("fio 128 KiB, requests/s", 131072, fours=4),
-    _tcp_load("TCP out, bytes/s", to_guest=False, fours=7),
-    _tcp_load("TCP in, bytes/s", to_guest=True, fours=6),
+    _disk_load("fio 4 KiB, requests/s", 4096, fours=8),
+    _disk_load("fio 128 KiB, requests/s", 131072, fours=3),
+    _tcp_load("TCP out, bytes/s", to_guest=False, fours=5),
+    _tcp_load("TCP in, bytes/s", to_guest=True, fours=4),
 )
 
 
