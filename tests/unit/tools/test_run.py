@@ -122,9 +122,12 @@ def endless(folder: Path, unique: str, waits: str):
     script = ENDLESS.format(
         folder=str(TOP / "tools" / "test"), logs=str(folder), seconds=seconds, waits=waits
     )
+    # What is ignored here, as in a shell's background job, the child would ignore too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+    signal.signal(signal.SIGINT, before)
     try:
         assert until(lambda: sleeps(seconds))
         yield process, seconds
