@@ -151,8 +151,9 @@ static void test_own_operations_limit_costs_others_no_reservation(void)
     free_load(load);
 }
 
-/* Nor is a request late for its window by what its own limit took. */
-static void test_own_operations_limit_makes_nothing_late(void)
+/* Nor is a request late for its window by what its own limit took: `others` compete, or
+ * nobody does. */
+static void check_own_limit_makes_nothing_late(bool others)
 {
     Load *load = load_of_half_reserved();
     SluiceClassConfig slow = {
@@ -164,14 +165,24 @@ static void test_own_operations_limit_makes_nothing_late(void)
     SluiceWindowStats stats;
 
     set_third(load, &slow);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = others ? 0 : 2; i < 3; i++) {
         fill(load, i);
     }
-    check(serve_until(load, 20000));
+    check(serve_until(load, others ? 20000 : 20));
     stats = sluice_engine_window_stats(load->engine, 2);
     check_equal(stats.late_requests, 0);
     check_equal(stats.violations, 0);
     free_load(load);
+}
+
+static void test_own_operations_limit_makes_nothing_late(void)
+{
+    check_own_limit_makes_nothing_late(true);
+}
+
+static void test_own_operations_limit_makes_nothing_late_alone(void)
+{
+    check_own_limit_makes_nothing_late(false);
 }
 
 /* After idleness one request passes, as large as ten seconds of its limit. The
@@ -368,6 +379,8 @@ static const TapTest tests[] = {
       test_own_operations_limit_costs_others_no_reservation },
     { "reservations/own operations limit makes nothing late",
       test_own_operations_limit_makes_nothing_late },
+    { "reservations/own operations limit makes nothing late for a class alone",
+      test_own_operations_limit_makes_nothing_late_alone },
     { "reservations/own debt costs others nothing",
       test_own_debt_costs_others_no_reservation },
     { "reservations/what is charged later costs others nothing",

@@ -261,6 +261,9 @@ void share_return(SluiceEngine *engine, uint32_t class_index, bool turned);
 void share_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority whose turn it is; somebody must compete there. */
 uint32_t share_choose(SluiceEngine *engine, unsigned priority);
+/* What its own limit kept from a class nobody owes it: for one that goes on after that,
+ * or comes to compete. */
+void share_forgo_turns(SluiceEngine *engine, SluiceClass *class);
 /* Reserved turns that came due before that of the reservations' clock come due then. */
 void share_forgo_before(SluiceEngine *engine, int64_t first_ns);
 /* Asks for the memory of those whose turn it will be soon, now that this class, which

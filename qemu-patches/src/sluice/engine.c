@@ -442,6 +442,9 @@ serve_specially(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns,
     SluiceNode *node = class->oldest;
 
     if (class->special & SPECIAL_WINDOW) {
+        if (class->place == PLACE_IDLE) {
+            share_forgo_turns(engine, class);   /* it had nobody to compete with */
+        }
         switch (special_window_judge(class, node,
                                      reservations_now(engine, now_ns))) {
         case WINDOW_DROP:

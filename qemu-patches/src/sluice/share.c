@@ -297,12 +297,11 @@ static uint64_t carried_ns(const SluiceClass *class)
 }
 
 /*
- * What its own limit kept from a class nobody owes it. So a class that comes to
- * compete is owed no more than a little from before its limit let it; else its
- * reserved turn would look as if it had waited for the ceiling all that time,
- * and the clock of all reservations would stand still for it.
+ * A class that comes to compete is owed no more than a little from before its limit let
+ * it; else its reserved turn would look as if it had waited for the ceiling all that
+ * time, and the clock of all reservations would stand still for it.
  */
-static void forgo_turns(SluiceEngine *engine, SluiceClass *class)
+void share_forgo_turns(SluiceEngine *engine, SluiceClass *class)
 {
     int64_t due_ns = class_due_ns(class), owed_ns = class->reservation.due_ns;
     int64_t lost_ns = engine->reservations_lost_ns;
@@ -380,7 +379,7 @@ SLUICE_HOT void share_join(SluiceEngine *engine, uint32_t class_index)
     class->slot = take_slot(level, class_index);
     place_new(engine, level, class_index);
     if (has_reservation(class)) {
-        forgo_turns(engine, class);
+        share_forgo_turns(engine, class);
         key_tree_insert(&engine->reserved, class_index, class_index,
                         reservation_key(class));
     }
