@@ -3,8 +3,8 @@
  * Shaping in virtio-blk.
  *
  * What is shaped. Reads, writes and zone appends, by the bytes of their
- * payload. Flush, discard, write-zeroes, zone management and identification
- * move no payload and pass. What the device refuses is not charged: its
+ * payload; write-zeroes and discard, see blk-range.c. Flush, zone management and
+ * identification pass. What the device refuses is not charged: its
  * descriptors can name the same memory over and over, and 4 GiB that are never
  * moved would be paid for by all of a group.
  *
@@ -29,8 +29,7 @@
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
-#include "hw/sluice/blk.h"
-#include "hw/virtio/virtio-blk.h"
+#include "blk-internal.h"
 #include "qemu/defer-call.h"
 #include "qemu/iov.h"
 #include "qemu/lockable.h"
@@ -44,25 +43,13 @@ static const ShaperResource resources[] = {
     SHAPER_RESOURCE_BLK_WRITE,
 };
 
-typedef struct SluiceBlkQueue {
-    ShaperClient client;
-    VirtIOBlock *s;
-    unsigned index;
-    bool scheduled;             /* atomic: its bottom half is to run */
-} SluiceBlkQueue;
+void sluice_blk_uncut(VirtIOBlockReq *req)
+{
+    iov_discard_undo(&req->inhdr_undo);
+    iov_discard_undo(&req->outhdr_undo);
+}
 
-struct SluiceBlk {
-    QEMUBHFunc *restart;
-    bool drained;               /* atomic */
-    bool paused;                /* s->rq_lock */
-    SluiceBlkQueue queues[];
-};
-
-/*
- * The request that has left the shaper, or NULL, to be parsed again. Parsing
- * had cut header and status off its descriptors. It must not be undone when
- * the request enters: from then on another thread may have it.
- */
+/* The request that has left the shaper, or NULL, to be parsed again. */
 static VirtIOBlockReq *returned(ShaperRequest *request)
 {
     VirtIOBlockReq *req;
@@ -70,9 +57,8 @@ static VirtIOBlockReq *returned(ShaperRequest *request)
     if (!request) {
         return NULL;
     }
-    req = container_of(request, VirtIOBlockReq, sluice);
-    iov_discard_undo(&req->inhdr_undo);
-    iov_discard_undo(&req->outhdr_undo);
+    req = container_of(request, VirtIOBlockReq, sluice.shaper);
+    sluice_blk_uncut(req);
     return req;
 }
 
@@ -173,7 +159,7 @@ static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
     if (!s->sluice->paused) {
         return false;
     }
-    returned(&req->sluice);
+    sluice_blk_uncut(req);
     req->next = s->rq;
     s->rq = req;
     return true;
@@ -187,10 +173,10 @@ static uint64_t noted_now_ns(const VirtIOBlockReq *req)
                                      : req->acct.start_time_ns;
 }
 
-bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
-                      uint32_t ioprio, uint64_t bytes)
+bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
+                      uint32_t ioprio, uint64_t bytes, uint64_t now_ns)
 {
-    SluiceBlkQueue *queue = &s->sluice->queues[virtio_get_queue_index(req->vq)];
+    SluiceBlkQueue *queue = sluice_blk_queue_of(s, req);
     ShaperVerdict verdict;
 
     /* The block layer refuses writes to a disk that is read-only. */
@@ -199,14 +185,20 @@ bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
         return true;
     }
     do {
-        verdict = shaper_submit(&queue->client, &req->sluice,
+        verdict = shaper_submit(&queue->client, &req->sluice.shaper,
                                 is_write ? SHAPER_RESOURCE_BLK_WRITE
                                          : SHAPER_RESOURCE_BLK_READ,
                                 sluice_tag_of_ioprio(ioprio),
-                                MIN(bytes, UINT32_MAX), 0,
-                                noted_now_ns(req));
+                                MIN(bytes, UINT32_MAX), 0, now_ns);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
+}
+
+bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
+                      uint32_t ioprio, uint64_t bytes)
+{
+    return sluice_blk_judge(s, req, is_write, ioprio, bytes,
+                            noted_now_ns(req));
 }
 
 /* Stop, reset, unplug */
@@ -261,16 +253,22 @@ void sluice_blk_resume(VirtIOBlock *s)
     }
 }
 
+void sluice_blk_forget(VirtIOBlockReq *req)
+{
+    shaper_forget(&req->sluice.shaper);
+    virtqueue_detach_element(req->vq, &req->elem, 0);
+    g_free(req);
+}
+
 static void drop_queue(SluiceBlkQueue *queue)
 {
+    qatomic_set(&queue->epoch, queue->epoch + 1);
     for (unsigned i = 0; i < ARRAY_SIZE(resources); i++) {
         VirtIOBlockReq *req;
 
         while ((req = returned(shaper_client_withdraw(&queue->client,
                                                       resources[i])))) {
-            shaper_forget(&req->sluice);
-            virtqueue_detach_element(req->vq, &req->elem, 0);
-            g_free(req);
+            sluice_blk_forget(req);
         }
     }
 }
@@ -281,7 +279,7 @@ static void forget_restarts(VirtIOBlock *s)
     QEMU_LOCK_GUARD(&s->rq_lock);
 
     for (VirtIOBlockReq *req = s->rq; req; req = req->next) {
-        shaper_forget(&req->sluice);
+        shaper_forget(&req->sluice.shaper);
     }
 }
 

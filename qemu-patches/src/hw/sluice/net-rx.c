@@ -124,6 +124,7 @@ static SluiceNetRx *rx_take(SluiceNetPair *pair)
             if (rx->request.signal == SHAPER_SIGNAL_MARK) {
                 sluice_net_mark(&rx->request, rx->header_bytes);
             }
+            rx->request.paid = true;    /* until it is the guest's */
             return rx;
         }
         rx_free(pair, rx);
@@ -177,6 +178,7 @@ static ssize_t rx_pass(SluiceNetPair *pair, SluiceNetRx *rx, const uint8_t *buf,
         rx_handed_over(pair, rx);
         return ret;
     }
+    shaper_note_payer(&rx->request);
     if (ret < 0) {
         rx_discard(pair, rx, SHAPER_DROP_RESET);
         return ret;

@@ -294,6 +294,7 @@ static SluiceNetTx *take_released(SluiceNetPair *pair)
         if (tx->request.signal == SHAPER_SIGNAL_DROP) {
             dispose(pair, tx);
         } else if (tx->header_bytes != pair->net->n->guest_hdr_len) {
+            tx->request.paid = true;    /* and goes nowhere */
             drop(pair, tx, SHAPER_DROP_RESET);
         } else {
             write_mark(pair, tx);

@@ -273,6 +273,15 @@ static void release_timer_cb(void *opaque)
     shaper_engine_announce(e);
 }
 
+void shaper_note_payer(ShaperRequest *request)
+{
+    ShaperEngine *e = &request->client->shaper->engines[request->resource];
+    SLUICE_LOCK_GUARD(&e->lock);
+
+    take_receipt(e, request, request->node.bytes);
+    request->paid = true;
+}
+
 /* Submission */
 
 static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
@@ -543,7 +552,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
     }
 }
 
-void shaper_complete(ShaperRequest *request)
+void shaper_complete(ShaperRequest *request, bool is_typical)
 {
     ShaperEngine *e = &request->client->shaper->engines[request->resource];
     uint64_t now_ns = shaper_request_now_ns();
@@ -558,7 +567,8 @@ void shaper_complete(ShaperRequest *request)
         counters->in_flight--;
         counters->completed_requests++;
         counters->service_ns += service_ns;
-        if (unlikely(e->device_charged) && request->client->costs) {
+        if (unlikely(e->device_charged) && request->client->costs
+            && is_typical) {
             correct_charge(e, request, service_ns, now_ns);
         }
         if (e->page) {

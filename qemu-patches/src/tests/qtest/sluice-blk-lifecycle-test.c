@@ -40,13 +40,6 @@ static const Variant variants[] = {
     { "no-ioeventfd", ",ioeventfd=off", "" },
 };
 
-static unsigned cycles(void)
-{
-    const char *text = getenv("SLUICE_CYCLES");
-
-    return text ? atoi(text) : 2;
-}
-
 static Disk *start(const Variant *variant)
 {
     return disk_new(variant->options, variant->more);

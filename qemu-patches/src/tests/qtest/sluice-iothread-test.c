@@ -33,13 +33,6 @@ typedef struct Machine {
     uint64_t sent;
 } Machine;
 
-static unsigned cycles(void)
-{
-    const char *text = getenv("SLUICE_CYCLES");
-
-    return text ? atoi(text) : 2;
-}
-
 static void start_disk(Machine *m, unsigned index)
 {
     uint64_t features;

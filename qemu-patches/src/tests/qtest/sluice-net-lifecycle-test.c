@@ -26,13 +26,6 @@
 /* What waits keeps its descriptors. */
 #define OWN_QUEUE       ",shaper-queues=bulk"
 
-static unsigned cycles(void)
-{
-    const char *text = getenv("SLUICE_CYCLES");
-
-    return text ? atoi(text) : 2;
-}
-
 static void net_stop(Net *net)
 {
     cleanup_queues(net, &net->qs->alloc);

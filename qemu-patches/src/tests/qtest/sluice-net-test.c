@@ -312,6 +312,50 @@ static void test_rx_reset(void)
     net_free(net);
 }
 
+/*
+ * A frame that the guest has no buffer for waits, charged: with the reset it goes nowhere,
+ * and what was charged comes back. It has passed, or was `held` and released.
+ */
+static void check_rx_reset_refunds(bool held)
+{
+    Net *net = net_new("");
+    uint64_t buffer;
+    int64_t tokens;
+
+    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': ["
+           "{'resource': 'net-rx', 'bytes-per-second': 1000, "
+           "'burst-bytes': 1000}]}}");
+    if (held) {
+        post_buffers(net, &buffer, 1);
+        network_send(net, DSCP_OF_TAG(2), 1);
+        wait_for(received(net) == 1);
+        network_send(net, DSCP_OF_TAG(2), 2);
+        wait_for(backlog(net, "bulk", "net-rx") == 1);
+        qtest_clock_step(net->qts, NS_PER_MS);
+    } else {
+        network_send(net, DSCP_OF_TAG(2), 1);
+    }
+    wait_for(admitted(net, "bulk", "net-rx") == (held ? 2 : 1));
+    tokens = stat_of(net->qts, "bulk", "net-rx", "tokens-bytes");
+    g_assert_cmpint(tokens, ==, held ? 1 - FRAME_BYTES : 0);
+    cleanup_queues(net, &net->qs->alloc);
+    qvirtio_start_device(net->dev);
+    g_assert_cmpint(stat_of(net->qts, "bulk", "net-rx", "tokens-bytes"), ==,
+                    tokens + FRAME_BYTES);
+    net_free(net);
+}
+
+static void test_rx_reset_refunds_passed(void)
+{
+    check_rx_reset_refunds(false);
+}
+
+static void test_rx_reset_refunds_held(void)
+{
+    check_rx_reset_refunds(true);
+}
+
 static void test_unplug(void)
 {
     Net *net = net_new("");
@@ -410,6 +454,10 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/rx-no-buffers", test_rx_no_buffers);
     qtest_add_func("/sluice/net/rx-stop-cont", test_rx_stop_cont);
     qtest_add_func("/sluice/net/rx-reset", test_rx_reset);
+    qtest_add_func("/sluice/net/rx-reset/refund-passed",
+                   test_rx_reset_refunds_passed);
+    qtest_add_func("/sluice/net/rx-reset/refund-held",
+                   test_rx_reset_refunds_held);
     qtest_add_func("/sluice/net/unplug", test_unplug);
     qtest_add_func("/sluice/net/remove-class", test_remove_class);
     qtest_add_func("/sluice/net/refused-properties", test_refused_properties);

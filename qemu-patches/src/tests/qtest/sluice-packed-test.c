@@ -24,13 +24,6 @@
 #define PENDING         0xff
 #define INDIRECT_BYTES  (2 * 16)
 
-static unsigned cycles(void)
-{
-    const char *text = getenv("SLUICE_CYCLES");
-
-    return text ? atoi(text) : 2;
-}
-
 /* Network cards */
 
 typedef struct Card {

@@ -111,10 +111,10 @@ static void free_groups(Groups groups)
 /* Refunds */
 
 /*
- * A request that may be a read or a write: as it has memory for either, what it
- * is depends on its header alone.
+ * A request that may be a read or a write of `out_bytes`: as it has memory for either,
+ * what it is depends on its header alone.
  */
-static Request send_either(Disk *disk, uint64_t sector)
+static Request send_either(Disk *disk, uint64_t sector, uint32_t out_bytes)
 {
     QTestState *qts = disk->qts;
     uint64_t header = guest_alloc(&disk->qs->alloc, 16 + 2 * REQUEST_BYTES + 1);
@@ -127,7 +127,7 @@ static Request send_either(Disk *disk, uint64_t sector)
     qtest_writeq(qts, header + 8, sector);
     qtest_writeb(qts, request.status, PENDING);
     head = qvirtqueue_add(qts, disk->vq, header, 16, false, true);
-    qvirtqueue_add(qts, disk->vq, request.data, REQUEST_BYTES, false, true);
+    qvirtqueue_add(qts, disk->vq, request.data, out_bytes, false, true);
     qvirtqueue_add(qts, disk->vq, request.data + REQUEST_BYTES, REQUEST_BYTES,
                    true, true);
     qvirtqueue_add(qts, disk->vq, request.status, 1, true, false);
@@ -139,10 +139,12 @@ static Request send_either(Disk *disk, uint64_t sector)
  * Four reads of class bulk, which some limit slows down. The first is answered,
  * two are released in the turn that stops the VM, and the last is still held.
  */
-static void stop_with_two_released(Disk *disk, Request requests[COUNT])
+static void stop_with_two_of(Disk *disk, Request requests[COUNT],
+                             uint32_t out_bytes)
 {
     for (unsigned i = 0; i < COUNT; i++) {
-        requests[i] = send_either(disk, i * REQUEST_BYTES / SECTOR_BYTES);
+        requests[i] = send_either(disk, i * REQUEST_BYTES / SECTOR_BYTES,
+                                  out_bytes);
     }
     wait_for(held(disk, "bulk") == COUNT - 1);
     wait_for(used_count(disk->qts, disk->vq) == 1);
@@ -152,6 +154,11 @@ static void stop_with_two_released(Disk *disk, Request requests[COUNT])
     g_assert_cmpint(passed(disk, "bulk"), ==, COUNT - 1);
     g_assert_cmpint(held(disk, "bulk"), ==, 0);
     g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 1);
+}
+
+static void stop_with_two_released(Disk *disk, Request requests[COUNT])
+{
+    stop_with_two_of(disk, requests, REQUEST_BYTES);
 }
 
 static void cont(Disk *disk)
@@ -348,6 +355,28 @@ static void test_refund_reset(void)
     disk_free(disk);
 }
 
+/*
+ * The guest makes of the first what no device takes, which breaks the device: the
+ * others are purged with it. Both were charged for nothing.
+ */
+static void test_refund_broken(void)
+{
+    Disk *disk = disk_new("", WATCHDOG);
+    Request requests[COUNT];
+    int64_t tokens;
+
+    set_class(disk, "bulk", 2, SLOW_READS, "");
+    stop_with_two_of(disk, requests, SECTOR_BYTES / 64);
+    tokens = stat_of(disk->qts, "bulk", "blk-read", "tokens-bytes");
+    qtest_writel(disk->qts, requests[1].data - 16, VIRTIO_BLK_T_WRITE_ZEROES);
+    cont(disk);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "tokens-bytes")
+             == MIN(tokens + 2 * REQUEST_BYTES, REQUEST_BYTES));
+    g_assert_cmpint(held(disk, "bulk"), ==, 0);
+    g_assert_cmpint(stat_of(disk->qts, "bulk", "blk-read", "in-flight"), ==, 0);
+    disk_free(disk);
+}
+
 /* Corrections */
 
 static void throttle(Disk *disk, unsigned per_second)
@@ -519,6 +548,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/receipt/refund/tag-changed",
                    test_refund_tag_changed);
     qtest_add_func("/sluice/receipt/refund/reset", test_refund_reset);
+    qtest_add_func("/sluice/receipt/refund/broken", test_refund_broken);
     qtest_add_func("/sluice/receipt/refund/other-resource",
                    test_refund_other_resource);
     qtest_add_func("/sluice/receipt/refund/same-ceiling",

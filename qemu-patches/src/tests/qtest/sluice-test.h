@@ -34,6 +34,15 @@
         }                                                                   \
     } while (0)
 
+/* How often a test of the life cycle goes through it. */
+G_GNUC_UNUSED
+static unsigned cycles(void)
+{
+    const char *text = getenv("SLUICE_CYCLES");
+
+    return text ? atoi(text) : 2;
+}
+
 /* A QMP command that must succeed. */
 #define qmp_ok(qts, ...) qtest_qmp_assert_success(qts, __VA_ARGS__)
 

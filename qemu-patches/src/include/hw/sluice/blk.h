@@ -8,11 +8,28 @@
 
 #include "block/aio.h"
 #include "hw/sluice/shaper.h"
+#include "standard-headers/linux/virtio_blk.h"
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;
 struct VirtQueue;
 typedef struct SluiceBlk SluiceBlk;
+
+/* What is kept of a request without payload that names sectors: write-zeroes, discard. */
+typedef struct SluiceBlkRange {
+    struct virtio_blk_discard_write_zeroes header;      /* as it was first read */
+    uint32_t part_bytes;        /* the part that the device does now, */
+    uint32_t left_bytes;        /* and what comes after it */
+    uint32_t epoch;             /* of its queue, when its first part was judged */
+} SluiceBlkRange;
+
+/* The two before the shaper's lie with what of it is used first. */
+typedef struct SluiceBlkRequest {
+    uint32_t done_bytes;        /* of a write-zeroes, in earlier parts */
+    bool is_range;
+    ShaperRequest shaper;
+    SluiceBlkRange range;       /* of is_range */
+} SluiceBlkRequest;
 
 /*
  * BQL held. `restart` handles a list of requests anew and then calls
@@ -44,17 +61,55 @@ void sluice_blk_set_drained(struct VirtIOBlock *s, bool drained);
 bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                       bool is_write, uint32_t ioprio, uint64_t bytes);
 
-static inline bool sluice_blk_admitted(const ShaperRequest *request)
+/*
+ * The same for write-zeroes, which is charged in full and done in parts: `*sector` and
+ * `*bytes` become those of its next part. And for discard, which is charged the least
+ * that its class charges.
+ */
+bool sluice_blk_admit_zeroes(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
+                             uint32_t ioprio, uint64_t *sector, int *bytes);
+bool sluice_blk_admit_discard(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
+                              uint32_t ioprio);
+/* In place of iov_to_buf() for the header of either: from the second time on, what was
+ * read the first time. */
+size_t sluice_blk_read_range(struct VirtIOBlockReq *req, const struct iovec *iov,
+                             unsigned count,
+                             struct virtio_blk_discard_write_zeroes *header);
+/* A part is done. True: the request goes on with the next, or has gone with its queue,
+ * and is no longer the caller's. */
+bool sluice_blk_next_part(struct VirtIOBlock *s, struct VirtIOBlockReq *req);
+
+static inline void sluice_blk_request_init(SluiceBlkRequest *request)
 {
-    return request->state == SHAPER_REQUEST_ADMITTED;
+    request->done_bytes = 0;
+    request->is_range = false;
+    shaper_request_init(&request->shaper);
+}
+
+static inline bool sluice_blk_admitted(const SluiceBlkRequest *request)
+{
+    return request->shaper.state == SHAPER_REQUEST_ADMITTED;
+}
+
+/* It was judged by what was read of its header, which is not to be read again. */
+static inline bool sluice_blk_is_known(const SluiceBlkRequest *request)
+{
+    return sluice_blk_admitted(request) || request->done_bytes;
 }
 
 /* The request leaves the device below, finished or to be tried again. */
-static inline void sluice_blk_done(ShaperRequest *request)
+static inline void sluice_blk_done(SluiceBlkRequest *request)
 {
     if (sluice_blk_admitted(request)) {
-        shaper_complete(request);
+        shaper_complete(&request->shaper, !request->is_range);
     }
+}
+
+/* It goes nowhere, for its device has broken: who paid for it gets that back. */
+static inline void sluice_blk_purged(SluiceBlkRequest *request)
+{
+    sluice_blk_done(request);
+    shaper_forget(&request->shaper);
 }
 
 #endif

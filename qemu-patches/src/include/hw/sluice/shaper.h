@@ -64,7 +64,7 @@ typedef struct ShaperRequest {
     uint8_t state;              /* ShaperRequestState */
     uint8_t signal;             /* ShaperSignal */
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
-    bool paid;                  /* charged, but withdrawn before it went on */
+    bool paid;                  /* charged, and went nowhere yet */
     bool by_device;             /* charged for what the device does */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable;
@@ -171,11 +171,15 @@ static inline ShaperRequest *shaper_client_take_frame(ShaperClient *client,
  * another class by then. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource);
+/* A frame that has passed just now has to wait: if it is dropped after all, who paid for
+ * it gets that back. BQL since it passed. */
+void shaper_note_payer(ShaperRequest *request);
 /* A request that was withdrawn will not be submitted again: who paid for it gets
  * that back. */
 void shaper_forget(ShaperRequest *request);
-/* The device below has finished an admitted disk request. */
-void shaper_complete(ShaperRequest *request);
+/* The device below has finished an admitted disk request. `is_typical`: the time that it
+ * took tells something of what reads or writes cost. */
+void shaper_complete(ShaperRequest *request, bool is_typical);
 
 /*
  * Buffers: memory of the host for frames that wait, of a size that each class
