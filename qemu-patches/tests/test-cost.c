@@ -61,6 +61,10 @@ static unsigned mistakes(SluiceCostModel *model, Random *random,
 static const Kind flash[] = {
     { SLUICE_COST_SEQUENTIAL, 85 * US, 100 },
 };
+static const Kind flash_that_tidies_up[] = {
+    { SLUICE_COST_SEQUENTIAL, 85 * US, 95 },
+    { SLUICE_COST_SEQUENTIAL, 1 * MILLI, 5 },
+};
 static const Kind flash_behind_memory[] = {
     { SLUICE_COST_HOST_CACHE, 12 * US, 70 },
     { SLUICE_COST_SEQUENTIAL, 85 * US, 30 },
@@ -87,6 +91,7 @@ static const struct {
     const Kind *kinds;
 } devices[] = {
     { "flash", flash },
+    { "flash that tidies up", flash_that_tidies_up },
     { "flash behind memory", flash_behind_memory },
     { "rotating", rotating },
     { "rotating with caches", rotating_with_caches },

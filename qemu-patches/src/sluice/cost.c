@@ -20,7 +20,9 @@
  * Which mode is what? Two facts of nature help. An arm needs milliseconds:
  * modes whose top is above ARM_NS are seeks if there is a faster mode. The
  * slowest of the others is the medium itself: requests of it cost what they
- * ask for. A mode at least four times faster than that is a cache: the host's
+ * ask for. It must have one in MEDIUM_SHARE of all, for flash that is slow now and
+ * then, while it tidies up, is no memory all the other time. A mode at least four times
+ * faster than the medium is a cache: the host's
  * memory if it answers within MEMORY_NS, else the drive's. A single mode is
  * always the medium: what is not known to be cheap is charged in full.
  *
@@ -53,6 +55,7 @@
 #define LEARN_FIRST         512
 #define MODES_MAX           8
 #define MODE_SHARE          64          /* a mode has one in this many */
+#define MEDIUM_SHARE        8           /* and the medium in this many */
 #define CACHE_FACTOR        4
 #define ARM_NS              2000000ULL
 #define MEMORY_NS           100000ULL
@@ -61,6 +64,7 @@
 typedef struct Mode {
     unsigned top;               /* its highest bin */
     unsigned end;               /* the bin after its last */
+    uint64_t mass;              /* how many requests */
 } Mode;
 
 void sluice_cost_init(SluiceCostModel *model)
@@ -131,6 +135,7 @@ static unsigned find_modes(const SluiceCostModel *model, Mode *modes)
 {
     uint64_t height[SLUICE_COST_BINS];
     unsigned count = 0, begin = 0, top = 0, low = 0;
+    uint64_t mass;
 
     smooth(model, height);
     for (unsigned i = 0; i <= SLUICE_COST_BINS; i++) {
@@ -152,10 +157,10 @@ static unsigned find_modes(const SluiceCostModel *model, Mode *modes)
             }
             continue;
         }
-        if (count < MODES_MAX
-            && mass_of(model, begin, last ? i : low) * MODE_SHARE
-               >= model->total) {
-            modes[count++] = (Mode){ .top = top, .end = last ? i : low };
+        mass = mass_of(model, begin, last ? i : low);
+        if (count < MODES_MAX && mass * MODE_SHARE >= model->total) {
+            modes[count++] = (Mode){ .top = top, .end = last ? i : low,
+                                     .mass = mass };
             begin = low;
         }
         top = low = i;
@@ -163,13 +168,19 @@ static unsigned find_modes(const SluiceCostModel *model, Mode *modes)
     return count;
 }
 
+static bool needs_arm(const Mode *mode)
+{
+    return latency_of(mode->top) >= ARM_NS;
+}
+
 /* The mode that is the medium itself. */
-static unsigned find_medium(const Mode *modes, unsigned count)
+static unsigned find_medium(const SluiceCostModel *model, const Mode *modes,
+                            unsigned count)
 {
     unsigned medium = 0;
 
-    for (unsigned i = 1; i < count; i++) {
-        if (latency_of(modes[i].top) < ARM_NS) {
+    for (unsigned i = 1; i < count && !needs_arm(&modes[i]); i++) {
+        if (modes[i].mass * MEDIUM_SHARE >= model->total) {
             medium = i;
         }
     }
@@ -188,7 +199,7 @@ static void learn(SluiceCostModel *model)
     if (count == 0) {
         return;
     }
-    medium = find_medium(modes, count);
+    medium = find_medium(model, modes, count);
     medium_ns = latency_of(modes[medium].top);
     for (unsigned i = 0; i < medium; i++) {
         uint64_t top_ns = latency_of(modes[i].top);
@@ -201,8 +212,8 @@ static void learn(SluiceCostModel *model)
         }
         model->device_cache_below_ns = latency_of(modes[i].end);
     }
-    if (medium + 1 < count) {
-        model->seek_from_ns = latency_of(modes[medium].end);
+    for (unsigned i = count - 1; i > medium && needs_arm(&modes[i]); i--) {
+        model->seek_from_ns = latency_of(modes[i - 1].end);
     }
 }
 

@@ -18,6 +18,7 @@ struct SluiceBlk {
     QEMUBHFunc *restart;
     bool drained;               /* atomic */
     bool paused;                /* s->rq_lock */
+    ShaperCosts costs;
     SluiceBlkQueue queues[];
 };
 

@@ -312,13 +312,16 @@ void sluice_blk_realize(VirtIOBlock *s, QEMUBHFunc *restart)
 
     s->sluice = g_malloc0(sizeof(SluiceBlk) + count * sizeof(SluiceBlkQueue));
     s->sluice->restart = restart;
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        sluice_cost_init(&s->sluice->costs.models[i]);
+    }
     for (unsigned i = 0; i < count; i++) {
         SluiceBlkQueue *queue = &s->sluice->queues[i];
 
         queue->s = s;
         queue->index = i;
         shaper_client_init(&queue->client, s->shaper, DEVICE(s), queue_ready);
-        shaper_client_learn_costs(&queue->client);
+        shaper_client_learn_costs(&queue->client, &s->sluice->costs);
         shaper_client_set_queue(&queue->client, s->shaper_queues, i);
     }
 }

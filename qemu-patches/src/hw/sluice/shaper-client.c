@@ -30,12 +30,9 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     trace_shaper_client(shaper_id(shaper), client, "init");
 }
 
-void shaper_client_learn_costs(ShaperClient *client)
+void shaper_client_learn_costs(ShaperClient *client, ShaperCosts *costs)
 {
-    client->costs = g_new0(SluiceCostModel, SHAPER_RESOURCE__MAX);
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        sluice_cost_init(&client->costs[i]);
-    }
+    client->costs = costs;
 }
 
 void shaper_client_destroy(ShaperClient *client)
@@ -50,7 +47,6 @@ void shaper_client_destroy(ShaperClient *client)
     if (QLIST_EMPTY(&client->shaper->clients)) {
         shaper_watch_stop(client->shaper);
     }
-    g_free(client->costs);
     g_free(client->class_name);
     object_unref(OBJECT(client->shaper));
 }

@@ -531,10 +531,10 @@ void shaper_forget(ShaperRequest *request)
 static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                            uint64_t service_ns, uint64_t now_ns)
 {
-    ShaperClient *client = request->client;
-    uint64_t *completed_ns = &client->completed_ns[e->resource];
+    ShaperCosts *costs = request->client->costs;
+    uint64_t *completed_ns = &costs->completed_ns[e->resource];
     uint64_t turn_ns = now_ns > *completed_ns ? now_ns - *completed_ns : 0;
-    SluiceCostKind kind = sluice_cost_observe(&client->costs[e->resource],
+    SluiceCostKind kind = sluice_cost_observe(&costs->models[e->resource],
                                               request->node.bytes, service_ns,
                                               turn_ns);
     int64_t correction = 0;

@@ -100,8 +100,9 @@ typedef enum SluiceDynamic {
 
 /*
  * A window constraint (DWCS, in ECalls section 5): in each period `bytes` are
- * to be served, and of any `of` requests at most `may_miss` may come later
- * than one period after they were due. A period of 0 means none.
+ * to be served, and of `of` requests at most `may_miss` may come later
+ * than one period after they were due. These are counted `of` by `of`, as in DWCS: at
+ * the border of two groups twice as many may follow one another. A period of 0 means none.
  */
 typedef struct SluiceWindow {
     uint64_t period_ns;         /* up to SLUICE_WINDOW_PERIOD_MAX_NS */

@@ -77,12 +77,19 @@ typedef struct ShaperRequest {
 
 typedef QTAILQ_HEAD(, ShaperRequest) ShaperRequestList;
 
+/* What a disk's requests cost, whichever queue they come by. Each under the lock of its
+ * resource; begins zeroed, and with sluice_cost_init(). */
+typedef struct ShaperCosts {
+    SluiceCostModel models[SHAPER_RESOURCE__MAX];
+    uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
+} ShaperCosts;
+
 struct ShaperClient {
     Shaper *shaper;
     /* Written under the locks of all resources, read under any. */
     bool paused;
     int class_tag;              /* of class_name; -1: there is no such class */
-    SluiceCostModel *costs;     /* of the disk resources, or NULL */
+    ShaperCosts *costs;         /* of its disk, or NULL */
     DeviceState *device;
     void (*ready_fn)(ShaperClient *client);     /* main thread, BQL, no lock */
     /* Each under the lock of its resource. */
@@ -90,7 +97,6 @@ struct ShaperClient {
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     ShaperRequestList withdrawn[SHAPER_RESOURCE__MAX];  /* to be given back */
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
-    uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
     char *class_name;           /* whose requests all are, or NULL; BQL */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
@@ -105,8 +111,9 @@ typedef enum ShaperVerdict {
 void shaper_client_init(ShaperClient *client, Shaper *shaper,
                         DeviceState *device,
                         void (*ready_fn)(ShaperClient *client));
-/* The client is a disk's: what its requests cost is learnt from their time. */
-void shaper_client_learn_costs(ShaperClient *client);
+/* The client is a disk's: what its requests cost is learnt from their time. `costs` is the
+ * disk's, and stays the caller's. */
+void shaper_client_learn_costs(ShaperClient *client, ShaperCosts *costs);
 /* The client must have no request held or ready. */
 void shaper_client_destroy(ShaperClient *client);
 /* While paused, nothing is held: shaper_submit() answers SHAPER_PAUSED. */
