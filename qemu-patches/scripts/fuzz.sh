@@ -4,9 +4,11 @@
 # prints a line for each. The last line is: N passed, N failed[, N skipped].
 #
 #   engine, frame, classify     qemu-patches/tests/fuzz-NAME.c, on the pure code
-#   virtio-blk, virtio-blk-iothread, virtio-net
+#   virtio-blk, virtio-blk-iothread, virtio-net, virtio-net-own
 #                               QEMU's generic device fuzzer on a device with a
-#                               shaper; needs build/qemu-asan
+#                               shaper; needs build/qemu-asan. The disks have a
+#                               queue that belongs to a class; the last one's only
+#                               queue does
 #
 #   SLUICE_FUZZ_SECONDS   how long each runs (30)
 #   SLUICE_FUZZ_JOBS      how many run at a time (2)
@@ -19,11 +21,12 @@
 #
 # The device fuzzer writes random values to the device's registers and, when the
 # device reads guest memory, random bytes there: rings, headers, frames. A
-# monitor that reads its commands from a file limits the default class first, so
-# that requests are held, released and dropped as the fuzzer steps the virtual
-# clock. Its first inputs are drivers that get requests that far, and virtio-net
-# has a network beside it. A run in which no request went, was held, or came from
-# the network, or in which a limit is not there, has failed (tests/fuzz_peer.py).
+# monitor that reads its commands from a file makes classes of all kinds first
+# (tests/fuzz_shaper.py), so that requests are held, released and dropped as the
+# fuzzer steps the virtual clock. Its first inputs are drivers that get requests that
+# far (tests/fuzz_device_seeds.py), and a card has a network beside it. A run in which
+# no request went, was held, or came from the network, or in which a setting is not
+# there, has failed (tests/fuzz_peer.py).
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 tests=$top/qemu-patches/tests
@@ -32,7 +35,7 @@ output=$top/build/fuzz
 qemu=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu-asan}")/qemu-fuzz-x86_64
 seconds=${SLUICE_FUZZ_SECONDS:-30}
 jobs=${SLUICE_FUZZ_JOBS:-2}
-every=(virtio-blk virtio-blk-iothread virtio-net engine frame classify)
+every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify)
 action=run
 [ "${1:-}" != --update-seeds ] || {
     action=update_seeds
@@ -54,26 +57,28 @@ if ! reason=$(bash "$top/qemu-patches/scripts/fuzzer-library.sh"); then
     exit 0
 fi
 
-cat >commands.qmp <<'END'
-{"execute": "qmp_capabilities"}
-{"execute": "shaper-set-class", "arguments": {"id": "sluice0", "class": "default", "tag": 0, "limits": [{"resource": "blk-read", "bytes-per-second": 100000, "burst-bytes": 1}, {"resource": "blk-write", "operations-per-second": 100, "burst-operations": 1}, {"resource": "net-tx", "bytes-per-second": 10000, "burst-bytes": 1}, {"resource": "net-rx", "bytes-per-second": 10000, "burst-bytes": 1}]}}
-{"execute": "shaper-set-class", "arguments": {"id": "sluice0", "class": "bulk", "tag": 2, "limits": [{"resource": "blk-read", "bytes-per-second": 1}]}}
-{"execute": "shaper-set-ceiling", "arguments": {"id": "sluice0", "limits": [{"resource": "blk-write", "bytes-per-second": 1000000}]}}
-END
+export PYTHONPATH=$top/controller/src
+python3 "$tests/fuzz_shaper.py" commands commands.qmp
 
 # device_options NAME: QEMU's for the device of that name.
 device_options() {
-    local disk="-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on \
-        -device virtio-blk,drive=d0,shaper=sluice0"
+    local disk="-device virtio-blk,shaper=sluice0,num-queues=2,shaper-queues=:own"
+    local null="-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on"
+    local card="-netdev dgram,id=net0,local.type=unix,local.path=$output/$1-nic.socket,\
+remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net0,shaper=sluice0"
     echo "-machine q35 -nodefaults -display none \
         -object shaper,id=sluice0,page=$output/$1.page \
+        -object shaper-group,id=disks,path=$output/$1-disks.group \
+        -object shaper-group,id=cards,path=$output/$1-cards.group \
         -chardev file,id=qmp,path=$output/$1.monitor,input-path=$output/commands.qmp \
         -mon chardev=qmp,mode=control"
     case $1 in
-    virtio-blk) echo "$disk" ;;
-    virtio-blk-iothread) echo "-object iothread,id=io0 $disk,iothread=io0" ;;
-    virtio-net) echo "-netdev dgram,id=net0,local.type=unix,local.path=$output/$1-nic.socket,\
-remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net0,shaper=sluice0" ;;
+    # By the clock that the fuzzer steps, some requests take no time and some a while.
+    virtio-blk) echo "-object throttle-group,id=slow,x-iops-total=200 $null \
+        -blockdev driver=throttle,node-name=d1,throttle-group=slow,file=d0 $disk,drive=d1" ;;
+    virtio-blk-iothread) echo "-object iothread,id=io0 $null $disk,drive=d0,iothread=io0" ;;
+    virtio-net) echo "$card" ;;
+    virtio-net-own) echo "$card,shaper-queues=own" ;;
     esac
 }
 
@@ -99,7 +104,8 @@ fuzzer() {
     virtio-*)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
             ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + 300)) \
-            "${watch[@]}" "$qemu" --fuzz-target=generic-fuzz -timeout=60 -handle_ill=0 \
+            "${watch[@]}" python3 "$tests/fuzz_shaper.py" groups "$output/$name" \
+            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -handle_ill=0 \
             -rss_limit_mb=4096 "${lengths[@]}" "$@"
         ;;
     engine) ./fuzz-engine -max_len=2048 "$@" ;;
@@ -135,7 +141,7 @@ with_peer() {
         ;;
     esac
     rm -f "$name.page" "$name"-*.socket
-    PYTHONPATH=$top/controller/src python3 "$tests/fuzz_peer.py" "$name" "$output" \
+    python3 "$tests/fuzz_peer.py" "$name" "$output" \
         "$tests/fuzz-frame-seeds" >"$name.peer" 2>&1 &
     peer=$!
     "$@" || status=$?

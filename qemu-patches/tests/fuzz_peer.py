@@ -8,9 +8,12 @@ after the other, over and over; what it sends is read and forgotten.
 
 The counters page, FOLDER/NAME.page, is read several times a second, because QEMU
 removes it when it ends. On SIGTERM the last reading is judged: every limit that
-FOLDER/commands.qmp sets must be there, no command may have been refused
-(FOLDER/NAME.monitor), and on each resource of the device requests of the default
-class must have gone, waited and, for frames from the network, come.
+FOLDER/commands.qmp sets must be there, no command may have been refused, and what
+QEMU said of its shaper last must have all the settings (FOLDER/NAME.monitor). On
+each resource of the device requests of each class that a driver sends must have
+gone, those of a class that is limited must have waited, and of frames some must
+have been dropped for each of the reasons, and some marked. Frames from the network
+come when they come: of those it is enough that some of the default class have waited.
 
 usage: fuzz_peer.py NAME FOLDER FRAMES      exit status 1 if something is missing
 """
@@ -25,7 +28,7 @@ import time
 from pathlib import Path
 
 from sluice_controller.adapters.counters_page import CountersPages
-from sluice_controller.domain.counters import BadPage, Reading
+from sluice_controller.domain.counters import DROP_REASONS, BadPage, Reading
 
 READ_SECONDS = 0.1
 CONNECT_SECONDS = 0.005
@@ -35,27 +38,48 @@ RESOURCES = {
     # Has no driver among its inputs, see fuzz.sh; what random ones do is luck.
     "virtio-blk-iothread": (),
     "virtio-net": ("net-tx", "net-rx"),
+    "virtio-net-own": ("net-tx", "net-rx"),
 }
-# DSCPs of the default class, of class bulk, and expedited forwarding.
-DSCPS = (0, 11, 46)
-SIZES = (60, 1514, 9000, 65000)
+FROM_NETWORK = "net-rx"
+# What must have happened to frames of any class, beside their being held.
+HAPPENED = {
+    "virtio-net": {
+        "net-tx": ("backlog", "codel", "window", "marked"),
+        "net-rx": ("connection", "window"),
+    },
+}
+# Whose only queue belongs to a class: no frame has another.
+OWN = {"virtio-net-own": "own"}
+# Of the default class, of the tags of all others, and expedited forwarding.
+DSCPS = (0, *(tag << 2 | 3 for tag in range(1, 14)), 46)
+UDP, TCP, SYN, ECN_CAPABLE = 17, 6, 2, 2
+SIZES = (60, 1514)
+# More than the class that is limited in them may have.
+CONNECTIONS = 3
+LARGE_DSCPS, LARGE_SIZES = (0, 11), (9000, 65000)
 
 
-def udp_frame(dscp: int, size: int) -> bytes:
-    """Return an IPv4 frame to everybody."""
+def ip_frame(dscp: int, size: int, ecn: int = 0, protocol: int = UDP, flags: int = 0) -> bytes:
+    """Return an IPv4 frame to everybody; ``flags`` are those of TCP."""
     frame = bytearray(size)
     frame[0:6] = b"\xff" * 6
     frame[6] = 2
     frame[12:14] = b"\x08\x00"
-    frame[14:16] = bytes((0x45, dscp << 2))
+    frame[14:16] = bytes((0x45, dscp << 2 | ecn))
     frame[16:18] = (size - 14).to_bytes(2, "big")
-    frame[22:24] = bytes((64, 17))
+    frame[22:24] = bytes((64, protocol))
+    frame[47] = flags
     return bytes(frame)
 
 
 def frames(folder: Path) -> list[bytes]:
     """Return what comes from the network: good frames, and the seeds of their fuzzer."""
-    good = [udp_frame(dscp, size) for size in SIZES for dscp in DSCPS]
+    good = [
+        ip_frame(dscp, size, ecn) for size in SIZES for ecn in (0, ECN_CAPABLE) for dscp in DSCPS
+    ]
+    opening = [ip_frame(dscp, 60, protocol=TCP, flags=SYN) for dscp in DSCPS]
+    good += opening * CONNECTIONS
+    good += [ip_frame(dscp, size) for size in LARGE_SIZES for dscp in LARGE_DSCPS]
     odd = [path.read_bytes() for path in sorted(folder.iterdir())]
     return good + [frame for frame in odd if frame]
 
@@ -95,20 +119,90 @@ class Network:
             time.sleep(seconds)  # QEMU has gone
 
 
-def wanted_limits(commands: Path) -> dict[tuple[str, str, str], int]:
+def class_settings(commands: Path) -> dict[str, dict]:
+    """Return the arguments of shaper-set-class by the class."""
+    read = [json.loads(line) for line in commands.read_text().splitlines()]
+    return {
+        each["arguments"]["class"]: each["arguments"]
+        for each in read
+        if each["execute"] == "shaper-set-class"
+    }
+
+
+def wanted_limits(classes: dict[str, dict]) -> dict[tuple[str, str, str], int]:
     """Return {(class, resource, field): value} as the commands set them."""
-    wanted = {}
-    for line in commands.read_text().splitlines():
-        command = json.loads(line)
-        if command["execute"] == "shaper-set-class":
-            arguments = command["arguments"]
-            for limit in arguments["limits"]:
-                for kind in ("bytes", "operations"):
-                    value = limit.get(f"{kind}-per-second")
-                    if value:
-                        field = f"limit_{kind}_per_second"
-                        wanted[arguments["class"], limit["resource"], field] = value
-    return wanted
+    return {
+        (name, limit["resource"], f"limit_{kind}_per_second"): limit[f"{kind}-per-second"]
+        for name, arguments in classes.items()
+        for limit in arguments.get("limits", [])
+        for kind in ("bytes", "operations")
+        if f"{kind}-per-second" in limit
+    }
+
+
+def shown_classes(monitor: str) -> dict[str, dict]:
+    """Return what QEMU said of each class when it was asked for its shaper last."""
+    shown: dict[str, dict] = {}
+    for line in monitor.splitlines():
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line).get("return")
+            for shaper in answer if isinstance(answer, list) else []:
+                shown = {each["class"]: each for each in shaper["classes"]}
+    return shown
+
+
+def lacks(wanted: object, shown: object) -> bool:
+    """Tell whether something wanted is not shown; lists of resources have any order."""
+    if isinstance(wanted, dict):
+        return not isinstance(shown, dict) or any(
+            lacks(value, shown.get(name)) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list) and wanted and isinstance(wanted[0], dict):
+        return not isinstance(shown, list) or any(
+            all(lacks(each, other) for other in shown) for each in wanted
+        )
+    return wanted != shown
+
+
+def setting_complaints(classes: dict[str, dict], monitor: str) -> list[str]:
+    """Return the settings that were made and are not shown."""
+    shown = shown_classes(monitor)
+    return [
+        f"class {name}: {setting} is not {json.dumps(value)}"
+        for name, arguments in classes.items()
+        for setting, value in arguments.items()
+        if setting != "id" and lacks(value, shown.get(name, {}).get(setting))
+    ]
+
+
+def traffic_complaints(name: str, classes: dict[str, dict], reading: Reading) -> list[str]:
+    """Return what no request did, and what became of no frame."""
+    found = []
+    limited = {(class_name, resource) for class_name, resource, _field in wanted_limits(classes)}
+    for resource in RESOURCES[name]:
+        for class_name in [OWN[name]] if name in OWN else classes:
+            slot = reading.slots[class_name, resource]
+            must_hold = (class_name, resource) in limited and (
+                resource != FROM_NETWORK or class_name in ("default", OWN.get(name))
+            )
+            if not slot.requests or (must_hold and not slot.held_requests):
+                found.append(
+                    f"class {class_name}, {resource}: {slot.requests} passed, "
+                    f"{slot.held_requests} of them held"
+                )
+    for resource, events in HAPPENED.get(name, {}).items():
+        happened = outcomes(reading, resource)
+        found += [f"{resource}: no frame was {event}" for event in events if not happened[event]]
+    return found
+
+
+def outcomes(reading: Reading, resource: str) -> dict[str, int]:
+    """Return how many frames of all classes were dropped, by reason, or marked."""
+    slots = [slot.more for slot in reading.slots.values() if slot.resource == resource]
+    drops = zip(*(more.drops for more in slots if more), strict=True)
+    found = dict(zip(DROP_REASONS, map(sum, drops), strict=False))
+    marked = sum(more.marked_requests for more in slots if more)
+    return dict.fromkeys(DROP_REASONS, 0) | found | {"marked": marked}
 
 
 def complaints(name: str, folder: Path, reading: Reading | None) -> list[str]:
@@ -116,31 +210,32 @@ def complaints(name: str, folder: Path, reading: Reading | None) -> list[str]:
     if reading is None:
         return [f"{folder / name}.page was never there"]
     found = []
-    for (class_name, resource, field), value in wanted_limits(folder / "commands.qmp").items():
+    classes = class_settings(folder / "commands.qmp")
+    for (class_name, resource, field), value in wanted_limits(classes).items():
         slot = reading.slots.get((class_name, resource))
         if getattr(slot, field, None) != value:
             found.append(f"class {class_name}, {resource}: {field} is not {value}")
-    found += [
-        f"the monitor refused: {line}"
-        for line in (folder / f"{name}.monitor").read_text().splitlines()
-        if '"error"' in line
-    ]
-    for resource in RESOURCES[name]:
-        slot = reading.slots["default", resource]
-        if not slot.requests or not slot.held_requests:
-            found.append(f"{resource}: {slot.requests} passed, {slot.held_requests} of them held")
-    return found
+    monitor = (folder / f"{name}.monitor").read_text()
+    refused = [line for line in monitor.splitlines() if '"error"' in line]
+    found += [f"the monitor refused: {line}" for line in refused]
+    found += setting_complaints(classes, monitor)
+    return found or traffic_complaints(name, classes, reading)
 
 
 def summary(name: str, reading: Reading) -> str:
     """Return what was done, for people."""
-    slots = [reading.slots["default", resource] for resource in RESOURCES[name]]
-    done = (
-        f"{slot.resource} {slot.requests} ({slot.held_requests} held, "
-        f"{slot.dropped_requests} dropped)"
-        for slot in slots
-    )
-    return ", ".join(done) or "limits are there"
+    told = []
+    for resource in RESOURCES[name]:
+        slots = [slot for slot in reading.slots.values() if slot.resource == resource]
+        passed, held = (
+            sum(each.requests for each in slots),
+            sum(each.held_requests for each in slots),
+        )
+        happened = ", ".join(
+            f"{count} {event}" for event, count in outcomes(reading, resource).items() if count
+        )
+        told.append(f"{resource} {passed} ({held} held{happened and '; ' + happened})")
+    return ", ".join(told) or "settings are there"
 
 
 def main(name: str, folder: Path, frame_folder: Path) -> int:
