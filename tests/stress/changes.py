@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Live changes of classes under load, tens of thousands of them.
 
-A guest writes and verifies on a disk whose two classes and ceiling change all
-the time: rates, bursts, priorities, weights, tags; now and then a class is
-removed and made again (``choice.py``). fio carries the tag of one class and the
-rewriter that of the other. Nothing may go wrong in the guest, and nothing may
-wait much longer than its rate explains.
+A guest writes and verifies on a disk, and sends and receives over TCP. The two
+classes and the ceiling of all that change all the time: rates, bursts, priorities,
+weights, tags; now and then a class is removed and made again (``choice.py``). fio
+and both connections carry the tag of one class and the rewriter that of the other.
+Nothing may go wrong in the guest, no connection may break, and nothing may wait
+much longer than its rate explains.
 
 The bound. Together they have ``OUTSTANDING`` requests of 4 KiB, in the worst case
 all in one class, and no class has less than ``RATE_MIN_BPS``, so that the shaper
@@ -13,6 +14,12 @@ explains a wait of at most ``OUTSTANDING * 4096 / RATE_MIN_BPS``. What a busy
 machine adds is measured by a second fio at the same time, on the root disk,
 which has no shaper here and an I/O thread of its own. The rest must stay below
 100 ms.
+
+Of a connection the lowest rate explains that a full queue takes half a second to
+pass. So each second moves something in each direction, and all of them together
+``NET_SHARE_MIN`` of what the lowest rate would: TCP looks for its rate anew after
+each loss. The seconds are those of iperf3, of what each end has in order; the first
+``NET_START_SECONDS`` are for it to begin.
 
 What the control may excuse has an end. Where it waits for longer than
 ``EXCUSED_MS``, nothing can be said: the machine is too busy, or a change stops
@@ -26,9 +33,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stress import rewriter
-from stress.choice import RATE_MIN_BPS, Choice
-from stress.loads import UNIT, end_units, fio_job, read_verify, require_active, start_verify
-from stress.machine import Machine
+from stress.choice import CARD, NET_RATE_MIN_BPS, RATE_MIN_BPS, Choice
+from stress.loads import (
+    STREAM_OUTPUT,
+    UNIT,
+    end_network,
+    end_units,
+    fio_job,
+    read_verify,
+    received_each_second,
+    require_active,
+    start_network,
+    start_verify,
+)
+from stress.machine import ADDRESS, Machine
 from stress.scene import (
     BOOT_SECONDS,
     BULK,
@@ -48,6 +66,10 @@ BLOCK_BYTES = 4096
 STALL_MS = 100.0
 SHAPED_MS = 1e3 * OUTSTANDING * BLOCK_BYTES / RATE_MIN_BPS
 EXCUSED_MS = 250.0
+# What DSCP the tag has, as a type of service (docs/specs/tags.md).
+NET_TOS = (BULK_TAG << 2 | 3) << 2
+NET_START_SECONDS = 3
+NET_SHARE_MIN = 0.5
 KINDS = ("ceiling", "removal", "tag", f"rates of {BULK}", f"rates of {OTHER}")
 CONTROL = "control"
 SAY_EVERY_SECONDS = 30.0
@@ -57,13 +79,17 @@ SAY_EVERY_SECONDS = 30.0
 class Outcome:
     """What came of it; latencies are the longest, submission to completion.
 
-    ``held_writes`` is how many writes each class has held.
+    ``held_writes`` is how many writes each class has held, ``held_frames`` how many
+    frames. ``moved_bytes`` is what each second of iperf3 has moved, by direction.
     """
 
     changes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     held_writes: dict[str, int] = field(default_factory=dict)
+    held_frames: dict[str, int] = field(default_factory=dict)
+    moved_bytes: dict[str, list[float]] = field(default_factory=dict)
+    network_errors: str = ""
     verified_bytes: int = 0
     verify_errors: str = ""
     rewrites: int = 0
@@ -75,7 +101,11 @@ class Outcome:
 
     def problems(self) -> list[str]:
         """Return what is wrong, one sentence each; empty if all is well."""
-        errors = {"fio": self.verify_errors, "rewrite": self.rewrite_errors}
+        errors = {
+            "fio": self.verify_errors,
+            "rewrite": self.rewrite_errors,
+            "iperf3": self.network_errors,
+        }
         found = [f"{name}: {error}" for name, error in errors.items() if error]
         if not self.verified_bytes:
             found.append("fio has verified nothing")
@@ -87,7 +117,25 @@ class Outcome:
         for name in (BULK, OTHER):
             if not self.held_writes.get(name):
                 found.append(f"class {name} has held no write, so its changes prove nothing")
-        return found + self._stalls()
+            if not self.held_frames.get(name):
+                found.append(f"class {name} has held no frame, so its changes prove nothing")
+        return found + self._silence() + self._stalls()
+
+    def _silence(self) -> list[str]:
+        """Name the directions in which a second moved nothing, or all moved too little."""
+        found = []
+        for resource in CARD:
+            seconds = self.moved_bytes.get(resource, [])[NET_START_SECONDS:]
+            silent = [at for at, moved in enumerate(seconds, NET_START_SECONDS) if not moved]
+            if silent:
+                found.append(f"{resource}: nothing moved in the seconds {silent[:20]}")
+            least = NET_SHARE_MIN * NET_RATE_MIN_BPS * len(seconds)
+            if not seconds or sum(seconds) < least:
+                found.append(
+                    f"{resource}: {sum(seconds):.0f} bytes moved in {len(seconds)} s; "
+                    f"the lowest rate explains no less than {least:.0f}"
+                )
+        return found
 
     def _stalls(self) -> list[str]:
         """Name what waited for too long, and say so if that cannot be told."""
@@ -130,8 +178,14 @@ def run(count: int, seconds: float, say: Callable[[str], None]) -> Outcome:
         start_verify(stage.guest, verify_command(DEPTH))
         rewriter.start(stage.guest, rewriter.command(REWRITE_OFFSET_BYTES, f"{OTHER_COMMAND} "))
         stage.guest.spawn(f"{control_command()} >/run/{CONTROL}.out 2>&1", unit=CONTROL)
+        net = start_network(stage.guest, ADDRESS, stage.client, "--tos", str(NET_TOS))
         make_changes(machine, choice, count, seconds, say, outcome)
         outcome.kinds = choice.made
+        outcome.network_errors = end_network(net)
+        outcome.moved_bytes = {
+            "net-tx": received_each_second(stage.network_log().read_text()),
+            "net-rx": received_each_second(stage.guest.ssh(f"cat {STREAM_OUTPUT}").stdout),
+        }
         read_results(stage, machine, outcome)
         machine.stop()
     return outcome
@@ -186,14 +240,19 @@ def read_results(stage: Scene, machine: Machine, outcome: Outcome) -> None:
     outcome.rewrite_longest_ms = rewritten.longest_ms
     control = fio_job(stage.guest.ssh(f"cat /run/{CONTROL}.out").stdout)
     outcome.control_longest_ms = control["write"]["lat_ns"]["max"] / 1e6
-    outcome.held_writes = held_writes(machine.qmp.execute("query-shapers")[0])
+    shaper = machine.qmp.execute("query-shapers")[0]
+    outcome.held_writes = held_requests(shaper, "blk-write")
+    outcome.held_frames = held_requests(shaper, *CARD)
 
 
-def held_writes(shaper: dict) -> dict[str, int]:
-    """Return how many writes each class of a shaper has held, by its name."""
+def held_requests(shaper: dict, *resources: str) -> dict[str, int]:
+    """Return how many requests each class of a shaper has held of them, by its name.
+
+    Of several resources the fewest: none should be without.
+    """
     return {
-        each["class"]: stats["held-requests"]
+        each["class"]: min(
+            stats["held-requests"] for stats in each["stats"] if stats["resource"] in resources
+        )
         for each in shaper["classes"]
-        for stats in each["stats"]
-        if stats["resource"] == "blk-write"
     }

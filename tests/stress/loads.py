@@ -2,6 +2,7 @@
 """What a guest does while it moves: two programs that verify a disk, and iperf3 both ways."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -23,6 +24,17 @@ PROGRESS = (
 )
 # An ssh command itself moves some kilobytes.
 MOVED_BYTES = 100_000
+STREAM = "stream"
+STREAM_OUTPUT = f"/run/{STREAM}.out"
+# A second of iperf3 at the end that receives; lines of sums go on with a word. What
+# is sent says nothing: it goes to the sender's own buffer, a part of that at a time.
+INTERVAL = re.compile(
+    r"^\[ *\d+\]\[RX-[CS]\] +([\d.]+)-([\d.]+) +sec +([\d.]+) ([KMGT]?)Bytes +\S+ \S+/sec\s*$",
+    re.MULTILINE,
+)
+UNITS = "KMGT"
+# The one that was interrupted may be shorter, and is then of no interest.
+INTERVAL_SECONDS_MIN = 0.9
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,33 @@ def read_verify(guest: Guest) -> tuple[dict, str]:
     return job, text[:500] if wrong else ""
 
 
+def start_network(
+    guest: Guest, address: str, client: Callable[[list[str]], Task], *options: str
+) -> Task:
+    """Start iperf3 in both directions to the guest, over a TCP connection each."""
+    guest.spawn(f"iperf3 --server --one-off --forceflush >{STREAM_OUTPUT} 2>&1", unit=STREAM)
+    guest.ssh("until ss -lnt | grep -q :5201; do sleep 0.1; done")
+    command = ["iperf3", "--client", address, "--time", "86400", "--bidir", "--forceflush"]
+    return client([*command, *options])
+
+
+def end_network(net: Task) -> str:
+    """Interrupt iperf3's client; return what is wrong, empty if it still ran."""
+    lost = "" if net.running() else "its client has ended"
+    net.signal(signal.SIGINT)
+    net.wait(patience.seconds(20))
+    return lost
+
+
+def received_each_second(text: str) -> list[float]:
+    """Return the bytes that an end of iperf3 received in each second, as it tells them."""
+    return [
+        float(number) * 1024 ** (UNITS.index(unit) + 1 if unit else 0)
+        for begin, end, number, unit in INTERVAL.findall(text)
+        if float(end) - float(begin) >= INTERVAL_SECONDS_MIN
+    ]
+
+
 def end_units(guest: Guest, *units: str) -> None:
     """Interrupt fio and the rewriter and await these units; StressError if one hangs."""
     guest.ssh("pkill -INT -x fio; pkill -INT -x rewrite; true")
@@ -109,10 +148,7 @@ class Loads:
         """Start both writers in the guest, and iperf3 in both directions to it."""
         start_verify(self.guest, verify_command)
         rewriter.start(self.guest, rewrite_command)
-        self.guest.spawn("iperf3 --server --one-off", unit="stream")
-        self.guest.ssh("until ss -lnt | grep -q :5201; do sleep 0.1; done")
-        command = ["iperf3", "--client", self.address, "--time", "86400"]
-        self._net = self.client([*command, "--bidir", "--forceflush"])
+        self._net = start_network(self.guest, self.address, self.client)
 
     def progress(self) -> Progress:
         numbers = map(int, self.guest.ssh(PROGRESS).stdout.split())
@@ -146,9 +182,7 @@ class Loads:
         end_units(self.guest, UNIT, rewriter.UNIT)
         job, wrong = read_verify(self.guest)
         rewritten = rewriter.read(self.guest)
-        lost = "" if self._net.running() else "its client has ended"
-        self._net.signal(signal.SIGINT)
-        self._net.wait(patience.seconds(20))
+        lost = end_network(self._net)
         now = self.progress()
         return Found(
             verified_bytes=job["read"]["io_bytes"],

@@ -34,8 +34,6 @@ from stress.scene import (
     verify_command,
 )
 from stress.withdrawn import EVENT, withdrawn
-from testbed import network
-from testbed.sandbox import Task
 
 DISK_BPS = 2_000_000
 NET_BPS = 1_000_000
@@ -161,12 +159,7 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
 
 def loads_of(stage: Scene) -> Loads:
     """Return the guest's loads, not yet started."""
-
-    def client(command: list[str]) -> Task:
-        log = stage.folder / "logs" / "iperf3.log"
-        return stage.sandbox.popen(command, name="iperf3", netns=network.CLIENTS, log=log)
-
-    return Loads(stage.guest, ADDRESS, client, STALL_SECONDS)
+    return Loads(stage.guest, ADDRESS, stage.client, STALL_SECONDS)
 
 
 def migrate(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Machine:

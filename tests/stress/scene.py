@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stress.machine import Files, LiveGuest, Machine
 from testbed import accelerator, network, paths, runs
-from testbed.sandbox import Sandbox
+from testbed.sandbox import Sandbox, Task
 
 DATA_MIB = 16
 # fio has the first; the rewriter has blocks from the other on.
@@ -39,6 +39,15 @@ class Scene:
 
     def machine(self, name: str, **options: object) -> Machine:
         return Machine(name, self.sandbox, self.files, self.accelerator, **options)
+
+    def network_log(self) -> Path:
+        """What the program at the network's other end prints."""
+        return self.folder / "logs" / "iperf3.log"
+
+    def client(self, command: list[str]) -> Task:
+        """Start a program at the network's other end."""
+        log = self.network_log()
+        return self.sandbox.popen(command, name="iperf3", netns=network.CLIENTS, log=log)
 
 
 @contextlib.contextmanager

@@ -7,18 +7,26 @@ from stress.changes import (
     BULK,
     EXCUSED_MS,
     KINDS,
+    NET_SHARE_MIN,
+    NET_START_SECONDS,
+    NET_TOS,
     OTHER,
     SHAPED_MS,
     STALL_MS,
     Outcome,
-    held_writes,
+    held_requests,
 )
+from stress.choice import NET_RATE_MIN_BPS
+
+MOVED = NET_RATE_MIN_BPS * NET_SHARE_MIN
 
 
 def _outcome(**changed) -> Outcome:
     well = {
         "kinds": dict.fromkeys(KINDS, 3),
         "held_writes": {BULK: 5, OTHER: 5, "default": 0},
+        "held_frames": {BULK: 5, OTHER: 5, "default": 0},
+        "moved_bytes": {"net-tx": [MOVED] * 60, "net-rx": [MOVED] * 60},
         "verified_bytes": 4096,
         "rewrites": 7,
     }
@@ -69,6 +77,11 @@ def test_a_control_that_waited_for_too_long_fails_the_run_by_itself():
             "class other has held no write, so its changes prove nothing",
         ),
         (
+            {"held_frames": {OTHER: 5}},
+            "class bulk has held no frame, so its changes prove nothing",
+        ),
+        ({"network_errors": "its client has ended"}, "iperf3: its client has ended"),
+        (
             {"kinds": {kind: 1 for kind in KINDS if kind != "tag"}},
             "no change was one of the kind 'tag'; use a larger --count",
         ),
@@ -78,12 +91,42 @@ def test_what_was_not_tested_is_a_failure(changed, problem):
     assert _outcome(**changed).problems() == [problem]
 
 
-def test_held_writes_are_read_from_the_shapers_counters():
-    def stats(reads: int, writes: int) -> list[dict]:
+def test_a_second_in_which_nothing_moved_is_named_but_not_while_it_begins():
+    seconds = [0.0] * NET_START_SECONDS + [2 * MOVED] * 40
+    assert _outcome(moved_bytes={"net-tx": seconds, "net-rx": seconds}).problems() == []
+    silent = [*seconds[:10], 0.0, *seconds[10:], 0.0]
+    (problem,) = _outcome(moved_bytes={"net-tx": silent, "net-rx": seconds}).problems()
+    assert problem == "net-tx: nothing moved in the seconds [10, 44]"
+
+
+def test_a_connection_that_moved_less_than_the_lowest_rate_explains_is_named():
+    enough, little = [MOVED] * 40, [MOVED - 1] * 40
+    (problem,) = _outcome(moved_bytes={"net-tx": enough, "net-rx": little}).problems()
+    assert problem.startswith("net-rx: ") and "37 s" in problem
+    assert problem.endswith(f"no less than {37 * MOVED:.0f}")
+
+
+def test_a_direction_without_a_second_has_moved_too_little():
+    (problem,) = _outcome(moved_bytes={"net-tx": [MOVED] * 40}).problems()
+    assert problem.startswith("net-rx: 0 bytes moved in 0 s")
+
+
+def test_the_connections_have_the_tag_of_fio():
+    """DSCPs of tags end in 11; the two lowest bits of the octet are those of ECN."""
+    assert NET_TOS == 0b00101100
+
+
+def test_held_requests_are_read_from_the_shapers_counters():
+    def stats(*held: int) -> list[dict]:
+        resources = "blk-read", "blk-write", "net-tx", "net-rx"
         return [
-            {"resource": "blk-read", "held-requests": reads},
-            {"resource": "blk-write", "held-requests": writes},
+            {"resource": resource, "held-requests": number}
+            for resource, number in zip(resources, held, strict=True)
         ]
 
-    classes = [{"class": "default", "stats": stats(1, 0)}, {"class": "bulk", "stats": stats(2, 3)}]
-    assert held_writes({"classes": classes}) == {"default": 0, "bulk": 3}
+    classes = [
+        {"class": "default", "stats": stats(1, 0, 4, 5)},
+        {"class": "bulk", "stats": stats(2, 3, 9, 8)},
+    ]
+    assert held_requests({"classes": classes}, "blk-write") == {"default": 0, "bulk": 3}
+    assert held_requests({"classes": classes}, "net-tx", "net-rx") == {"default": 4, "bulk": 8}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stress.changes import BULK, BULK_TAG, KINDS, OTHER, OTHER_TAG
-from stress.choice import CEILING_MIN_BPS, RATE_MAX_BPS, RATE_MIN_BPS, TAGS, Choice
+from stress.choice import CARD, CEILING_SHARE, DISK, TAGS, Choice, range_bps
 
 
 def _choice(seed: int) -> Choice:
@@ -25,14 +25,21 @@ def _apply(classes: dict[str, dict], commands: list) -> None:
         elif command == "shaper-remove-class":
             del classes[arguments["class_"]]
         else:
-            (limit,) = arguments["limits"]
-            assert CEILING_MIN_BPS <= limit["bytes-per-second"] <= RATE_MAX_BPS
+            rates = _rates(arguments["limits"])
+            assert set(rates) == {"blk-write", *CARD}
+            for resource, rate in rates.items():
+                least_bps, most_bps = range_bps(resource)
+                assert CEILING_SHARE * least_bps <= rate <= most_bps
 
 
-def _reserved_bps(settings: dict) -> int:
-    (scheduling,) = settings["scheduling"]
-    assert scheduling["resource"] == "blk-write"
-    return scheduling["reservation-bytes-per-second"]
+def _rates(limits: list[dict]) -> dict[str, int]:
+    return {each["resource"]: each["bytes-per-second"] for each in limits}
+
+
+def _reserved(settings: dict) -> dict[str, int]:
+    return {
+        each["resource"]: each["reservation-bytes-per-second"] for each in settings["scheduling"]
+    }
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
@@ -42,12 +49,16 @@ def test_property_every_class_has_its_least_rate_after_every_change(seed, count)
     for _ in range(count):
         _apply(classes, choice.next())
         assert set(classes) == {"default", BULK, OTHER}
-        assert sum(map(_reserved_bps, classes.values())) <= CEILING_MIN_BPS
+        least = {resource: range_bps(resource)[0] for resource in ("blk-write", *CARD)}
+        assert all(_reserved(each) == least for each in classes.values())
+        assert len(classes) <= CEILING_SHARE
         for name in (BULK, OTHER):
-            rates = [limit["bytes-per-second"] for limit in classes[name]["limits"]]
-            assert len(rates) == 2
-            assert RATE_MIN_BPS <= min(rates) <= max(rates) <= RATE_MAX_BPS
-            assert _reserved_bps(classes[name]) == RATE_MIN_BPS
+            rates = _rates(classes[name]["limits"])
+            assert set(rates) == {*DISK, *CARD}
+            for resource, rate in rates.items():
+                least_bps, most_bps = range_bps(resource)
+                assert least_bps <= rate <= most_bps
+            assert [queue["resource"] for queue in classes[name]["queues"]] == list(CARD)
             assert classes[name]["tag"] in TAGS
     assert sum(choice.made.values()) == count
 
