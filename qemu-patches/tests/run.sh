@@ -81,7 +81,7 @@ run_sanitized() {
 engine plain
 engine sanitized "${sanitizers[@]}"
 engine raced -g -fsanitize=thread
-for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-share test-share-turns test-reservations test-policy test-correct \
+for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-lower test-share test-share-turns test-reservations test-policy test-correct \
     test-cost test-lock test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
     test-engine-group test-group test-group-page test-group-member test-group-shares \
     test-group-damage test-group-hostile test-group-properties test-group-threads test-group-processes; do

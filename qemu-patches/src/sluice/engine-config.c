@@ -332,8 +332,64 @@ SluiceTokens sluice_engine_tokens(const SluiceEngine *engine,
     };
 }
 
+static double per_ns(const SluiceBucket *bucket)
+{
+    return sluice_bucket_rate(bucket) / 1e9;
+}
+
+SluiceTokens sluice_engine_ceiling_tokens(const SluiceEngine *engine,
+                                          uint64_t now_ns)
+{
+    const SluiceBucket *bytes = &engine->ceiling_bytes;
+    const SluiceBucket *operations = &engine->ceiling_operations;
+
+    now_ns = later_ns(engine->now_ns, now_ns);
+    return (SluiceTokens){
+        .bytes = gauge_of(bytes, per_ns(bytes), now_ns),
+        .operations = gauge_of(operations, per_ns(operations), now_ns),
+        .at_ns = now_ns,
+    };
+}
+
 SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
                                              uint32_t class_index)
 {
     return special_window_stats(class_at(engine, class_index));
+}
+
+/* Tokens from elsewhere */
+
+static void lower_bucket(SluiceBucket *bucket, int64_t tokens, uint64_t now_ns)
+{
+    int64_t held = gauge_of(bucket, per_ns(bucket), now_ns);
+
+    tokens = tokens > -SLUICE_TOKENS_OWED_MAX ? tokens
+                                              : -SLUICE_TOKENS_OWED_MAX;
+    if (bucket_is_limited(bucket) && tokens < held) {
+        sluice_bucket_charge(bucket, (uint64_t)held - (uint64_t)tokens, now_ns);
+    }
+}
+
+void sluice_engine_lower_tokens(SluiceEngine *engine, uint32_t class_index,
+                                const SluiceTokens *tokens, uint64_t now_ns)
+{
+    SluiceClass *class = class_at(engine, class_index);
+
+    now_ns = advance_clock(engine, now_ns);
+    engine_promote_due(engine, now_ns);
+    engine_unplace(engine, class_index);
+    lower_bucket(&class->bytes, tokens->bytes, now_ns);
+    lower_bucket(&class->operations, tokens->operations, now_ns);
+    if (class->oldest) {
+        engine_place(engine, class_index, now_ns);
+    }
+}
+
+void sluice_engine_lower_ceiling_tokens(SluiceEngine *engine,
+                                        const SluiceTokens *tokens,
+                                        uint64_t now_ns)
+{
+    now_ns = advance_clock(engine, now_ns);
+    lower_bucket(&engine->ceiling_bytes, tokens->bytes, now_ns);
+    lower_bucket(&engine->ceiling_operations, tokens->operations, now_ns);
 }

@@ -260,6 +260,19 @@ const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,
                                             uint32_t class_index);
 SluiceTokens sluice_engine_tokens(const SluiceEngine *engine,
                                   uint32_t class_index, uint64_t now_ns);
+SluiceTokens sluice_engine_ceiling_tokens(const SluiceEngine *engine,
+                                          uint64_t now_ns);
+/*
+ * What the buckets of a class, or the ceiling's, hold beyond `tokens` is taken from
+ * them; they are never given any. Tokens may be any number: what is owed counts up to
+ * SLUICE_TOKENS_OWED_MAX, and an unlimited bucket stays it. `at_ns` is not looked at:
+ * they may be another engine's, of another clock.
+ */
+void sluice_engine_lower_tokens(SluiceEngine *engine, uint32_t class_index,
+                                const SluiceTokens *tokens, uint64_t now_ns);
+void sluice_engine_lower_ceiling_tokens(SluiceEngine *engine,
+                                        const SluiceTokens *tokens,
+                                        uint64_t now_ns);
 SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
                                              uint32_t class_index);
 
