@@ -140,6 +140,15 @@ class Machine:
             ],
         )
 
+    def shaping(self) -> dict[str, object]:
+        """Return what is set in the shaper, without what it has counted."""
+        (shaper,) = self.qmp.execute("query-shapers")
+        classes = [
+            {name: value for name, value in row.items() if name != "stats"}
+            for row in shaper["classes"]
+        ]
+        return {"classes": classes, "ceiling": shaper["ceiling"]}
+
     def migrate_to(self, target: "Machine", timeout_seconds: float) -> None:
         """Move the guest; QmpError if that fails or takes too long."""
         self.qmp.execute("migrate", uri=f"unix:{target.socket}")

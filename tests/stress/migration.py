@@ -3,7 +3,8 @@
 
 A guest writes and verifies on its disk and sends and receives over TCP, both
 through limited classes, so that there are always requests held. It moves to a
-fresh QEMU, again and again. What a mistake would do:
+fresh QEMU, again and again, which nobody tells of the classes: they arrive with the
+guest. What a mistake would do:
 
 - A request lost hangs the program that waits for it, or, answered but not done,
   leaves an older block: fio and the rewriter know which write each block holds.
@@ -52,7 +53,8 @@ class Outcome:
 
     Lists have one value a migration: ``gone_on_seconds`` is how long after it
     each load had gone on, ``held`` are the requests that moved along, of them
-    ``held_writes`` the disk's writes. What the QEMUs have done and the guest has
+    ``held_writes`` the disk's writes. ``unshaped`` are the numbers of those after
+    which the shaper was not as on the source. What the QEMUs have done and the guest has
     had answered is counted where all the QEMUs can be asked.
     """
 
@@ -60,6 +62,7 @@ class Outcome:
     gone_on_seconds: list[float] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     held_writes: list[int] = field(default_factory=list)
+    unshaped: list[int] = field(default_factory=list)
     verified_bytes: int = 0
     verify_errors: str = ""
     rewrites: int = 0
@@ -98,6 +101,8 @@ class Outcome:
             found.append(
                 f"the QEMUs have done {self.done}, and the guest has had {self.answered} answered"
             )
+        if self.unshaped:
+            found.append(f"the limits have not arrived in migrations {self.unshaped}")
         return found + self._untested()
 
     def _untested(self) -> list[str]:
@@ -165,10 +170,11 @@ def loads_of(stage: Scene) -> Loads:
 def migrate(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Machine:
     """Move the guest to a new QEMU and return that; the old one stays, stopped."""
     target = stage.machine(f"m{index}", incoming=True, trace=TRACE)
-    limit(target)
     before = withdrawn(source.trace_log.read_text())
     started = time.monotonic()
     source.migrate_to(target, MIGRATION_SECONDS)
     seconds = time.monotonic() - started
     outcome.moved(seconds, withdrawn(source.trace_log.read_text()) - before)
+    if target.shaping() != source.shaping():
+        outcome.unshaped.append(index)
     return target

@@ -59,6 +59,11 @@ def test_no_migration_at_all_is_no_proof():
     assert len(_outcome([]).problems()) == 2
 
 
+def test_limits_that_have_not_arrived_are_named():
+    outcome = _outcome([{"blk-write": 1}] * 3, unshaped=[1, 3])
+    assert outcome.problems() == ["the limits have not arrived in migrations [1, 3]"]
+
+
 @pytest.mark.parametrize("answered", [DiskRequests(9, 20), DiskRequests(10, 19), None])
 def test_a_request_done_twice_or_never_is_told_by_the_counts(answered):
     (problem,) = _outcome([{"blk-write": 1}], answered=answered).problems()

@@ -40,15 +40,20 @@ bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
     return *tag != SHAPER_NO_TAG;
 }
 
-int shaper_find_class(const Shaper *shaper, const char *name)
+int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
+                     const char *name)
 {
     for (unsigned tag = 0; name && tag < SHAPER_CLASSES; tag++) {
-        if (shaper->classes[tag].used
-            && !strcmp(shaper->classes[tag].name, name)) {
+        if (classes[tag].used && !strcmp(classes[tag].name, name)) {
             return tag;
         }
     }
     return -1;
+}
+
+int shaper_find_class(const Shaper *shaper, const char *name)
+{
+    return shaper_tag_among(shaper->classes, name);
 }
 
 unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)

@@ -13,7 +13,8 @@
 
 /* query-shapers */
 
-static ShaperLimitList *limits_info(const SluiceLimit *limits)
+ShaperLimitList *shaper_limits_info(
+    const SluiceLimit limits[SHAPER_RESOURCE__MAX])
 {
     ShaperLimitList *list = NULL;
 
@@ -35,6 +36,18 @@ static ShaperLimitList *limits_info(const SluiceLimit *limits)
         info->operations_per_second = limit->operations_per_second;
         info->burst_operations = limit->burst_operations;
         QAPI_LIST_PREPEND(list, info);
+    }
+    return list;
+}
+
+intList *shaper_dscp_info(uint64_t values)
+{
+    intList *list = NULL;
+
+    for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
+        if (values & (1ULL << dscp)) {
+            QAPI_LIST_PREPEND(list, dscp);
+        }
     }
     return list;
 }
@@ -100,16 +113,12 @@ static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
     info->q_class = g_strdup(class->name);
     info->tag = tag;
     info->priority = class->priority;
-    info->limits = limits_info(class->limits);
+    info->limits = shaper_limits_info(class->limits);
     info->weight = class->weight ? class->weight : SLUICE_WEIGHT_DEFAULT;
     info->unmanaged = class->unmanaged;
     info->scheduling = shaper_scheds_info(class->scheds);
     info->queues = shaper_queues_info(class->queues);
-    for (int dscp = SLUICE_DSCP_MAX; dscp >= 0; dscp--) {
-        if (class->dscp & (1ULL << dscp)) {
-            QAPI_LIST_PREPEND(info->dscp, dscp);
-        }
-    }
+    info->dscp = shaper_dscp_info(class->dscp);
     for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
         QAPI_LIST_PREPEND(info->stats, stats_info(&shaper->engines[i], tag));
     }
@@ -146,7 +155,7 @@ static int shaper_info(Object *obj, void *opaque)
     info->id = g_strdup(shaper_id(shaper));
     info->page = g_strdup(shaper->page_path);
     info->devices = devices_info(shaper);
-    info->ceiling = limits_info(shaper->ceiling);
+    info->ceiling = shaper_limits_info(shaper->ceiling);
     info->groups = shaper_groups_info(shaper);
     for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
         if (shaper->classes[tag].used) {

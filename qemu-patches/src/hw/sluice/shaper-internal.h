@@ -17,6 +17,7 @@
 #define SHAPER_DEFAULT_CLASS        "default"
 #define SHAPER_DEFAULT_PRIORITY     5
 #define SHAPER_NO_TAG               UINT8_MAX
+#define SHAPER_STATE_VERSION        1
 #define SHAPER_CLASS_NAME_MAX       (SHAPER_PAGE_NAME_BYTES - 1)
 
 /* What the monitor knows of one class and resource; see shaper-watch.c. */
@@ -194,6 +195,19 @@ void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
 
 /* The tag of a class, or -1 if there is none of that name, or no name. BQL. */
 int shaper_find_class(const Shaper *shaper, const char *name);
+int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
+                     const char *name);
+/* The arguments of shaper-set-class, checked as a whole beside the classes that there
+ * are; and those about limits and DSCP, and back. */
+bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
+                        const ShaperClassConfig *in, ShaperClass *out,
+                        Error **errp);
+bool shaper_parse_limits(ShaperLimitList *list,
+                         SluiceLimit limits[SHAPER_RESOURCE__MAX],
+                         Error **errp);
+ShaperLimitList *shaper_limits_info(
+    const SluiceLimit limits[SHAPER_RESOURCE__MAX]);
+intList *shaper_dscp_info(uint64_t values);
 /* The arguments of shaper-set-class about queues, and back. */
 bool shaper_parse_queues(ShaperQueueList *list,
                          ShaperQueueConfig queues[SHAPER_RESOURCE__MAX],
@@ -212,6 +226,15 @@ ShaperSchedulingList *shaper_scheds_info(
 
 /* Gives each client of its own class the tag that the class has now. BQL. */
 void shaper_clients_resolve(Shaper *shaper);
+
+/* The shaper in the migration stream. BQL. */
+bool shaper_state_register(Shaper *shaper, Error **errp);
+void shaper_state_unregister(Shaper *shaper);
+/* Has nobody configured it? It then has the default class, which is unlimited. */
+bool shaper_is_as_new(Shaper *shaper);
+/* Takes over a text of shaper-state.c, whole or not at all. */
+bool shaper_arrive(Shaper *shaper, const char *text, size_t bytes,
+                   Error **errp);
 
 /* Watching for classes that are limited. BQL. */
 void shaper_watch_start(Shaper *shaper);

@@ -5,6 +5,7 @@
  * when the object goes or QEMU exits.
  */
 #include "qemu/osdep.h"
+#include "hw/vmstate-if.h"
 #include "qapi/error.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
@@ -82,6 +83,9 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
     shaper_apply_ceiling(shaper, unlimited);
     shaper_default_scheds(class.scheds);
     shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
+    if (!shaper_state_register(shaper, errp)) {
+        return;
+    }
     if (shaper->page) {
         shaper->heartbeat = timer_new_ns(QEMU_CLOCK_REALTIME, heartbeat_cb,
                                          shaper);
@@ -99,6 +103,7 @@ static void shaper_finalize(Object *obj)
     Shaper *shaper = SHAPER(obj);
 
     assert(QLIST_EMPTY(&shaper->clients));
+    shaper_state_unregister(shaper);
     shaper_groups_leave(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
@@ -140,10 +145,17 @@ static void shaper_instance_init(Object *obj)
     QLIST_INIT(&SHAPER(obj)->clients);
 }
 
+/* Tells the sections of several shapers apart. */
+static char *shaper_get_vmstate_id(VMStateIf *obj)
+{
+    return g_strdup(shaper_id(SHAPER(obj)));
+}
+
 static void shaper_class_init(ObjectClass *oc, void *data)
 {
     UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
 
+    VMSTATE_IF_CLASS(oc)->get_id = shaper_get_vmstate_id;
     ucc->complete = shaper_complete_object;
     ucc->can_be_deleted = shaper_can_be_deleted;
     object_class_property_add_str(oc, "page", shaper_get_page,
@@ -163,6 +175,7 @@ static const TypeInfo shaper_types[] = {
         .class_init = shaper_class_init,
         .interfaces = (InterfaceInfo[]) {
             { TYPE_USER_CREATABLE },
+            { TYPE_VMSTATE_IF },
             { }
         },
     },

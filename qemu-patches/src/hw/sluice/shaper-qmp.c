@@ -79,7 +79,7 @@ static bool parse_rate(const char *rate_field, bool has_rate, int64_t rate,
     return true;
 }
 
-static bool parse_limits(ShaperLimitList *list,
+bool shaper_parse_limits(ShaperLimitList *list,
                          SluiceLimit limits[SHAPER_RESOURCE__MAX], Error **errp)
 {
     unsigned seen = 0;
@@ -134,10 +134,10 @@ static uint64_t own_dscp(unsigned tag)
     return 0;
 }
 
-static bool check_tag(const Shaper *shaper, const char *name, unsigned tag,
-                      Error **errp)
+static bool check_tag(const ShaperClass classes[SHAPER_CLASSES],
+                      const char *name, unsigned tag, Error **errp)
 {
-    const ShaperClass *owner = &shaper->classes[tag];
+    const ShaperClass *owner = &classes[tag];
 
     if ((tag == SLUICE_TAG_DEFAULT) != !strcmp(name, SHAPER_DEFAULT_CLASS)) {
         error_setg(errp, "tag %u does not go with class '%s'; tag 0 and class "
@@ -152,11 +152,12 @@ static bool check_tag(const Shaper *shaper, const char *name, unsigned tag,
     return true;
 }
 
-static bool check_dscp(const Shaper *shaper, const char *name, unsigned tag,
-                       uint64_t dscp, Error **errp)
+static bool check_dscp(const ShaperClass classes[SHAPER_CLASSES],
+                       const char *name, unsigned tag, uint64_t dscp,
+                       Error **errp)
 {
     for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
-        const ShaperClass *other = &shaper->classes[i];
+        const ShaperClass *other = &classes[i];
         uint64_t common;
 
         if (!other->used || !strcmp(other->name, name)) {
@@ -172,48 +173,52 @@ static bool check_dscp(const Shaper *shaper, const char *name, unsigned tag,
     return true;
 }
 
-/* Commands */
-
-void qmp_shaper_set_class(const char *id, const char *name, int64_t tag,
-                          bool has_priority, int64_t priority,
-                          bool has_weight, int64_t weight,
-                          bool has_unmanaged, bool unmanaged, bool has_dscp,
-                          intList *dscp, bool has_limits,
-                          ShaperLimitList *limits, bool has_scheduling,
-                          ShaperSchedulingList *scheduling, bool has_queues,
-                          ShaperQueueList *queues, Error **errp)
+bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
+                        const ShaperClassConfig *in, ShaperClass *out,
+                        Error **errp)
 {
-    Shaper *shaper = find_shaper(id, errp);
-    ShaperClass class = { .used = true };
-    int old_tag;
+    int64_t priority = in->has_priority ? in->priority : SHAPER_DEFAULT_PRIORITY;
+    int64_t weight = in->has_weight ? in->weight : SLUICE_WEIGHT_DEFAULT;
 
-    if (!has_priority) {
-        priority = SHAPER_DEFAULT_PRIORITY;
-    }
-    if (!has_weight) {
-        weight = SLUICE_WEIGHT_DEFAULT;
-    }
-    if (!shaper || !shaper_check_class_name(name, errp)
-        || !shaper_check_range("tag", tag, 0, SLUICE_TAG_MAX, errp)
+    *out = (ShaperClass){ .used = true };
+    if (!shaper_check_class_name(in->q_class, errp)
+        || !shaper_check_range("tag", in->tag, 0, SLUICE_TAG_MAX, errp)
         || !shaper_check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
         || !shaper_check_range("weight", weight, 1, SLUICE_WEIGHT_MAX, errp)
-        || !parse_dscp(has_dscp ? dscp : NULL, &class.dscp, errp)
-        || !parse_limits(has_limits ? limits : NULL, class.limits, errp)
-        || !shaper_parse_scheds(has_scheduling ? scheduling : NULL,
-                                class.limits, class.scheds, errp)
-        || !shaper_parse_queues(has_queues ? queues : NULL, class.queues, errp)
-        || !check_tag(shaper, name, tag, errp)
-        || !check_dscp(shaper, name, tag, class.dscp, errp)) {
+        || !parse_dscp(in->has_dscp ? in->dscp : NULL, &out->dscp, errp)
+        || !shaper_parse_limits(in->has_limits ? in->limits : NULL,
+                                out->limits, errp)
+        || !shaper_parse_scheds(in->has_scheduling ? in->scheduling : NULL,
+                                out->limits, out->scheds, errp)
+        || !shaper_parse_queues(in->has_queues ? in->queues : NULL,
+                                out->queues, errp)
+        || !check_tag(classes, in->q_class, in->tag, errp)
+        || !check_dscp(classes, in->q_class, in->tag, out->dscp, errp)) {
+        return false;
+    }
+    pstrcpy(out->name, sizeof(out->name), in->q_class);
+    out->priority = priority;
+    out->weight = weight;
+    out->unmanaged = in->has_unmanaged && in->unmanaged;
+    return true;
+}
+
+/* Commands */
+
+void qmp_shaper_set_class(ShaperClassSetting *setting, Error **errp)
+{
+    const ShaperClassConfig *config = qapi_ShaperClassSetting_base(setting);
+    Shaper *shaper = find_shaper(setting->id, errp);
+    ShaperClass class;
+    int old_tag;
+
+    if (!shaper || !shaper_parse_class(shaper->classes, config, &class, errp)) {
         return;
     }
-    pstrcpy(class.name, sizeof(class.name), name);
-    class.priority = priority;
-    class.weight = weight;
-    class.unmanaged = has_unmanaged && unmanaged;
-    old_tag = shaper_find_class(shaper, name);
-    shaper_apply_class(shaper, tag, &class);
-    if (old_tag >= 0 && old_tag != tag) {
-        shaper_apply_removal(shaper, old_tag, tag);
+    old_tag = shaper_find_class(shaper, config->q_class);
+    shaper_apply_class(shaper, config->tag, &class);
+    if (old_tag >= 0 && old_tag != config->tag) {
+        shaper_apply_removal(shaper, old_tag, config->tag);
     }
 }
 
@@ -243,7 +248,7 @@ void qmp_shaper_set_ceiling(const char *id, ShaperLimitList *limits,
     Shaper *shaper = find_shaper(id, errp);
     SluiceLimit parsed[SHAPER_RESOURCE__MAX];
 
-    if (shaper && parse_limits(limits, parsed, errp)) {
+    if (shaper && shaper_parse_limits(limits, parsed, errp)) {
         shaper_apply_ceiling(shaper, parsed);
     }
 }

@@ -328,7 +328,6 @@ static void check_background_state(Disk *disk, const Variant *variant,
                                         NULL);
 
     disk_boot(&target, variant->options, more);
-    limit_bulk(&target);
     qmp_ok(target.qts, "{'execute': 'migrate-incoming', 'arguments': "
            "{'uri': %s}}", uri);
     qtest_qmp_eventwait(target.qts, "RESUME");

@@ -232,7 +232,6 @@ static void check_background_state(Net *net, const char *uri, uint16_t before)
     QVirtQueue *vq = net->queues[TX_QUEUE];
 
     net_boot(&target, "", "-incoming defer");
-    limit_class(&target, "bulk", 2, "net-tx");
     qmp_ok(target.qts, "{'execute': 'migrate-incoming', 'arguments': "
            "{'uri': %s}}", uri);
     qtest_qmp_eventwait(target.qts, "RESUME");

@@ -221,6 +221,8 @@ static void test_rx_migrate(void)
     g_assert_cmpint(buffered(source, "bulk", "net-rx"), ==, 0);
     g_assert_cmpint(used_count(target.qts, source->queues[RX_QUEUE]), ==, 1);
     network_send(&target, BULK, 9);
+    wait_for(backlog(&target, "bulk", "net-rx") == 1);
+    qtest_clock_step(target.qts, 1);
     wait_for(used_count(target.qts, source->queues[RX_QUEUE]) == 2);
     cleanup_queues(source, &target.qs->alloc);
     qtest_shutdown(target.qs);

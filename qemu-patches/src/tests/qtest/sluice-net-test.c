@@ -160,7 +160,11 @@ static void test_tx_migrate(void)
     hold_four_tx(source);
     net_boot(&target, "", incoming);
     migrate(source->qs, target.qs, uri);
+    /* The class comes along, and what it owes. */
+    wait_for(backlog(&target, "bulk", "net-tx") == 4);
     for (unsigned n = 1; n < 5; n++) {
+        g_assert_cmpint(admitted(&target, "bulk", "net-tx"), ==, n - 1);
+        qtest_clock_step(target.qts, n == 1 ? 1 : FRAME_NS);
         check_sent(&target, n);
     }
     wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == 5);

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The shaper in the migration stream: what its classes and its ceiling are, and what
+ * their buckets hold. A section per shaper, by its object id, sent only if it is not as
+ * new: one without limits migrates to a QEMU that has no such section.
+ *
+ * Format. A length and a JSON text, the QAPI type ShaperState. So what arrives goes
+ * through the checks that shaper-set-class and shaper-set-ceiling go through. It is
+ * checked as a whole, beside no other class, before anything changes.
+ *
+ * Order. Sections are loaded as they were registered: shapers before the devices that
+ * refer to them, which go on with held requests only when the machine starts.
+ *
+ * What becomes of it. A shaper that is as new takes all of it over. One that somebody
+ * has configured on this host keeps what it is; of classes of the same name, and of the
+ * ceiling, the tokens come: the lesser of both holds, so a migration forgives no debt
+ * and gives no burst. A machine that runs already and loads a snapshot keeps limits and
+ * debts as they are today: they are the host's word, not the guest's past.
+ *
+ * Not here: groups, which are a host's; counters; what is beside the buckets of a
+ * limit, namely a peak's spacing, turns of reservations and shares, flows and new
+ * connections. All of that begins anew.
+ */
+#include "qemu/osdep.h"
+#include "hw/vmstate-if.h"
+#include "migration/qemu-file-types.h"
+#include "migration/vmstate.h"
+#include "qapi/error.h"
+#include "qapi/qapi-visit-sluice.h"
+#include "qapi/qobject-output-visitor.h"
+#include "qemu/error-report.h"
+#include "qemu/units.h"
+#include "qobject/qjson.h"
+#include "qobject/qobject.h"
+#include "shaper-internal.h"
+#include "system/runstate.h"
+
+/* More than twice what 16 classes with everything set need. Small, since text takes up
+ * to a thousand times its memory while it is read. */
+#define STATE_BYTES_MAX     (128 * KiB)
+
+/* What is sent */
+
+/* Of a class, or of the ceiling if the tag is none. */
+static SluiceTokens tokens_of(ShaperEngine *e, unsigned tag)
+{
+    SLUICE_LOCK_GUARD(&e->lock);
+
+    return tag == SHAPER_NO_TAG
+           ? sluice_engine_ceiling_tokens(e->engine, shaper_now_ns())
+           : sluice_engine_tokens(e->engine, tag, shaper_now_ns());
+}
+
+static ShaperTokensList *tokens_info(Shaper *shaper, unsigned tag)
+{
+    ShaperTokensList *list = NULL;
+
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        SluiceTokens tokens = tokens_of(&shaper->engines[i], tag);
+        ShaperTokens *info;
+
+        if (tokens.bytes == SLUICE_TOKENS_UNLIMITED
+            && tokens.operations == SLUICE_TOKENS_UNLIMITED) {
+            continue;
+        }
+        info = g_new0(ShaperTokens, 1);
+        info->resource = i;
+        info->has_bytes = tokens.bytes != SLUICE_TOKENS_UNLIMITED;
+        info->bytes = tokens.bytes;
+        info->has_operations = tokens.operations != SLUICE_TOKENS_UNLIMITED;
+        info->operations = tokens.operations;
+        QAPI_LIST_PREPEND(list, info);
+    }
+    return list;
+}
+
+static ShaperClassState *class_state(Shaper *shaper, unsigned tag)
+{
+    const ShaperClass *class = &shaper->classes[tag];
+    ShaperClassState *state = g_new0(ShaperClassState, 1);
+
+    state->q_class = g_strdup(class->name);
+    state->tag = tag;
+    state->has_priority = state->has_weight = state->has_unmanaged = true;
+    state->priority = class->priority;
+    state->weight = class->weight ? class->weight : SLUICE_WEIGHT_DEFAULT;
+    state->unmanaged = class->unmanaged;
+    state->dscp = shaper_dscp_info(class->dscp);
+    state->has_dscp = state->dscp;
+    state->limits = shaper_limits_info(class->limits);
+    state->has_limits = state->limits;
+    state->scheduling = shaper_scheds_info(class->scheds);
+    state->has_scheduling = state->scheduling;
+    state->queues = shaper_queues_info(class->queues);
+    state->has_queues = state->queues;
+    state->tokens = tokens_info(shaper, tag);
+    return state;
+}
+
+static ShaperState *shaper_state(Shaper *shaper)
+{
+    ShaperState *state = g_new0(ShaperState, 1);
+
+    state->version = SHAPER_STATE_VERSION;
+    for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
+        if (shaper->classes[tag].used) {
+            QAPI_LIST_PREPEND(state->classes, class_state(shaper, tag));
+        }
+    }
+    state->ceiling = shaper_limits_info(shaper->ceiling);
+    state->ceiling_tokens = tokens_info(shaper, SHAPER_NO_TAG);
+    return state;
+}
+
+bool shaper_is_as_new(Shaper *shaper)
+{
+    g_autoptr(ShaperState) state = shaper_state(shaper);
+    const ShaperClassState *class = state->classes->value;
+
+    return !state->classes->next && !state->ceiling
+           && class->priority == SHAPER_DEFAULT_PRIORITY
+           && class->weight == SLUICE_WEIGHT_DEFAULT && !class->unmanaged
+           && !class->has_dscp && !class->has_limits && !class->has_scheduling
+           && !class->has_queues;
+}
+
+static GString *state_text(Shaper *shaper)
+{
+    ShaperState *state = shaper_state(shaper);
+    QObject *object = NULL;
+    Visitor *v = qobject_output_visitor_new(&object);
+    GString *text;
+
+    visit_type_ShaperState(v, NULL, &state, &error_abort);
+    visit_complete(v, &object);
+    visit_free(v);
+    qapi_free_ShaperState(state);
+    text = qobject_to_json(object);
+    qobject_unref(object);
+    return text;
+}
+
+/* The section */
+
+static bool state_needed(void *opaque)
+{
+    return !shaper_is_as_new(opaque);
+}
+
+static int state_put(QEMUFile *f, void *pv, size_t size,
+                     const VMStateField *field, JSONWriter *vmdesc)
+{
+    g_autoptr(GString) text = state_text(pv);
+
+    if (text->len > STATE_BYTES_MAX) {
+        error_report("shaper '%s': a state of %zu bytes is more than %u, which "
+                     "no target takes; remove a class", shaper_id(pv),
+                     text->len, (unsigned)STATE_BYTES_MAX);
+        return -EINVAL;
+    }
+    qemu_put_be32(f, text->len);
+    qemu_put_buffer(f, (const uint8_t *)text->str, text->len);
+    return 0;
+}
+
+static int state_get(QEMUFile *f, void *pv, size_t size,
+                     const VMStateField *field)
+{
+    Shaper *shaper = pv;
+    uint32_t bytes = qemu_get_be32(f);
+    g_autofree char *text = NULL;
+    Error *err = NULL;
+
+    if (bytes > STATE_BYTES_MAX) {
+        error_report("shaper '%s': a state of %" PRIu32 " bytes arrives, more "
+                     "than %u; use the same release of QEMU on both hosts",
+                     shaper_id(shaper), bytes, (unsigned)STATE_BYTES_MAX);
+        return -EINVAL;
+    }
+    text = g_malloc0(bytes + 1);
+    if (qemu_get_buffer(f, (uint8_t *)text, bytes) != bytes) {
+        return -EINVAL;                 /* the stream has its own error */
+    }
+    if (runstate_check(RUN_STATE_INMIGRATE)
+        && !shaper_arrive(shaper, text, bytes, &err)) {
+        error_prepend(&err, "shaper '%s': the state that arrives is damaged: ",
+                      shaper_id(shaper));
+        error_append_hint(&err, "Migrate again, or set that anew on the source "
+                          "first.\n");
+        error_report_err(err);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static const VMStateDescription vmstate_shaper = {
+    .name = "shaper",
+    .version_id = 1,
+    .minimum_version_id = 1,
+    .needed = state_needed,
+    .fields = (const VMStateField[]) {
+        {
+            .name = "classes and ceiling",
+            .info = &(const VMStateInfo) {
+                .name = "shaper classes and ceiling",
+                .get = state_get,
+                .put = state_put,
+            },
+            .flags = VMS_SINGLE,
+            .size = sizeof(Shaper),
+        },
+        VMSTATE_END_OF_LIST()
+    },
+};
+
+bool shaper_state_register(Shaper *shaper, Error **errp)
+{
+    return vmstate_register_with_alias_id(VMSTATE_IF(shaper),
+                                          VMSTATE_INSTANCE_ID_ANY,
+                                          &vmstate_shaper, shaper, -1, 0,
+                                          errp) == 0;
+}
+
+void shaper_state_unregister(Shaper *shaper)
+{
+    vmstate_unregister(VMSTATE_IF(shaper), &vmstate_shaper, shaper);
+}
