@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a domain is to have, as it takes it along to another host.
 
-QEMU's migration moves held requests, not the shaper's configuration. So a
+QEMU's migration moves the shaper's configuration, not what a catalogue knows. So a
 domain carries that in its metadata: the classes it has, with what the operator
 set for each; the ceiling; the rules and assignments of its processes. `owner`
 is the sluiced that wrote it and `revision` how often it has changed, so that
