@@ -15,11 +15,12 @@ machine adds is measured by a second fio at the same time, on the root disk,
 which has no shaper here and an I/O thread of its own. The rest must stay below
 100 ms.
 
-Of a connection the lowest rate explains that a full queue takes half a second to
-pass. So each second moves something in each direction, and all of them together
-``NET_SHARE_MIN`` of what the lowest rate would: TCP looks for its rate anew after
-each loss. The seconds are those of iperf3, of what each end has in order; the first
-``NET_START_SECONDS`` are for it to begin.
+Of the connections the lowest rate explains that each second passes no less than that
+in each direction; ``NET_SHARE_MIN`` of it must, since TCP looks for its rate anew after
+each loss. That is more than what is acknowledged of the other direction. What passes
+is counted by the shaper (``passage.py``): what the other end has in order may come late,
+and all at once, if a frame is lost twice. The first ``NET_START_SECONDS`` are for the
+connections to begin.
 
 What the control may excuse has an end. Where it waits for longer than
 ``EXCUSED_MS``, nothing can be said: the machine is too busy, or a change stops
@@ -32,16 +33,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stress import rewriter
+from stress import passage, rewriter
 from stress.choice import CARD, NET_RATE_MIN_BPS, RATE_MIN_BPS, Choice
 from stress.loads import (
-    STREAM_OUTPUT,
     UNIT,
     end_network,
     end_units,
     fio_job,
     read_verify,
-    received_each_second,
     require_active,
     start_network,
     start_verify,
@@ -70,6 +69,7 @@ EXCUSED_MS = 250.0
 NET_TOS = (BULK_TAG << 2 | 3) << 2
 NET_START_SECONDS = 3
 NET_SHARE_MIN = 0.5
+NET_LEAST_BPS = NET_SHARE_MIN * NET_RATE_MIN_BPS
 KINDS = ("ceiling", "removal", "tag", f"rates of {BULK}", f"rates of {OTHER}")
 CONTROL = "control"
 SAY_EVERY_SECONDS = 30.0
@@ -80,7 +80,7 @@ class Outcome:
     """What came of it; latencies are the longest, submission to completion.
 
     ``held_writes`` is how many writes each class has held, ``held_frames`` how many
-    frames. ``moved_bytes`` is what each second of iperf3 has moved, by direction.
+    frames. ``passed_bps`` is what has passed in each second, by direction.
     """
 
     changes: int = 0
@@ -88,7 +88,7 @@ class Outcome:
     seconds: float = 0.0
     held_writes: dict[str, int] = field(default_factory=dict)
     held_frames: dict[str, int] = field(default_factory=dict)
-    moved_bytes: dict[str, list[float]] = field(default_factory=dict)
+    passed_bps: dict[str, list[float]] = field(default_factory=dict)
     network_errors: str = ""
     verified_bytes: int = 0
     verify_errors: str = ""
@@ -122,18 +122,20 @@ class Outcome:
         return found + self._silence() + self._stalls()
 
     def _silence(self) -> list[str]:
-        """Name the directions in which a second moved nothing, or all moved too little."""
+        """Name the directions in which too little passed in a second."""
         found = []
         for resource in CARD:
-            seconds = self.moved_bytes.get(resource, [])[NET_START_SECONDS:]
-            silent = [at for at, moved in enumerate(seconds, NET_START_SECONDS) if not moved]
-            if silent:
-                found.append(f"{resource}: nothing moved in the seconds {silent[:20]}")
-            least = NET_SHARE_MIN * NET_RATE_MIN_BPS * len(seconds)
-            if not seconds or sum(seconds) < least:
+            rates = self.passed_bps.get(resource, [])[NET_START_SECONDS:]
+            few = [
+                f"{rate:.0f} in second {at}"
+                for at, rate in enumerate(rates, NET_START_SECONDS)
+                if rate < NET_LEAST_BPS
+            ]
+            if few or not rates:
                 found.append(
-                    f"{resource}: {sum(seconds):.0f} bytes moved in {len(seconds)} s; "
-                    f"the lowest rate explains no less than {least:.0f}"
+                    f"{resource}: of {len(rates)} seconds {len(few)} passed less than the "
+                    f"{NET_LEAST_BPS:.0f} bytes that the lowest rate explains: "
+                    f"{', '.join(few[:20]) or 'there was none'}"
                 )
         return found
 
@@ -182,10 +184,6 @@ def run(count: int, seconds: float, say: Callable[[str], None]) -> Outcome:
         make_changes(machine, choice, count, seconds, say, outcome)
         outcome.kinds = choice.made
         outcome.network_errors = end_network(net)
-        outcome.moved_bytes = {
-            "net-tx": received_each_second(stage.network_log().read_text()),
-            "net-rx": received_each_second(stage.guest.ssh(f"cat {STREAM_OUTPUT}").stdout),
-        }
         read_results(stage, machine, outcome)
         machine.stop()
     return outcome
@@ -210,6 +208,8 @@ def make_changes(
 ) -> None:
     """Make the changes at an even pace, or as fast as QEMU answers."""
     started = spoken = time.monotonic()
+    meter = passage.Meter(started, machine.passed_bytes())
+    outcome.passed_bps = meter.rates
     for index in range(count):
         for command, arguments in choice.next():
             asked = time.monotonic()
@@ -218,6 +218,8 @@ def make_changes(
             outcome.answer_longest_ms = max(outcome.answer_longest_ms, answer_ms)
         outcome.changes += 1
         now = time.monotonic()
+        if meter.due(now):
+            meter.look(now, machine.passed_bytes())
         ahead = started + (index + 1) * seconds / count - now
         if ahead > 0:
             time.sleep(ahead)

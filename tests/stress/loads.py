@@ -2,7 +2,6 @@
 """What a guest does while it moves: two programs that verify a disk, and iperf3 both ways."""
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -24,17 +23,6 @@ PROGRESS = (
 )
 # An ssh command itself moves some kilobytes.
 MOVED_BYTES = 100_000
-STREAM = "stream"
-STREAM_OUTPUT = f"/run/{STREAM}.out"
-# A second of iperf3 at the end that receives; lines of sums go on with a word. What
-# is sent says nothing: it goes to the sender's own buffer, a part of that at a time.
-INTERVAL = re.compile(
-    r"^\[ *\d+\]\[RX-[CS]\] +([\d.]+)-([\d.]+) +sec +([\d.]+) ([KMGT]?)Bytes +\S+ \S+/sec\s*$",
-    re.MULTILINE,
-)
-UNITS = "KMGT"
-# The one that was interrupted may be shorter, and is then of no interest.
-INTERVAL_SECONDS_MIN = 0.9
 
 
 @dataclass(frozen=True)
@@ -90,7 +78,7 @@ def start_network(
     guest: Guest, address: str, client: Callable[[list[str]], Task], *options: str
 ) -> Task:
     """Start iperf3 in both directions to the guest, over a TCP connection each."""
-    guest.spawn(f"iperf3 --server --one-off --forceflush >{STREAM_OUTPUT} 2>&1", unit=STREAM)
+    guest.spawn("iperf3 --server --one-off", unit="stream")
     guest.ssh("until ss -lnt | grep -q :5201; do sleep 0.1; done")
     command = ["iperf3", "--client", address, "--time", "86400", "--bidir", "--forceflush"]
     return client([*command, *options])
@@ -102,15 +90,6 @@ def end_network(net: Task) -> str:
     net.signal(signal.SIGINT)
     net.wait(patience.seconds(20))
     return lost
-
-
-def received_each_second(text: str) -> list[float]:
-    """Return the bytes that an end of iperf3 received in each second, as it tells them."""
-    return [
-        float(number) * 1024 ** (UNITS.index(unit) + 1 if unit else 0)
-        for begin, end, number, unit in INTERVAL.findall(text)
-        if float(end) - float(begin) >= INTERVAL_SECONDS_MIN
-    ]
 
 
 def end_units(guest: Guest, *units: str) -> None:

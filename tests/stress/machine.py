@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stress import passage
 from stress.qmp import Qmp, QmpError
 from testbed import network, paths
 from testbed.domain_xml import GuestSpec, Placement, kernel_command_line
@@ -65,6 +66,7 @@ class Machine:
         self._sandbox = sandbox
         self._files = files
         self.socket = files.folder / f"{name}.migrate"
+        self.page = files.folder / f"{name}.page"
         self.trace_log = files.folder / "logs" / f"{name}.trace"
         self._tap = f"tap-{name}"[:15]
         self._make_tap()
@@ -115,7 +117,7 @@ class Machine:
             "-machine", "q35", "-accel", accelerator, "-cpu", "max", "-smp", "2",
             "-m", str(MEMORY_MIB), "-serial", f"file:{console}",
             "-qmp", f"unix:{monitor},server=on,wait=off",
-            "-object", "shaper,id=sluice0",
+            "-object", f"shaper,id=sluice0,page={self.page}",
             "-object", "iothread,id=io0", "-object", "iothread,id=io1",
             *disks,
             "-netdev", f"tap,id=net0,ifname={self._tap},script=no,downscript=no,vhost=off",
@@ -161,6 +163,10 @@ class Machine:
             if time.monotonic() > deadline:
                 raise QmpError("the guest does not run on the target")
             time.sleep(0.05)
+
+    def passed_bytes(self) -> dict[str, int]:
+        """Return what has passed the shaper since this QEMU began, by resource."""
+        return passage.totals(self.page.read_bytes())
 
     def disk_requests(self) -> "DiskRequests":
         """Return what this QEMU has done on the data disk since it began."""

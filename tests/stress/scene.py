@@ -40,13 +40,9 @@ class Scene:
     def machine(self, name: str, **options: object) -> Machine:
         return Machine(name, self.sandbox, self.files, self.accelerator, **options)
 
-    def network_log(self) -> Path:
-        """What the program at the network's other end prints."""
-        return self.folder / "logs" / "iperf3.log"
-
     def client(self, command: list[str]) -> Task:
         """Start a program at the network's other end."""
-        log = self.network_log()
+        log = self.folder / "logs" / "iperf3.log"
         return self.sandbox.popen(command, name="iperf3", netns=network.CLIENTS, log=log)
 
 

@@ -7,7 +7,7 @@ from stress.changes import (
     BULK,
     EXCUSED_MS,
     KINDS,
-    NET_SHARE_MIN,
+    NET_LEAST_BPS,
     NET_START_SECONDS,
     NET_TOS,
     OTHER,
@@ -16,9 +16,7 @@ from stress.changes import (
     Outcome,
     held_requests,
 )
-from stress.choice import NET_RATE_MIN_BPS
-
-MOVED = NET_RATE_MIN_BPS * NET_SHARE_MIN
+from stress.choice import NET_RATE_MAX_BPS
 
 
 def _outcome(**changed) -> Outcome:
@@ -26,7 +24,7 @@ def _outcome(**changed) -> Outcome:
         "kinds": dict.fromkeys(KINDS, 3),
         "held_writes": {BULK: 5, OTHER: 5, "default": 0},
         "held_frames": {BULK: 5, OTHER: 5, "default": 0},
-        "moved_bytes": {"net-tx": [MOVED] * 60, "net-rx": [MOVED] * 60},
+        "passed_bps": {"net-tx": [NET_LEAST_BPS] * 60, "net-rx": [NET_LEAST_BPS] * 60},
         "verified_bytes": 4096,
         "rewrites": 7,
     }
@@ -91,24 +89,24 @@ def test_what_was_not_tested_is_a_failure(changed, problem):
     assert _outcome(**changed).problems() == [problem]
 
 
-def test_a_second_in_which_nothing_moved_is_named_but_not_while_it_begins():
-    seconds = [0.0] * NET_START_SECONDS + [2 * MOVED] * 40
-    assert _outcome(moved_bytes={"net-tx": seconds, "net-rx": seconds}).problems() == []
-    silent = [*seconds[:10], 0.0, *seconds[10:], 0.0]
-    (problem,) = _outcome(moved_bytes={"net-tx": silent, "net-rx": seconds}).problems()
-    assert problem == "net-tx: nothing moved in the seconds [10, 44]"
+def test_a_second_in_which_too_little_passed_is_named_but_not_while_it_begins():
+    seconds = [0.0] * NET_START_SECONDS + [NET_LEAST_BPS] * 40
+    assert _outcome(passed_bps={"net-tx": seconds, "net-rx": seconds}).problems() == []
+    few = [*seconds[:10], 0.0, *seconds[10:], NET_LEAST_BPS - 1]
+    (problem,) = _outcome(passed_bps={"net-tx": few, "net-rx": seconds}).problems()
+    assert problem.startswith("net-tx: of 42 seconds 2 passed less than the ")
+    assert problem.endswith(f"0 in second 10, {NET_LEAST_BPS - 1:.0f} in second 44")
 
 
-def test_a_connection_that_moved_less_than_the_lowest_rate_explains_is_named():
-    enough, little = [MOVED] * 40, [MOVED - 1] * 40
-    (problem,) = _outcome(moved_bytes={"net-tx": enough, "net-rx": little}).problems()
-    assert problem.startswith("net-rx: ") and "37 s" in problem
-    assert problem.endswith(f"no less than {37 * MOVED:.0f}")
+def test_a_direction_without_a_second_is_named():
+    (problem,) = _outcome(passed_bps={"net-tx": [NET_LEAST_BPS] * 40}).problems()
+    assert problem.startswith("net-rx: of 0 seconds") and problem.endswith("there was none")
 
 
-def test_a_direction_without_a_second_has_moved_too_little():
-    (problem,) = _outcome(moved_bytes={"net-tx": [MOVED] * 40}).problems()
-    assert problem.startswith("net-rx: 0 bytes moved in 0 s")
+def test_acknowledgements_of_the_other_direction_are_not_enough():
+    """One for each segment, with the largest list of what came out of order."""
+    segment_bytes, acknowledgement_bytes = 1514, 14 + 20 + 60
+    assert NET_RATE_MAX_BPS / segment_bytes * acknowledgement_bytes < NET_LEAST_BPS
 
 
 def test_the_connections_have_the_tag_of_fio():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stress.loads import MOVED_BYTES, Progress, fio_job, received_each_second
+from stress.loads import MOVED_BYTES, Progress, fio_job
 from stress.scene import StressError, verify_command
 
 BEFORE = Progress(fio=8192, rewrite=4096, received=10**6, sent=10**6)
@@ -46,43 +46,6 @@ def test_the_job_follows_what_fio_complained_of():
 def test_a_fio_without_a_result_is_an_error(text):
     with pytest.raises(StressError, match="fio has given no result"):
         fio_job(text)
-
-
-CLIENT = """\
-Connecting to host 10.77.0.10, port 5201
-[  5] local 10.77.1.1 port 42434 connected to 10.77.0.10 port 5201
-[  7] local 10.77.1.1 port 42442 connected to 10.77.0.10 port 5201
-[ ID][Role] Interval           Transfer     Bitrate         Retr  Cwnd
-[  5][TX-C]   0.00-1.00   sec  1.25 MBytes  10.5 Mbits/sec    0    168 KBytes
-[  7][RX-C]   0.00-1.00   sec  1.50 MBytes  12.6 Mbits/sec
-[  5][TX-C]   1.00-2.00   sec  0.00 Bytes  0.00 bits/sec    2   1.41 KBytes
-[  7][RX-C]   1.00-2.00   sec   900 Bytes  7.20 Kbits/sec
-[  7][RX-C]   2.00-3.00   sec  0.00 Bytes  0.00 bits/sec
-[  5][TX-C]   3.00-3.31   sec   640 KBytes  16.9 Mbits/sec    0    168 KBytes
-[  7][RX-C]   3.00-3.31   sec  0.00 Bytes  0.00 bits/sec
-- - - - - - - - - - - - - - - - - - - - - - - - -
-[ ID][Role] Interval           Transfer     Bitrate         Retr
-[  5][TX-C]   0.00-3.31   sec  1.88 MBytes  6.81 Mbits/sec    2             sender
-[  5][TX-C]   0.00-3.31   sec  0.00 Bytes  0.00 bits/sec                  receiver
-[  7][RX-C]   0.00-3.31   sec  0.00 Bytes  0.00 bits/sec                  sender
-[  7][RX-C]   0.00-3.31   sec  1.50 MBytes  1.82 Mbits/sec                  receiver
-iperf3: interrupt - the client has terminated
-"""
-SERVER = """\
-[ ID][Role] Interval           Transfer     Bitrate         Retr  Cwnd
-[  5][RX-S]   0.00-1.00   sec   512 KBytes  4.19 Mbits/sec                  \n\
-[  8][TX-S]   0.00-1.00   sec  1.62 MBytes  13.6 Mbits/sec    0    130 KBytes       \n\
-"""
-
-
-def test_each_second_of_iperf3_is_read_and_neither_sums_nor_a_part_of_one():
-    assert received_each_second(CLIENT) == [1.5 * 2**20, 900.0, 0.0]
-    assert received_each_second(SERVER) == [512 * 1024]
-
-
-def test_an_iperf3_that_never_began_has_received_nothing():
-    text = "iperf3: error - unable to connect to server: Connection refused\n"
-    assert received_each_second(text) == []
 
 
 def test_fio_compares_the_numbers_of_writes():
