@@ -80,8 +80,8 @@ def test_what_is_missing_is_named(folder, changed, complaint):
     assert len(found) == 1 and complaint in found[0]
 
 
-@pytest.mark.parametrize(("resource", "missing"), [("net-tx", 1), ("net-rx", 0)])
-def test_any_class_that_a_driver_sends_must_wait(folder, resource, missing):
+@pytest.mark.parametrize("resource", ["net-tx", "net-rx"])
+def test_another_class_must_wait_too(folder, resource):
     limits = json.dumps({"class": "aqm", "limits": LIMITS})
     with (folder / "commands.qmp").open("a") as commands:
         commands.write(f'\n{{"execute": "shaper-set-class", "arguments": {limits}}}\n')
@@ -95,7 +95,7 @@ def test_any_class_that_a_driver_sends_must_wait(folder, resource, missing):
         for name in ("default", "aqm")
     ]
     found = peer.complaints("virtio-net", folder, reading(*slots))
-    assert found == [f"class aqm, {resource}: 5 passed, 0 of them held"] * missing
+    assert found == [f"{resource}: no class but default has held anything"]
 
 
 def test_frames_that_nothing_became_of_are_named(folder):
@@ -104,9 +104,7 @@ def test_frames_that_nothing_became_of_are_named(folder):
         folder,
         reading(slot("net-tx", drops=(0, 0, 0, 0, 9), marked=0), slot("net-rx")),
     )
-    assert found == [
-        f"net-tx: no frame was {event}" for event in ("backlog", "codel", "window", "marked")
-    ]
+    assert found == [f"net-tx: no frame was {event}" for event in ("backlog", "window")]
 
 
 def test_a_queue_of_one_class_has_requests_of_that_class_alone(folder):
