@@ -38,7 +38,7 @@ def default_minimum_charge(resource: str) -> int:
 
 @dataclass(frozen=True)
 class Window:
-    """`bytes` in each period, of which `may_miss` of any `of` requests may come late."""
+    """`bytes` in each period, of which `may_miss` of each `of` requests may come late."""
 
     period_ns: int
     bytes: int
