@@ -43,7 +43,7 @@ time.sleep(600)
 """
 INPUT = "a" * 40
 ASLEEP = "import time; time.sleep(600)"
-WORKING = "import sys, time\nwhile time.process_time() < 3: pass\nsys.exit(77)"
+WORKING = "import sys, time\nwhile time.process_time() < 4: pass\nsys.exit(77)"
 
 
 @pytest.fixture

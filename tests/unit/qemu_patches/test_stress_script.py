@@ -8,7 +8,12 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[3]
 SCRIPT = TOP / "qemu-patches" / "scripts" / "stress.sh"
-PROGRAMS = ("sluice-blk-lifecycle-test", "sluice-net-lifecycle-test", "sluice-packed-test")
+PROGRAMS = (
+    "sluice-blk-lifecycle-test",
+    "sluice-blk-range-test",
+    "sluice-net-lifecycle-test",
+    "sluice-packed-test",
+)
 
 
 def lifecycle(build: Path, listing: str, running: str) -> tuple[int, str]:
