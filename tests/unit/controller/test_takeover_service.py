@@ -393,6 +393,27 @@ def test_a_definition_that_is_being_changed_is_written_later(here):
     assert "3000000" in here.guest.live.carried
 
 
+def test_a_change_is_in_the_shaper_before_the_domain_carries_it(here):
+    for rate in (3e6, 4e6):
+        here.configure(rate)
+        here.rounds(1)
+        assert rates(here)["batch"] == {"blk-read": rate}
+        assert f"{rate:.0f}" not in here.guest.live.carried
+        here.rounds(2)
+        assert f"{rate:.0f}" in here.guest.live.carried
+
+
+def test_a_domain_that_is_changed_in_every_round_carries_that_too(here):
+    seen = set()
+    for rate in range(3_000_000, 3_000_010):
+        here.configure(rate)
+        here.rounds(1)
+        seen.add(here.guest.live.carried)
+    assert len(seen) > 3
+    here.rounds(2)
+    assert rates(here)["batch"] == {"blk-read": 3_000_009}
+
+
 def test_what_auto_shaping_sets_is_not_carried(here):
     here.reconciler.auto_limits.replace({(NAME, "batch", "blk-read"): 500_000.0})
     here.reconciler.changed(NAME)

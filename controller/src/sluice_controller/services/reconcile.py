@@ -70,6 +70,8 @@ class _Shaper:
     held: bool = False
     taken: bool = False
     retry_at: float = 0.0
+    # When it began to differ in every round; None if it did not in the last one.
+    behind_since: float | None = None
     # What it is known to carry, and the count of changes at which that was looked at.
     carries: Mapping[str, Any] | None = None
     looked_at: int = -1
@@ -182,13 +184,27 @@ class Reconciler:
         changes = self._changes
         want = self._wanted(name)
         differs = self._differs(name, shaper, want)
-        # A shaper that refuses some of it does not keep the domain from carrying it.
-        if (not differs or shaper.error) and self._should_carry(guest, shaper, changes):
+        # A shaper that refuses some of it does not keep the domain from carrying it, nor
+        # does auto-shaping with other limits for it in every round.
+        may_write = not differs or shaper.error or self._is_behind(shaper)
+        if not differs:
+            shaper.behind_since = None
+        if may_write and self._should_carry(guest, shaper, changes):
+            shaper.behind_since = None
             self._running[name] = self._pool.submit(self._write, guest, shaper)
+            if differs:
+                self._running[name].add_done_callback(lambda _done: self._wake.set())
         elif differs:
             self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
         elif self._may_confirm(name, shaper):
             self._running[name] = self._pool.submit(self._confirm, name, guest, shaper, want)
+
+    def _is_behind(self, shaper: _Shaper) -> bool:
+        """Whether one that differs has done so in each round for a while."""
+        now = self.monotonic()
+        if shaper.behind_since is None:
+            shaper.behind_since = now
+        return now - shaper.behind_since >= ROUND_SECONDS
 
     # Domains of others
 
