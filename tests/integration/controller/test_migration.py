@@ -9,12 +9,14 @@ import json
 import shutil
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import libvirt
 import libvirt_qemu
 import pytest
 
+from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.counters import read_header
 from testbed import GuestSpec, Testbed, patience
 
@@ -186,6 +188,50 @@ def test_a_class_that_would_lift_the_limits_there_is_refused_and_the_limits_hold
     target.controller.call("PUT", "/v1/classes/batch", body)
     until(lambda: taken_over(target, name))
     assert shaper_on(target, name) == before
+    domain_on(target, name).destroy()
+
+
+def tune(host, name):
+    """Has auto-shaping hold the domain's batch to 1 MB/s of disk reads, as after a restart.
+
+    Without a stream that plays it does so for half a minute.
+    """
+    call = host.controller.call
+    call("PUT", "/v1/classes/movie", {"title": "Movie", "is_stream": True})
+    call("PUT", f"/v1/domains/{name}/classes/movie", {})
+    body = {"domain": name, "class": "movie", "nominal_bytes_per_second": 1e6}
+    call("PUT", "/v1/streams/film", body)
+    call("PUT", "/v1/auto", {"enabled": True})
+    host.controller.stop()
+    held = {"level": 1e6, "caps": [[name, "batch", "blk-read", 1e6]]}
+    url = f"sqlite:///{host.controller.state_dir / 'sluice.db'}"
+    with closing(SqlStore(url)) as store, store.transaction() as unit:
+        unit.put_value("auto-state", {"disk": held})
+    host.controller.start()
+
+
+def limits_in_shaper(host, name, class_name):
+    (row,) = [c for c in shaper_on(host, name)["classes"] if c["class"] == class_name]
+    return row["limits"]
+
+
+def test_what_auto_shaping_held_there_is_the_operators_limit_here(hosts):
+    source, target, folder = hosts
+    name = "tuned"
+    source.add_guest(GuestSpec(name, memory_mib=128, vcpus=1, agent=False))
+    shape(source, name)
+    own, before = granted(source, name, "batch")["limits"], limits_in_shaper(source, name, "batch")
+    tune(source, name)
+    try:
+        until(lambda: "tuned=" in carried_on(source, name))
+        assert limits_in_shaper(source, name, "batch") != before
+        migrate(source, target, folder, name)
+        until(lambda: taken_over(target, name))
+        assert granted(target, name, "batch")["limits"] == own
+        until(lambda: limits_in_shaper(target, name, "batch") == before)
+    finally:
+        source.controller.call("PUT", "/v1/auto", {"enabled": False})
+        source.controller.call("DELETE", "/v1/streams/film")
     domain_on(target, name).destroy()
 
 

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice_controller.domain.carried import Carried, Holding, as_text, content, holding, parse
+from sluice_controller.domain.carried import (
+    Carried,
+    Holding,
+    Tuned,
+    as_text,
+    content,
+    holding,
+    parse,
+    tuned_text,
+)
 from sluice_controller.domain.errors import SluiceError
-from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.limits import RESOURCES, Limit
 from sluice_controller.domain.model import Assignment, Grant, Rule, ShapingClass
 from unit.controller.scheduling_data import knobs, limits
 
@@ -46,11 +55,18 @@ def holdings(draw):
     return holding("vm", grants, classes, draw(limits()), rules, assignments)
 
 
-@given(holdings(), st.integers(0, 2**40))
+def pairs(held):
+    """Some of the domain's limits, set or not."""
+    every = [(name, resource) for name in sorted(held.classes) for resource in RESOURCES]
+    return st.frozensets(st.sampled_from(every))
+
+
+@given(holdings(), st.integers(0, 2**40), st.data())
 @settings(max_examples=50)
-def test_what_is_written_is_read(held, revision):
-    carried = Carried("u-1", "me", revision, held)
-    assert parse(as_text(carried), "vm", NOW) == carried
+def test_what_is_written_is_read(held, revision, data):
+    tuned = data.draw(st.none() | st.builds(Tuned, st.just("host-1"), pairs(held)))
+    carried = Carried("u-1", "me", revision, held, tuned)
+    assert parse(as_text(carried), "vm", NOW, tuned_text(tuned)) == carried
 
 
 @given(holdings())
@@ -144,6 +160,50 @@ def test_a_rule_that_this_sluiced_refuses_is_left_out_alone(match):
     assert found.holding == replace(whole.holding, rules=whole.holding.rules[1:])
     (said,) = found.left_out
     assert said.startswith("a rule for a is left out: match") and whole.left_out == ()
+
+
+def tuned_json(**changes):
+    limits = [{"class": "a", "resource": "blk-read"}, {"class": "default", "resource": "net-tx"}]
+    return json.dumps({"host": "host-1", "limits": limits, **changes})
+
+
+def test_limits_of_auto_shaping_are_told_beside_the_text_and_not_in_it():
+    """An earlier sluiced refuses a text with a member that it does not know."""
+    text = json.dumps(sound())
+    found = parse(text, "vm", NOW, tuned_json())
+    limits = frozenset({("a", "blk-read"), ("default", "net-tx")})
+    assert found.tuned == Tuned("host-1", limits) and found.left_out == ()
+    assert json.loads(as_text(found)) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[" * 100_000,
+        tuned_json(more=1),
+        tuned_json(host=None),
+        tuned_json(host=""),
+        tuned_json(host="h" * 65),
+        tuned_json(limits=None),
+        tuned_json(limits={}),
+        tuned_json(limits=["a"]),
+        tuned_json(limits=[{"class": "a"}]),
+        tuned_json(limits=[{"class": "b", "resource": "blk-read"}]),
+        tuned_json(limits=[{"class": ["a"], "resource": "blk-read"}]),
+        tuned_json(limits=[{"class": "a", "resource": "tape"}]),
+        tuned_json(limits=[{"class": "a", "resource": ["blk-read"]}]),
+        tuned_json(limits=[{"class": "a", "resource": "blk-read", "cap": 1}]),
+        tuned_json(limits=[{"class": "a", "resource": "blk-read"}] * 65),
+    ],
+)
+def test_what_no_sluiced_wrote_beside_it_is_left_out_alone(text):
+    """The shaper's limits hold then, and the domain has the rest."""
+    found = parse(json.dumps(sound()), "vm", NOW, text)
+    assert replace(found, left_out=()) == parse(json.dumps(sound()), "vm", NOW)
+    (said,) = found.left_out
+    assert said.startswith("which limits are auto-shaping's is left out: ")
 
 
 def test_the_sound_one_is_read():

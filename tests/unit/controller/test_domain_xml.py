@@ -267,6 +267,14 @@ def test_a_broken_record_is_refused_with_a_remedy(text, words):
     assert "virsh metadata media urn:sluice:attached:1 --remove" in refused.value.remedy
 
 
+def test_what_it_carries_and_what_stands_beside_it_are_read_apart():
+    shaping = '<s:shaping xmlns:s="urn:sluice:shaping:1"{}>[1]</s:shaping>'
+    for beside, tuned in (("", None), (" tuned='{&quot;host&quot;: 1}'", '{"host": 1}')):
+        found = describe(carrying(shaping.format(beside)))
+        assert (found.carried, found.tuned) == ("[1]", tuned)
+    assert (describe(carrying("")).carried, describe(carrying("")).tuned) == (None, None)
+
+
 def test_a_definition_is_the_same_whatever_shaping_it_carries():
     xml, _ = attached(domain([disk(0)]))
     shaping = '<s:shaping xmlns:s="urn:sluice:shaping:1">{}</s:shaping>'

@@ -59,7 +59,7 @@ class NoMetadata:
     def __init__(self):
         self.written = []
 
-    def write(self, name, text):
+    def write(self, name, text, tuned=None):
         self.written.append(text)
 
 

@@ -4,17 +4,19 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sluice_controller.domain.carried import Holding
 from sluice_controller.domain.errors import BadValue, Conflict
-from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.limits import MAX_PER_SECOND, RESOURCES, Limit
 from sluice_controller.domain.model import Grant, Rule, ShapingClass, Stream
 from sluice_controller.domain.queues import Queue
+from sluice_controller.domain.render import reserved
+from sluice_controller.domain.scheduling import Scheduling, check_all_within
 from sluice_controller.domain.shaper_config import actual, commands, wanted
 from sluice_controller.domain.takeover import holding_of, merged, planned
-from unit.controller.test_carried import holdings
+from unit.controller.test_carried import holdings, pairs
 from unit.controller.test_shaper_config import Shaper
 
 DEFAULT = ShapingClass("default", "Everything else")
@@ -76,6 +78,46 @@ def test_where_both_say_something_the_shapers_word_holds(there, carried):
     assert len(set(tags)) == len(tags) and len(set(values)) == len(values)
     for limit in carried.ceiling:
         assert limit in both.ceiling or alone.ceiling
+
+
+@given(holdings(), st.floats(1e4, 1e9), st.data())
+@settings(max_examples=50)
+def test_what_auto_shaping_held_is_the_operators_again(held, rate, data):
+    # Beyond that no shaper's limit can be taken over.
+    assume(all(reserved(g, r) <= MAX_PER_SECOND for g in held.grants for r in RESOURCES))
+    tuned = data.draw(pairs(held))
+    caps = {("vm", *pair): rate for pair in tuned}
+    shaper = Shaper()
+    want = wanted("vm", list(held.grants), held.classes.values(), held.ceiling, caps)
+    shaper.run(commands("sluice0", actual(shaper.query(), want), want))
+    here = config(merged(holding_of("vm", shaper.query()), held, tuned), held.classes.values())
+    assert here == config(held, held.classes.values())
+
+
+@given(holdings(), holdings(), st.data())
+@settings(max_examples=50)
+def test_of_another_shaper_it_is_these_limits_alone(there, carried, data):
+    tuned = data.draw(pairs(carried))
+    row = holding_of("vm", shaper_with(there).query())
+    before, after = merged(row, carried), merged(row, carried, tuned)
+    own = {g.class_name: g.limits for g in carried.grants}
+    assert [replace(g, limits={}) for g in after.grants] == [
+        replace(g, limits={}) for g in before.grants
+    ]
+    for was, grant in zip(before.grants, after.grants, strict=True):
+        check_all_within(grant.limits, grant.scheduling)
+        for resource in RESOURCES:
+            allowed = [was.limits.get(resource)]
+            if (grant.class_name, resource) in tuned:
+                allowed.append(own[grant.class_name].get(resource))
+            assert grant.limits.get(resource) in allowed
+
+
+def test_a_promise_that_is_newer_than_what_is_carried_keeps_its_limit():
+    promise = {"blk-read": Scheduling(reservation_bytes_per_second=2e6)}
+    newer = replace(LIMITED, limits={"blk-read": Limit(3e6)}, scheduling=promise)
+    both = merged(held_with(grants=(newer,)), held_with(), {("a", "blk-read")})
+    assert both.grants == (newer,)
 
 
 def test_a_burst_that_the_shaper_chose_is_left_to_it():

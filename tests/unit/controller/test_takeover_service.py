@@ -43,6 +43,7 @@ class Sluiced:
     """One host's sluiced, with the domain on it or not."""
 
     def __init__(self, folder, label):
+        self.label = label
         self.store = SqlStore(f"sqlite:///{folder / label}.db")
         self.guest = None
         self.qemu = Qemu()
@@ -50,6 +51,7 @@ class Sluiced:
         self.rules_told = []
         self.boot_id = "boot"
         self.now = 0.0
+        self.written = 0
         with self.store.transaction() as unit:
             unit.put_class(ShapingClass("default", "Everything else"))
         self.reconciler = self.started()
@@ -69,8 +71,13 @@ class Sluiced:
     def remove_command(self, name):
         return f"virsh metadata {name}"
 
-    def write(self, name, text):
-        self.guest = replace(self.guest, live=replace(self.guest.live, carried=text))
+    def host_id(self):
+        return self.label
+
+    def write(self, name, text, tuned=None):
+        live = replace(self.guest.live, carried=text, tuned=tuned)
+        self.guest = replace(self.guest, live=live)
+        self.written += 1
 
     # The agents
 
@@ -113,10 +120,15 @@ class Sluiced:
             unit.put_assignment(Assignment(NAME, 100, 5, "batch", 0.0, "boot"))
         self.reconciler.changed(NAME)
 
-    def move_to(self, other, moving=False):
-        """QEMU's migration: the metadata goes along, the shaper's configuration does not."""
+    def tune(self, *pairs, rate=500_000.0):
+        self.reconciler.auto_limits.replace({(NAME, *pair): rate for pair in pairs})
+        self.reconciler.changed(NAME)
+
+    def move_to(self, other, moving=False, stream=False):
+        """QEMU's migration: the metadata goes along, the shaper's configuration in a stream
+        that has it."""
         other.guest = replace(self.guest, incarnation=self.guest.incarnation + 1, moving=moving)
-        other.qemu.shaper = Shaper()
+        other.qemu.shaper = self.qemu.shaper if stream else Shaper()
         self.guest = None
         self.rounds(1)
 
@@ -414,10 +426,118 @@ def test_a_domain_that_is_changed_in_every_round_carries_that_too(here):
     assert rates(here)["batch"] == {"blk-read": 3_000_009}
 
 
-def test_what_auto_shaping_sets_is_not_carried(here):
-    here.reconciler.auto_limits.replace({(NAME, "batch", "blk-read"): 500_000.0})
-    here.reconciler.changed(NAME)
-    text = here.guest.live.carried
+def test_of_what_auto_shaping_sets_is_carried_that_it_does(here):
+    written, classes = here.written, json.loads(here.guest.live.carried)["classes"]
+    here.tune(("batch", "blk-read"))
     here.rounds()
     assert rates(here)["batch"] == {"blk-read": 500_000}
-    assert here.guest.live.carried == text
+    assert json.loads(here.guest.live.carried)["classes"] == classes
+    assert json.loads(here.guest.live.tuned) == {
+        "host": "here",
+        "limits": [{"class": "batch", "resource": "blk-read"}],
+    }
+    for rate in (6e5, 7e5, 8e5):
+        here.tune(("batch", "blk-read"), rate=rate)
+        here.rounds(2)
+    assert rates(here)["batch"] == {"blk-read": 800_000} and here.written == written + 1
+    here.reconciler = here.started()
+    here.reconciler.auto_limits.replace({(NAME, "batch", "blk-read"): 8e5})
+    here.rounds()
+    assert here.written == written + 1
+    here.tune()
+    here.rounds()
+    assert here.guest.live.tuned is None and here.written == written + 2
+
+
+def test_it_is_carried_while_auto_shaping_changes_limits_in_every_round(here):
+    written = here.written
+    for rate in range(500_000, 600_000, 10_000):
+        here.tune(("batch", "blk-read"), rate=float(rate))
+        here.rounds(1)
+    assert here.guest.live.tuned is not None and here.written == written + 1
+    here.rounds(1)
+    assert rates(here)["batch"] == {"blk-read": 590_000}
+
+
+def test_of_a_class_that_is_revoked_nothing_is_said(here):
+    here.tune(("batch", "blk-read"), ("gone", "blk-read"))
+    here.rounds()
+    (row,) = json.loads(here.guest.live.tuned)["limits"]
+    assert row["class"] == "batch"
+
+
+TUNED = (("batch", "blk-read"), ("batch", "net-tx"), ("default", "blk-read"))
+
+
+def test_on_another_host_the_operators_limits_hold_again(here, there):
+    before = here.qemu.shaper.query()
+    here.tune(*TUNED)
+    here.rounds()
+    slow = {"blk-read": 500_000}
+    assert rates(here) == {"default": slow, "batch": {**slow, "net-tx": 500_000}}
+    here.move_to(there, stream=True)
+    there.rounds()
+    assert there.qemu.shaper.query() == before and there.known() == here.known()
+    assert there.actions() == ["take over"] and there.guest.live.tuned is None
+
+
+def test_a_limit_that_is_newer_than_what_it_carries_arrives_beside_them(here, there):
+    here.tune(("batch", "net-tx"))
+    here.rounds()
+    live = here.guest.live
+    here.configure(1e6)
+    here.rounds()
+    here.guest = replace(here.guest, live=live)
+    here.move_to(there, stream=True)
+    there.rounds()
+    assert rates(there) == {"default": {}, "batch": {"blk-read": 1_000_000}}
+
+
+def test_tuned_there_and_back_it_is_the_operators(here, there):
+    before = here.qemu.shaper.query()
+    here.tune(*TUNED)
+    here.rounds()
+    here.move_to(there, stream=True)
+    here.tune()
+    there.rounds()
+    there.tune(("batch", "blk-read"), rate=4e5)
+    there.rounds()
+    assert rates(there)["batch"] == {"blk-read": 400_000}
+    there.move_to(here, stream=True)
+    here.rounds()
+    assert here.qemu.shaper.query() == before and here.known() == there.known()
+
+
+@pytest.mark.parametrize("tuned", [None, "nonsense"])
+def test_where_nothing_tells_them_apart_the_shapers_word_holds(here, there, tuned):
+    here.tune(("batch", "blk-read"))
+    here.rounds()
+    here.guest = replace(here.guest, live=replace(here.guest.live, tuned=tuned))
+    here.move_to(there, stream=True)
+    there.rounds()
+    (grant,) = there.known()[0]
+    assert grant.limits["blk-read"].bytes_per_second == 500_000
+    with there.store.transaction() as unit:
+        (entry,) = unit.audit(100)
+    assert len(entry.after["notes"]) == (tuned is not None)
+
+
+def test_a_lost_store_leaves_them_to_the_shaper(here, tmp_path):
+    here.tune(("batch", "blk-read"))
+    here.rounds()
+    new = Sluiced(tmp_path, "new")
+    new.label, new.qemu, new.guest = "here", here.qemu, here.guest
+    new.reconciler = new.started()
+    before = here.qemu.shaper.count
+    new.rounds()
+    assert rates(new)["batch"] == {"blk-read": 500_000} and here.qemu.shaper.count == before
+    assert new.guest.live.tuned is None
+    new.reconciler.close()
+    new.store.close()
+
+
+def test_ones_own_that_was_broken_beside_is_written_anew(here):
+    here.write(NAME, here.guest.live.carried, "nonsense")
+    here.reconciler = here.started()
+    here.rounds()
+    assert here.guest.live.tuned is None and rates(here) == LIMITED

@@ -6,7 +6,9 @@ migration. There are two, each with JSON as its text:
 
 * `attached`: what attach changed, written by attach and taken out by detach;
 * `shaping`: what the domain is to have (`domain/carried.py`), kept up by the
-  reconciler.
+  reconciler. Its attribute `tuned`, JSON too, says which of the shaper's limits are
+  auto-shaping's: releases before it read the text, which knows no more members, and
+  drop the attribute with the element when they write.
 
 The text may be anything: whoever may edit a domain may edit its metadata. The
 number in a namespace changes when older releases could not read the text.
@@ -24,6 +26,7 @@ from ..domain.errors import Conflict
 PREFIX = "sluice"
 ATTACHED = "attached"
 SHAPING = "shaping"
+TUNED = "tuned"
 # Far more than all classes and rules that a domain can have take.
 LONGEST_TEXT = 4 * 2**20
 
@@ -47,6 +50,11 @@ def put(root: etree._Element, kind: str, value: Any) -> None:
 def text(root: etree._Element, kind: str) -> str | None:
     element = _element(root, kind)
     return None if element is None else element.text or ""
+
+
+def attribute(root: etree._Element, kind: str, name: str) -> str | None:
+    element = _element(root, kind)
+    return None if element is None else element.get(name)
 
 
 def remove(root: etree._Element, *kinds: str) -> None:

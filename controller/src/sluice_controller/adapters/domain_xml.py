@@ -158,6 +158,7 @@ def describe(xml: str) -> Description:
         agent_socket=None if channel is None else _attribute(channel, "source", "path"),
         devices=tuple(devices),
         carried=domain_metadata.text(root, domain_metadata.SHAPING),
+        tuned=domain_metadata.attribute(root, domain_metadata.SHAPING, domain_metadata.TUNED),
     )
 
 

@@ -8,6 +8,9 @@ is the sluiced that wrote it and `revision` how often it has changed, so that
 each sluiced can tell what it has written itself from what is news to it.
 
 Not carried: what auto-shaping has set, streams, and groups, which are of a host.
+QEMU moves what auto-shaping has set all the same, as the shaper's limits. `Tuned`
+says which these are and on which host, beside the rest, so that a sluiced that knows
+nothing of it reads the rest.
 
 It is read as strictly as a request, because anybody who may edit a domain may
 have written it.
@@ -16,12 +19,12 @@ have written it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import BadValue
-from .limits import Limit, parse_limits
+from .limits import RESOURCES, Limit, parse_limits, parse_resource
 from .model import (
     DEFAULT_CLASS,
     MAX_RULES,
@@ -48,6 +51,8 @@ _CLASS_MEMBERS = (
     *("tag", "dscp", "limits", "scheduling", "queues"),
 )
 _RULE_MEMBERS = ("class", "match")
+_TUNED_MEMBERS = ("host", "limits")
+_TUNED_LIMIT_MEMBERS = ("class", "resource")
 _ASSIGNMENT_MEMBERS = ("pid", "start_time_ticks", "class", "created_at", "boot_id")
 
 
@@ -63,12 +68,21 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """Which of the shaper's limits are auto-shaping's: (class, resource), and the host's id."""
+
+    host: str
+    limits: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Carried:
     uuid: str
     owner: str
     revision: int
     holding: Holding
-    # Rules that are not in it, with the reason.
+    tuned: Tuned | None = None
+    # What is not in it, with the reason.
     left_out: tuple[str, ...] = ()
 
 
@@ -145,24 +159,59 @@ def as_text(carried: Carried) -> str:
     return json.dumps({**head, **content(carried.holding)}, sort_keys=True)
 
 
+def tuned_text(tuned: Tuned | None) -> str | None:
+    if tuned is None:
+        return None
+    limits = [{"class": name, "resource": resource} for name, resource in sorted(tuned.limits)]
+    return json.dumps({"host": tuned.host, "limits": limits})
+
+
 # Reading
 
 
-def parse(text: str, domain: str, now: float) -> Carried:
+def parse(text: str, domain: str, now: float, tuned: str | None = None) -> Carried:
     """Refuses, with BadValue or Conflict, what no sluiced would have written."""
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadValue("carried", text[:60], f"is not JSON ({error})", "remove it") from error
-    given = parse_members(raw, "carried", _MEMBERS)
+    given = parse_members(_json(text, "carried"), "carried", _MEMBERS)
     left_out: list[str] = []
+    held = _parse_holding(given, domain, now, left_out)
     return Carried(
         parse_text(given.get("uuid"), "uuid", 64),
         parse_text(given.get("owner"), "owner", 64),
         parse_integer(given.get("revision"), "revision", 0, 2**53),
-        _parse_holding(given, domain, now, left_out),
+        held,
+        _tuned_or_none(tuned, held, left_out),
         tuple(left_out),
     )
+
+
+def _json(text: str, thing: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(thing, text[:60], f"is not JSON ({error})", "remove it") from error
+
+
+def _tuned_or_none(text: str | None, held: Holding, left_out: list[str]) -> Tuned | None:
+    """Without it the shaper's limits hold, which are no looser."""
+    if text is None:
+        return None
+    try:
+        return _parse_tuned(_json(text, "tuned"), held.classes)
+    except BadValue as error:
+        left_out.append(f"which limits are auto-shaping's is left out: {error.detail}")
+        return None
+
+
+def _parse_tuned(raw: Any, classes: Mapping[str, ShapingClass]) -> Tuned:
+    given = parse_members(raw, "tuned", _TUNED_MEMBERS)
+    limits = set()
+    most = (MAX_TAG + 1) * len(RESOURCES)
+    for i, row in enumerate(_list(given.get("limits"), "tuned.limits", most)):
+        one = parse_members(row, f"tuned.limits[{i}]", _TUNED_LIMIT_MEMBERS)
+        name = _carried_class(one, f"tuned.limits[{i}]", classes)
+        resource = parse_resource(one.get("resource"), f"tuned.limits[{i}].resource")
+        limits.add((name, resource))
+    return Tuned(parse_text(given.get("host"), "tuned.host", 64), frozenset(limits))
 
 
 def _list(raw: Any, thing: str, most: int) -> list[Any]:
@@ -198,11 +247,15 @@ def _parse_holding(
     return Holding(classes, tuple(grants), ceiling, tuple(rules), tuple(assignments))
 
 
-def _granted(row: Mapping[str, Any], thing: str, classes: Mapping[str, ShapingClass]) -> str:
+def _carried_class(row: Mapping[str, Any], thing: str, classes: Collection[str]) -> str:
     name = row.get("class")
-    if not isinstance(name, str) or name not in classes or name == DEFAULT_CLASS:
+    if not isinstance(name, str) or name not in classes:
         raise BadValue(f"{thing}.class", name, "is not a class of the domain", "name one of them")
     return name
+
+
+def _granted(row: Mapping[str, Any], thing: str, classes: Collection[str]) -> str:
+    return _carried_class(row, thing, [name for name in classes if name != DEFAULT_CLASS])
 
 
 def _parse_class(

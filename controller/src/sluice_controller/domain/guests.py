@@ -26,6 +26,8 @@ class Description:
     devices: tuple[Device, ...] = ()
     # What it carries of its shaping (`carried.py`), as it stands there.
     carried: str | None = None
+    # Which of its limits are auto-shaping's (`Tuned` there), as it stands there.
+    tuned: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ before, and what the domain carries (`carried.py`). `merged` puts them together,
 
 The rule of both is that nothing gets looser. Where shaper and carried differ
 about a class, the shaper has what holds now; a class or ceiling that the shaper
-has not is taken from what is carried. A class that this host has by the same
-name keeps this host's title, priority and weight, which belong to all its
-domains; limits, tags and all else that is of one domain come with the domain.
+has not is taken from what is carried. The exception is a limit that another host's
+auto-shaping had set and nobody keeps up here: it gives way to the operator's. A class
+that this host has by the same name keeps this host's title, priority and weight, which
+belong to all its domains; limits, tags and all else that is of one domain come with
+the domain.
 What cannot be had without loosening something is refused as a whole.
 """
 
@@ -20,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .carried import Holding
-from .errors import Conflict
-from .limits import Limit, parse_limits
+from .errors import BadValue, Conflict
+from .limits import RESOURCES, Limit, parse_limits
 from .model import (
     DEFAULT_CLASS,
     DEFAULT_PRIORITY,
@@ -120,10 +122,23 @@ def is_bare(grant: Grant) -> bool:
     return grant.class_name == DEFAULT_CLASS and grant == Grant(grant.domain, DEFAULT_CLASS, 0)
 
 
-def merged(shaper: Holding, carried: Holding | None) -> Holding:
-    """What the domain is to have: the shaper's, and what only the domain carries."""
-    there = {g.class_name: g for g in shaper.grants if not is_bare(g)}
+def merged(
+    shaper: Holding,
+    carried: Holding | None,
+    tuned: Collection[tuple[str, str]] = (),
+) -> Holding:
+    """What the domain is to have: the shaper's, and what only the domain carries.
+
+    `tuned` are the shaper's limits, as (class, resource), that another host's
+    auto-shaping has set: of these, what is carried.
+    """
     along = carried or Holding()
+    own = {g.class_name: g for g in along.grants}
+    there = {
+        g.class_name: _untuned(g, own.get(g.class_name), tuned)
+        for g in shaper.grants
+        if not is_bare(g)
+    }
     tags = {g.tag for g in there.values()}
     values = {value for g in there.values() for value in g.dscp}
     added = [
@@ -141,6 +156,23 @@ def merged(shaper: Holding, carried: Holding | None) -> Holding:
         tuple(r for r in along.rules if r.class_name in classes),
         tuple(a for a in along.assignments if a.class_name in classes),
     )
+
+
+def _untuned(grant: Grant, own: Grant | None, tuned: Collection[tuple[str, str]]) -> Grant:
+    """With the operator's limit where auto-shaping's is."""
+    limits = dict(grant.limits)
+    for resource in RESOURCES:
+        if own is None or (grant.class_name, resource) not in tuned:
+            continue
+        limits.pop(resource, None)
+        if resource in own.limits:
+            limits[resource] = own.limits[resource]
+    try:
+        check_all_within(limits, grant.scheduling)
+    except BadValue:
+        # A promise that is newer than what is carried: so may be the limit.
+        return grant
+    return replace(grant, limits=limits)
 
 
 def _definition(name: str, set_there: bool, shaper: Holding, along: Holding) -> ShapingClass | None:

@@ -18,6 +18,11 @@ class AutoLimits:
         with self._lock:
             return dict(self._caps)
 
+    def held(self, domain: str) -> frozenset[tuple[str, str]]:
+        """The (class, resource) pairs of a domain that have a cap now."""
+        with self._lock:
+            return frozenset(key[1:] for key in self._caps if key[0] == domain)
+
     def replace(self, caps: Mapping[Key, float]) -> set[tuple[str, str]]:
         """Sets all caps; returns the (domain, class) pairs that changed."""
         with self._lock:

@@ -270,7 +270,7 @@ class Reconciler:
         if shaper.looked_at == changes or self.monotonic() < shaper.retry_at:
             return False
         with self.store.transaction() as unit:
-            wish = self.takeover.to_carry(unit, guest.name)
+            wish = self.takeover.to_carry(unit, guest.name, self.auto_limits.held(guest.name))
         if shaper.carries is None and self.takeover.carries(guest, wish):
             shaper.carries = wish
         if shaper.carries == wish:
@@ -280,7 +280,7 @@ class Reconciler:
 
     def _write(self, guest: Guest, shaper: _Shaper) -> None:
         try:
-            written = self.takeover.write(guest)
+            written = self.takeover.write(guest, self.auto_limits.held(guest.name))
         except SluiceError as error:
             log.info("%s", error)
             shaper.retry_at = self.monotonic() + RETRY_S

@@ -12,11 +12,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ..domain.carried import Carried, Holding, as_text, content, holding, parse
+from ..domain.carried import (
+    Carried,
+    Holding,
+    Tuned,
+    as_text,
+    content,
+    holding,
+    parse,
+    tuned_text,
+)
 from ..domain.errors import Conflict, SluiceError
 from ..domain.guests import Guest
 from ..domain.model import MAX_RULES
@@ -28,12 +37,16 @@ from .ports import Clock, Shapers, Store, Transaction
 
 log = logging.getLogger(__name__)
 
+# (class, resource)
+Pairs = Collection[tuple[str, str]]
+
 
 class Metadata(Protocol):
     """What domains carry."""
 
     def remove_command(self, name: str) -> str: ...
-    def write(self, name: str, text: str) -> None: ...
+    def write(self, name: str, text: str, tuned: str | None) -> None: ...
+    def host_id(self) -> str: ...
 
 
 def own_id(store: Store) -> str:
@@ -77,7 +90,7 @@ class TakeOver:
         if text is None:
             return None
         try:
-            carried = parse(text, guest.name, self.clock())
+            carried = parse(text, guest.name, self.clock(), guest.live.tuned)
         except SluiceError as error:
             raise Conflict(
                 "domain",
@@ -116,8 +129,16 @@ class TakeOver:
 
     def _merged(self, guest: Guest, carried: Carried | None) -> tuple[Mapping[str, Any], Holding]:
         shaper = self.shapers.query(guest.name, guest.live.shaper_id)
-        held = merged(holding_of(guest.name, shaper), carried.holding if carried else None)
-        return shaper, held
+        found = holding_of(guest.name, shaper)
+        if carried is None:
+            return shaper, merged(found, None)
+        return shaper, merged(found, carried.holding, self._tuned_elsewhere(carried.tuned))
+
+    def _tuned_elsewhere(self, tuned: Tuned | None) -> Pairs:
+        """On this host the guest has not moved: its shaper is what the last sluiced left."""
+        if tuned is None or tuned.host == self.metadata.host_id():
+            return ()
+        return tuned.limits
 
     def _push(self, guest: Guest, shaper: Mapping[str, Any], held: Holding) -> None:
         want = wanted(guest.name, list(held.grants), held.classes.values(), held.ceiling, {})
@@ -201,9 +222,9 @@ class TakeOver:
 
     # For others
 
-    def to_carry(self, unit: Transaction, name: str) -> dict[str, Any]:
-        """What the domain should carry now."""
-        return content(self._here(unit, name, own_rules=False))
+    def to_carry(self, unit: Transaction, name: str, tuned: Pairs) -> dict[str, Any]:
+        """What the domain should carry now; `tuned` has a limit of auto-shaping."""
+        return _wish(self._here(unit, name, own_rules=False), tuned)
 
     def carries(self, guest: Guest, wish: Mapping[str, Any]) -> bool:
         """Whether the domain carries that, in this sluiced's name."""
@@ -211,11 +232,11 @@ class TakeOver:
             carried = self._carried(guest)
         except SluiceError:
             return False
-        return (
-            carried is not None and carried.owner == self.owner and content(carried.holding) == wish
-        )
+        if carried is None or carried.owner != self.owner or carried.left_out:
+            return False
+        return _wish(carried.holding, carried.tuned.limits if carried.tuned else ()) == wish
 
-    def write(self, guest: Guest) -> dict[str, Any] | None:
+    def write(self, guest: Guest, tuned: Pairs) -> dict[str, Any] | None:
         """Has the domain carry what the catalogue says; what that was, or None if not now."""
         lock = self.editing.of(guest.name)
         if not lock.acquire(blocking=False):
@@ -226,14 +247,24 @@ class TakeOver:
                 held = self._here(unit, guest.name, own_rules=False)
                 mark = unit.value(_mark_key(guest), {})
             revision = mark.get("revision", 0) + 1
-            self.metadata.write(
-                guest.name, as_text(Carried(guest.uuid, self.owner, revision, held))
-            )
+            limits = frozenset(_of(held, tuned))
+            beside = Tuned(self.metadata.host_id(), limits) if limits else None
+            carried = Carried(guest.uuid, self.owner, revision, held, beside)
+            self.metadata.write(guest.name, as_text(carried), tuned_text(beside))
             with self.store.transaction() as unit:
                 unit.put_value(_mark_key(guest), {"owner": self.owner, "revision": revision})
-            return content(held)
+            return _wish(held, tuned)
         finally:
             lock.release()
+
+
+def _of(held: Holding, tuned: Pairs) -> list[tuple[str, str]]:
+    """Auto-shaping may not have seen yet that a class is revoked."""
+    return sorted(pair for pair in tuned if pair[0] in held.classes)
+
+
+def _wish(held: Holding, tuned: Pairs) -> dict[str, Any]:
+    return {**content(held), "tuned": _of(held, tuned)}
 
 
 def _beside(before: Holding, held: Holding) -> Holding:
