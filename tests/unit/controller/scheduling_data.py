@@ -8,6 +8,8 @@ from sluice_controller.domain.queues import AQMS, QUEUE_RESOURCES, Queue
 from sluice_controller.domain.scheduling import CHARGES, DYNAMICS, POLICIES, Scheduling, Window
 
 MOST = 10**12
+# A reservation may be as high as a limit.
+MOST_RESERVED = 10**11
 
 
 @st.composite
@@ -26,7 +28,7 @@ def windows(draw, most):
 @st.composite
 def schedulings(draw, resource, limit):
     """Sound for the resource and within its limit."""
-    most = limit.bytes_per_second or MOST
+    most = limit.bytes_per_second or MOST_RESERVED
     policy = draw(st.sampled_from(POLICIES if limit.bytes_per_second else POLICIES[:2]))
     reservation, window = draw(
         st.just((None, None))

@@ -4,15 +4,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_controller.domain.carried import Holding
 from sluice_controller.domain.errors import BadValue, Conflict
-from sluice_controller.domain.limits import MAX_PER_SECOND, RESOURCES, Limit
+from sluice_controller.domain.limits import RESOURCES, Limit
 from sluice_controller.domain.model import Grant, Rule, ShapingClass, Stream
 from sluice_controller.domain.queues import Queue
-from sluice_controller.domain.render import reserved
 from sluice_controller.domain.scheduling import Scheduling, check_all_within
 from sluice_controller.domain.shaper_config import actual, commands, wanted
 from sluice_controller.domain.takeover import holding_of, merged, planned
@@ -83,8 +82,6 @@ def test_where_both_say_something_the_shapers_word_holds(there, carried):
 @given(holdings(), st.floats(1e4, 1e9), st.data())
 @settings(max_examples=50)
 def test_what_auto_shaping_held_is_the_operators_again(held, rate, data):
-    # Beyond that no shaper's limit can be taken over.
-    assume(all(reserved(g, r) <= MAX_PER_SECOND for g in held.grants for r in RESOURCES))
     tuned = data.draw(pairs(held))
     caps = {("vm", *pair): rate for pair in tuned}
     shaper = Shaper()

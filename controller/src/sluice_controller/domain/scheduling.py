@@ -12,7 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import BadValue, SluiceError
-from .limits import DISK_RESOURCES, UNLIMITED, Limit, finite_number, parse_by_resource
+from .limits import (
+    DISK_RESOURCES,
+    MAX_PER_SECOND,
+    UNLIMITED,
+    Limit,
+    finite_number,
+    parse_by_resource,
+)
 from .values import parse_integer, parse_members, parse_word
 
 TOKEN_BUCKET, LEAKY_BUCKET, TOKEN_LEAKY = POLICIES = (
@@ -23,7 +30,7 @@ TOKEN_BUCKET, LEAKY_BUCKET, TOKEN_LEAKY = POLICIES = (
 NOT_DYNAMIC, LATENCY, THROUGHPUT = DYNAMICS = ("none", "latency", "throughput")
 CHARGE_ALL, CHARGE_DEVICE = CHARGES = ("all", "device")
 
-MAX_BYTES_PER_SECOND = 10**12
+MAX_PEAK_BYTES_PER_SECOND = 10**12
 MAX_MINIMUM_CHARGE = 2**20
 MIN_PERIOD_NS, MAX_PERIOD_NS = 1000, 3600 * 10**9
 MAX_WINDOW_BYTES = 2**32 - 1
@@ -94,10 +101,10 @@ def _parse_window(raw: Any, thing: str) -> Window:
     )
 
 
-def _rate(given: Mapping[str, Any], key: str, thing: str) -> float | None:
+def _rate(given: Mapping[str, Any], key: str, most: int, thing: str) -> float | None:
     if key not in given:
         return None
-    return finite_number(f"{thing}.{key}", given[key], 1, MAX_BYTES_PER_SECOND, "bytes per second")
+    return finite_number(f"{thing}.{key}", given[key], 1, most, "bytes per second")
 
 
 def parse_scheduling(raw: Any, resource: str, thing: str) -> Scheduling:
@@ -108,9 +115,10 @@ def parse_scheduling(raw: Any, resource: str, thing: str) -> Scheduling:
         parse_integer(minimum, f"{thing}.minimum_charge_bytes", 0, MAX_MINIMUM_CHARGE)
     window = given.get("window")
     scheduling = Scheduling(
-        _rate(given, "reservation_bytes_per_second", thing),
+        # Auto-shaping's limit may have to rise to it.
+        _rate(given, "reservation_bytes_per_second", MAX_PER_SECOND, thing),
         parse_word(given.get("policy", TOKEN_BUCKET), f"{thing}.policy", POLICIES),
-        _rate(given, "peak_bytes_per_second", thing),
+        _rate(given, "peak_bytes_per_second", MAX_PEAK_BYTES_PER_SECOND, thing),
         minimum,
         parse_word(given.get("dynamic", NOT_DYNAMIC), f"{thing}.dynamic", DYNAMICS),
         parse_word(given.get("charge", CHARGE_ALL), f"{thing}.charge", CHARGES),
@@ -154,11 +162,11 @@ def _check_members(scheduling: Scheduling, resource: str, thing: str) -> None:
 
 
 def _check_window_rate(window: Window | None, thing: str) -> None:
-    if window is not None and window.bytes_per_second > MAX_BYTES_PER_SECOND:
+    if window is not None and window.bytes_per_second > MAX_PER_SECOND:
         raise BadValue(
             f"{thing}.window",
             asdict(window),
-            f"is {window.bytes_per_second} bytes per second, above {MAX_BYTES_PER_SECOND}",
+            f"is {window.bytes_per_second} bytes per second, above {MAX_PER_SECOND}",
             "give fewer bytes, or a longer period",
         )
 
