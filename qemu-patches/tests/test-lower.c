@@ -1,30 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Lowering what buckets hold to what they held in another engine. */
-#include "sluice/engine.h"
 #include "random.h"
-#include "tap.h"
-
-#define SECOND_NS   1000000000ULL
-#define START_NS    (5 * SECOND_NS)
-
-static SluiceTokens tokens(const SluiceEngine *engine, uint64_t now_ns)
-{
-    return sluice_engine_tokens(engine, 0, now_ns);
-}
-
-static void limit(SluiceEngine *engine, const SluiceClassConfig *config,
-                  uint64_t now_ns)
-{
-    check(sluice_engine_set_class(engine, 0, config, now_ns));
-}
-
-static SluiceVerdict submit(SluiceEngine *engine, uint32_t bytes,
-                            uint64_t now_ns)
-{
-    static SluiceNode node;
-
-    return sluice_engine_submit(engine, 0, &node, bytes, now_ns);
-}
+#include "tokens.h"
 
 static bool is_within(int64_t gauge, int64_t expected, int64_t tolerance)
 {

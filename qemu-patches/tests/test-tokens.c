@@ -2,32 +2,9 @@
 /* The gauge of what a class's buckets hold. */
 #include <math.h>
 
-#include "sluice/engine.h"
 #include "exact-bucket.h"
 #include "random.h"
-#include "tap.h"
-
-#define SECOND_NS   1000000000ULL
-#define START_NS    (5 * SECOND_NS)
-
-static SluiceTokens tokens(const SluiceEngine *engine, uint64_t now_ns)
-{
-    return sluice_engine_tokens(engine, 0, now_ns);
-}
-
-static void limit(SluiceEngine *engine, const SluiceClassConfig *config,
-                  uint64_t now_ns)
-{
-    check(sluice_engine_set_class(engine, 0, config, now_ns));
-}
-
-static SluiceVerdict submit(SluiceEngine *engine, uint32_t bytes,
-                            uint64_t now_ns)
-{
-    static SluiceNode node;
-
-    return sluice_engine_submit(engine, 0, &node, bytes, now_ns);
-}
+#include "tokens.h"
 
 static void test_no_limit(void)
 {

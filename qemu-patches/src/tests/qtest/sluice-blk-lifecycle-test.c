@@ -12,11 +12,10 @@
  * far enough for that.
  */
 #include "qemu/osdep.h"
-#include "sluice-disk.h"
+#include "sluice-variants.h"
 
 #define BATCH           8
 #define LONG_NS         (100 * REQUEST_NS)
-#define IOTHREAD        "-object iothread,id=io0"
 #define PIIX4_PM        QPCI_DEVFN(1, 3)
 #define PM_BASE         0x600
 #define SNAPSHOT(verb, options)                                             \
@@ -26,19 +25,6 @@
     "{'execute': 'device_add', 'arguments': {'driver': 'virtio-blk-pci', "  \
     "'id': 'disk0', 'drive': 'd0', 'addr': '" stringify(SLOT) "', "         \
     "'shaper': 'sluice0'" options "}}"
-
-/* How a disk's requests are handled; every test runs with each. */
-typedef struct Variant {
-    const char *name;
-    const char *options;
-    const char *more;
-} Variant;
-
-static const Variant variants[] = {
-    { "main-loop", "", "" },
-    { "iothread", ",iothread=io0", IOTHREAD },
-    { "no-ioeventfd", ",ioeventfd=off", "" },
-};
 
 static Disk *start(const Variant *variant)
 {
@@ -470,10 +456,7 @@ static void test_change_classes(const void *variant)
     disk_free(disk);
 }
 
-static const struct {
-    const char *name;
-    GTestDataFunc run;
-} tests[] = {
+static const VariantTest tests[] = {
     { "device-reset", test_device_reset },
     { "system-reset", test_system_reset },
     { "stop-cont", test_stop_cont },
@@ -490,14 +473,6 @@ static const struct {
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    for (unsigned t = 0; t < ARRAY_SIZE(tests); t++) {
-        for (unsigned v = 0; v < ARRAY_SIZE(variants); v++) {
-            g_autofree char *path = g_strdup_printf("/sluice/blk/lifecycle/%s/%s",
-                                                    tests[t].name,
-                                                    variants[v].name);
-
-            qtest_add_data_func(path, &variants[v], tests[t].run);
-        }
-    }
+    add_tests("/sluice/blk/lifecycle", tests, ARRAY_SIZE(tests));
     return g_test_run();
 }

@@ -8,7 +8,7 @@
  */
 #include "qemu/osdep.h"
 #include "qemu/bswap.h"
-#include "sluice-disk.h"
+#include "sluice-variants.h"
 
 #define PART_BYTES      MiB
 #define PART_NS         (PART_BYTES * 1000LL)   /* at 1 MB/s */
@@ -16,18 +16,6 @@
 #define FILL            0xa5
 #define LONG_NS         (100 * PART_NS)
 #define UNMAP           VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP
-
-typedef struct Variant {
-    const char *name;
-    const char *options;
-    const char *more;
-} Variant;
-
-static const Variant variants[] = {
-    { "main-loop", "", "" },
-    { "iothread", ",iothread=io0", "-object iothread,id=io0" },
-    { "no-ioeventfd", ",ioeventfd=off", "" },
-};
 
 static void fill_image(Disk *disk)
 {
@@ -388,19 +376,10 @@ static void test_migrate(const void *opaque)
     g_assert_cmpint(status_of(&target, request), ==, VIRTIO_BLK_S_OK);
     g_assert_cmpint(written(&target, "bytes"), ==, PARTS * PART_BYTES);
     check_image(source, 0, PARTS * PART_BYTES);
-    qvirtqueue_cleanup(source->dev->bus, source->vq, &target.qs->alloc);
-    source->vq = NULL;
-    qtest_shutdown(target.qs);
-    unlink(target.page);
-    unlink(socket);
-    g_free(target.page);
-    disk_free(source);
+    free_migrated(source, &target, socket);
 }
 
-static const struct {
-    const char *name;
-    GTestDataFunc run;
-} tests[] = {
+static const VariantTest tests[] = {
     { "parts", test_parts },
     { "odd-sizes", test_odd_sizes },
     { "turns", test_turns },
@@ -417,14 +396,6 @@ static const struct {
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    for (unsigned t = 0; t < ARRAY_SIZE(tests); t++) {
-        for (unsigned v = 0; v < ARRAY_SIZE(variants); v++) {
-            g_autofree char *path = g_strdup_printf("/sluice/blk/range/%s/%s",
-                                                    tests[t].name,
-                                                    variants[v].name);
-
-            qtest_add_data_func(path, &variants[v], tests[t].run);
-        }
-    }
+    add_tests("/sluice/blk/range", tests, ARRAY_SIZE(tests));
     return g_test_run();
 }

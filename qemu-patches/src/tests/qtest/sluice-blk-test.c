@@ -366,14 +366,7 @@ static void check_migrate(const char *options, bool limited)
         check_first_done(&target, requests, i + 1, 8);
     }
     wait_for(used_count(target.qts, target.vq) == 8);
-    /* The guest's memory, and what is allocated of it, has moved along. */
-    qvirtqueue_cleanup(source->dev->bus, source->vq, &target.qs->alloc);
-    source->vq = NULL;
-    qtest_shutdown(target.qs);
-    unlink(target.page);
-    unlink(socket);
-    g_free(target.page);
-    disk_free(source);
+    free_migrated(source, &target, socket);
 }
 
 static void test_migrate(void)

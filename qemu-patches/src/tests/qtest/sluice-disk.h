@@ -131,6 +131,22 @@ static void disk_free(Disk *disk)
     g_free(disk);
 }
 
+/*
+ * Both machines of a migration through `socket`, of which the target has the rest. The
+ * guest's memory, and what is allocated of it, has moved along.
+ */
+G_GNUC_UNUSED
+static void free_migrated(Disk *source, Disk *target, const char *socket)
+{
+    qvirtqueue_cleanup(source->dev->bus, source->vq, &target->qs->alloc);
+    source->vq = NULL;
+    qtest_shutdown(target->qs);
+    unlink(target->page);
+    unlink(socket);
+    g_free(target->page);
+    disk_free(source);
+}
+
 /* The ioprio of a tag: real-time class, level and hint. */
 G_GNUC_UNUSED
 static uint32_t ioprio_of_tag(unsigned tag)

@@ -499,13 +499,7 @@ static void test_migrate(void)
                  == VIRTIO_BLK_S_OK);
     }
     g_assert_cmpint(used_count(target.qts, source->vq), ==, 8);
-    qvirtqueue_cleanup(source->dev->bus, source->vq, &target.qs->alloc);
-    source->vq = NULL;
-    qtest_shutdown(target.qs);
-    unlink(target.page);
-    unlink(socket);
-    g_free(target.page);
-    disk_free(source);
+    free_migrated(source, &target, socket);
     free_group(group);
 }
 
