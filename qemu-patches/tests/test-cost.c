@@ -79,6 +79,11 @@ static const Kind rotating_with_caches[] = {
     { SLUICE_COST_SEQUENTIAL, 900 * US, 25 },
     { SLUICE_COST_SEEK, 9 * MILLI, 15 },
 };
+static const Kind rotating_mostly_elsewhere[] = {
+    { SLUICE_COST_HOST_CACHE, 12 * US, 60 },
+    { SLUICE_COST_SEQUENTIAL, 300 * US, 10 },
+    { SLUICE_COST_SEEK, 8 * MILLI, 30 },
+};
 static const Kind remote[] = {
     { SLUICE_COST_SEQUENTIAL, 5 * MILLI, 100 },
 };
@@ -95,6 +100,7 @@ static const struct {
     { "flash behind memory", flash_behind_memory },
     { "rotating", rotating },
     { "rotating with caches", rotating_with_caches },
+    { "rotating, read here and there", rotating_mostly_elsewhere },
     { "remote", remote },
     { "in memory", in_memory },
 };

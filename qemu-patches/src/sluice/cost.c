@@ -20,8 +20,8 @@
  * Which mode is what? Two facts of nature help. An arm needs milliseconds:
  * modes whose top is above ARM_NS are seeks if there is a faster mode. The
  * slowest of the others is the medium itself: requests of it cost what they
- * ask for. It must have one in MEDIUM_SHARE of all, for flash that is slow now and
- * then, while it tidies up, is no memory all the other time. A mode at least four times
+ * ask for. It and the seeks must have one in MEDIUM_SHARE of all, for flash that is slow
+ * now and then, while it tidies up, is no memory all the other time. A mode at least four times
  * faster than the medium is a cache: the host's
  * memory if it answers within MEMORY_NS, else the drive's. A single mode is
  * always the medium: what is not known to be cheap is charged in full.
@@ -173,18 +173,20 @@ static bool needs_arm(const Mode *mode)
     return latency_of(mode->top) >= ARM_NS;
 }
 
-/* The mode that is the medium itself. */
+/* The mode that is the medium itself: the slowest that needs no arm, if it and what does
+ * are enough. */
 static unsigned find_medium(const SluiceCostModel *model, const Mode *modes,
                             unsigned count)
 {
-    unsigned medium = 0;
+    uint64_t mass = 0;
 
-    for (unsigned i = 1; i < count && !needs_arm(&modes[i]); i++) {
-        if (modes[i].mass * MEDIUM_SHARE >= model->total) {
-            medium = i;
+    for (unsigned i = count - 1; i > 0; i--) {
+        mass += modes[i].mass;
+        if (!needs_arm(&modes[i]) && mass * MEDIUM_SHARE >= model->total) {
+            return i;
         }
     }
-    return medium;
+    return 0;
 }
 
 static void learn(SluiceCostModel *model)

@@ -28,16 +28,11 @@ static inline SluiceBlkQueue *sluice_blk_queue_of(VirtIOBlock *s,
     return &s->sluice->queues[virtio_get_queue_index(req->vq)];
 }
 
-/*
- * Parsing cuts header and status off a request's descriptors: makes them whole again, so
- * that it can be parsed anew. Not when it enters the shaper: from then on another thread
- * may have it.
- */
-void sluice_blk_uncut(VirtIOBlockReq *req);
 /* True: the device goes on with the request. False: it is held, or kept in s->rq. */
 bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                       uint32_t ioprio, uint64_t bytes, uint64_t now_ns);
-/* A request that went with its queue. */
-void sluice_blk_forget(VirtIOBlockReq *req);
+/* The next part of a write-zeroes, whose header is known. It is not the caller's any more. */
+void sluice_blk_submit_part(VirtIOBlock *s, VirtIOBlockReq *req,
+                            uint32_t ioprio, uint32_t bytes);
 
 #endif

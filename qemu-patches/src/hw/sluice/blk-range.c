@@ -16,8 +16,16 @@
  * Neither tells the cost model (sluice/cost.h) what a read or write of a size takes. The
  * header, which says which sectors, is read from the guest once.
  *
- * A part that is done while its queue is dropped (reset, unplug) is the last: a request
- * may not be answered to a ring that has gone.
+ * Parts end where a multiple of PART_BYTES_MAX does, so that an image with clusters of up
+ * to that size can mark each as zero instead of writing it.
+ *
+ * The next part goes the way of requests that were held, whether or not it must wait: what
+ * holds for these in a drained section, when the virtqueue moves to another thread and
+ * when the machine stops holds for it.
+ *
+ * A part that is done after its queue was dropped (reset, unplug) is the last. Like all
+ * that was with the disk then it is answered, here with an error, since the rest is not
+ * done.
  */
 #include "qemu/osdep.h"
 #include "blk-internal.h"
@@ -25,9 +33,9 @@
 #include "qemu/units.h"
 #include "system/block-backend.h"
 
-/* As much as Linux puts in a write: shares stay exact, and the host is not asked more
- * often than by writes. */
-#define PART_BYTES_MAX          (1 * MiB)
+/* The largest cluster of a qcow2 image, and not much more than Linux puts in a write: shares
+ * stay exact. */
+#define PART_BYTES_MAX          (2 * MiB)
 
 size_t sluice_blk_read_range(VirtIOBlockReq *req, const struct iovec *iov,
                              unsigned count,
@@ -52,21 +60,33 @@ size_t sluice_blk_read_range(VirtIOBlockReq *req, const struct iovec *iov,
     return size;
 }
 
+/* The next part of what is left, and what comes after it. */
+static uint32_t next_part(SluiceBlkRequest *request, uint32_t left_bytes)
+{
+    SluiceBlkRange *range = &request->range;
+    uint64_t first_byte = range->first_byte + request->done_bytes;
+
+    range->part_bytes = MIN(left_bytes,
+                            PART_BYTES_MAX - first_byte % PART_BYTES_MAX);
+    range->left_bytes = left_bytes - range->part_bytes;
+    return range->part_bytes;
+}
+
 bool sluice_blk_admit_zeroes(VirtIOBlock *s, VirtIOBlockReq *req,
                              uint32_t ioprio, uint64_t *sector, int *bytes)
 {
-    SluiceBlkRange *range = &req->sluice.range;
-    uint32_t done_bytes = req->sluice.done_bytes;
-    uint32_t rest_bytes = *bytes - done_bytes;
-    uint32_t part_bytes = MIN(rest_bytes, PART_BYTES_MAX);
+    SluiceBlkRequest *request = &req->sluice;
+    uint64_t first_sector = *sector + (request->done_bytes >> BDRV_SECTOR_BITS);
+    uint32_t part_bytes;
 
-    range->part_bytes = part_bytes;
-    range->left_bytes = rest_bytes - part_bytes;
+    request->range.first_byte = *sector << BDRV_SECTOR_BITS;
+    request->range.ioprio = ioprio;
+    part_bytes = next_part(request, *bytes - request->done_bytes);
     if (!sluice_blk_judge(s, req, true, ioprio, part_bytes,
                           shaper_request_now_ns())) {
         return false;
     }
-    *sector += done_bytes >> BDRV_SECTOR_BITS;
+    *sector = first_sector;
     *bytes = part_bytes;
     return true;
 }
@@ -80,21 +100,20 @@ bool sluice_blk_admit_discard(VirtIOBlock *s, VirtIOBlockReq *req,
 bool sluice_blk_next_part(VirtIOBlock *s, VirtIOBlockReq *req)
 {
     SluiceBlkRequest *request = &req->sluice;
+    SluiceBlkRange *range = &request->range;
 
-    if (!request->range.left_bytes) {
+    if (!range->left_bytes) {
         return false;
     }
-    request->done_bytes += request->range.part_bytes;
-    sluice_blk_done(request);
+    request->done_bytes += range->part_bytes;
     block_acct_done(blk_get_stats(s->blk), &req->acct);
-    if (request->range.epoch != qatomic_read(&sluice_blk_queue_of(s, req)->epoch)) {
-        sluice_blk_forget(req);
+    if (range->epoch != qatomic_read(&sluice_blk_queue_of(s, req)->epoch)) {
+        virtio_blk_req_complete(req, VIRTIO_BLK_S_IOERR);
+        g_free(req);
         return true;
     }
-    sluice_blk_uncut(req);
-    req->next = NULL;
-    /* Paired with dec in the restart function */
-    blk_inc_in_flight(s->blk);
-    s->sluice->restart(req);
+    sluice_blk_done(request);
+    sluice_blk_submit_part(s, req, range->ioprio,
+                           next_part(request, range->left_bytes));
     return true;
 }

@@ -43,7 +43,12 @@ static const ShaperResource resources[] = {
     SHAPER_RESOURCE_BLK_WRITE,
 };
 
-void sluice_blk_uncut(VirtIOBlockReq *req)
+/*
+ * Parsing cuts header and status off a request's descriptors: makes them whole again, so
+ * that it can be parsed anew. Not when it enters the shaper: from then on another thread
+ * may have it.
+ */
+static void uncut(VirtIOBlockReq *req)
 {
     iov_discard_undo(&req->inhdr_undo);
     iov_discard_undo(&req->outhdr_undo);
@@ -58,7 +63,7 @@ static VirtIOBlockReq *returned(ShaperRequest *request)
         return NULL;
     }
     req = container_of(request, VirtIOBlockReq, sluice.shaper);
-    sluice_blk_uncut(req);
+    uncut(req);
     return req;
 }
 
@@ -159,7 +164,7 @@ static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
     if (!s->sluice->paused) {
         return false;
     }
-    sluice_blk_uncut(req);
+    uncut(req);
     req->next = s->rq;
     s->rq = req;
     return true;
@@ -192,6 +197,24 @@ bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                                 MIN(bytes, UINT32_MAX), 0, now_ns);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
+}
+
+void sluice_blk_submit_part(VirtIOBlock *s, VirtIOBlockReq *req,
+                            uint32_t ioprio, uint32_t bytes)
+{
+    SluiceBlkQueue *queue = sluice_blk_queue_of(s, req);
+    ShaperVerdict verdict;
+
+    do {
+        verdict = shaper_submit_as_ready(&queue->client, &req->sluice.shaper,
+                                         SHAPER_RESOURCE_BLK_WRITE,
+                                         sluice_tag_of_ioprio(ioprio), bytes,
+                                         shaper_request_now_ns());
+    } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
+    /* Another thread may have the request by now. */
+    if (verdict == SHAPER_PASS) {
+        schedule_queue(queue);
+    }
 }
 
 bool sluice_blk_admit(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
@@ -253,13 +276,6 @@ void sluice_blk_resume(VirtIOBlock *s)
     }
 }
 
-void sluice_blk_forget(VirtIOBlockReq *req)
-{
-    shaper_forget(&req->sluice.shaper);
-    virtqueue_detach_element(req->vq, &req->elem, 0);
-    g_free(req);
-}
-
 static void drop_queue(SluiceBlkQueue *queue)
 {
     qatomic_set(&queue->epoch, queue->epoch + 1);
@@ -268,7 +284,9 @@ static void drop_queue(SluiceBlkQueue *queue)
 
         while ((req = returned(shaper_client_withdraw(&queue->client,
                                                       resources[i])))) {
-            sluice_blk_forget(req);
+            shaper_forget(&req->sluice.shaper);
+            virtqueue_detach_element(req->vq, &req->elem, 0);
+            g_free(req);
         }
     }
 }

@@ -103,7 +103,6 @@ static void shaper_finalize(Object *obj)
     Shaper *shaper = SHAPER(obj);
 
     assert(QLIST_EMPTY(&shaper->clients));
-    shaper_state_unregister(shaper);
     shaper_groups_leave(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
@@ -120,6 +119,12 @@ static void shaper_finalize(Object *obj)
         shaper_page_free(shaper->page);
     }
     g_free(shaper->page_path);
+}
+
+/* Another may have the id from here on, while a device that goes still refers to this one. */
+static void shaper_unparent(Object *obj)
+{
+    shaper_state_unregister(SHAPER(obj));
 }
 
 static char *shaper_get_page(Object *obj, Error **errp)
@@ -155,6 +160,7 @@ static void shaper_class_init(ObjectClass *oc, void *data)
 {
     UserCreatableClass *ucc = USER_CREATABLE_CLASS(oc);
 
+    oc->unparent = shaper_unparent;
     VMSTATE_IF_CLASS(oc)->get_id = shaper_get_vmstate_id;
     ucc->complete = shaper_complete_object;
     ucc->can_be_deleted = shaper_can_be_deleted;

@@ -412,10 +412,11 @@ static ShaperVerdict judge(ShaperEngine *e, ShaperRequest *request,
     return verdict;
 }
 
-ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
-                            ShaperResource resource, unsigned tag,
-                            uint32_t bytes, uint32_t buffer_bytes,
-                            uint64_t now_ns)
+/* With constants for `as_ready`. */
+static inline __attribute__((always_inline)) ShaperVerdict
+submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
+       unsigned tag, uint32_t bytes, uint32_t buffer_bytes, uint64_t now_ns,
+       bool as_ready)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
     ShaperVerdict verdict;
@@ -432,10 +433,31 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
         }
         tag = tag_of(e, client, tag);
         verdict = judge(e, request, tag, bytes, buffer_bytes, now_ns);
+        if (as_ready && verdict == SHAPER_PASS) {
+            take_receipt(e, request, bytes);
+            make_ready(e, request);
+        }
     }
     trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
     return verdict;
+}
+
+ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
+                            ShaperResource resource, unsigned tag,
+                            uint32_t bytes, uint32_t buffer_bytes,
+                            uint64_t now_ns)
+{
+    return submit(client, request, resource, tag, bytes, buffer_bytes, now_ns,
+                  false);
+}
+
+ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
+                                     ShaperRequest *request,
+                                     ShaperResource resource, unsigned tag,
+                                     uint32_t bytes, uint64_t now_ns)
+{
+    return submit(client, request, resource, tag, bytes, 0, now_ns, true);
 }
 
 ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)

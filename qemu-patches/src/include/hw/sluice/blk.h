@@ -18,6 +18,8 @@ typedef struct SluiceBlk SluiceBlk;
 /* What is kept of a request without payload that names sectors: write-zeroes, discard. */
 typedef struct SluiceBlkRange {
     struct virtio_blk_discard_write_zeroes header;      /* as it was first read */
+    uint64_t first_byte;        /* of the disk */
+    uint32_t ioprio;
     uint32_t part_bytes;        /* the part that the device does now, */
     uint32_t left_bytes;        /* and what comes after it */
     uint32_t epoch;             /* of its queue, when its first part was judged */

@@ -160,6 +160,12 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
                             uint32_t bytes, uint32_t buffer_bytes,
                             uint64_t now_ns);
+/* The same, but one that passes is ready as if it had been held: whoever likes takes it,
+ * whether it is announced or not. */
+ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
+                                     ShaperRequest *request,
+                                     ShaperResource resource, unsigned tag,
+                                     uint32_t bytes, uint64_t now_ns);
 /* The next request that was held and may go on, or NULL. */
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
