@@ -303,13 +303,13 @@ static void test_reset(const void *variant)
     disk_free(disk);
 }
 
-/* A disk on which a part takes 20 ms, with class bulk unlimited. */
+/* A disk on which a part takes 200 ms, with class bulk unlimited. */
 static Disk *start_slow(const Variant *variant)
 {
     Disk *disk = disk_image("raw");
     g_autofree char *more = g_strconcat(
         "-blockdev driver=null-co,node-name=slow,size=16777216,"
-        "latency-ns=20000000 ", variant->more, NULL);
+        "latency-ns=200000000 ", variant->more, NULL);
     g_autofree char *options = g_strconcat(",drive=slow", variant->options,
                                            NULL);
 
