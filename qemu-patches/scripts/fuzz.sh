@@ -103,9 +103,9 @@ fuzzer() {
     case $name in
     virtio-*)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
-            ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + 300)) \
+            ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + 600)) \
             "${watch[@]}" python3 "$tests/fuzz_shaper.py" groups "$output/$name" \
-            "$qemu" --fuzz-target=generic-fuzz -timeout=60 -handle_ill=0 \
+            "$qemu" --fuzz-target=generic-fuzz -timeout=300 -report_slow_units=60 -handle_ill=0 \
             -rss_limit_mb=4096 "${lengths[@]}" "$@"
         ;;
     engine) ./fuzz-engine -max_len=2048 "$@" ;;
@@ -154,7 +154,7 @@ with_peer() {
 # run NAME: fuzzes for some seconds and prints the verdict. Inputs that reach
 # something new go to the first folder; the seeds are only read.
 run() {
-    local name=$1 status=0 runs stuck folders=("corpus-$1")
+    local name=$1 status=0 runs stuck slow folders=("corpus-$1")
     mkdir -p "corpus-$name"
     [ ! -d "$tests/fuzz-$name-seeds" ] || folders+=("$tests/fuzz-$name-seeds")
     case $name in
@@ -170,8 +170,9 @@ run() {
     runs=$(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$name.log" | tail -n 1)
     if [ "$status" -eq 0 ] && [ -n "$runs" ]; then
         stuck=$(grep -a '^fuzz_watch: ' "$name.log" | tail -n 1)
+        slow=$(grep -aoE '^Slowest unit: [0-9]+ s' "$name.log" | tail -n 1)
         echo "ok   $name: ${runs}s, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+' "$name.log" | tail -n 1)" \
-            "$(tail -n 1 "$name.peer" 2>/dev/null)${stuck:+; ${stuck#*: }}"
+            "$(tail -n 1 "$name.peer" 2>/dev/null)${stuck:+; ${stuck#*: }}${slow:+; ${slow,}}"
     else
         echo "FAIL $name: exit status $status; the end of $output/$name.log:"
         tail -n 30 "$name.log"
