@@ -10,7 +10,7 @@
  * last is done. Nothing is promised of a request that is not answered: after a stop it
  * goes on with the next part, after a migration it begins anew.
  *
- * Discard. What it costs the host does not depend on how much it names: it is one
+ * Discard. What it costs the host is taken not to depend on how much it names: it is one
  * operation, of the least bytes that its class charges.
  *
  * Neither tells the cost model (sluice/cost.h) what a read or write of a size takes. The
@@ -34,7 +34,7 @@
 #include "system/block-backend.h"
 
 /* The largest cluster of a qcow2 image, and not much more than Linux puts in a write: shares
- * stay exact. */
+ * stay nearly as exact. */
 #define PART_BYTES_MAX          (2 * MiB)
 
 size_t sluice_blk_read_range(VirtIOBlockReq *req, const struct iovec *iov,
