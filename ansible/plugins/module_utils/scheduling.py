@@ -21,7 +21,8 @@ POLICIES = ("token-bucket", "leaky-bucket", "token-leaky")
 DYNAMICS = ("none", "latency", "throughput")
 CHARGES = ("all", "device")
 AQMS = ("none", "codel")
-MAX_RATE = 10**12
+MAX_RESERVED_RATE = 10**11
+MAX_PEAK_RATE = MAX_CONNECTION_RATE = 10**12
 WEIGHT_MAX = 1000
 MAX_OF = 1000
 
@@ -55,9 +56,12 @@ def _bounded(number: object, low: int, high: int, whole: bool) -> object:
     return int(number) if whole else number
 
 
-def _rate(value: object) -> object:
-    rate = parse_rate(value)
-    return None if rate is None else _bounded(rate, 1, MAX_RATE, False)
+def _rate(high: int):
+    def read(value: object) -> object:
+        rate = parse_rate(value)
+        return None if rate is None else _bounded(rate, 1, high, False)
+
+    return read
 
 
 def _size(low: int, high: int):
@@ -114,9 +118,9 @@ def _may_miss(value: object) -> tuple:
 
 # key as written → (member of the API, reader)
 _SCHEDULING_KEYS = {
-    "reserve": ("reservation_bytes_per_second", _rate),
+    "reserve": ("reservation_bytes_per_second", _rate(MAX_RESERVED_RATE)),
     "policy": ("policy", _word(POLICIES)),
-    "peak": ("peak_bytes_per_second", _rate),
+    "peak": ("peak_bytes_per_second", _rate(MAX_PEAK_RATE)),
     "min_charge": ("minimum_charge_bytes", _size(0, 2**20)),
     "dynamic": ("dynamic", _word(DYNAMICS)),
     "charge": ("charge", _word(CHARGES)),
@@ -128,7 +132,7 @@ _QUEUE_KEYS = {
     "packets": ("limit_packets", _count(2**18, True)),
     "aqm": ("aqm", _word(AQMS)),
     "ecn": ("ecn", _bool),
-    "connections": ("connections_per_second", _count(MAX_RATE, False)),
+    "connections": ("connections_per_second", _count(MAX_CONNECTION_RATE, False)),
     "burst_connections": ("burst_connections", _count(2**40, False)),
 }
 
@@ -170,8 +174,10 @@ def read_scheduling(value: object, resource: str, limit: Mapping) -> dict:
     if one["charge"] == "device" and resource not in DISK_RESOURCES:
         raise ValueError(f"has charge device: it is for {' and '.join(DISK_RESOURCES)}")
     reserved = _reserved(one)
-    if reserved > MAX_RATE:
-        raise ValueError(f"reserves {reserved} bytes per second, more than {MAX_RATE}: lower it")
+    if reserved > MAX_RESERVED_RATE:
+        raise ValueError(
+            f"reserves {reserved} bytes per second, more than {MAX_RESERVED_RATE}: lower it"
+        )
     if rate is not None and reserved > rate:
         raise ValueError(f"reserves {reserved} bytes per second, more than the limit: lower it")
     return one

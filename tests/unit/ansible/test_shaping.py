@@ -252,6 +252,7 @@ def test_scheduling_is_read_in_the_words_of_the_command():
         ({"net-tx": {"window": "2GB/1us"}}, "reserves 2000000000000000 bytes per second, more"),
         ({"net-tx": {"charge": "device"}}, "it is for blk-read and blk-write"),
         ({"net-tx": {"reserve": "1kB/s", "window": "1/1s"}}, "has a window and reserve"),
+        ({"net-tx": {"reserve": 10**11 + 1}}, "which is out of range: give 1 to 100000000000"),
         ({"blk-read": {"reserve": MANY}}, "9…, which is out of range: no rate is above 1TB/s"),
         ({"blk-read": {"reserve": 10**400}}, "0…, which is out of range: no rate is above"),
         ({"blk-read": {"min_charge": MANY}}, "9…, which is out of range: no size is above 1TiB"),
@@ -326,7 +327,9 @@ LIMIT = st.one_of(
     QUANTITY,
     st.dictionaries(st.sampled_from(["rate", "burst", "ops", "burst_ops", "x"]), QUANTITY),
 )
-RATE = st.sampled_from(["1MB/s", "9MB/s", 5000, 0, 10**12 + 1, "none", True, float("inf")])
+RATE = st.sampled_from(
+    ["1MB/s", "9MB/s", 5000, 0, 10**11 + 1, 10**12 + 1, "none", True, float("inf")]
+)
 SCHEDULING = st.none() | st.fixed_dictionaries(
     {},
     optional={

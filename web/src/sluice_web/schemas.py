@@ -160,7 +160,7 @@ class WindowBody(Body):
 class SchedulingBody(Body):
     """How a class uses a resource beside its limit; null or absent: as by default."""
 
-    reservation_bytes_per_second = _between(1, 10**12, Number)
+    reservation_bytes_per_second = _between(1, RATE_MAX, Number)
     policy = _word("token-bucket", "leaky-bucket", "token-leaky")
     peak_bytes_per_second = _between(1, 10**12, Number)
     minimum_charge_bytes = _between(0, 2**20)

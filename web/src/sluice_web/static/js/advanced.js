@@ -6,7 +6,7 @@
 import { call, path } from "./api.js";
 import { announce, changed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { SCHEDULED_RATES, binarySize, duration, parseCount, parseDuration, parseRate, parseSize, rate } from "./format.js";
+import { PEAK_RATES, RESERVED_RATES, binarySize, duration, parseCount, parseDuration, parseRate, parseSize, rate } from "./format.js";
 import { attempt } from "./forms.js";
 
 const domain = document.body.dataset.domain;
@@ -21,11 +21,10 @@ const USUAL = {
   },
 };
 const shown = (value, format) => (value === null || value === undefined ? "" : format(value));
-const parseScheduled = (text) => parseRate(text, SCHEDULED_RATES);
 // How a field shows its value, and reads it again. A rate that is none is null.
 const FIELDS = {
-  reservation_bytes_per_second: [rate, parseScheduled],
-  peak_bytes_per_second: [rate, parseScheduled],
+  reservation_bytes_per_second: [rate, (text) => parseRate(text, RESERVED_RATES)],
+  peak_bytes_per_second: [rate, (text) => parseRate(text, PEAK_RATES)],
   minimum_charge_bytes: [binarySize, parseSize],
   limit_bytes: [binarySize, parseSize],
   limit_packets: [String, parseCount],

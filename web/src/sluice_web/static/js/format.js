@@ -80,9 +80,10 @@ export function clock(at, withSeconds = true) {
 }
 
 // The API's ranges in bytes per second, and the word for no rate: of limits, floors
-// and streams, and of what scheduling reserves. An e2e test holds both together.
+// and streams; of what scheduling reserves; of its peaks. An e2e test holds both together.
 export const LIMIT_RATES = { low: 1024, high: 1e11, none: "unlimited" };
-export const SCHEDULED_RATES = { low: 1, high: 1e12, none: "nothing" };
+export const RESERVED_RATES = { low: 1, high: 1e11, none: "nothing" };
+export const PEAK_RATES = { low: 1, high: 1e12, none: "nothing" };
 // As the command reads them (domain/rates.py of the controller; an e2e test holds both
 // together): a small b is a bit. Only a number alone is another thing here: MB/s.
 const RATE = /^([0-9]+(?:[.,][0-9]+)?)\s*(?:([kKMGT]i?)?(B|b|bit|bytes?)?(?:\/s|ps)?)$/;
