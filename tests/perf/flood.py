@@ -9,9 +9,9 @@ flood goes to another device of the same guest.
 
 *Other guest.* A guest with a single class fills its rings to the last slot:
 twice as many reads as a ring has, and more datagrams than the ring holds; another
-guest reads and answers pings. The control is the same class at the same rate
-which fills no ring. Each guest has a processor of its own, and that of the flooding guest
-is kept busy in the control, too.
+guest reads and answers pings. The control differs in one thing: the same programs, as
+fast as the same limit lets them, have so few under way each that no ring is full. Each
+guest has a processor of its own, and that of the flooding guest is kept busy in both.
 
 Flood and control take turns, many times and not for long, so that the machine's
 slow minutes hit both; all waits of a kind make one percentile. Before and after
@@ -64,10 +64,13 @@ DISK_DEPTH = 512
 DISK_BYTES = 65536
 # Twice and a half of two rings of 1,024; small, so that they drain in seconds.
 FULL_JOBS, FULL_DEPTH, FULL_BYTES = 4, 640, 16384
-# Linux has 92 datagrams of a socket on their way at most: more than two rings.
+# A fifth of them.
+CALM_DEPTH = 100
+# By Linux's default 92 datagrams of a socket are on their way at most, more than two rings of
+# 24 sockets; with the other, four.
 SENDERS = 24
+FULL_SOCKET_BYTES, CALM_SOCKET_BYTES = 212992, 8192
 DATAGRAM_BYTES = 1400
-WIRE_BYTES = DATAGRAM_BYTES + 42
 READS_PER_SECOND = 500
 PINGS_PER_SECOND = 200
 Say = Callable[[str], None]
@@ -209,8 +212,8 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
     yield Case(
         SAME,
         "ping",
-        _datagrams(CLIENT_ADDRESS, SENDERS, None),
-        _datagrams(machine.SECOND_CLIENT, SENDERS, None),
+        _datagrams(CLIENT_ADDRESS, FULL_SOCKET_BYTES),
+        _datagrams(machine.SECOND_CLIENT, FULL_SOCKET_BYTES),
         lambda: pings(testbed, busy),
         lambda: _buffer_fill(testbed, busy, 0),
         lambda: _buffer_fill(testbed, busy, 1),
@@ -220,30 +223,38 @@ def _same_guest(testbed: Testbed, busy: Guest) -> Iterator[Case]:
 def _other_guest(
     testbed: Testbed, busy: Guest, calm: Guest, calm_processor: int | None
 ) -> Iterator[Case]:
-    jobs = f"--numjobs={FULL_JOBS} --cpus_allowed=0-1 --cpus_allowed_policy=split"
     yield Case(
         OTHER,
         "disk read",
-        loads.fio("read", "vdb", FULL_BYTES, FULL_DEPTH, FLOOD_SECONDS, more=jobs),
-        loads.fio("read", "vdb", FULL_BYTES, 1, FLOOD_SECONDS),
+        _disk_reads(FULL_DEPTH),
+        _disk_reads(CALM_DEPTH),
         lambda: reads(calm),
         lambda: full_ratio(disk_rings(busy, "vdb"), spare=DISK_SPARE),
     )
     yield Case(
         OTHER,
         "ping",
-        _datagrams(CLIENT_ADDRESS, SENDERS, None),
-        # Headers count in the limit; just below it nothing gathers in the ring.
-        _datagrams(CLIENT_ADDRESS, 1, int(0.98 * NET_BPS * DATAGRAM_BYTES / WIRE_BYTES)),
+        _datagrams(CLIENT_ADDRESS, FULL_SOCKET_BYTES),
+        _datagrams(CLIENT_ADDRESS, CALM_SOCKET_BYTES),
         lambda: pings(testbed, calm, calm_processor),
         lambda: _transmit_demand(busy),
     )
 
 
-def _datagrams(client: str, senders: int, rate_bps: int | None) -> str:
-    bits = f"{(rate_bps or 0) * 8 // senders}"
+def _disk_reads(depth: int) -> str:
+    """Return a command that keeps a depth of reads outstanding for each of its jobs."""
+    jobs = f"--numjobs={FULL_JOBS} --cpus_allowed=0-1 --cpus_allowed_policy=split"
+    return loads.fio("read", "vdb", FULL_BYTES, depth, FLOOD_SECONDS, more=jobs)
+
+
+def _datagrams(client: str, socket_bytes: int) -> str:
+    """Return a command that sends as fast as it may, by sockets with so much room each.
+
+    iperf3's own option would change the receiver's, too.
+    """
     return (
-        f"iperf3 --client {client} --udp --parallel {senders} --bitrate {bits}"
+        f"echo {socket_bytes} > /proc/sys/net/core/wmem_default && exec"
+        f" iperf3 --client {client} --udp --parallel {SENDERS} --bitrate 0"
         f" --length {DATAGRAM_BYTES} --time {FLOOD_SECONDS}"
     )
 

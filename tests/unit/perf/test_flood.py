@@ -21,6 +21,13 @@ def test_the_flood_asks_for_twice_what_two_rings_hold():
     assert flood.SENDERS * 92 >= 2 * 1024
 
 
+def test_the_control_of_another_guest_leaves_room_in_one_ring_for_as_much_again():
+    assert flood.FULL_JOBS * flood.CALM_DEPTH <= bars.CALM_MAX * 1024
+    # A datagram takes more room than it has bytes, and one more is begun when there is any.
+    datagrams = flood.CALM_SOCKET_BYTES // flood.DATAGRAM_BYTES + 1
+    assert flood.SENDERS * datagrams <= bars.CALM_MAX * 1024
+
+
 def test_packets_that_wait_in_the_guest_are_counted_once():
     listed = '[{"kind":"fq_codel","root":true,"qlen":719},{"kind":"fq_codel","qlen":700}]'
     assert flood.waiting_packets(listed) == 719
