@@ -9,8 +9,8 @@ flood goes to another device of the same guest.
 
 *Other guest.* A guest with a single class fills its rings to the last slot:
 twice as many reads as a ring has, and more datagrams than the ring holds; another
-guest reads and answers pings. The control differs in one thing: the same programs, as
-fast as the same limit lets them, have so few under way each that no ring is full. Each
+guest reads and answers pings. The control differs in how many are under way: the same
+programs, as fast as the same limit lets them, have so few that no ring is full. Each
 guest has a processor of its own, and that of the flooding guest is kept busy in both.
 
 Flood and control take turns, many times and not for long, so that the machine's
@@ -64,7 +64,7 @@ DISK_DEPTH = 512
 DISK_BYTES = 65536
 # Twice and a half of two rings of 1,024; small, so that they drain in seconds.
 FULL_JOBS, FULL_DEPTH, FULL_BYTES = 4, 640, 16384
-# A fifth of them.
+# 400 together: less than half of one ring.
 CALM_DEPTH = 100
 # By Linux's default 92 datagrams of a socket are on their way at most, more than two rings of
 # 24 sockets; with the other, four.
