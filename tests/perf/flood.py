@@ -19,6 +19,7 @@ each measurement QEMU is asked how much of the ring it holds.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -356,17 +357,20 @@ def _flooding(busy: Guest, command: str) -> Iterator[None]:
         busy.ssh(f"systemctl stop {FLOOD_UNIT}", check=False, timeout_seconds=120)
 
 
-def _fullest(fill_ratio: Callable[[], float]) -> float:
+def fullest(fill_ratio: Callable[[], float], enough: float = math.inf) -> float:
+    """Return the fullest of some readings; those after one that is enough are left out."""
     found = 0.0
     for _ in range(READINGS):
         found = max(found, fill_ratio())
+        if found >= enough:
+            break
         time.sleep(READING_SECONDS)
     return found
 
 
 def _await_full(fill_ratio: Callable[[], float]) -> float:
     deadline = time.monotonic() + FILL_SECONDS
-    while (found := _fullest(fill_ratio)) < 1 and time.monotonic() < deadline:
+    while (found := fullest(fill_ratio, FULL_MIN)) < FULL_MIN and time.monotonic() < deadline:
         pass
     return found
 
@@ -376,7 +380,7 @@ def _measure_flood(busy: Guest, case: Case) -> Measured:
     with _flooding(busy, case.flood):
         before = _await_full(case.fill_ratio)
         latencies = case.latencies()
-        return Measured(latencies, min(before, _fullest(case.fill_ratio)))
+        return Measured(latencies, min(before, fullest(case.fill_ratio, FULL_MIN)))
 
 
 def _measure_control(busy: Guest, case: Case) -> Measured:
@@ -384,10 +388,11 @@ def _measure_control(busy: Guest, case: Case) -> Measured:
     elsewhere = case.elsewhere_ratio
     with _flooding(busy, case.control):
         full = _await_full(elsewhere) if elsewhere else None
-        before = _fullest(case.fill_ratio)
+        before = fullest(case.fill_ratio)
         latencies = case.latencies()
-        most = max(before, _fullest(case.fill_ratio))
-        return Measured(latencies, most, min(full, _fullest(elsewhere)) if elsewhere else None)
+        most = max(before, fullest(case.fill_ratio))
+        full = min(full, fullest(elsewhere, FULL_MIN)) if elsewhere else None
+        return Measured(latencies, most, full)
 
 
 def is_sound(flood: Measured, control: Measured) -> bool:

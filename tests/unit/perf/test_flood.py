@@ -110,3 +110,16 @@ def test_a_few_pings_are_no_percentile(which):
     pairs = [[few] * PAIRS, [many] * PAIRS] if which == 0 else [[many] * PAIRS, [few] * PAIRS]
     (verdict,) = bars.judge({"experiment": "FLOOD", "rows": [_row("other guest", *pairs)]})
     assert verdict.outcome is bars.Outcome.INCONCLUSIVE
+
+
+def test_reading_ends_with_one_that_is_enough(monkeypatch):
+    monkeypatch.setattr(flood, "READING_SECONDS", 0)
+    found = iter([0.4, 1.2, 1.9])
+    assert flood.fullest(lambda: next(found), enough=1.0) == 1.2
+
+
+def test_reading_goes_on_to_find_the_fullest(monkeypatch):
+    monkeypatch.setattr(flood, "READING_SECONDS", 0)
+    found = iter([0.4, 0.9, *[0.1] * (flood.READINGS - 2)])
+    assert flood.fullest(lambda: next(found), enough=1.0) == 0.9
+    assert next(found, None) is None
