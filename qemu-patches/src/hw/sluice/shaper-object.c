@@ -12,7 +12,8 @@
 #include "shaper-internal.h"
 #include "system/system.h"
 
-#define HEARTBEAT_NS                (50 * SCALE_MS)
+/* Each wakes the main loop, of every VM of the host. */
+#define HEARTBEAT_NS                (250 * SCALE_MS)
 
 /* Identity */
 
