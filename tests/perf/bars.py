@@ -34,7 +34,7 @@ RUNS_MIN = 3
 # So many pairs, drawn anew, say how sure a figure of all of them is.
 PAIRS_MIN = 8
 # A bar of one per cent: processes differ by more for as long as they live, so there are many.
-COST_ROUNDS_MIN = 10
+COST_ROUNDS_MIN = 20
 # Held ÷ full of a flood at least, and of a control at most.
 FULL_MIN = 1.0
 CALM_MAX = 0.5

@@ -13,6 +13,18 @@ from xml.etree import ElementTree as ET
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 
 
+def under(xml: str, emulator: Path) -> str:
+    """Return the definition with another emulator."""
+    root = ET.fromstring(xml)
+    root.find("devices/emulator").text = str(emulator)
+    return ET.tostring(root, encoding="unicode")
+
+
+def emulator_of(xml: str) -> Path:
+    """Return the emulator of a definition."""
+    return Path(ET.fromstring(xml).findtext("devices/emulator"))
+
+
 def under_stock(xml: str, emulator: Path) -> str:
     """Return the definition of an attached guest for an emulator that knows no shaper.
 

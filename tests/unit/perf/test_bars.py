@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from perf.bars import (
     BARS,
+    COST_ROUNDS_MIN,
     EXPECTED,
     FIGURES,
     UNLIMITED,
@@ -67,7 +68,7 @@ def _cost_row(part, subject, **figures):
     return {
         "part": part,
         "subject": subject,
-        "runs": 10,
+        "runs": COST_ROUNDS_MIN,
         "pooled_ratio": _spread(0.995, 1.0, 1.005),
         **figures,
     }
@@ -134,14 +135,14 @@ def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, va
 @pytest.mark.parametrize(
     ("interval", "runs", "outcome"),
     [
-        ((0.991, 1.0, 1.2), 10, None),
-        ((0.99, 0.99, 0.99), 10, None),
-        ((0.981, 0.99, 1.0), 10, None),
-        ((0.98, 1.0, 1.2), 10, Outcome.INCONCLUSIVE),
-        ((0.985, 0.9899, 0.995), 10, Outcome.INCONCLUSIVE),
-        ((0.97, 0.98, 0.989), 10, Outcome.MISSED),
-        ((0.97, 0.98, 0.989), 9, Outcome.INCONCLUSIVE),
-        ((0.991, 1.0, 1.2), 9, Outcome.INCONCLUSIVE),
+        ((0.991, 1.0, 1.2), COST_ROUNDS_MIN, None),
+        ((0.99, 0.99, 0.99), COST_ROUNDS_MIN, None),
+        ((0.981, 0.99, 1.0), COST_ROUNDS_MIN, None),
+        ((0.98, 1.0, 1.2), COST_ROUNDS_MIN, Outcome.INCONCLUSIVE),
+        ((0.985, 0.9899, 0.995), COST_ROUNDS_MIN, Outcome.INCONCLUSIVE),
+        ((0.97, 0.98, 0.989), COST_ROUNDS_MIN, Outcome.MISSED),
+        ((0.97, 0.98, 0.989), COST_ROUNDS_MIN - 1, Outcome.INCONCLUSIVE),
+        ((0.991, 1.0, 1.2), COST_ROUNDS_MIN - 1, Outcome.INCONCLUSIVE),
     ],
 )
 def test_what_the_patches_cost_is_judged_by_the_mean_if_it_is_sure_enough(interval, runs, outcome):
@@ -187,7 +188,12 @@ def _only(found):
 @pytest.mark.parametrize(
     ("experiment", "row", "figures", "why"),
     [
-        ("E1", ("disk", "fio 4 KiB, requests/s"), {"runs": 9}, "--repeats=10"),
+        (
+            "E1",
+            ("disk", "fio 4 KiB, requests/s"),
+            {"runs": COST_ROUNDS_MIN - 1},
+            f"--repeats={COST_ROUNDS_MIN}",
+        ),
         (
             "E2",
             SLUICE_READ,

@@ -7,7 +7,7 @@ from perf import bars, e1
 from perf.e1 import PATCHED, STOCK, Round, emulators_of, figures, shaped_work, trimmed_mean
 from sluice_controller.adapters.domain_xml import DISK_QUEUE_SIZE
 
-ROUNDS = 10
+ROUNDS = bars.COST_ROUNDS_MIN
 
 
 def test_each_lane_is_under_each_emulator_twice_and_never_under_its_neighbours():

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from perf.twin import QEMU, on_processor, under_stock
+from perf.twin import QEMU, emulator_of, on_processor, under, under_stock
 
 STOCK = Path("/opt/stock/qemu")
 ATTACHED = """\
@@ -67,3 +67,13 @@ def test_all_of_a_guests_threads_have_one_processor():
     assert [pin.get("vcpu") for pin in tune.findall("vcpupin")] == ["0", "1"]
     assert {pin.get("cpuset") for pin in tune} == {"1"}
     assert root.findtext("vcpu") == "2"
+
+
+def test_another_emulator_is_all_that_differs():
+    changed = under(ATTACHED, STOCK)
+    assert emulator_of(changed) == STOCK
+    back, before = (
+        ET.canonicalize(xml, rewrite_prefixes=True)
+        for xml in (under(changed, emulator_of(ATTACHED)), ATTACHED)
+    )
+    assert back == before
