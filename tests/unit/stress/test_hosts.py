@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from stress.hosts import BASE, CLASS, NAME, backlog, class_of, definition, missing
+from stress.hosts import BASE, CLASS, NAME, backlog, definition, missing
 from testbed.domain_xml import FileDisk, GuestSpec, Placement
 
 LIVE = {"blk-read": {"backlog_requests": 2}, "blk-write": {"backlog_requests": 3}}
@@ -18,7 +18,7 @@ SHOWN = {
         {"class": CLASS, "limits": {"blk-read": {}, "blk-write": {}}},
     ],
 }
-HELD = {"blk-write": {"held_p99_ms": 4.5}, "blk-read": {"held_p99_ms": None}}
+HELD = {"classes": {CLASS: {"blk-write": {"held_p99_ms": 4.5}, "blk-read": {"held_p99_ms": None}}}}
 
 
 def test_the_root_disks_backing_is_declared_and_no_others():
@@ -44,20 +44,19 @@ def test_the_root_disks_backing_is_declared_and_no_others():
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "known",
     [
-        {"domains": {}},
-        {"domains": {NAME: {}}},
-        {"domains": {NAME: {"classes": {}}}},
-        {"domains": {NAME: {"classes": {CLASS: {"blk-read": {"backlog_requests": 1}}}}}},
+        {},
+        {"classes": {}},
+        {"classes": {CLASS: {"blk-read": {"backlog_requests": 1}}}},
     ],
 )
-def test_a_backlog_that_sluiced_does_not_know_is_none(answer):
-    assert backlog(class_of(answer)) is None
+def test_a_backlog_that_sluiced_does_not_know_is_none(known):
+    assert backlog(known) is None
 
 
 def test_the_backlog_of_both_resources_is_added():
-    assert backlog(class_of({"domains": {NAME: {"classes": {CLASS: LIVE}}}})) == 5
+    assert backlog({"classes": {CLASS: LIVE}}) == 5
 
 
 def test_a_guest_that_is_held_to_its_limits_lacks_nothing():
@@ -67,15 +66,28 @@ def test_a_guest_that_is_held_to_its_limits_lacks_nothing():
 @pytest.mark.parametrize(
     ("shown", "known", "lacks"),
     [
-        ({**SHOWN, "agent": {"connected": False}}, HELD, ["a connected agent"]),
+        (
+            {**SHOWN, "agent": {"connected": False, "error": "it is silent"}},
+            HELD,
+            ["a connected agent (it is silent)"],
+        ),
         (
             {**SHOWN, "classes": []},
             HELD,
             ["limit of blk-read", "limit of blk-write"],
         ),
-        (SHOWN, {}, ["a request that was held"]),
-        (SHOWN, {"blk-write": {"held_p99_ms": None}}, ["a request that was held"]),
+        (SHOWN, {}, ["a request that was held (no error)"]),
+        (
+            SHOWN,
+            {"error": "page: not refreshed", "classes": {}},
+            ["a request that was held (page: not refreshed)"],
+        ),
+        (
+            SHOWN,
+            {"classes": {CLASS: {"blk-write": {"held_p99_ms": None}}}},
+            ["a request that was held (no error)"],
+        ),
     ],
 )
-def test_what_a_guest_lacks_is_named(shown, known, lacks):
+def test_what_a_guest_lacks_is_named_with_why(shown, known, lacks):
     assert missing(shown, known) == lacks
