@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from sluice_controller.adapters import agent_hub
 from sluice_controller.adapters.agent_hub import AgentHub
 from sluice_controller.domain import agent_protocol
 from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, Session
@@ -25,7 +26,8 @@ def clock():
 
 
 @pytest.fixture
-def hub(clock):
+def hub(clock, monkeypatch):
+    monkeypatch.setattr(agent_hub, "ROUND_SECONDS", 0.02)
     found = AgentHub(clock, clock)
     yield found
     found.close()
@@ -114,3 +116,75 @@ def test_an_agent_that_sends_without_end_is_let_go(hub, guest, monkeypatch):
                 break
             hub.round()
     assert "too much" in hub.status("good")["error"]
+
+
+def accepted(guest):
+    connection = guest.accept()[0]
+    connection.settimeout(20)
+    return connection, connection.makefile("rb")
+
+
+def greeting(lines):
+    hello = json.loads(lines.readline())
+    assert hello["method"] == "hello"
+    return hello
+
+
+def test_a_line_on_which_nothing_is_heard_is_renewed_ever_more_rarely(hub, guest, clock):
+    hub.set_targets({"good": guest.getsockname()})
+    hub.round()
+    connection, _ = accepted(guest)
+    for patience_s in (60.0, 120.0, 240.0, 480.0, 960.0, 960.0):
+        clock.now += patience_s
+        hub.round()
+        assert "has said nothing" in hub.status("good")["error"]
+        clock.now += 1.0
+        hub.round()
+        assert "nothing was heard" in hub.status("good")["error"]
+        with connection:
+            while connection.recv(4096):
+                pass
+        clock.now += 1.0
+        hub.round()
+        connection, _ = accepted(guest)
+    connection.close()
+
+
+def test_an_agent_that_is_heard_on_a_renewed_line_is_connected(hub, guest, clock, caplog):
+    caplog.set_level("INFO")
+    hub.set_targets({"good": guest.getsockname()})
+    hub.round()
+    hub.round()
+    first, lines = accepted(guest)
+    before = greeting(lines)
+    clock.now += 61.0
+    hub.round()
+    clock.now += 1.0
+    hub.round()
+    hub.round()
+    lines.close()
+    first.close()
+    connection, lines = accepted(guest)
+    hello = greeting(lines)
+    assert hello["id"] != before["id"]
+    said = {
+        "protocol": 1,
+        "agent_version": "0.1.0",
+        "kernel": "6.12",
+        "hostname": "media",
+        "boot_id": "b",
+        "max_tag": 15,
+    }
+    # What it was asked over the line before it may answer, too.
+    for request in (before, hello):
+        answer = {"jsonrpc": "2.0", "id": request["id"], "result": said}
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+    while not hub.status("good")["connected"]:
+        hub.round()
+    assert hub.status("good")["error"] is None
+    assert "the agent speaks, version '0.1.0'" in caplog.text
+    lines.close()
+    connection.close()
+    while hub.status("good")["connected"]:
+        hub.round()
+    assert "the connection was closed" in caplog.text

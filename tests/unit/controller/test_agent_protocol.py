@@ -10,8 +10,10 @@ from sluice_controller.domain.agent_protocol import (
     BREACHES_ALLOWED,
     BYTES_PER_MINUTE,
     LOGS_PER_MINUTE,
+    LONGEST_PAUSE_S,
     MAX_LINE_BYTES,
     SILENCE_S,
+    STRANGERS_ALLOWED,
     TABLES_PER_MINUTE,
     Breach,
     Breaches,
@@ -98,22 +100,134 @@ def test_the_same_rules_are_not_sent_again():
     assert sent(session, 0.2) == []
 
 
-def test_a_silent_agent_is_greeted_again_and_gets_its_rules_again():
+def ruled(session, now=0.1):
+    """Has the agent follow RULES."""
+    session.want_rules(RULES)
+    (call,) = sent(session, now)
+    assert session.on_line(line(id=call["id"], result=answer(call)), now)
+
+
+def answer(call):
+    return (
+        HELLO
+        if call["method"] == "hello"
+        else {"revision": call["params"]["revision"], "matched": 0}
+    )
+
+
+def methods(calls):
+    return [call["method"] for call in calls]
+
+
+def test_a_silent_agent_is_greeted_again_and_keeps_its_rules():
+    session = greeted()
+    ruled(session)
+    (hello,) = sent(session, SILENCE_S + 0.2)
+    assert hello["method"] == "hello"
+    session.on_line(line(id=hello["id"], result=HELLO), SILENCE_S + 0.3)
+    assert sent(session, SILENCE_S + 0.4) == []
+
+
+def test_greetings_that_are_not_answered_come_ever_more_rarely():
+    session = Session(0.0, Breaches(), 100)
+    times = [now for now in range(0, 80) if sent(session, float(now))]
+    assert times == [0, 3, 9, 21, 36, 51, 66]
+
+
+def test_rules_that_an_answer_passed_by_are_sent_again():
     session = greeted()
     session.want_rules(RULES)
-    sent(session, 0.1)
-    later = SILENCE_S + 0.2
-    calls = sent(session, later)
-    assert [call["method"] for call in calls] == ["hello", "set_rules"]
+    assert methods(sent(session, 0.1)) == ["set_rules"]
+    (hello,) = sent(session, SILENCE_S + 0.2)
+    session.on_line(line(id=hello["id"], result=HELLO), SILENCE_S + 0.3)
+    assert methods(sent(session, SILENCE_S + 0.4)) == ["set_rules"]
 
 
-def test_an_agent_with_older_rules_gets_them_again():
+@pytest.mark.parametrize("change", [{"boot_id": "c"}, {"agent_version": "0.2.0"}])
+def test_another_boot_and_another_agent_get_the_rules(change):
+    session = greeted()
+    ruled(session)
+    (hello,) = sent(session, SILENCE_S + 0.2)
+    session.on_line(line(id=hello["id"], result={**HELLO, **change}), SILENCE_S + 0.3)
+    assert methods(sent(session, SILENCE_S + 0.4)) == ["set_rules"]
+
+
+def test_an_agent_that_lost_its_rules_gets_them_again():
+    session = greeted()
+    ruled(session)
+    session.on_line(table(revision=101), 4.0)
+    assert sent(session, 4.1) == []
+    session.on_line(table(revision=0), 5.0)
+    assert methods(sent(session, 5.1)) == ["hello", "set_rules"]
+
+
+def test_an_agent_that_has_not_answered_yet_is_asked_whether_it_got_the_rules():
     session = greeted()
     session.want_rules(RULES)
     sent(session, 0.1)
     for i in range(1, 8):
         session.on_line(table(revision=0), float(i))
-    assert [call["method"] for call in sent(session, 8.0)] == ["hello", "set_rules"]
+    (hello,) = sent(session, 8.0)
+    assert hello["method"] == "hello"
+    session.on_line(table(revision=0), 9.0)
+    assert sent(session, 9.0) == []
+    session.on_line(line(id=hello["id"], result=HELLO), 10.0)
+    assert methods(sent(session, 10.1)) == ["set_rules"]
+
+
+class SlowAgent:
+    """Answers in order; rules cost it `rules_s`, a table every `table_s`, and nothing else."""
+
+    def __init__(self, rules_s, table_s):
+        self.rules_s, self.table_s = rules_s, table_s
+        self.queue, self.revision = [], 0
+        self.busy_until = self.table_at = 0.0
+        self.asked = []
+
+    def step(self, session, now):
+        for call in sent(session, now):
+            self.asked.append(call["method"])
+            self.queue.append(call)
+        while self.queue and self.busy_until <= now:
+            call = self.queue.pop(0)
+            if call["method"] == "set_rules":
+                self.revision = call["params"]["revision"]
+                self.busy_until = now + self.rules_s
+            session.on_line(line(id=call["id"], result=answer(call)), now)
+        if self.busy_until <= now >= self.table_at:
+            self.table_at = now + self.table_s
+            session.on_line(table(revision=self.revision), now)
+
+
+@given(st.floats(0.0, 60.0), st.floats(0.1, 60.0), st.floats(0.0, 60.0))
+def test_a_slow_guest_is_not_made_slower_by_what_it_is_asked(rules_s, table_s, starts_at):
+    session, agent = Session(0.0, Breaches(), 100), SlowAgent(rules_s, table_s)
+    session.want_rules(RULES)
+    agent.busy_until = starts_at
+    for step in range(1200):
+        agent.step(session, step / 2)
+    assert agent.asked.count("set_rules") == 1
+    assert agent.revision == 101
+    # Who says something less often than every three seconds is asked whether it lives.
+    assert agent.asked.count("hello") <= 10 + 600 / SILENCE_S
+
+
+def test_answers_to_another_host_are_no_breach_until_this_one_was_answered():
+    session = Session(0.0, Breaches(), 100, first_id=1000)
+    (hello,) = sent(session, 0.0)
+    for stranger in range(1, STRANGERS_ALLOWED + 1):
+        assert session.on_line(line(id=stranger, result=HELLO), 0.0)
+    assert session.breach is None and session.hello is None
+    session.on_line(line(id=hello["id"], result=HELLO), 0.0)
+    assert session.hello is not None
+    session.on_line(line(id=7, result=HELLO), 0.0)
+    assert "nothing that was asked" in session.breach
+
+
+def test_answers_to_nobody_become_breaches():
+    session = Session(0.0, Breaches(), 100, first_id=1000)
+    sent(session, 0.0)
+    assert not all(session.on_line(line(id=7, result=HELLO), 0.0) for _ in range(100))
 
 
 def test_a_restarted_agent_is_not_blamed_for_the_earlier_one():
@@ -176,13 +290,21 @@ def test_rules_that_no_agent_would_read_are_not_sent_and_that_is_shown():
     assert session.refusal is None
 
 
-def test_a_refusal_is_shown():
+def test_a_refusal_is_shown_and_not_asked_for_again():
     session = greeted()
     session.want_rules(RULES)
     (call,) = sent(session, 0.1)
     error = {"code": -32602, "message": "bad", "data": {"field": "rules[0]", "remedy": "mend it"}}
     assert session.on_line(line(id=call["id"], error=error), 0.2)
     assert "mend it" in session.refusal
+    session.on_line(table(revision=0), 5.0)
+    assert sent(session, 5.1) == []
+    (hello,) = sent(session, 9.0)
+    session.on_line(line(id=hello["id"], result=HELLO), 9.1)
+    assert sent(session, 9.2) == []
+    assert "mend it" in session.refusal
+    session.want_rules({**RULES, "rules": []} | {"classes": []})
+    assert methods(sent(session, 9.3)) == ["set_rules"]
 
 
 def test_a_table_is_kept():
@@ -316,9 +438,9 @@ def test_an_agent_that_starts_late_may_answer_every_greeting():
     session = Session(0.0, Breaches(), 1)
     greetings = []
     for step in range(200):
-        greetings += sent(session, step * SILENCE_S)
+        greetings += sent(session, step * LONGEST_PAUSE_S)
     assert len(greetings) == 200
-    now = 200 * SILENCE_S
+    now = 200 * LONGEST_PAUSE_S
     for greeting in greetings:
         assert session.on_line(line(id=greeting["id"], result=HELLO), now)
     assert session.hello is not None
@@ -329,8 +451,8 @@ def test_a_late_answer_is_taken_once_for_each_request_given_up():
     session = Session(0.0, Breaches(), 1)
     first = sent(session, 0.0)[0]["id"]
     for step in range(1, 34):
-        sent(session, step * SILENCE_S)
-    now = 34 * SILENCE_S
+        sent(session, step * LONGEST_PAUSE_S)
+    now = 34 * LONGEST_PAUSE_S
     # Two were given up on; whoever answers more has made them up.
     assert session.on_line(line(id=first, result=HELLO), now)
     assert session.on_line(line(id=first, result=HELLO), now)
@@ -342,7 +464,7 @@ def test_a_late_answer_is_taken_once_for_each_request_given_up():
 def test_unanswered_calls_do_not_pile_up():
     session = Session(0.0, Breaches(), 1)
     for i in range(200):
-        session.due(i * (SILENCE_S + 1))
+        session.due(i * LONGEST_PAUSE_S)
     assert len(session._pending) <= 32
 
 

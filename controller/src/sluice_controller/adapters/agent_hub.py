@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import selectors
 import socket
 import threading
@@ -28,6 +29,11 @@ MAX_UNSENT_BYTES = 4 << 20
 # A table older than this is no longer shown as present.
 STALE_SECONDS = 30.0
 SILENT_SECONDS = 15.0
+# After this long the line itself may be what fails, as a port that QEMU has stopped
+# until its host side closes. Without an agent it helps nobody: ever more rarely.
+RENEW_SECONDS = 60.0
+RENEW_DOUBLINGS = 4
+FIRST_IDS = 1 << 31
 # Of a guest's message, in the host's journal.
 JOURNAL_CHARS = 300
 
@@ -44,6 +50,11 @@ class _Peer:
     unsent: bytearray = field(default_factory=bytearray)
     retry_at: float = 0.0
     error: str | None = None
+    # Over all connections that were renewed since.
+    heard_at: float = 0.0
+    renewals: int = 0
+    # That its agent speaks.
+    is_told: bool = False
 
 
 class AgentHub:
@@ -96,7 +107,7 @@ class AgentHub:
             error = None
             if peer is not None:
                 error = peer.error or (session and (session.refusal or session.breach)) or None
-            silence_s = self.monotonic() - session.heard_at if session else 0.0
+            silence_s = self.monotonic() - peer.heard_at if session else 0.0
             if silence_s > SILENT_SECONDS:
                 hello = {}
                 error = error or f"the agent has said nothing for {silence_s:.0f} s"
@@ -183,9 +194,18 @@ class AgentHub:
                     f"disconnected for a minute: too many breaches, last {peer.session.breach}",
                 )
                 return
+        if peer.session.heard_at == now:
+            peer.heard_at, peer.renewals = now, 0
+        self._tell_greeted(peer)
         for level, text in self._drain_logs(peer.session):
             priority = logging.getLevelNamesMapping()[level.upper()]
             log.log(priority, "%s: %r", peer.path, text[:JOURNAL_CHARS])
+
+    def _tell_greeted(self, peer: _Peer) -> None:
+        hello = peer.session.hello
+        if hello and not peer.is_told:
+            peer.is_told = True
+            log.info("%s: the agent speaks, version %r", peer.path, hello["agent_version"])
 
     def _drain_logs(self, session: Session) -> list[tuple[str, str]]:
         logs = list(session.logs)
@@ -197,6 +217,11 @@ class AgentHub:
         if peer.socket is None:
             if now >= max(peer.retry_at, peer.breaches.banned_until):
                 self._connect(peer, now)
+            return
+        patience_s = RENEW_SECONDS * 2 ** min(peer.renewals, RENEW_DOUBLINGS)
+        if now - peer.session.heard_at > patience_s:
+            peer.renewals += 1
+            self._disconnect(peer, f"nothing was heard for {now - peer.heard_at:.0f} s")
             return
         for message in peer.session.due(now):
             if len(peer.unsent) + len(message) > MAX_UNSENT_BYTES:
@@ -222,7 +247,11 @@ class AgentHub:
         peer.socket, peer.error = connection, None
         peer.splitter = LineSplitter()
         peer.unsent.clear()
-        peer.session = Session(now, peer.breaches, peer.revision)
+        # What was asked over a connection before, or by another host, may be answered here.
+        first_id = 1 + secrets.randbelow(FIRST_IDS)
+        peer.session = Session(now, peer.breaches, peer.revision, first_id)
+        if not peer.renewals:
+            peer.heard_at = now
         if peer.rules is not None:
             peer.session.want_rules(peer.rules)
         self._selector.register(connection, selectors.EVENT_READ, peer)
@@ -248,6 +277,9 @@ class AgentHub:
             peer.socket.close()
         if peer.session is not None:
             peer.revision = peer.session.revision
+        if peer.is_told and reason is not None:
+            log.info("%s: %s", peer.path, reason)
+        peer.is_told = False
         peer.socket, peer.session, peer.error = None, None, reason
 
     def close(self) -> None:

@@ -6,6 +6,12 @@ time. The guest is hostile: lines are bounded before they are parsed, every
 value is checked before it is kept, and breaches are counted. More than ten in
 a minute end the connection for a minute, and so do more bytes than an honest
 agent has to say.
+
+A guest may also be slow, on a busy host by seconds. Then what is asked again
+because nothing was heard makes it slower still: one greeting at a time waits for
+its answer, further ones come ever more rarely, and rules are sent once. An agent
+answers in the order in which it was asked, so that an answer tells of every
+earlier request whether it was lost.
 """
 
 from __future__ import annotations
@@ -26,8 +32,13 @@ BREACH_WINDOW_S = 60.0
 BAN_S = 60.0
 # An agent that says nothing for this long may have been restarted: greet again.
 SILENCE_S = 3.0
-# A table of older rules this long after they were sent: the call was lost.
+# While a greeting is not answered the next one waits twice as long as the one before,
+# and at most this: the guest may have lost it, by a reset for instance.
+LONGEST_PAUSE_S = 15.0
+# A table of older rules this long after they were sent: the call may have been lost.
 BEHIND_S = 2.0
+# What a guest had been asked by another host travels with it, and is answered here.
+STRANGERS_ALLOWED = 64
 INTERVAL_MS = 1000
 # More tables than this in a minute are a breach. It is counted over a minute,
 # since a busy host or guest delays honest tables, which then come together.
@@ -204,10 +215,20 @@ class Breaches:
         return True
 
 
-class Session:
-    """One connection to an agent."""
+@dataclass(frozen=True)
+class _Asked:
+    method: str
+    revision: int
 
-    def __init__(self, now: float, breaches: Breaches, revision: int) -> None:
+
+class Session:
+    """One connection to an agent.
+
+    Requests are numbered from ``first_id``, which should be another one each time: answers
+    to an earlier connection must not be taken for this one's.
+    """
+
+    def __init__(self, now: float, breaches: Breaches, revision: int, first_id: int = 1) -> None:
         self.breaches = breaches
         self.revision = revision
         self.hello: dict[str, Any] | None = None
@@ -218,19 +239,27 @@ class Session:
         self.breach: str | None = None
         self.logs: deque[tuple[str, str]] = deque(maxlen=100)
         self._wanted: dict[str, Any] | None = None
+        # On its way or in force; to be sent again once that is None.
         self._sent_revision: int | None = None
+        self._answered_revision: int | None = None
+        self._refused_revision: int | None = None
         self._sent_at = 0.0
         self.heard_at = now
-        self._behind = False
+        # A table was of other rules.
+        self._doubts = False
         self._log_times: deque[float] = deque()
         self._table_times: deque[float] = deque()
         self._replies: list[bytes] = []
-        self._greeted_at = -SILENCE_S
+        self._greet_at = now
+        self._pause_s = SILENCE_S
         self._lines = 0
-        self._next_id = 1
-        self._pending: dict[int, tuple[str, int]] = {}
+        self._first_id = self._next_id = first_id
+        # In the order in which they were asked.
+        self._pending: dict[int, _Asked] = {}
         # Asked and given up on; each may still be answered, once.
         self._given_up = 0
+        self._strangers = 0
+        self._has_answered = False
 
     # Out
 
@@ -241,7 +270,7 @@ class Session:
         while len(self._pending) >= 32:
             del self._pending[min(self._pending)]
             self._given_up += 1
-        self._pending[request_id] = (method, params.get("revision", 0))
+        self._pending[request_id] = _Asked(method, params.get("revision", 0))
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         return json.dumps(message).encode() + b"\n"
 
@@ -255,16 +284,22 @@ class Session:
         """What to send now."""
         out, self._replies = self._replies, []
         silent = now - self.heard_at > SILENCE_S
-        unsure = self.hello is None or silent or self._behind
-        if unsure and now - self._greeted_at >= SILENCE_S:
-            self._greeted_at = now
-            self._sent_revision = None
-            self._behind = False
-            out.append(self._request("hello", {"protocol": PROTOCOL}))
+        if (self.hello is None or silent or self._doubts) and now >= self._greet_at:
+            out.append(self._greeting(now))
         if self.hello and self._wanted is not None and self._sent_revision != self.revision:
             self._sent_revision, self._sent_at = self.revision, now
             out += self._rules()
         return out
+
+    def _awaits(self, method: str) -> bool:
+        return any(asked.method == method for asked in self._pending.values())
+
+    def _greeting(self, now: float) -> bytes:
+        is_awaited = self._awaits("hello")
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_awaited else SILENCE_S
+        self._greet_at = now + self._pause_s
+        self._doubts = False
+        return self._request("hello", {"protocol": PROTOCOL})
 
     def _rules(self) -> list[bytes]:
         params = {"revision": self.revision, "interval_ms": INTERVAL_MS, **(self._wanted or {})}
@@ -272,6 +307,7 @@ class Session:
         if len(message) <= MAX_LINE_BYTES:
             return [message]
         self._pending.popitem()
+        self._refused_revision = self.revision
         self.refusal = (
             f"the rules are {len(message)} bytes long, and an agent reads {MAX_LINE_BYTES}: "
             "remove some, or shorten what they match"
@@ -335,11 +371,13 @@ class Session:
         if len(self._table_times) > TABLES_PER_MINUTE:
             raise Breach(f"more than {TABLES_PER_MINUTE} process tables in a minute")
         self.table, self.table_at = parse_table(params), now
-        behind = self.table["revision"] != self._sent_revision
-        if behind and self._sent_revision is not None and now - self._sent_at > BEHIND_S:
-            # Restarted since, or the call was lost: begin anew.
+        expected = (None, self._refused_revision, self.table["revision"])
+        if self._sent_revision in expected or now - self._sent_at <= BEHIND_S:
+            return
+        self._doubts = True
+        if not self._awaits("set_rules"):
+            # They were in force: it was restarted since.
             self._sent_revision = None
-            self._behind = True
 
     def _count_log(self, now: float) -> None:
         self._log_times.append(now)
@@ -355,34 +393,52 @@ class Session:
         text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
         self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
 
-    def _answered(self, message: dict[str, Any]) -> tuple[str, int] | None:
-        """Return the request that is answered; None for one that was given up on."""
+    def _answered(self, message: dict[str, Any]) -> _Asked | None:
+        """Return the request that is answered; None for one that is no longer of interest."""
         request_id = message.get("id")
         if isinstance(request_id, bool) or not isinstance(request_id, int):
             raise Breach("an answer without an id")
-        pending = self._pending.pop(request_id, None)
-        if pending is None and self._given_up and 0 < request_id < self._next_id:
+        asked = self._pending.pop(request_id, None)
+        if asked is not None:
+            self._has_answered = True
+            # It will not come back to what was asked before that.
+            for earlier in [other for other in self._pending if other < request_id]:
+                del self._pending[earlier]
+            return asked
+        is_ours = self._first_id <= request_id < self._next_id
+        if is_ours and self._given_up:
             self._given_up -= 1
             return None
-        if pending is None:
-            raise Breach("an answer to nothing that was asked")
-        return pending
+        if not is_ours and not self._has_answered and self._strangers < STRANGERS_ALLOWED:
+            self._strangers += 1
+            return None
+        raise Breach("an answer to nothing that was asked")
 
     def _take_result(self, message: dict[str, Any]) -> None:
-        answered = self._answered(message)
-        if answered is None:
+        asked = self._answered(message)
+        if asked is None:
             return
-        method, revision = answered
         result = message["result"]
-        if method == "hello":
-            self.hello = parse_hello(result)
-            self._sent_revision = None
-            # A fresh start: what an earlier agent on this port did is past.
-            self.breach = self.refusal = None
-        elif method == "set_rules":
-            if not isinstance(result, dict) or result.get("revision") != revision:
+        if asked.method == "hello":
+            self._take_hello(parse_hello(result))
+        elif asked.method == "set_rules":
+            if not isinstance(result, dict) or result.get("revision") != asked.revision:
                 raise Breach("an answer to set_rules with another revision")
             self.matched = _whole(result.get("matched"), "matched", 0, 2**22)
+            self.refusal = None
+            self._answered_revision = asked.revision
+
+    def _take_hello(self, hello: dict[str, Any]) -> None:
+        known, self.hello = self.hello or {}, hello
+        if any(known.get(name) != hello[name] for name in ("boot_id", "agent_version")):
+            self._answered_revision = self._refused_revision = None
+        told = (self._answered_revision, self._refused_revision)
+        if self._sent_revision not in told and not self._awaits("set_rules"):
+            # The rules were lost, or were another boot's.
+            self._sent_revision = None
+        # A fresh start: what an earlier agent on this port did is past.
+        self.breach = None
+        if self._sent_revision is None or self._sent_revision != self._refused_revision:
             self.refusal = None
 
     def _take_error(self, message: dict[str, Any], now: float) -> None:
@@ -395,11 +451,12 @@ class Session:
             self._count_log(now)
             self.logs.append(("warning", f"the agent could not read a line: {text}"))
             return
-        answered = self._answered(message)
-        if answered is None:
+        asked = self._answered(message)
+        if asked is None:
             return
-        method, _revision = answered
         detail = error.get("data")
         if isinstance(detail, dict):
             text = f"{text} ({json.dumps(detail)[:500]})"
-        self.refusal = f"the agent refused {method}: {text}"
+        if asked.method == "set_rules":
+            self._refused_revision = asked.revision
+        self.refusal = f"the agent refused {asked.method}: {text}"
