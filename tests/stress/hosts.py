@@ -61,6 +61,7 @@ STALL_SECONDS = 600.0
 # What tells, after a failure, what a host and the guest were at.
 HOST_STATE = (
     "uptime; ps -eLo ni,pcpu,time,stat,wchan:24,comm --sort=-pcpu | head -n 40; "
+    f"virsh qemu-monitor-command --hmp {NAME} info qtree | grep -A 3 org.sluice.agent; "
     f"sluice show {NAME} --json; sluice live {NAME} --once --json; "
     f"tail -n 200 /var/log/libvirt/qemu/{NAME}*.log"
 )
@@ -166,12 +167,12 @@ def moves(
 ) -> None:
     """Move the guest there and back; each time all loads go on, and are shaped."""
     source, target = fleet["host1"], fleet["host2"]
-    wait_shaped(source)
+    wait_shaped(source, say)
     for index in range(1, count + 1):
         say(f"requests held on {source.name} before move {index}: {backlog(live(source))}")
         outcome.moved(*move(guest, source, target))
         outcome.gone_on_seconds.append(loads.wait_gone_on())
-        wait_shaped(target)
+        wait_shaped(target, say)
         say(
             f"move {index} of {count}, {source.name} to {target.name}: "
             f"{outcome.seconds[-1]:.1f} s, {outcome.held[-1]} requests held, "
@@ -285,33 +286,49 @@ def backlog(known: dict[str, Any]) -> int | None:
     return sum(found[resource]["backlog_requests"] for resource in LIMITS)
 
 
-def missing(shown: dict[str, Any], known: dict[str, Any]) -> list[str]:
-    """Name what the guest lacks on its host, of ``sluice show`` and of its class live."""
+def missing(shown: dict[str, Any], known: dict[str, Any]) -> dict[str, str]:
+    """Name what the guest lacks on its host, and why, of ``sluice show`` and of its class live."""
     grants = {grant["class"]: grant for grant in shown["classes"]}
     limits = grants.get(CLASS, {}).get("limits", {})
-    agent = shown["agent"]
-    found = [] if agent["connected"] else [f"a connected agent ({why(agent)})"]
-    found += [f"limit of {resource}" for resource in LIMITS if resource not in limits]
-    classes = class_of(known)
-    if any(classes.get(resource, {}).get("held_p99_ms") for resource in LIMITS):
-        return found
-    return [*found, f"a request that was held ({why(known)})"]
+    found = {} if shown["agent"]["connected"] else {"a connected agent": why(shown["agent"])}
+    found |= {f"a limit of {each}": "sluiced has none" for each in LIMITS if each not in limits}
+    return found if is_held(class_of(known)) else found | {"a request that was held": why(known)}
+
+
+def is_held(resources: dict[str, Any]) -> bool:
+    """Return whether a request of the class waits, or waited within the last second."""
+    return any(
+        resources.get(each, {}).get("held_p99_ms")
+        or resources.get(each, {}).get("backlog_requests")
+        for each in LIMITS
+    )
 
 
 def why(said: dict[str, Any]) -> str:
     return said.get("error") or "no error"
 
 
-def wait_shaped(host: Machine) -> None:
-    """Wait until the agent speaks and the class is held to its limits; StressError."""
+def in_words(lacks: dict[str, str]) -> str:
+    return ", ".join(f"{what} ({reason})" for what, reason in lacks.items())
+
+
+def wait_shaped(host: Machine, say: Callable[[str], None]) -> None:
+    """Wait until the agent has spoken and the class was held to its limits; StressError.
+
+    Not at one and the same time: a host that is emulated is busy, and says that late.
+    """
     deadline = time.monotonic() + STALL_SECONDS
-    while True:
-        try:
-            lacks = missing(json.loads(host.out(f"sluice show {NAME} --json")), live(host))
-        except CommandFailed as problem:
-            lacks = [str(problem)]
-        if not lacks:
-            return
+    lacks: dict[str, str] | None = None
+    now: dict[str, str] = {}
+    while lacks is None or lacks:
         if time.monotonic() > deadline:
-            raise StressError(f"{NAME} on {host.name} lacks {', '.join(lacks)}")
-        time.sleep(2)
+            raise StressError(f"{NAME} on {host.name} lacks {in_words(lacks or now)}")
+        try:
+            now = missing(json.loads(host.out(f"sluice show {NAME} --json")), live(host))
+        except CommandFailed as problem:
+            now = {"an answer of sluiced": str(problem)}
+        else:
+            lacks = {what: now[what] for what in now if lacks is None or what in lacks}
+        if lacks or lacks is None:
+            say(f"{host.name} lacks {in_words(now)}")
+            time.sleep(2)

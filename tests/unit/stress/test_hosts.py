@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """stress.hosts: the guest's definition, and answers that do not know it yet."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from stress import hosts
 from stress.hosts import BASE, CLASS, NAME, backlog, definition, missing
+from stress.scene import StressError
 from testbed.domain_xml import FileDisk, GuestSpec, Placement
 
 LIVE = {"blk-read": {"backlog_requests": 2}, "blk-write": {"backlog_requests": 3}}
@@ -59,8 +62,12 @@ def test_the_backlog_of_both_resources_is_added():
     assert backlog({"classes": {CLASS: LIVE}}) == 5
 
 
-def test_a_guest_that_is_held_to_its_limits_lacks_nothing():
-    assert missing(SHOWN, HELD) == []
+@pytest.mark.parametrize(
+    "known",
+    [HELD, {"classes": {CLASS: {"blk-read": {"held_p99_ms": 0.0, "backlog_requests": 1}}}}],
+)
+def test_a_guest_that_is_held_to_its_limits_lacks_nothing(known):
+    assert missing(SHOWN, known) == {}
 
 
 @pytest.mark.parametrize(
@@ -69,25 +76,61 @@ def test_a_guest_that_is_held_to_its_limits_lacks_nothing():
         (
             {**SHOWN, "agent": {"connected": False, "error": "it is silent"}},
             HELD,
-            ["a connected agent (it is silent)"],
+            {"a connected agent": "it is silent"},
         ),
         (
             {**SHOWN, "classes": []},
             HELD,
-            ["limit of blk-read", "limit of blk-write"],
+            {
+                "a limit of blk-read": "sluiced has none",
+                "a limit of blk-write": "sluiced has none",
+            },
         ),
-        (SHOWN, {}, ["a request that was held (no error)"]),
+        (SHOWN, {}, {"a request that was held": "no error"}),
         (
             SHOWN,
             {"error": "page: not refreshed", "classes": {}},
-            ["a request that was held (page: not refreshed)"],
+            {"a request that was held": "page: not refreshed"},
         ),
         (
             SHOWN,
-            {"classes": {CLASS: {"blk-write": {"held_p99_ms": None}}}},
-            ["a request that was held (no error)"],
+            {"classes": {CLASS: {"blk-write": {"held_p99_ms": None, "backlog_requests": 0}}}},
+            {"a request that was held": "no error"},
         ),
     ],
 )
 def test_what_a_guest_lacks_is_named_with_why(shown, known, lacks):
     assert missing(shown, known) == lacks
+
+
+class Host:
+    """Answers `sluice show` and `sluice live` in turn."""
+
+    name = "host2"
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def out(self, _command):
+        return json.dumps(self.answers.pop(0))
+
+    def ssh(self, _command, check):
+        return SimpleNamespace(
+            returncode=0, stdout=json.dumps({"domains": {NAME: self.answers.pop(0)}})
+        )
+
+
+def test_an_agent_and_a_held_request_may_be_seen_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(hosts.time, "sleep", lambda _seconds: None)
+    silent = {**SHOWN, "agent": {"connected": False, "error": "it is silent"}}
+    host = Host(SHOWN, {}, silent, {}, silent, HELD)
+    hosts.wait_shaped(host, print)
+    assert host.answers == []
+
+
+def test_what_was_never_seen_is_named(monkeypatch):
+    times = iter(range(0, 10000, 400))
+    monkeypatch.setattr(hosts.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(hosts.time, "monotonic", lambda: next(times))
+    with pytest.raises(StressError, match=r"host2 lacks a request that was held \(no error\)"):
+        hosts.wait_shaped(Host(SHOWN, {}, SHOWN, {}), print)
