@@ -227,7 +227,10 @@ def test_answers_to_another_host_are_no_breach_until_this_one_was_answered():
 def test_answers_to_nobody_become_breaches():
     session = Session(0.0, Breaches(), 100, first_id=1000)
     sent(session, 0.0)
-    assert not all(session.on_line(line(id=7, result=HELLO), 0.0) for _ in range(100))
+    assert not all(
+        session.on_line(line(id=7, result=HELLO), 0.0)
+        for _ in range(STRANGERS_ALLOWED + BREACHES_ALLOWED)
+    )
 
 
 def test_a_restarted_agent_is_not_blamed_for_the_earlier_one():
@@ -412,6 +415,25 @@ def test_unreadable_lines_and_unknown_methods_are_answered():
     session.on_line(line(method="reboot", id=3), 1.0)
     answers = [(m["id"], m["error"]["code"]) for m in sent(session, 1.0) if "error" in m]
     assert answers == [(None, -32700), (3, -32601)]
+
+
+def test_an_agent_that_logs_may_be_another_one():
+    """Restarted with its state it goes on with tables, and its version is not among them."""
+    session = greeted()
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.1)
+    session.on_line(line(id=call["id"], error={"code": -32602, "message": "bad"}), 0.2)
+    session.on_line(line(method="log", params={"level": "info", "text": "took up rules"}), 4.0)
+    (hello,) = sent(session, 4.1)
+    new = {**HELLO, "agent_version": "0.2.0"}
+    session.on_line(line(id=hello["id"], result=new), 4.2)
+    assert methods(sent(session, 4.3)) == ["set_rules"]
+
+
+def test_what_a_breach_quotes_of_the_guest_is_escaped():
+    session = greeted()
+    session.on_line(table(**{"class": "a\n\x1b[2J"}), 1.0)
+    assert session.breach.isprintable()
 
 
 def test_a_flood_of_logs_is_a_breach():

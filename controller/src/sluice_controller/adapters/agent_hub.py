@@ -278,7 +278,7 @@ class AgentHub:
         if peer.session is not None:
             peer.revision = peer.session.revision
         if peer.is_told and reason is not None:
-            log.info("%s: %s", peer.path, reason)
+            log.info("%s: %r", peer.path, reason)
         peer.is_told = False
         peer.socket, peer.session, peer.error = None, None, reason
 

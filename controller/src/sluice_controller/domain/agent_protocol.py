@@ -37,8 +37,9 @@ SILENCE_S = 3.0
 LONGEST_PAUSE_S = 15.0
 # A table of older rules this long after they were sent: the call may have been lost.
 BEHIND_S = 2.0
-# What a guest had been asked by another host travels with it, and is answered here.
-STRANGERS_ALLOWED = 64
+# What a guest had been asked by another host travels with it, and is answered here. So
+# is what a port of 128 buffers kept of earlier connections.
+STRANGERS_ALLOWED = 256
 INTERVAL_MS = 1000
 # More tables than this in a minute are a breach. It is counted over a minute,
 # since a busy host or guest delays honest tables, which then come together.
@@ -153,7 +154,8 @@ def parse_process(raw: Any) -> dict[str, Any]:
         try:
             parse_class_name(_text(row["class"], "class", 31))
         except SluiceError as error:
-            raise Breach(str(error)) from error
+            # Escaped: it is logged and shown.
+            raise Breach(f"a class {row['class']!r} that is no name of one") from error
     if raw.get("rule") is not None:
         row["rule"] = _text(raw["rule"], "rule", 64)
     return row
@@ -390,6 +392,8 @@ class Session:
         self._count_log(now)
         if not isinstance(params, dict) or params.get("level") not in ("info", "warning", "error"):
             raise Breach("a log without a level")
+        # It may be another one that begins: by its tables alone it would pass for the last.
+        self._doubts = True
         text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
         self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
 
