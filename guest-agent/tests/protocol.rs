@@ -78,6 +78,28 @@ fn without_a_host_a_short_interval_costs_nothing() {
 }
 
 #[test]
+fn the_same_rules_again_cost_no_scan() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let mut params = json!({"revision": 1, "classes": [{"name": "c", "tag": 1}]});
+    params["rules"] = json!([pid_rule("r", "c", watched.pid())]);
+    let mut cost = |params: &Value, times: u64| {
+        let before = reads(host.agent.id() as i32);
+        for _ in 0..times {
+            let answer = host.call("set_rules", params.clone());
+            assert_eq!(answer["result"], json!({"revision": params["revision"], "matched": 1}));
+        }
+        reads(host.agent.id() as i32) - before
+    };
+    cost(&params, 1);
+    params["revision"] = json!(2);
+    let new = cost(&params, 1);
+    // Scans that are due meanwhile included.
+    let again = cost(&params, 40);
+    assert!(again < 20 * new, "{again} reads for 40 times the same, {new} for new ones");
+}
+
+#[test]
 fn bad_input_is_refused_and_changes_nothing() {
     let mut host = Host::start();
     let watched = Watched::start();

@@ -106,9 +106,12 @@ impl Agent {
 
     /// Replaces all rules and acts at once. The number of processes matched.
     pub fn set_rules(&mut self, now_ns: u64, rules: RuleSet) -> usize {
-        self.settle(now_ns);
-        self.replace_rules(now_ns, rules);
-        self.save(now_ns, true);
+        // A host asks again where it has waited for long, which more work would make longer.
+        if rules.params != self.rules.params || self.is_unresolved {
+            self.settle(now_ns);
+            self.replace_rules(now_ns, rules);
+            self.save(now_ns, true);
+        }
         self.scanner
             .processes()
             .filter(|(_, process)| process.assignment.is_some())

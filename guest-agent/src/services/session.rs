@@ -29,6 +29,10 @@ const FULL_SCAN_NS: u64 = 1000 * NS_PER_MS;
 /// Between looks at a port whose host side is closed, or at a missing port.
 const HOST_AWAY_NS: u64 = 200 * NS_PER_MS;
 const PORT_RETRY_NS: u64 = 1000 * NS_PER_MS;
+/// Of the time at most one part in four goes to scans, however slow this guest is.
+const REST_PER_SCAN: u64 = 3;
+/// One scan may have taken as long as this guest was stopped.
+const LONGEST_REST_NS: u64 = 30_000 * NS_PER_MS;
 /// A table younger than this answers get_processes as it is.
 const FRESH_TABLE_NS: u64 = 200 * NS_PER_MS;
 const READ_BYTES: usize = 64 * 1024;
@@ -235,6 +239,7 @@ impl Session {
                 self.full_scan_ns = self
                     .full_scan_ns
                     .min(now_ns.saturating_add(self.interval_ns()));
+                self.rest(now_ns);
                 json!({"revision": revision, "matched": matched})
             }
             Call::GetProcesses => {
@@ -273,10 +278,19 @@ impl Session {
     fn scan_if_due(&mut self, now_ns: u64) {
         if now_ns >= self.full_scan_ns && (self.wants_table() || self.agent.has_work()) {
             self.full_scan(now_ns);
+            self.rest(now_ns);
         } else if now_ns >= self.quick_scan_ns && self.agent.has_work() {
             self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
             self.agent.scan(now_ns, Depth::Quick);
+            self.rest(now_ns);
         }
+    }
+
+    /// Puts further scans off as far as the one that began then has taken its time.
+    fn rest(&mut self, began_ns: u64) {
+        let ended_ns = self.clock.now_ns();
+        self.quick_scan_ns = rested(self.quick_scan_ns, began_ns, ended_ns);
+        self.full_scan_ns = rested(self.full_scan_ns, began_ns, ended_ns);
     }
 
     fn full_scan(&mut self, now_ns: u64) {
@@ -345,6 +359,12 @@ impl Session {
     }
 }
 
+/// When a scan that is due then may begin after one that took so long.
+fn rested(due_ns: u64, began_ns: u64, ended_ns: u64) -> u64 {
+    let rest_ns = REST_PER_SCAN.saturating_mul(ended_ns.saturating_sub(began_ns));
+    due_ns.max(ended_ns.saturating_add(rest_ns.min(LONGEST_REST_NS)))
+}
+
 /// How far a full scan goes, and when the next one is due. Without a host no
 /// table is; with rules a change of program is noticed within a second even if
 /// the host asks for tables less often.
@@ -404,6 +424,28 @@ mod tests {
                 assert_eq!(tables_ms.len() as u64, 10_000_u64.div_ceil(interval_ms));
             }
         }
+    }
+
+    #[test]
+    fn a_slow_scan_leaves_three_parts_of_four_to_others() {
+        let quick_ms = |scan_ms: u64| {
+            let (mut now_ns, mut scans) = (0, 0);
+            while now_ns < 60_000 * NS_PER_MS {
+                let ended_ns = now_ns + scan_ms * NS_PER_MS;
+                now_ns = rested(now_ns + QUICK_SCAN_NS, now_ns, ended_ns);
+                scans += 1;
+            }
+            scans * scan_ms
+        };
+        // As long as it is quick, it is as often as ever.
+        assert_eq!(quick_ms(10), 240 * 10);
+        for scan_ms in [50, 62, 63, 200, 1000, 10_000] {
+            assert!(quick_ms(scan_ms) <= 15_000 + scan_ms, "{scan_ms} ms");
+        }
+        let stalled_ns = 600_000 * NS_PER_MS;
+        assert_eq!(rested(0, 0, stalled_ns), stalled_ns + LONGEST_REST_NS);
+        assert_eq!(rested(u64::MAX, 1, 2), u64::MAX);
+        assert_eq!(rested(5, 0, u64::MAX), u64::MAX);
     }
 
     #[test]

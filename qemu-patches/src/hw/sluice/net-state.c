@@ -107,12 +107,21 @@ static SluiceNetTx *get_frame(QEMUFile *f, SluiceNetPair *pair)
 
 static int get_pair(QEMUFile *f, SluiceNetPair *pair)
 {
+    VirtIODevice *vdev = VIRTIO_DEVICE(pair->net->n);
+    bool has_queue = virtio_queue_get_num(vdev, pair->index * 2 + 1);
+
     for (unsigned records = 0; records < RECORDS_MAX; records++) {
         int kind = qemu_get_byte(f);
         SluiceNetTx *tx;
 
         if (kind == RECORD_END) {
             return 0;
+        }
+        if (!has_queue) {
+            error_report("virtio-net: held frames of queue pair %u arrive, but "
+                         "the guest has not got that; migrate again",
+                         pair->index);
+            return -EINVAL;
         }
         if (kind != RECORD_ELEMENT && kind != RECORD_FRAME) {
             error_report("virtio-net: held frames of queue pair %u arrive with "

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The shaper as a QOM object: -object shaper,id=…,page=…. It exists as long as
- * a device refers to it; object_del is refused until then. The page is removed
- * when the object goes or QEMU exits.
+ * a device refers to it; object_del is refused until then, and during a migration. The
+ * page is removed when the object goes or QEMU exits.
  */
 #include "qemu/osdep.h"
 #include "hw/vmstate-if.h"
+#include "migration/misc.h"
 #include "qapi/error.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
@@ -94,9 +95,10 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
     }
 }
 
+/* A migration has a list of what it saves, and walks along it without the BQL. */
 static bool shaper_can_be_deleted(UserCreatable *uc)
 {
-    return QLIST_EMPTY(&SHAPER(uc)->clients);
+    return QLIST_EMPTY(&SHAPER(uc)->clients) && !migration_is_running();
 }
 
 static void shaper_finalize(Object *obj)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what the driver of a disk may ask for in vain: what the device
- * refuses, and what moves no payload, waits for nothing and costs nothing,
- * however much memory its descriptors name.
+ * QTest of what the driver of a disk may do otherwise than most. What it may ask for in
+ * vain: what the device refuses, and what moves no payload, waits for nothing and
+ * costs nothing, however much memory its descriptors name. And how it may cut a
+ * request into descriptors, which a held one is parsed from twice.
  */
 #include "qemu/osdep.h"
 #include "sluice-disk.h"
@@ -151,9 +152,74 @@ static void test_read_only(void)
     disk_free(disk);
 }
 
+/* As send_request(), with header and data, or data and status, in one descriptor. */
+static Request send_joined(Disk *disk, uint32_t type, uint64_t sector,
+                           uint8_t fill)
+{
+    QTestState *qts = disk->qts;
+    uint64_t header = guest_alloc(&disk->qs->alloc, 16 + REQUEST_BYTES + 1);
+    Request request = { .data = header + 16,
+                        .status = header + 16 + REQUEST_BYTES };
+    uint32_t out_bytes = type == VIRTIO_BLK_T_OUT ? 16 + REQUEST_BYTES : 16;
+    uint32_t head;
+
+    qtest_writel(qts, header, type);
+    qtest_writel(qts, header + 4, ioprio_of_tag(2));
+    qtest_writeq(qts, header + 8, sector);
+    qtest_memset(qts, request.data, fill, REQUEST_BYTES);
+    qtest_writeb(qts, request.status, PENDING);
+    head = qvirtqueue_add(qts, disk->vq, header, out_bytes, false, true);
+    qvirtqueue_add(qts, disk->vq, header + out_bytes,
+                   16 + REQUEST_BYTES + 1 - out_bytes, true, false);
+    qvirtqueue_kick(qts, disk->dev, disk->vq, head);
+    return request;
+}
+
+/* Three of a kind, of which two are held; the last over a stop, too. */
+static void check_joined(Disk *disk, uint32_t type, uint8_t fill,
+                         Request requests[3])
+{
+    const char *resource = type == VIRTIO_BLK_T_OUT ? "blk-write" : "blk-read";
+    uint16_t before = used_count(disk->qts, disk->vq);
+
+    for (unsigned i = 0; i < 3; i++) {
+        requests[i] = send_joined(disk, type, i * (REQUEST_BYTES / SECTOR_BYTES),
+                                  fill + i);
+    }
+    wait_for(backlog(disk, "bulk", resource) == 2);
+    qtest_clock_step(disk->qts, 1);
+    wait_for(status_of(disk, requests[1]) == VIRTIO_BLK_S_OK);
+    qmp_ok(disk->qts, "{'execute': 'stop'}");
+    qmp_ok(disk->qts, "{'execute': 'cont'}");
+    wait_for((qtest_clock_step(disk->qts, REQUEST_NS),
+              used_count(disk->qts, disk->vq) == (uint16_t)(before + 3)));
+    check_first_done(disk, requests, 3, 3);
+}
+
+static void test_joined(void)
+{
+    Disk *disk = disk_new("", "");
+    uint8_t found[REQUEST_BYTES], wanted[REQUEST_BYTES];
+    Request requests[3];
+
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'limits': "
+           "[{'resource': 'blk-read', " LIMIT_1MBPS "}, "
+           "{'resource': 'blk-write', " LIMIT_1MBPS "}]}}");
+    check_joined(disk, VIRTIO_BLK_T_OUT, 0x21, requests);
+    check_joined(disk, VIRTIO_BLK_T_IN, 0x77, requests);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(wanted, 0x21 + i, sizeof(wanted));
+        qtest_memread(disk->qts, requests[i].data, found, sizeof(found));
+        g_assert_cmpmem(found, sizeof(found), wanted, sizeof(wanted));
+    }
+    disk_free(disk);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    qtest_add_func("/sluice/blk/driver/joined", test_joined);
     qtest_add_func("/sluice/blk/driver/refused", test_refused);
     qtest_add_func("/sluice/blk/driver/read-only", test_read_only);
     return g_test_run();

@@ -7,6 +7,7 @@
  * each one later after the time of those before it.
  */
 #include "qemu/osdep.h"
+#include "qapi/error.h"
 #include "qemu/bswap.h"
 #include "standard-headers/linux/virtio_pci.h"
 #include "sluice-variants.h"
@@ -147,6 +148,62 @@ static void test_odd_sizes(const void *variant)
         check_image(disk, 0, bytes);
     }
     check_idle(disk);
+    disk_free(disk);
+}
+
+/* Bytes of the image that are zero and take no room. */
+static int64_t sparse_bytes(const char *image)
+{
+    const char *tool = getenv("QTEST_QEMU_IMG");
+    g_autofree char *command = g_strdup_printf("%s map --output=json -f qcow2 "
+                                               "%s", tool, image);
+    g_autofree char *text = NULL;
+    const QListEntry *entry;
+    int64_t bytes = 0;
+    QObject *extents;
+
+    g_assert(g_spawn_command_line_sync(command, &text, NULL, NULL, NULL));
+    extents = qobject_from_json(text, &error_abort);
+    QLIST_FOREACH_ENTRY(qobject_to(QList, extents), entry) {
+        QDict *extent = qobject_to(QDict, qlist_entry_obj(entry));
+
+        if (qdict_get_bool(extent, "zero") && !qdict_get_bool(extent, "data")) {
+            bytes += qdict_get_int(extent, "length");
+        }
+    }
+    qobject_unref(extents);
+    return bytes;
+}
+
+/* Parts end where clusters do: each that is zeroed as a whole is given back, as it
+ * would be at once. The range begins and ends in the middle of one. */
+static void test_clusters(const void *opaque)
+{
+    const Variant *variant = opaque;
+    Disk *disk = disk_image("raw");
+    g_autofree char *raw = disk->image;
+    g_autofree char *command = NULL;
+    Request request;
+
+    fill_image(disk);
+    disk->image = g_strconcat(raw, ".qcow2", NULL);
+    disk->format = "qcow2";
+    command = g_strdup_printf("%s convert -f raw -O qcow2 %s %s",
+                              getenv("QTEST_QEMU_IMG"), raw, disk->image);
+    g_assert(g_spawn_command_line_sync(command, NULL, NULL, NULL, NULL));
+    unlink(raw);
+    g_assert_cmpint(sparse_bytes(disk->image), ==, 0);
+    disk_boot(disk, variant->options, variant->more);
+    disk_start(disk);
+    limit_class(disk, "bulk", 2, "blk-write");
+    request = send_range(disk, VIRTIO_BLK_T_WRITE_ZEROES, 2, 96 * KiB,
+                         2 * PART_BYTES, UNMAP);
+    wait_for((qtest_clock_step(disk->qts, PART_NS),
+              used_count(disk->qts, disk->vq) == 1));
+    g_assert_cmpint(status_of(disk, request), ==, VIRTIO_BLK_S_OK);
+    g_assert_cmpint(written(disk, "requests"), ==, 3);
+    disk_shutdown(disk);
+    g_assert_cmpint(sparse_bytes(disk->image), ==, 2 * PART_BYTES - 64 * KiB);
     disk_free(disk);
 }
 
@@ -344,18 +401,26 @@ static void test_reset_in_flight(const void *variant)
     disk_free(disk);
 }
 
+static void write_common(Disk *disk, unsigned field, uint16_t value)
+{
+    QVirtioPCIDevice *pci = disk->pci;
+
+    qpci_io_writew(pci->pdev, pci->bar, pci->common_cfg_offset + field, value);
+}
+
 /* A queue's own reset, upon which the queue is as good as new. */
 static void test_queue_reset_in_flight(const void *variant)
 {
     Disk *disk = start_slow(variant);
-    QVirtioPCIDevice *pci = disk->pci;
     Request request = zero_parts(disk, 2), read;
 
     wait_for(written(disk, "requests") > 0);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_SELECT, 0);
-    qpci_io_writew(pci->pdev, pci->bar,
-                   pci->common_cfg_offset + VIRTIO_PCI_COMMON_Q_RESET, 1);
+    /* There is none of that number. */
+    write_common(disk, VIRTIO_PCI_COMMON_Q_SELECT, 1023);
+    write_common(disk, VIRTIO_PCI_COMMON_Q_RESET, 1);
+    write_common(disk, VIRTIO_PCI_COMMON_Q_ENABLE, 1);
+    write_common(disk, VIRTIO_PCI_COMMON_Q_SELECT, 0);
+    write_common(disk, VIRTIO_PCI_COMMON_Q_RESET, 1);
     wait_for(written(disk, "in-flight") == 0);
     g_assert_cmpint(written(disk, "requests"), <, PARTS);
     g_assert_cmpint(status_of(disk, request), !=, VIRTIO_BLK_S_OK);
@@ -414,6 +479,7 @@ static void test_migrate(const void *opaque)
 static const VariantTest tests[] = {
     { "parts", test_parts },
     { "odd-sizes", test_odd_sizes },
+    { "clusters", test_clusters },
     { "turns", test_turns },
     { "discard", test_discard },
     { "refused", test_refused },

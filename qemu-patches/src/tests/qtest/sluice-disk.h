@@ -120,10 +120,19 @@ static Disk *disk_new(const char *options, const char *more)
 }
 
 G_GNUC_UNUSED
-static void disk_free(Disk *disk)
+static void disk_shutdown(Disk *disk)
 {
     disk_stop(disk);
     qtest_shutdown(disk->qs);
+    disk->qs = NULL;
+}
+
+G_GNUC_UNUSED
+static void disk_free(Disk *disk)
+{
+    if (disk->qs) {
+        disk_shutdown(disk);
+    }
     unlink(disk->image);
     unlink(disk->page);
     g_free(disk->image);

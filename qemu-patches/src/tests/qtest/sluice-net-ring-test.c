@@ -476,16 +476,22 @@ static void use_both_pairs(Pairs *pairs)
     wait_for(qtest_readb(net->qts, command + 4) == VIRTIO_NET_OK);
 }
 
+/* A card with two pairs of queues. */
+static void pairs_boot(Net *net, const char *more)
+{
+    net->qs = qtest_pc_boot("-object shaper,id=sluice0 -netdev tap,id=hs0,"
+                            "script=no,downscript=no,vhost=off,queues=2 "
+                            "-device virtio-net-pci,id=net0,netdev=hs0,"
+                            "addr=%d,mq=on,shaper=sluice0 %s", SLOT, more);
+    net->qts = net->qs->qts;
+}
+
 static void pairs_start(Pairs *pairs)
 {
     Net *net = &pairs->net[0];
 
     *pairs = (Pairs){ 0 };
-    net->qs = qtest_pc_boot("-object shaper,id=sluice0 -netdev tap,id=hs0,"
-                            "script=no,downscript=no,vhost=off,queues=2 "
-                            "-device virtio-net-pci,id=net0,netdev=hs0,"
-                            "addr=%d,mq=on,shaper=sluice0", SLOT);
-    net->qts = net->qs->qts;
+    pairs_boot(net, "");
     net->pci = start_device(net->qs, SLOT);
     net->dev = &net->pci->vdev;
     qvirtio_set_features(net->dev, qvirtio_get_features(net->dev)
@@ -550,6 +556,68 @@ static void test_pairs(void)
     pairs_end(&pairs);
 }
 
+/* Has the held frames of pair 0 be those of pair 1: each list ends with a zero. */
+static void move_frames(uint8_t *bytes, size_t count)
+{
+    static const char name[] = "virtio-net-device/sluice";
+    uint8_t *pairs = memmem(bytes, count, name, strlen(name));
+    uint8_t *first, *end;
+
+    g_assert(pairs);
+    pairs += strlen(name) + 4;          /* the version */
+    g_assert_cmpint(ldl_be_p(pairs), ==, 2);
+    first = end = pairs + 4;
+    while (*end == 2) {
+        end += 1 + 4 + ldl_be_p(end + 1);
+    }
+    g_assert(end > first && end[0] == 0 && end[1] == 0);
+    memmove(first + 1, first, end - first);
+    *first = 0;
+}
+
+/* The guest uses one pair of two: frames for the other, which no QEMU sends, are refused. */
+static void test_frames_without_queue(void)
+{
+    Net source = { .without = 1ull << VIRTIO_NET_F_MQ }, target = { 0 };
+    g_autofree char *state = g_strdup_printf("%s/sluice-ring-%d.state",
+                                             g_get_tmp_dir(), getpid());
+    g_autofree char *uri = g_strconcat("file:", state, NULL);
+    g_autofree char *log = g_strconcat(state, ".log", NULL);
+    g_autofree char *more = g_strdup_printf("-incoming defer 2>%s", log);
+    g_autofree char *bytes = NULL, *said = NULL;
+    size_t count;
+    Ring ring;
+
+    if (!may_make_taps()) {
+        g_test_skip("no right to make a tap in a network of its own");
+        return;
+    }
+    pairs_boot(&source, "");
+    source.pci = start_device(source.qs, SLOT);
+    source.dev = &source.pci->vdev;
+    setup_queues(&source);
+    set_bulk(&source, "net-tx", "");
+    ring_init(&ring, &source);
+    ring_send_many(&ring, BULK, 0, 1 + 3);
+    wait_for(buffered(&source, "bulk", "net-tx") == 3);
+    qmp_ok(source.qts, "{'execute': 'migrate', 'arguments': {'uri': %s}}", uri);
+    wait_for(migration_completed(source.qts));
+    g_assert(g_file_get_contents(state, &bytes, &count, NULL));
+    move_frames((uint8_t *)bytes, count);
+    g_assert(g_file_set_contents(state, bytes, count, NULL));
+    pairs_boot(&target, more);
+    load_refused(target.qts, state);
+    qtest_shutdown(target.qs);
+    g_assert(g_file_get_contents(log, &said, NULL, NULL));
+    g_assert(strstr(said, "held frames of queue pair 1 "));
+    unlink(log);
+    unlink(state);
+    cleanup_queues(&source, &source.qs->alloc);
+    qvirtio_pci_device_disable(source.pci);
+    qos_object_destroy((QOSGraphObject *)source.pci);
+    qtest_shutdown(source.qs);
+}
+
 static void test_refused(void)
 {
     Net *net = net_new("");
@@ -595,5 +663,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/ring/refused", test_refused);
     /* Last: from here on the program is in another network. */
     qtest_add_func("/sluice/net/ring/pairs", test_pairs);
+    qtest_add_func("/sluice/net/ring/frames-without-queue",
+                   test_frames_without_queue);
     return g_test_run();
 }

@@ -27,10 +27,9 @@ static const struct {
 };
 
 /* Loads it into a QEMU that goes on without; returns what that said. */
-static char *load_refused(const char *image, const char *state)
+static char *said_of(const char *image, const char *state)
 {
     g_autofree char *log = g_strconcat(image, ".log", NULL);
-    g_autofree char *uri = g_strconcat("file:", state, NULL);
     g_autofree char *more = g_strdup_printf("-incoming defer 2>%s", log);
     Disk target = { .image = (char *)image, .format = "raw",
                     .page = g_strconcat(image, ".page2", NULL) };
@@ -44,17 +43,7 @@ static char *load_refused(const char *image, const char *state)
                               "id=disk0,drive=d0,addr=%d,shaper=sluice0 %s",
                               target.page, image, SLOT, more);
     target.qts = target.qs->qts;
-    qmp_ok(target.qts, "{'execute': 'migrate-incoming', 'arguments': "
-           "{'uri': %s, 'exit-on-error': false}}", uri);
-    wait_for(({
-        QDict *answer = qtest_qmp(target.qts, "{'execute': 'query-migrate'}");
-        QDict *info = qdict_get_qdict(answer, "return");
-        bool failed = !strcmp(qdict_get_try_str(info, "status") ?: "",
-                              "failed");
-
-        qobject_unref(answer);
-        failed;
-    }));
+    load_refused(target.qts, state);
     /* Nothing of it has been taken. */
     shaper = query_shaper(target.qts);
     g_assert_cmpint(qlist_size(qdict_get_qlist(shaper, "classes")), ==, 1);
@@ -78,7 +67,7 @@ static void check_damage(const char *image, const char *state, char *place,
     memcpy(place, text, length);
     g_assert(g_file_set_contents(state, bytes, count, NULL));
     memcpy(place, kept, length);
-    said = load_refused(image, state);
+    said = said_of(image, state);
     for (unsigned i = 0; i < 3 && words[i]; i++) {
         if (!strstr(said, words[i]) || !strstr(said, "sluice0")) {
             g_error("'%s' does not say '%s'", said, words[i]);

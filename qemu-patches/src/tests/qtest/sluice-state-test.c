@@ -292,6 +292,24 @@ static void test_snapshot(void)
     disk_free(disk);
 }
 
+/* A migration that goes on has a shaper in its list, which it may not lose. */
+static void test_deletion_waits(void)
+{
+    Disk *disk = disk_new("", "-object shaper,id=spare");
+
+    qmp_ok(disk->qts, "{'execute': 'migrate-set-parameters', 'arguments': "
+           "{'max-bandwidth': 1000}}");
+    qmp_ok(disk->qts, "{'execute': 'migrate', 'arguments': "
+           "{'uri': 'exec:cat >/dev/null'}}");
+    qmp_refused(disk->qts, "{'execute': 'object-del', 'arguments': "
+                "{'id': 'spare'}}", "spare", "in use");
+    qmp_ok(disk->qts, "{'execute': 'migrate_cancel'}");
+    wait_for(migration_has_status(disk->qts, "cancelled"));
+    qmp_ok(disk->qts, "{'execute': 'object-del', 'arguments': "
+           "{'id': 'spare'}}");
+    disk_free(disk);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -299,6 +317,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/state/full", test_full);
     qtest_add_func("/sluice/state/configured", test_configured);
     qtest_add_func("/sluice/state/two-shapers", test_two_shapers);
+    qtest_add_func("/sluice/state/deletion-waits", test_deletion_waits);
     qtest_add_func("/sluice/state/without-shaper", test_without_shaper);
     qtest_add_func("/sluice/state/snapshot", test_snapshot);
     return g_test_run();

@@ -102,6 +102,28 @@ static bool migration_is_there(QTestState *qts)
     return found;
 }
 
+G_GNUC_UNUSED
+static bool migration_has_status(QTestState *qts, const char *status)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-migrate'}");
+    QDict *info = qdict_get_qdict(response, "return");
+    bool found = !strcmp(qdict_get_try_str(info, "status") ?: "", status);
+
+    qobject_unref(response);
+    return found;
+}
+
+/* Loads a file into a QEMU that waits for it, which must fail. */
+G_GNUC_UNUSED
+static void load_refused(QTestState *qts, const char *state)
+{
+    g_autofree char *uri = g_strconcat("file:", state, NULL);
+
+    qmp_ok(qts, "{'execute': 'migrate-incoming', 'arguments': "
+           "{'uri': %s, 'exit-on-error': false}}", uri);
+    wait_for(migration_has_status(qts, "failed"));
+}
+
 /* Whether the migration is over; it must not have failed. */
 G_GNUC_UNUSED
 static bool migration_completed(QTestState *qts)
