@@ -87,7 +87,10 @@ fn the_same_rules_again_cost_no_scan() {
         let before = reads(host.agent.id() as i32);
         for _ in 0..times {
             let answer = host.call("set_rules", params.clone());
-            assert_eq!(answer["result"], json!({"revision": params["revision"], "matched": 1}));
+            assert_eq!(
+                answer["result"],
+                json!({"revision": params["revision"], "matched": 1})
+            );
         }
         reads(host.agent.id() as i32) - before
     };
@@ -96,7 +99,10 @@ fn the_same_rules_again_cost_no_scan() {
     let new = cost(&params, 1);
     // Scans that are due meanwhile included.
     let again = cost(&params, 40);
-    assert!(again < 20 * new, "{again} reads for 40 times the same, {new} for new ones");
+    assert!(
+        again < 20 * new,
+        "{again} reads for 40 times the same, {new} for new ones"
+    );
 }
 
 #[test]
