@@ -29,7 +29,6 @@
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
-#include "block/aio-wait.h"
 #include "blk-internal.h"
 #include "qemu/defer-call.h"
 #include "qemu/iov.h"
@@ -302,73 +301,12 @@ static void forget_restarts(VirtIOBlock *s)
     }
 }
 
-static VirtQueue *virtqueue_of(SluiceBlkQueue *queue)
-{
-    return virtio_get_queue(VIRTIO_DEVICE(queue->s), queue->index);
-}
-
-/*
- * In the virtqueue's thread, where it would be in the middle of a request otherwise: one
- * that it has popped and not judged yet, or a part that it is about to submit. Nor does it
- * look at the ring again before that is gone.
- */
-static void reset_queue_bh(void *opaque)
-{
-    SluiceBlkQueue *queue = opaque;
-
-    virtio_queue_aio_detach_host_notifier(virtqueue_of(queue),
-                                          qemu_get_current_aio_context());
-    drop_queue(queue);
-}
-
-/* Of any number, which is the guest's. */
-static SluiceBlkQueue *queue_or_null(VirtIOBlock *s, unsigned index)
-{
-    return index < s->conf.num_queues ? &s->sluice->queues[index] : NULL;
-}
-
-void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
-{
-    SluiceBlkQueue *queue = queue_or_null(s, index);
-    AioContext *context = queue ? queue_context(queue) : NULL;
-
-    if (!queue) {
-        return;
-    }
-    if (context == qemu_get_aio_context()) {
-        drop_queue(queue);
-    } else {
-        aio_wait_bh_oneshot(context, reset_queue_bh, queue);
-    }
-}
-
-/* There, too: to another thread's eyes the notifier, which a drained section or a start of
- * the ioeventfd may have attached, could be in the middle of polling. */
-static void enable_queue_bh(void *opaque)
-{
-    VirtQueue *vq = virtqueue_of(opaque);
-    AioContext *context = qemu_get_current_aio_context();
-
-    virtio_queue_aio_detach_host_notifier(vq, context);
-    virtio_queue_aio_attach_host_notifier(vq, context);
-}
-
-/* A drained section attaches all queues at its end. */
-void sluice_blk_enable_queue(VirtIOBlock *s, unsigned index)
-{
-    SluiceBlkQueue *queue = queue_or_null(s, index);
-    AioContext *context = queue ? queue_context(queue) : NULL;
-
-    if (queue && context != qemu_get_aio_context()
-        && !qatomic_read(&s->sluice->drained)) {
-        aio_wait_bh_oneshot(context, enable_queue_bh, queue);
-    }
-}
-
-static void drop_queues(VirtIOBlock *s)
+void sluice_blk_drop(VirtIOBlock *s, VirtQueue *vq)
 {
     for (unsigned i = 0; i < s->conf.num_queues; i++) {
-        drop_queue(&s->sluice->queues[i]);
+        if (!vq || vq == virtio_get_queue(VIRTIO_DEVICE(s), i)) {
+            drop_queue(&s->sluice->queues[i]);
+        }
     }
 }
 
@@ -378,9 +316,9 @@ static void drop_queues(VirtIOBlock *s)
  */
 void sluice_blk_drop_all(VirtIOBlock *s)
 {
-    drop_queues(s);
+    sluice_blk_drop(s, NULL);
     blk_drain(s->blk);
-    drop_queues(s);
+    sluice_blk_drop(s, NULL);
     forget_restarts(s);
 }
 

@@ -12,6 +12,7 @@
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;
+struct VirtQueue;
 typedef struct SluiceBlk SluiceBlk;
 
 /* What is kept of a request without payload that names sectors: write-zeroes, discard. */
@@ -39,10 +40,8 @@ typedef struct SluiceBlkRequest {
 void sluice_blk_realize(struct VirtIOBlock *s, QEMUBHFunc *restart);
 /* After sluice_blk_drop_all() and a drain. */
 void sluice_blk_unrealize(struct VirtIOBlock *s);
-/* A queue is reset by itself: drops what it holds. It is looked at again once enabled.
- * There may be none of that index. */
-void sluice_blk_reset_queue(struct VirtIOBlock *s, unsigned index);
-void sluice_blk_enable_queue(struct VirtIOBlock *s, unsigned index);
+/* Drops held requests of a queue, or of all. */
+void sluice_blk_drop(struct VirtIOBlock *s, struct VirtQueue *vq);
 /* Reset, unplug: drops what is held, and what a drain brings. What is scheduled
  * to look at it is gone after another drain. */
 void sluice_blk_drop_all(struct VirtIOBlock *s);
