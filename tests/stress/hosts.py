@@ -48,7 +48,7 @@ ADDRESS = "10.78.0.31"
 BASE = "/dev/vdc"
 CLASS = "bulk"
 # The loads must ask for more than this whatever else the machine does: what a guest of an
-# emulated host cannot reach holds nothing. It was seen to reach 350 kB/s, and less.
+# emulated host cannot reach holds nothing.
 LIMITS = {"blk-read": "120kB/s", "blk-write": "120kB/s"}
 DEFAULT_LIMITS = {"net-tx": "120kB/s", "net-rx": "90kB/s"}
 # Emulated hosts: a command takes eight times as long as on others, and more;
