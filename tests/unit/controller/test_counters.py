@@ -232,7 +232,36 @@ def test_a_short_page_is_refused():
 
 def test_a_slot_that_is_being_written_is_left_out():
     page = put(header(), 1, 0, "batch", seq=3)
-    assert read(page, 0).slots == {}
+    reading = read(page, 0)
+    assert (reading.slots, reading.unsettled) == ({}, {4})
+
+
+def test_a_slot_whose_writer_does_not_rest_is_as_it_was():
+    """Its QEMU lost the processor in the middle of a write."""
+    pages = [
+        put(put(header(), 1, 0, "batch", seq=2, requests=7), 2, 1, "web", requests=count)
+        for count in (1, 2)
+    ]
+    put(pages[1], 1, 0, "batch", seq=3, requests=8)
+    window = Window()
+    for at_ms, page in enumerate(pages):
+        window.add(read(page, at_ms * MS))
+    assert window.samples().keys() == {"batch", "web"}
+    assert window.readings[-1].slots["batch", "blk-read"].requests == 7
+    assert window.readings[-1].slots["web", "blk-write"].requests == 2
+
+
+def test_a_slot_is_as_it_was_only_in_the_same_page():
+    before = read(put(header(), 1, 0, "batch", requests=7), 0)
+    replaced = read(put(header(created_ns=6), 1, 0, "batch", seq=3), MS)
+    assert replaced.settled(before).slots == replaced.settled(None).slots == {}
+
+
+def test_a_slot_that_nobody_uses_any_more_is_gone():
+    before = read(put(header(), 1, 0, "batch", requests=7), 0)
+    page = put(put(header(), 1, 0, "batch"), 2, 1, "web", seq=3)
+    page[HEADER_BYTES + 4 * SLOT_BYTES + 4] = 0
+    assert read(page, MS).settled(before).slots == {}
 
 
 @pytest.mark.parametrize(("writes", "found"), [(1, True), (3, True), (100, False)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .limits import RESOURCES
@@ -105,6 +105,29 @@ class Reading:
     at_ns: int
     header: Header
     slots: dict[tuple[str, str], Slot]
+    # Places, tag * 4 + resource, of slots whose writer did not rest: they are in no slot.
+    unsettled: frozenset[int] = frozenset()
+
+    def settled(self, before: Reading | None) -> Reading:
+        """This reading with unsettled slots as they were in the one before of the same page.
+
+        A QEMU that loses its processor in the middle of a write leaves the slot so for
+        as long as it waits for the next: its class is there all the same.
+        """
+        if not self.unsettled or before is None:
+            return self
+        if before.header.created_ns != self.header.created_ns:
+            return self
+        kept = {key: slot for key, slot in before.slots.items() if _place(slot) in self.unsettled}
+        return replace(self, slots=kept | self.slots)
+
+
+class _Unsettled(Exception):
+    """A slot's writer will not rest."""
+
+
+def _place(slot: Slot) -> int:
+    return slot.tag * len(RESOURCES) + RESOURCES.index(slot.resource)
 
 
 def _text(raw: bytes) -> str:
@@ -160,7 +183,7 @@ def _more(raw: bytes | None) -> More | None:
 
 
 def _read_slot(copy: Copy, header: Header, index: int, before: bytes) -> Slot | None:
-    """A consistent copy; None if the slot is unused or its writer will not rest.
+    """A consistent copy; None if the slot is unused, _Unsettled if its writer will not rest.
 
     `before` is the sequence as it was copied earlier: what is copied between two
     equal, even ones was not being written.
@@ -174,7 +197,7 @@ def _read_slot(copy: Copy, header: Header, index: int, before: bytes) -> Slot | 
             break
         before = after
     else:
-        return None
+        raise _Unsettled
     fields = _SLOT.unpack(raw)
     used, tag, resource, priority, name = fields[1:6]
     if not used or resource >= len(RESOURCES):
@@ -194,15 +217,19 @@ def read_page(copy: Copy, size: int, at_ns: int) -> Reading:
     """What a page of `size` bytes says; BadPage if it is none of this version, or cut short."""
     page = copy(0, PAGE_BYTES)
     header = read_header(page, size)
-    slots = {}
+    slots, unsettled = {}, set()
     for index in range(CEILING_SLOT):
         offset = HEADER_BYTES + index * SLOT_BYTES
         if page[offset + SEQUENCE_BYTES]:
             before = page[offset : offset + SEQUENCE_BYTES]
-            slot = _read_slot(copy, header, index, before)
+            try:
+                slot = _read_slot(copy, header, index, before)
+            except _Unsettled:
+                unsettled.add(index)
+                continue
             if slot is not None:
                 slots[slot.class_name, slot.resource] = slot
-    return Reading(at_ns, header, slots)
+    return Reading(at_ns, header, slots, frozenset(unsettled))
 
 
 def percentile_ms(histogram: tuple[int, ...], fraction: float) -> float:
@@ -293,6 +320,7 @@ class Window:
         last = self.readings[-1] if self.readings else None
         if last is not None and last.header.created_ns != reading.header.created_ns:
             self.readings.clear()
+        reading = reading.settled(last)
         self.readings.append(reading)
         # Keep one reading at or beyond the window's far edge to measure against.
         while len(self.readings) > 2 and reading.at_ns - self.readings[1].at_ns >= self.length_ns:
