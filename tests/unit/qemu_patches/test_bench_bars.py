@@ -53,3 +53,27 @@ def test_growth_is_of_many_classes_by_few():
 def test_pass_is_held_against_the_baseline():
     said = said_of(MEDIANS | {bars.BASELINE: 9.0}, COUNTS)
     assert said == ["pass-of-baseline is 1.11 times, the bar is 1"]
+
+
+def test_a_time_above_its_bar_is_held_against_a_baseline_that_is_slow_too():
+    """Twice as slow as where the bars were set: 60 ns are 120."""
+    slow = MEDIANS | {bars.BASELINE: 2 * bars.BASELINE_NS}
+    rows = {row.name: row for row in bars.time_rows(slow | {"all-in-use": 119.0})}
+    assert rows["all-in-use"].verdict == "met of 120.0: the baseline is slow, too"
+    assert rows["pass"].verdict == "met"
+    assert said_of(slow | {"all-in-use": 121.0}, COUNTS) != []
+
+
+def test_neither_ratios_nor_instructions_are_excused_by_a_slow_baseline():
+    slow = {name: 10 * each for name, each in MEDIANS.items()} | {"all-in-use-10k": 151.0}
+    counts = COUNTS | {"pass": 101.0}
+    said = said_of(slow, counts)
+    assert said == [
+        "all-in-use-growth is 1.51 times, the bar is 1.5",
+        "pass-instructions is 101.00 instructions, the bar is 100",
+    ]
+
+
+def test_a_fast_baseline_lowers_no_bar():
+    fast = MEDIANS | {bars.BASELINE: 12.0}
+    assert said_of(fast | {"all-in-use": 60.0}, COUNTS) == []
