@@ -173,7 +173,7 @@ def suites() -> list[Suite]:
             count_pytest("property"),
             600,
         ),
-        # Six of half a minute, two at a time; clang may lack the library for them.
+        # Seven of half a minute, two at a time; clang may lack the library for them.
         Suite(
             "fuzz",
             ("fuzz",),
