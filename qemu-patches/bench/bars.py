@@ -30,6 +30,8 @@ TIMES = (
     "pass-group",
     "group-2-processes",
 )
+# Name of a row -> median, lower and upper quartile in nanoseconds.
+Times = dict[str, tuple[float, float, float]]
 # One process makes the row: only then do its instructions repeat.
 COUNTED = tuple(name for name in TIMES if not name.endswith("-processes"))
 GROWING = ("hold-release", "all-in-use", "contended")
@@ -83,6 +85,11 @@ class Row:
         if self.value <= self.bar_here:
             return f"met of {self.bar_here:.1f}: the baseline is slow, too"
         return "MISSED"
+
+
+def quietest(runs: list[Times]) -> Times:
+    """The run in which the baseline was fastest; the first one where there is no baseline."""
+    return min(runs, key=lambda run: run.get(BASELINE, (0.0,))[0])
 
 
 def ratio(figures: dict[str, float], above: str, below: str) -> float | None:

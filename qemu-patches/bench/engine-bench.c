@@ -47,8 +47,10 @@
  *
  * The variants run in turn, many times in short batches, so that a change of
  * the processor's speed meets all of them; the figure is the median. Before
- * each timed batch the variant runs untimed (10,000 requests where there are as
- * many classes), so that the caches hold its state and not the last one's.
+ * each timed batch the variant runs untimed, so that the caches and what the
+ * processor has learnt about branches are of its state and not of the last one's:
+ * 1,000 requests, or eight of each class where there are many. One of each is not
+ * enough, since the ring of what is due takes longer to come around.
  *
  * With --count NAME N it only runs N requests of one variant (for callgrind).
  */
@@ -65,6 +67,8 @@
 #define REQUEST_BYTES   4096
 #define HELD_PER_CLASS  2
 #define MANY            10000
+#define WARM_FEW        1000
+#define WARM_MANY       (8 * MANY)
 #define AMPLE           100000000000ULL
 #define SCARCE          1000000000ULL
 #define SCARCE_BURST    1000000
@@ -527,18 +531,18 @@ static void run_mutex(unsigned requests)
 /* Measuring */
 
 static Variant variants[] = {
-    { "pass", prepare_pass, run_pass, BATCH / 4 },
-    { "qemu-throttle-core", prepare_throttle, run_throttle, BATCH / 4 },
-    { "pass-unlimited", prepare_unlimited, run_unlimited, BATCH / 4 },
-    { "hold-release", prepare_hold_release, run_hold_release, BATCH / 4 },
+    { "pass", prepare_pass, run_pass, WARM_FEW },
+    { "qemu-throttle-core", prepare_throttle, run_throttle, WARM_FEW },
+    { "pass-unlimited", prepare_unlimited, run_unlimited, WARM_FEW },
+    { "hold-release", prepare_hold_release, run_hold_release, WARM_FEW },
     { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k,
-      MANY },
-    { "all-in-use", prepare_all_in_use, run_all_in_use, BATCH / 4 },
-    { "all-in-use-10k", prepare_all_in_use_10k, run_all_in_use_10k, MANY },
-    { "contended", prepare_contended, run_contended, BATCH / 4 },
-    { "contended-10k", prepare_contended_10k, run_contended_10k, MANY },
-    { "lock", prepare_lock, run_lock, BATCH / 4 },
-    { "qemu-mutex-core", prepare_mutex, run_mutex, BATCH / 4 },
+      WARM_MANY },
+    { "all-in-use", prepare_all_in_use, run_all_in_use, WARM_FEW },
+    { "all-in-use-10k", prepare_all_in_use_10k, run_all_in_use_10k, WARM_MANY },
+    { "contended", prepare_contended, run_contended, WARM_FEW },
+    { "contended-10k", prepare_contended_10k, run_contended_10k, WARM_MANY },
+    { "lock", prepare_lock, run_lock, WARM_FEW },
+    { "qemu-mutex-core", prepare_mutex, run_mutex, WARM_FEW },
 };
 
 static double clock_ns(void)
