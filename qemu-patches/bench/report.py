@@ -7,8 +7,9 @@ difference in requests, so that start and set-up cancel out. They repeat exactly
 machine is; --instructions measures nothing else. Exit status 1: a bar is missed, or a row missing.
 
 Times are measured RUNS times, and those of one run are shown: of the run in which the baseline,
-QEMU's throttle core, was fastest. A neighbour on the same core takes half of its caches for seconds
-or minutes; which run had none is for the baseline to say, not for the figures that are judged.
+QEMU's throttle core, was fastest. A neighbour on the same core makes everything dearer for
+minutes, and takes a part of its caches; which run had none is for the baseline to say, not for
+what is judged.
 """
 
 import argparse
