@@ -28,7 +28,7 @@ from deploy.fleet import CONTROL_ADDRESS, Fleet
 from deploy.guest import IMAGES
 from deploy.machine import BRIDGE, Machine, MachineSpec
 from stress import rewriter
-from stress.loads import UNIT, Loads
+from stress.loads import UNIT, Loads, gone_on_in_words
 from stress.migration import Outcome
 from stress.scene import DATA_MIB, REWRITE_OFFSET_BYTES, StressError, verify_command
 from stress.withdrawn import EVENT, withdrawn
@@ -171,13 +171,14 @@ def moves(
     for index in range(1, count + 1):
         say(f"requests held on {source.name} before move {index}: {backlog(live(source))}")
         outcome.moved(*move(guest, source, target))
-        outcome.gone_on_seconds.append(loads.wait_gone_on())
+        gone_on = loads.wait_gone_on()
+        outcome.gone_on_seconds.append(max(gone_on.values()))
         wait_shaped(target, say)
         say(
             f"move {index} of {count}, {source.name} to {target.name}: "
             f"{outcome.seconds[-1]:.1f} s, {outcome.held[-1]} requests held, "
             f"{outcome.held_writes[-1]} of them writes; "
-            f"all loads gone on after {outcome.gone_on_seconds[-1]:.1f} s"
+            f"{gone_on_in_words(gone_on)}"
         )
         source, target = target, source
 

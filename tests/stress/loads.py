@@ -41,6 +41,22 @@ class Progress:
         return [name for name, bytes_ in least.items() if now[name] < then[name] + bytes_]
 
 
+def seen(gone_on: dict[str, float], idle: list[str], seconds: float) -> dict[str, float]:
+    """Return when each load was first seen to go on, one that is not idle now at ``seconds``."""
+    names = (each.name for each in fields(Progress))
+    return gone_on | {name: seconds for name in names if name not in idle and name not in gone_on}
+
+
+def gone_on_in_words(gone_on: dict[str, float]) -> str:
+    """Say when all had gone on, and which was the last.
+
+    >>> gone_on_in_words({"fio": 3.04, "sent": 12.0})
+    'all loads gone on after 12.0 s, the last of them: sent'
+    """
+    last, seconds = max(gone_on.items(), key=lambda each: each[1])
+    return f"all loads gone on after {seconds:.1f} s, the last of them: {last}"
+
+
 @dataclass(frozen=True)
 class Found:
     """What came of the loads; the errors are empty if all is well."""
@@ -133,15 +149,17 @@ class Loads:
         numbers = map(int, self.guest.ssh(PROGRESS).stdout.split())
         return Progress(**dict(zip((each.name for each in fields(Progress)), numbers, strict=True)))
 
-    def wait_gone_on(self) -> float:
+    def wait_gone_on(self) -> dict[str, float]:
         """Wait until every load has gone on from where it is now; StressError.
 
-        To be called when the guest runs on its new host. Returns how long that
-        took, in seconds; what asking takes is within.
+        To be called when the guest runs on its new host. Returns after how many seconds
+        each was seen to have, the last one at the end; what asking takes is within.
         """
         started = time.monotonic()
         before = now = self.progress()
+        gone_on: dict[str, float] = {}
         while idle := now.idle_since(before):
+            gone_on = seen(gone_on, idle, time.monotonic() - started)
             if time.monotonic() > started + self.stall_seconds:
                 raise StressError(
                     f"{', '.join(idle)} did not go on in {self.stall_seconds:g} s after a "
@@ -149,11 +167,11 @@ class Loads:
                 )
             time.sleep(0.1)
             now = self.progress()
-        seconds = time.monotonic() - started
+        gone_on = seen(gone_on, [], time.monotonic() - started)
         if not self._net.running():
             raise StressError("iperf3 has lost its connection; see logs/iperf3.log")
         require_active(self.guest, UNIT, rewriter.UNIT)
-        return seconds
+        return gone_on
 
     def finish(self) -> Found:
         """End all loads and read what they found."""

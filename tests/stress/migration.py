@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from stress import proof, rewriter
-from stress.loads import Found, Loads
+from stress.loads import Found, Loads, gone_on_in_words
 from stress.machine import ADDRESS, DiskRequests, Machine
 from stress.scene import (
     BOOT_SECONDS,
@@ -146,13 +146,14 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
         time.sleep(SECONDS_BETWEEN)
         for index in range(1, count + 1):
             source, machine = machine, migrate(stage, machine, index, outcome)
-            outcome.gone_on_seconds.append(loads.wait_gone_on())
+            gone_on = loads.wait_gone_on()
+            outcome.gone_on_seconds.append(max(gone_on.values()))
             done += source.disk_requests()
             source.stop()
             say(
                 f"migration {index} of {count}: {outcome.seconds[-1]:.1f} s, "
                 f"{outcome.held[-1]} requests held, {outcome.held_writes[-1]} of them writes; "
-                f"all loads gone on after {outcome.gone_on_seconds[-1]:.1f} s"
+                f"{gone_on_in_words(gone_on)}"
             )
             time.sleep(SECONDS_BETWEEN)
         outcome.found(loads.finish())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stress.loads import MOVED_BYTES, Progress, fio_job
+from stress.loads import MOVED_BYTES, Progress, fio_job, gone_on_in_words, seen
 from stress.scene import StressError, verify_command
 
 BEFORE = Progress(fio=8192, rewrite=4096, received=10**6, sent=10**6)
@@ -35,6 +35,18 @@ def test_property_what_has_moved_enough_in_all_is_not_idle(before, written, move
         before.fio + written, before.rewrite + written, before.received + moved, before.sent + moved
     )
     assert now.idle_since(before) == []
+
+
+def test_each_load_has_the_moment_when_it_was_first_seen_to_go_on():
+    first = seen({}, ["fio", "sent"], 1.0)
+    second = seen(first, ["sent"], 2.0)
+    assert second == {"rewrite": 1.0, "received": 1.0, "fio": 2.0}
+    assert seen(second, [], 3.5) == {**second, "sent": 3.5}
+
+
+def test_the_last_load_to_go_on_is_named():
+    gone_on = {"rewrite": 1.0, "sent": 219.0, "fio": 12.0}
+    assert gone_on_in_words(gone_on) == "all loads gone on after 219.0 s, the last of them: sent"
 
 
 def test_the_job_follows_what_fio_complained_of():
