@@ -113,7 +113,8 @@ class Guest:
     def _ssh_argv(self, command: list[str], connect_seconds: int) -> list[str]:
         options = {
             "BatchMode": "yes",
-            "ConnectTimeout": connect_seconds,
+            # That of a guest's sshd to say who it is, too.
+            "ConnectTimeout": round(patience.seconds(connect_seconds)),
             # One connection per guest carries all commands: key exchange is
             # the dearest part of a command when the guest is emulated.
             "ControlMaster": "auto",
@@ -122,7 +123,7 @@ class Guest:
             "IdentitiesOnly": "yes",
             "KexAlgorithms": "curve25519-sha256",
             "LogLevel": "ERROR",
-            "ServerAliveCountMax": 6,
+            "ServerAliveCountMax": round(patience.seconds(6)),
             "ServerAliveInterval": 10,
             "StrictHostKeyChecking": "no",
             "UserKnownHostsFile": "/dev/null",
