@@ -119,7 +119,7 @@ class Guest:
             # the dearest part of a command when the guest is emulated.
             "ControlMaster": "auto",
             "ControlPath": f"/run/ssh-{self.name}",
-            "ControlPersist": 300,
+            "ControlPersist": round(patience.seconds(300)),
             "IdentitiesOnly": "yes",
             "KexAlgorithms": "curve25519-sha256",
             "LogLevel": "ERROR",

@@ -40,3 +40,8 @@ def test_a_slow_guest_has_longer_to_answer_ssh(ssh_option, factor, connect, sile
     assert int(ssh_option("ConnectTimeout")) == connect
     unanswered = int(ssh_option("ServerAliveCountMax"))
     assert unanswered * int(ssh_option("ServerAliveInterval")) == silent
+
+
+def test_a_connection_to_a_slow_guest_outlasts_a_slow_move(ssh_option):
+    patience.use(8)
+    assert int(ssh_option("ControlPersist")) == 2400
