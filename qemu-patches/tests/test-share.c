@@ -358,6 +358,87 @@ static void test_virtual_time_is_renewed(void)
     free_load(load);
 }
 
+/* A class that always waits and never goes: the other lives on its reservation. */
+static void test_renewed_while_one_never_goes(void)
+{
+    enum { BOTH = 200 };
+    static const uint64_t rate = 1000000000000;
+    SluiceLimit ceiling = { .bytes_per_second = rate, .burst_bytes = 1 };
+    Load *load = new_load(1, 2);
+    uint64_t before;
+
+    sluice_engine_set_ceiling(load->engine, &ceiling, 0);
+    load->fixed_size = load->size_max = UINT32_MAX;
+    set_class(load, 0, 5, 1, rate);
+    set_class(load, 1, 5, 1, 0);
+    fill(load, 0);
+    fill(load, 1);
+    /* 2^44 bytes, 4096 requests, are all that virtual time has room for. */
+    while (load->requests < 3 * 4096 && check(serve(load) == 0)) {
+        /* All the way. */
+    }
+    before = load->served[0];
+    check_equal(load->served[1], 0);
+    /* Without the reservation the other is first served what it has missed, which
+     * is remembered up to 2^38 bytes, 64 requests; from then on they take turns. */
+    set_class(load, 0, 5, 1, 0);
+    while (load->requests < 3 * 4096 + 64 && check(serve(load) == 1)) {
+        /* What it has missed. */
+    }
+    while (load->requests < 3 * 4096 + 64 + BOTH
+           && serve(load) != UINT32_MAX) {
+        /* Together. */
+    }
+    check(load->served[0] - before <= (BOTH / 2 + 1ULL) * UINT32_MAX);
+    check(load->served[0] - before >= (BOTH / 2 - 64 - 1ULL) * UINT32_MAX);
+    free_load(load);
+}
+
+/* What is left when times are renewed keeps its order, and its share. */
+static bool renewal_trace(uint64_t seed)
+{
+    enum { REQUESTS = 6000 };
+    static const uint64_t rate = 1000000000000;
+    SluiceLimit ceiling = { .bytes_per_second = rate, .burst_bytes = 1 };
+    Load *load = new_load(seed, 2 + seed % (CLASSES - 1));
+    uint64_t before[CLASSES];
+    bool ok = true;
+
+    sluice_engine_set_ceiling(load->engine, &ceiling, 0);
+    load->fixed_size = load->size_max = UINT32_MAX;
+    for (uint32_t i = 0; i < load->classes; i++) {
+        set_class(load, i, 5, 1 + random_below(&load->random, 3),
+                  i == 0 ? rate : 0);
+        fill(load, i);
+    }
+    while (ok && load->requests < REQUESTS) {
+        ok = serve(load) != UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < load->classes; i++) {
+        set_class(load, i, 5, 1, 0);
+    }
+    /* Owed are 64 requests per weight at most: then all have had that. */
+    for (unsigned n = 0; ok && n < 3 * 64 * CLASSES; n++) {
+        ok = serve(load) != UINT32_MAX;
+    }
+    memcpy(before, load->served, sizeof(before));
+    for (unsigned n = 0; ok && n < 100 * load->classes; n++) {
+        ok = serve(load) != UINT32_MAX;
+    }
+    for (uint32_t i = 0; ok && i < load->classes; i++) {
+        uint64_t served = (load->served[i] - before[i]) / UINT32_MAX;
+
+        ok = check(served >= 98 && served <= 102);
+    }
+    free_load(load);
+    return ok;
+}
+
+static void test_shares_after_renewals(void)
+{
+    run("renewals", renewal_trace, 6);
+}
+
 static const TapTest tests[] = {
     { "share/property: weights within 1 %, lag within one request",
       test_weights_and_lag },
@@ -370,6 +451,9 @@ static const TapTest tests[] = {
     { "share/property: what is withdrawn costs nothing",
       test_what_is_withdrawn_costs_nothing },
     { "share/virtual time is renewed", test_virtual_time_is_renewed },
+    { "share/virtual time is renewed while one never goes",
+      test_renewed_while_one_never_goes },
+    { "share/property: shares after renewals", test_shares_after_renewals },
 };
 
 int main(void)

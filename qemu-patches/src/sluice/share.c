@@ -46,7 +46,8 @@
  * as high as all classes of the priority would.
  *
  * Limits. A virtual time has 60 bits: 2^40 bytes at weight 1. Before they are
- * used up, the times of a priority are set back together.
+ * used up, the times of a priority are set back together, and what a class has had
+ * more than another is forgotten beyond 2^38 bytes per weight.
  */
 #include <stdlib.h>
 
@@ -54,6 +55,7 @@
 
 #define VIRTUAL_PLACES      20
 #define VIRTUAL_RENEW       (1ULL << 59)
+#define AHEAD_MAX           (1ULL << 58)
 #define SEQUENCE_BITS       10
 /* A window's class: half its period, if that is less. */
 #define CARRIED_MAX_NS      500000000ULL
@@ -253,11 +255,23 @@ static bool competes_at(const SluiceClass *class, unsigned priority)
     return class->place == PLACE_READY && class->priority == priority;
 }
 
-/* Sets the virtual times of a priority back; their differences stay. */
+static uint64_t set_back(uint64_t virtual_time, uint64_t back)
+{
+    uint64_t left = virtual_time > back ? virtual_time - back : 0;
+
+    return left < AHEAD_MAX ? left : AHEAD_MAX;
+}
+
+/*
+ * Sets the virtual times of a priority back; their differences stay. But one that is
+ * further ahead than AHEAD_MAX is from then on ahead by just that: who is never served,
+ * while another lives on its reservation, would keep all of them from going back.
+ */
 static void renew(SluiceEngine *engine, unsigned priority)
 {
     ShareLevel *level = &engine->share.levels[priority];
     uint64_t back = UINT64_MAX;
+    SluiceU128 sum = 0;
 
     for (uint32_t i = 0; i < engine->class_count; i++) {
         SluiceClass *class = &engine->classes[i];
@@ -271,11 +285,13 @@ static void renew(SluiceEngine *engine, unsigned priority)
         SluiceClass *class = &engine->classes[i];
 
         if (class->priority == priority) {
-            class->virtual_time = class->virtual_time > back
-                                  ? class->virtual_time - back : 0;
+            class->virtual_time = set_back(class->virtual_time, back);
+        }
+        if (competes_at(class, priority)) {
+            sum += (SluiceU128)class->weight * class->virtual_time;
         }
     }
-    level->sum -= (SluiceU128)back * level->weight;
+    level->sum = sum;
     level->virtual_time = 0;
     for (uint32_t i = 0; i < engine->class_count; i++) {
         if (competes_at(&engine->classes[i], priority)) {
