@@ -23,9 +23,8 @@
  * holds for these in a drained section, when the virtqueue moves to another thread and
  * when the machine stops holds for it.
  *
- * A part that is done after its queue was dropped (reset, unplug) is the last. Like all
- * that was with the disk then it is answered, here with an error, since the rest is not
- * done.
+ * A part that is done after its queue was dropped (reset, unplug) is the last. It is
+ * answered with an error, since the rest is not done, if there still is a ring for that.
  */
 #include "qemu/osdep.h"
 #include "blk-internal.h"

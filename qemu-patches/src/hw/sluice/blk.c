@@ -29,6 +29,7 @@
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
+#include "block/aio-wait.h"
 #include "blk-internal.h"
 #include "qemu/defer-call.h"
 #include "qemu/iov.h"
@@ -291,6 +292,23 @@ static void drop_queue(SluiceBlkQueue *queue)
     }
 }
 
+/* The driver of a queue forgets what is in its ring. */
+static void drop_restarts(VirtIOBlock *s, VirtQueue *vq)
+{
+    QEMU_LOCK_GUARD(&s->rq_lock);
+
+    for (VirtIOBlockReq **next = &s->rq, *req; (req = *next); ) {
+        if (req->vq != vq) {
+            next = &req->next;
+            continue;
+        }
+        *next = req->next;
+        shaper_forget(&req->sluice.shaper);
+        virtqueue_detach_element(vq, &req->elem, 0);
+        g_free(req);
+    }
+}
+
 /* What waits to be restarted goes with the device. */
 static void forget_restarts(VirtIOBlock *s)
 {
@@ -301,12 +319,10 @@ static void forget_restarts(VirtIOBlock *s)
     }
 }
 
-void sluice_blk_drop(VirtIOBlock *s, VirtQueue *vq)
+static void drop_queues(VirtIOBlock *s)
 {
     for (unsigned i = 0; i < s->conf.num_queues; i++) {
-        if (!vq || vq == virtio_get_queue(VIRTIO_DEVICE(s), i)) {
-            drop_queue(&s->sluice->queues[i]);
-        }
+        drop_queue(&s->sluice->queues[i]);
     }
 }
 
@@ -316,10 +332,39 @@ void sluice_blk_drop(VirtIOBlock *s, VirtQueue *vq)
  */
 void sluice_blk_drop_all(VirtIOBlock *s)
 {
-    sluice_blk_drop(s, NULL);
+    drop_queues(s);
     blk_drain(s->blk);
-    sluice_blk_drop(s, NULL);
+    drop_queues(s);
     forget_restarts(s);
+}
+
+/* In the thread of the queue: nobody is taking a request from it meanwhile. */
+static void close_ring(void *opaque)
+{
+    SluiceBlkQueue *queue = opaque;
+
+    virtio_queue_set_rings(VIRTIO_DEVICE(queue->s), queue->index, 0, 0, 0);
+}
+
+/*
+ * Whatever is under way ends first, and is not answered: its number may be another's
+ * in the next ring. The first drain also brings what a stop had put aside; of that,
+ * what passes within it is with the disk only afterwards, hence the second. And a disk
+ * with errors may put requests aside in either.
+ */
+void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
+{
+    SluiceBlkQueue *queue = &s->sluice->queues[index];
+
+    if (index >= s->conf.num_queues) {
+        return;                         /* the guest can name any */
+    }
+    aio_wait_bh_oneshot(queue_context(queue), close_ring, queue);
+    drop_queue(queue);
+    blk_drain(s->blk);
+    drop_queue(queue);
+    blk_drain(s->blk);
+    drop_restarts(s, virtio_get_queue(VIRTIO_DEVICE(s), index));
 }
 
 /* Life cycle */

@@ -126,6 +126,55 @@ static void test_device_reset(const void *variant)
     disk_free(disk);
 }
 
+/*
+ * A queue's own reset, while requests are held, or kept by a stop, or just taken up
+ * after it: they are gone with the ring, and the next ring is as good as new.
+ */
+static void check_queue_reset(const void *variant, bool stops, bool goes_on)
+{
+    Disk *disk = start(variant);
+    Request requests[BATCH];
+
+    for (unsigned i = 0; i < cycles(); i++) {
+        hold_batch(disk, requests);
+        if (stops) {
+            qmp_ok(disk->qts, "{'execute': 'stop'}");
+        }
+        if (stops && goes_on) {
+            qmp_ok(disk->qts, "{'execute': 'cont'}");
+        }
+        reset_queue(disk, 0);
+        if (stops && !goes_on) {
+            qmp_ok(disk->qts, "{'execute': 'cont'}");
+        }
+        check_forgotten(disk, requests);
+        g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 2);
+        renew_queue(disk);
+        free_batch(disk, requests);
+        hold_batch(disk, requests);
+        finish_batch(disk, requests, 0);
+        free_batch(disk, requests);
+        reset_queue(disk, 0);
+        renew_queue(disk);
+    }
+    disk_free(disk);
+}
+
+static void test_queue_reset(const void *variant)
+{
+    check_queue_reset(variant, false, false);
+}
+
+static void test_queue_reset_stopped(const void *variant)
+{
+    check_queue_reset(variant, true, false);
+}
+
+static void test_queue_reset_going_on(const void *variant)
+{
+    check_queue_reset(variant, true, true);
+}
+
 static void test_system_reset(const void *variant)
 {
     Disk *disk = start(variant);
@@ -458,6 +507,9 @@ static void test_change_classes(const void *variant)
 
 static const VariantTest tests[] = {
     { "device-reset", test_device_reset },
+    { "queue-reset", test_queue_reset },
+    { "queue-reset-stopped", test_queue_reset_stopped },
+    { "queue-reset-going-on", test_queue_reset_going_on },
     { "system-reset", test_system_reset },
     { "stop-cont", test_stop_cont },
     { "stop-reset", test_stop_reset },

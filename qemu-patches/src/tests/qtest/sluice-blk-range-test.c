@@ -9,7 +9,6 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qemu/bswap.h"
-#include "standard-headers/linux/virtio_pci.h"
 #include "sluice-variants.h"
 
 #define PART_BYTES      (2 * MiB)
@@ -401,13 +400,6 @@ static void test_reset_in_flight(const void *variant)
     disk_free(disk);
 }
 
-static void write_common(Disk *disk, unsigned field, uint16_t value)
-{
-    QVirtioPCIDevice *pci = disk->pci;
-
-    qpci_io_writew(pci->pdev, pci->bar, pci->common_cfg_offset + field, value);
-}
-
 /* A queue's own reset, upon which the queue is as good as new. */
 static void test_queue_reset_in_flight(const void *variant)
 {
@@ -415,19 +407,16 @@ static void test_queue_reset_in_flight(const void *variant)
     Request request = zero_parts(disk, 2), read;
 
     wait_for(written(disk, "requests") > 0);
-    /* There is none of that number. */
-    write_common(disk, VIRTIO_PCI_COMMON_Q_SELECT, 1023);
-    write_common(disk, VIRTIO_PCI_COMMON_Q_RESET, 1);
-    write_common(disk, VIRTIO_PCI_COMMON_Q_ENABLE, 1);
-    write_common(disk, VIRTIO_PCI_COMMON_Q_SELECT, 0);
-    write_common(disk, VIRTIO_PCI_COMMON_Q_RESET, 1);
-    wait_for(written(disk, "in-flight") == 0);
+    reset_queue(disk, NO_QUEUE);
+    reset_queue(disk, 0);
+    g_assert_cmpint(written(disk, "in-flight"), ==, 0);
     g_assert_cmpint(written(disk, "requests"), <, PARTS);
     g_assert_cmpint(status_of(disk, request), !=, VIRTIO_BLK_S_OK);
-    qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
-    disk->vq = qvirtqueue_setup(disk->dev, &disk->qs->alloc, 0);
+    g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 0);
+    renew_queue(disk);
     read = send_request(disk, VIRTIO_BLK_T_IN, 0, 0, 0);
     wait_for(status_of(disk, read) == VIRTIO_BLK_S_OK);
+    g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 1);
     disk_free(disk);
 }
 

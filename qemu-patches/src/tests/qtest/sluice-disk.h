@@ -8,6 +8,7 @@
 
 #include "qemu/units.h"
 #include "standard-headers/linux/virtio_blk.h"
+#include "standard-headers/linux/virtio_pci.h"
 #include "sluice-test.h"
 
 #define SLOT            4
@@ -15,6 +16,7 @@
 #define IMAGE_BYTES     (16 * 1024 * 1024)
 #define REQUEST_BYTES   4096
 #define REQUEST_NS      (4096 * 1000LL)         /* at 1 MB/s */
+#define NO_QUEUE        1023                    /* no disk has that many */
 #define PENDING         0xff                    /* not a virtio-blk status */
 #define LIMIT_1MBPS     "'bytes-per-second': 1000000, 'burst-bytes': 4096"
 
@@ -154,6 +156,26 @@ static void free_migrated(Disk *source, Disk *target, const char *socket)
     unlink(socket);
     g_free(target->page);
     disk_free(source);
+}
+
+/* The driver resets a queue, of a number that need not exist. */
+G_GNUC_UNUSED
+static void reset_queue(Disk *disk, uint16_t number)
+{
+    QVirtioPCIDevice *pci = disk->pci;
+    uint64_t common = pci->common_cfg_offset;
+
+    qpci_io_writew(pci->pdev, pci->bar, common + VIRTIO_PCI_COMMON_Q_SELECT,
+                   number);
+    qpci_io_writew(pci->pdev, pci->bar, common + VIRTIO_PCI_COMMON_Q_RESET, 1);
+}
+
+/* And makes a new ring for it. */
+G_GNUC_UNUSED
+static void renew_queue(Disk *disk)
+{
+    qvirtqueue_cleanup(disk->dev->bus, disk->vq, &disk->qs->alloc);
+    disk->vq = qvirtqueue_setup(disk->dev, &disk->qs->alloc, 0);
 }
 
 /* The ioprio of a tag: real-time class, level and hint. */

@@ -12,7 +12,6 @@
 
 struct VirtIOBlock;
 struct VirtIOBlockReq;
-struct VirtQueue;
 typedef struct SluiceBlk SluiceBlk;
 
 /* What is kept of a request without payload that names sectors: write-zeroes, discard. */
@@ -40,8 +39,9 @@ typedef struct SluiceBlkRequest {
 void sluice_blk_realize(struct VirtIOBlock *s, QEMUBHFunc *restart);
 /* After sluice_blk_drop_all() and a drain. */
 void sluice_blk_unrealize(struct VirtIOBlock *s);
-/* Drops held requests of a queue, or of all. */
-void sluice_blk_drop(struct VirtIOBlock *s, struct VirtQueue *vq);
+/* A queue is reset: nothing of it is held or under way any more, as soon as the disk has
+ * done what it has begun. */
+void sluice_blk_reset_queue(struct VirtIOBlock *s, unsigned index);
 /* Reset, unplug: drops what is held, and what a drain brings. What is scheduled
  * to look at it is gone after another drain. */
 void sluice_blk_drop_all(struct VirtIOBlock *s);
