@@ -80,6 +80,13 @@ typedef struct ShaperQueueState {
     SluiceBucket connections;
 } ShaperQueueState;
 
+/* What requests were charged that have not gone on; see shaper-paid.c. */
+typedef struct ShaperPaid {
+    uint64_t bytes;
+    uint64_t operations;
+    uint32_t serial;            /* of the buckets that were charged */
+} ShaperPaid;
+
 /*
  * One resource: an engine and what is counted beside it. What a request that passes
  * needs lies in the first cache line, and in one of its class's counters: beside a
@@ -103,6 +110,8 @@ typedef struct ShaperEngine {
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
+    ShaperPaid paid[SHAPER_CLASSES];
+    ShaperPaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     SluiceGroupMember member;   /* the engine's, if there is a group */
 } QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperEngine;
@@ -161,6 +170,28 @@ void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns);
  */
 void shaper_engine_announce(ShaperEngine *e);
 
+/* Caller holds the lock. Sets the timer to the engine's next event. */
+void shaper_engine_arm_timer(ShaperEngine *e);
+
+/* What was charged and has not gone on: shaper-paid.c. The caller holds the lock. */
+/* A stop found it released. */
+void shaper_paid_stop(ShaperEngine *e, ShaperRequest *request);
+/* It is submitted again, and goes on without another charge. */
+void shaper_paid_goes_on(ShaperEngine *e, ShaperRequest *request);
+/* Gives back what it was charged; if it comes again it is judged anew. */
+void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
+                          uint64_t now_ns);
+/* The same if it is not what was charged any more, but of that tag and size. */
+void shaper_paid_check(ShaperEngine *e, ShaperRequest *request, unsigned tag,
+                       uint32_t bytes, uint64_t now_ns);
+/* Without the lock. The same if it was charged to another resource. */
+void shaper_paid_check_resource(ShaperRequest *request, ShaperResource resource,
+                                uint64_t now_ns);
+/* What the buckets of a class, or of the ceiling, would hold had it not been charged. */
+SluiceTokens shaper_paid_tokens(const ShaperEngine *e, unsigned tag,
+                                uint64_t now_ns);
+SluiceTokens shaper_paid_ceiling_tokens(const ShaperEngine *e, uint64_t now_ns);
+
 /* Queues of frames. The caller holds the lock. */
 static inline bool shaper_resource_has_queues(ShaperResource resource)
 {
@@ -185,10 +216,6 @@ void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
                        ShaperDropReason reason);
 /* Takes a request out of the engine if it is held. */
 void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request);
-/* Gives back what a withdrawn request was charged; if it comes again it is judged
- * anew. */
-void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
-                          uint64_t now_ns);
 /* Takes a held request out of the engine, to be dropped by its client. */
 void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
                            ShaperDropReason reason);

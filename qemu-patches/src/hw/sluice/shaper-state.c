@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The shaper in the migration stream: what its classes and its ceiling are, and what
- * their buckets hold. A section per shaper, by its object id, sent only if it is not as
- * new: one without limits migrates to a QEMU that has no such section.
+ * their buckets hold, but for charges that the target makes again (shaper-paid.c). A
+ * section per shaper, by its object id, sent only if it is not as new: one without limits
+ * migrates to a QEMU that has no such section.
  *
  * Format. A length and a JSON text, the QAPI type ShaperState. So what arrives goes
  * through the checks that shaper-set-class and shaper-set-ceiling go through. It is
@@ -46,9 +47,8 @@ static SluiceTokens tokens_of(ShaperEngine *e, unsigned tag)
 {
     SLUICE_LOCK_GUARD(&e->lock);
 
-    return tag == SHAPER_NO_TAG
-           ? sluice_engine_ceiling_tokens(e->engine, shaper_now_ns())
-           : sluice_engine_tokens(e->engine, tag, shaper_now_ns());
+    return tag == SHAPER_NO_TAG ? shaper_paid_ceiling_tokens(e, shaper_now_ns())
+                                : shaper_paid_tokens(e, tag, shaper_now_ns());
 }
 
 static ShaperTokensList *tokens_info(Shaper *shaper, unsigned tag)

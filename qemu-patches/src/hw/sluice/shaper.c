@@ -2,7 +2,8 @@
 /*
  * The shaper's data path: four engines, one per resource, and their requests.
  * The object itself is in shaper-object.c, its configuration in shaper-config.c,
- * its clients in shaper-client.c.
+ * its clients in shaper-client.c; what was charged and has not gone on is in
+ * shaper-paid.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -161,8 +162,7 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
 
 static void release_timer_cb(void *opaque);
 
-/* Caller holds the lock. */
-static void arm_timer(ShaperEngine *e)
+void shaper_engine_arm_timer(ShaperEngine *e)
 {
     uint64_t next_ns = sluice_engine_next_event_ns(e->engine);
 
@@ -200,7 +200,7 @@ void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request)
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         sluice_engine_withdraw(e->engine, &request->node);
         request->state = SHAPER_REQUEST_IDLE;
-        arm_timer(e);
+        shaper_engine_arm_timer(e);
     }
 }
 
@@ -242,7 +242,7 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
                              node->bytes, held_ns);
     }
     publish_totals(e);
-    arm_timer(e);
+    shaper_engine_arm_timer(e);
 }
 
 void shaper_engine_announce(ShaperEngine *e)
@@ -291,48 +291,12 @@ static void admit(ShaperRequest *request, unsigned tag, uint32_t bytes)
     request->state = SHAPER_REQUEST_ADMITTED;
 }
 
-void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
-                          uint64_t now_ns)
-{
-    request->paid = false;
-    trace_shaper_refund(request, shaper_resource_name(e->resource),
-                        request->receipt.class_index, request->receipt.bytes);
-    sluice_engine_refund(e->engine, &request->receipt, now_ns);
-    arm_timer(e);
-}
-
-/*
- * Caller holds the lock. A request that was charged before a stop goes on
- * without another charge if it still is what was charged: the guest may have
- * made another of it meanwhile, and its class may be another.
- */
-static void check_paid(ShaperEngine *e, ShaperRequest *request, unsigned tag,
-                       uint32_t bytes, uint64_t now_ns)
-{
-    if (bytes > request->node.bytes
-        || !sluice_engine_has_charged(e->engine, &request->receipt, tag)) {
-        shaper_engine_refund(e, request, now_ns);
-    }
-}
-
-/* The same where it was charged to another resource. */
-static void check_paid_resource(ShaperRequest *request, ShaperResource resource,
-                                uint64_t now_ns)
-{
-    if (request->resource != resource) {
-        ShaperEngine *e = &request->client->shaper->engines[request->resource];
-        SLUICE_LOCK_GUARD(&e->lock);
-
-        shaper_engine_refund(e, request, now_ns);
-    }
-}
-
 /* Caller holds the lock. */
 static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
 {
     if (unlikely(request->paid)) {
-        request->paid = false;
+        shaper_paid_goes_on(e, request);
         admit(request, tag, bytes);
         account_in_flight(e, request, now_ns);
         return SHAPER_PASS;
@@ -349,7 +313,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     }
     request->state = SHAPER_REQUEST_HELD;
     QTAILQ_INSERT_TAIL(&request->client->held[e->resource], request, entry);
-    arm_timer(e);
+    shaper_engine_arm_timer(e);
     return SHAPER_HOLD;
 }
 
@@ -395,7 +359,7 @@ static ShaperVerdict judge(ShaperEngine *e, ShaperRequest *request,
     ShaperVerdict verdict = SHAPER_DROP;
 
     if (unlikely(request->paid)) {
-        check_paid(e, request, tag, bytes, now_ns);
+        shaper_paid_check(e, request, tag, bytes, now_ns);
     }
     if (!e->pool || shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
                                         &reason)) {
@@ -423,7 +387,7 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
 
     assert(request->state == SHAPER_REQUEST_IDLE);
     if (unlikely(request->paid)) {
-        check_paid_resource(request, resource, now_ns);
+        shaper_paid_check_resource(request, resource, now_ns);
     }
     request->client = client;
     request->resource = resource;
@@ -504,7 +468,7 @@ static void withdraw_held(ShaperEngine *e, ShaperClient *client)
         QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);
         request->state = SHAPER_REQUEST_IDLE;
     }
-    arm_timer(e);
+    shaper_engine_arm_timer(e);
 }
 
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
@@ -517,7 +481,9 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     if (request) {
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
         /* The condemned are dropped, and were not charged. */
-        request->paid = request->signal != SHAPER_SIGNAL_DROP;
+        if (request->signal != SHAPER_SIGNAL_DROP) {
+            shaper_paid_stop(e, request);
+        }
         if (is_disk(resource)) {
             e->counters[request->node.class_index].in_flight--;
         }
@@ -534,16 +500,6 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     shaper_engine_publish(e, request->node.class_index);
     request->state = SHAPER_REQUEST_IDLE;
     return request;
-}
-
-void shaper_forget(ShaperRequest *request)
-{
-    if (request->paid) {
-        ShaperEngine *e = &request->client->shaper->engines[request->resource];
-        SLUICE_LOCK_GUARD(&e->lock);
-
-        shaper_engine_refund(e, request, shaper_now_ns());
-    }
 }
 
 /*
@@ -570,7 +526,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         publish_passed(e, request->receipt.class_index);
-        arm_timer(e);
+        shaper_engine_arm_timer(e);
     }
 }
 

@@ -17,8 +17,8 @@
  * makes requests take 100 ms; the cost model learns that these are seeks.
  */
 #include "qemu/osdep.h"
-#include "sluice-disk.h"
 #include "sluice-group.h"
+#include "sluice-state.h"
 
 #define SLOW_RATE       4000                    /* bytes per second */
 #define SLOW            "'bytes-per-second': 4000, 'burst-bytes': 4096"
@@ -377,6 +377,62 @@ static void test_refund_broken(void)
     disk_free(disk);
 }
 
+/*
+ * Migration. The target charges anew what was charged and not done, from buckets that
+ * are sent as if it had not been: so everything is charged once. Three pass at first,
+ * two are released in the turn that stops the VM, and one is held, as long as it would
+ * have been here.
+ */
+static void check_charged_once_by_target(Move *move)
+{
+    Disk *source = move->source, *target = &move->target;
+    int64_t next_ns = 2 * SLOW_NS - STOP_NS;
+    Request requests[6];
+
+    send_many(source, 6, VIRTIO_BLK_T_IN, 2, requests);
+    wait_for(held(source, "bulk") == 3);
+    wait_for(used_count(source->qts, source->vq) == 3);
+    qtest_outb(source->qts, WATCHDOG_PORT, WATCHDOG_2_S);
+    qtest_clock_step(source->qts, STOP_NS);
+    qtest_qmp_eventwait(source->qts, "STOP");
+    g_assert_cmpint(passed(source, "bulk"), ==, 5);
+    g_assert_cmpint(used_count(source->qts, source->vq), ==, 3);
+    move_go(move);
+    target->vq = source->vq;
+    cont(target);
+    wait_for(used_count(target->qts, target->vq) == 5);
+    wait_for(held(target, "bulk") == 1);
+    qtest_clock_step(target->qts, next_ns - NS_PER_MS);
+    g_assert_cmpint(held(target, "bulk"), ==, 1);
+    qtest_clock_step(target->qts, 2 * NS_PER_MS);
+    wait_for(used_count(target->qts, target->vq) == 6);
+    move_end(move);
+}
+
+#define THREE_AT_ONCE "{" READS ", 'bytes-per-second': 4000, "              \
+                      "'burst-bytes': 12288, 'operations-per-second': 10, " \
+                      "'burst-operations': 100}"
+
+static void test_migrate_class(void)
+{
+    Move move;
+
+    move_init(&move, WATCHDOG);
+    set_class(move.source, "bulk", 2, THREE_AT_ONCE, "");
+    check_charged_once_by_target(&move);
+}
+
+static void test_migrate_ceiling(void)
+{
+    Move move;
+
+    move_init(&move, WATCHDOG);
+    set_class(move.source, "bulk", 2, AMPLE_READS, "");
+    qmp_ok(move.source->qts, "{'execute': 'shaper-set-ceiling', 'arguments': "
+           "{'id': 'sluice0', 'limits': [" THREE_AT_ONCE "]}}");
+    check_charged_once_by_target(&move);
+}
+
 /* Corrections */
 
 static void throttle(Disk *disk, unsigned per_second)
@@ -558,6 +614,8 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/receipt/refund/same-group", test_refund_same_group);
     qtest_add_func("/sluice/receipt/refund/other-group",
                    test_refund_other_group);
+    qtest_add_func("/sluice/receipt/migrate/class", test_migrate_class);
+    qtest_add_func("/sluice/receipt/migrate/ceiling", test_migrate_ceiling);
     qtest_add_func("/sluice/receipt/correction/same-class",
                    test_correction_same_class);
     qtest_add_func("/sluice/receipt/correction/class-replaced",

@@ -24,49 +24,6 @@
     ", 'connections-per-second': 1000000000000, "                           \
     "'burst-connections': 1099511627776"
 
-/* A machine and the one that it moves to. */
-typedef struct Move {
-    Disk *source;
-    Disk target;
-    char *socket;
-    char *uri;
-} Move;
-
-/* `more` is on the command lines of both. */
-static void move_init(Move *move, const char *more)
-{
-    g_autofree char *incoming = NULL;
-
-    move->source = disk_new("", more);
-    move->socket = g_strconcat(move->source->image, ".sock", NULL);
-    move->uri = g_strconcat("unix:", move->socket, NULL);
-    move->target = (Disk){
-        .image = move->source->image, .format = move->source->format,
-        .page = g_strconcat(move->source->image, ".page2", NULL),
-    };
-    incoming = g_strconcat("-incoming ", move->uri, " ", more, NULL);
-    disk_boot(&move->target, "", incoming);
-}
-
-static void move_go(Move *move)
-{
-    migrate(move->source->qs, move->target.qs, move->uri);
-}
-
-static void move_end(Move *move)
-{
-    qvirtqueue_cleanup(move->source->dev->bus, move->source->vq,
-                       &move->target.qs->alloc);
-    move->source->vq = NULL;
-    qtest_shutdown(move->target.qs);
-    unlink(move->target.page);
-    unlink(move->socket);
-    g_free(move->target.page);
-    g_free(move->socket);
-    g_free(move->uri);
-    disk_free(move->source);
-}
-
 /* What query-shapers says of one; the caller unrefs it. */
 static QDict *shaper_of(QTestState *qts, const char *id)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Shared by the qtests of what a shaper takes along: a class that owes. */
+/* Shared by the qtests of what a shaper takes along: a class that owes, and a move. */
 #ifndef TESTS_SLUICE_STATE_H
 #define TESTS_SLUICE_STATE_H
 
@@ -21,6 +21,52 @@ static void read_once(Disk *disk, unsigned tag)
     Request request = send_request(disk, VIRTIO_BLK_T_IN, tag, 0, 1);
 
     wait_for(status_of(disk, request) == VIRTIO_BLK_S_OK);
+}
+
+/* A machine and the one that it moves to. */
+typedef struct Move {
+    Disk *source;
+    Disk target;
+    char *socket;
+    char *uri;
+} Move;
+
+/* `more` is on the command lines of both. */
+G_GNUC_UNUSED
+static void move_init(Move *move, const char *more)
+{
+    g_autofree char *incoming = NULL;
+
+    move->source = disk_new("", more);
+    move->socket = g_strconcat(move->source->image, ".sock", NULL);
+    move->uri = g_strconcat("unix:", move->socket, NULL);
+    move->target = (Disk){
+        .image = move->source->image, .format = move->source->format,
+        .page = g_strconcat(move->source->image, ".page2", NULL),
+    };
+    incoming = g_strconcat("-incoming ", move->uri, " ", more, NULL);
+    disk_boot(&move->target, "", incoming);
+}
+
+G_GNUC_UNUSED
+static void move_go(Move *move)
+{
+    migrate(move->source->qs, move->target.qs, move->uri);
+}
+
+G_GNUC_UNUSED
+static void move_end(Move *move)
+{
+    qvirtqueue_cleanup(move->source->dev->bus, move->source->vq,
+                       &move->target.qs->alloc);
+    move->source->vq = NULL;
+    qtest_shutdown(move->target.qs);
+    unlink(move->target.page);
+    unlink(move->socket);
+    g_free(move->target.page);
+    g_free(move->socket);
+    g_free(move->uri);
+    disk_free(move->source);
 }
 
 #endif

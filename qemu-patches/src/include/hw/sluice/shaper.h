@@ -65,10 +65,11 @@ typedef struct ShaperRequest {
     uint8_t signal;             /* ShaperSignal */
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
     bool paid;                  /* charged, and went nowhere yet */
+    bool counted;               /* so, and found by a stop: in shaper-paid.c's sums */
     bool by_device;             /* charged for what the device does */
     /* Frames: the caller's, between _init() and shaper_submit() */
-    bool ecn_capable;
-    bool opens_connection;
+    bool ecn_capable : 1;
+    bool opens_connection : 1;
     SluicePooled pooled;        /* see shaper_buffer_take() */
     SluiceNode node;
     QTAILQ_ENTRY(ShaperRequest) entry;
@@ -139,6 +140,7 @@ static inline void shaper_request_init(ShaperRequest *request)
     request->pooled = (SluicePooled){ 0 };
     request->signal = SHAPER_SIGNAL_NONE;
     request->paid = false;
+    request->counted = false;
     request->node.flow = 0;
     shaper_request_again(request);
 }
