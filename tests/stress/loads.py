@@ -15,10 +15,11 @@ from testbed.sandbox import CommandFailed, Task
 
 UNIT = "verify"
 VERIFY = f"/run/{UNIT}.out"
-# In the order of Progress. fio is two processes, of which one writes.
+# In the order of Progress. fio is two processes, of which one does it: writing half of each
+# pass, reading in the other.
 PROGRESS = (
     "for name in fio rewrite; do for pid in $(pgrep -x $name); do cat /proc/$pid/io; done "
-    "2>/dev/null | awk '/^write_bytes/ {sum += $2} END {print sum + 0}'; done; "
+    "2>/dev/null | awk '/^(read|write)_bytes/ {sum += $2} END {print sum + 0}'; done; "
     "cat /sys/class/net/eth0/statistics/[rt]x_bytes"
 )
 # An ssh command itself moves some kilobytes.
