@@ -79,8 +79,8 @@ stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, thr
 	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t=setup ;; esac; $(MAKE) $$t
 	@case "$(ARGS)" in hosts*) $(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh ;; esac
 	@case "$(ARGS)" in \
-	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan $(wordlist 2,2,$(ARGS)) ;; \
-	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan $(wordlist 2,2,$(ARGS)) ;; \
+	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
+	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
 	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
 fuzz: fuzz-build ## all fuzzers for long: make fuzz MINUTES=10 (each)
 	@SLUICE_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) bash qemu-patches/scripts/fuzz.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# stress.sh PART BUILD [CYCLES]: the qtests of the life cycle, many times over,
-# on a build with sanitizers. The last line is: N passed, N failed.
+# stress.sh PART BUILD [CYCLES [PATTERN]]: the qtests of the life cycle, many times
+# over, on a build with sanitizers. The last line is: N passed, N failed.
 #
 #   lifecycle  BUILD of variant asan: every event with requests held, CYCLES
 #              times per way of handling them (334: a thousand in three ways;
@@ -9,6 +9,9 @@
 #              fails on any error, and on memory that is lost
 #   threads    BUILD of variant tsan: one shaper in several I/O threads, CYCLES
 #              times ten rounds (10); fails on a race in Sluice's code
+#
+# Only tests whose path matches PATTERN, an extended regular expression: two runs
+# with halves of them end in half the time on two processors.
 #
 # Tests run one by one, so that the log says how long each took. One that skips
 # itself has failed here, and so has a program whose tests cannot be listed.
@@ -20,6 +23,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
 test_seconds=3600
+pattern=${4:-.}
 
 printf '#!/bin/sh\nexec %q "$@" -L /usr/share/seabios -L /usr/share/qemu -L /usr/lib/ipxe/qemu\n' \
     "$build/qemu-system-x86_64" >"$work/qemu-system-x86_64"
@@ -32,7 +36,7 @@ fail() {
     tail -n 40 "$2"
 }
 
-# list_tests PROGRAM: sets `paths` to those of its tests.
+# list_tests PROGRAM: sets `paths` to those of its tests that are wanted.
 list_tests() {
     local status=0
     TSAN_OPTIONS=die_after_fork=0 QTEST_QEMU_BINARY=$work/qemu-system-x86_64 \
@@ -41,8 +45,8 @@ list_tests() {
     if [ "$status" -ne 0 ] || [ ${#paths[@]} -eq 0 ]; then
         fail "listing the tests of $build/tests/qtest/$1: exit status $status, ${#paths[@]} tests" \
             "$work/list-errors"
-        paths=()
     fi
+    mapfile -t paths < <(grep ^/ "$work/list" | grep -E -- "$pattern")
 }
 
 # run_test PROGRAM PATH CYCLES [VARIABLE=VALUE…]

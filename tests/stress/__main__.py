@@ -16,6 +16,7 @@ EXAMPLES = """
   make stress ARGS="changes"                   100,000 changes of classes in 10 minutes
   make stress ARGS="changes --count 2000 --seconds 60"
   make stress ARGS="lifecycle"                 qtests with the address sanitizer, 334 cycles
+  make stress ARGS="lifecycle 334 /net/"       those of cards alone
   make stress ARGS="threads 50"                several I/O threads with the thread sanitizer
 """
 
