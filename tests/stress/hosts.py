@@ -49,8 +49,8 @@ BASE = "/dev/vdc"
 CLASS = "bulk"
 # The loads must ask for more than this whatever else the machine does: what a guest of an
 # emulated host cannot reach holds nothing.
-LIMITS = {"blk-read": "120kB/s", "blk-write": "120kB/s"}
-DEFAULT_LIMITS = {"net-tx": "120kB/s", "net-rx": "90kB/s"}
+LIMITS = {"blk-read": "60kB/s", "blk-write": "60kB/s"}
+DEFAULT_LIMITS = {"net-tx": "60kB/s", "net-rx": "45kB/s"}
 # Emulated hosts: a command takes eight times as long as on others, and more;
 # the next two are multiplied by it.
 PATIENCE = 8
