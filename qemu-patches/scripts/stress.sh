@@ -10,8 +10,8 @@
 #   threads    BUILD of variant tsan: one shaper in several I/O threads, CYCLES
 #              times ten rounds (10); fails on a race in Sluice's code
 #
-# Only tests whose path matches PATTERN, an extended regular expression: two runs
-# with halves of them end in half the time on two processors.
+# Only tests whose path matches PATTERN, an extended regular expression: so two
+# processors can have half of them each.
 #
 # Tests run one by one, so that the log says how long each took. One that skips
 # itself has failed here, and so has a program whose tests cannot be listed.

@@ -354,11 +354,12 @@ static void close_ring(void *opaque)
  */
 void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
 {
-    SluiceBlkQueue *queue = &s->sluice->queues[index];
+    SluiceBlkQueue *queue;
 
     if (index >= s->conf.num_queues) {
         return;                         /* the guest can name any */
     }
+    queue = &s->sluice->queues[index];
     aio_wait_bh_oneshot(queue_context(queue), close_ring, queue);
     drop_queue(queue);
     blk_drain(s->blk);

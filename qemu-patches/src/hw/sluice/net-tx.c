@@ -34,8 +34,8 @@
  * Stop. Held frames, wherever they are kept, move to a list of the queue.
  * Migration saves it (net-state.c); on resume, on either host, its frames are
  * judged anew, before what is in the ring; what had been released and could not
- * be sent is charged once, here before the stop or there after it. Link down and reset give or take what
- * is in the ring, and drop and count what is in buffers.
+ * be sent is charged once, here before the stop or there after it. Link down
+ * and reset give or take what is in the ring, and drop and count what is in buffers.
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
