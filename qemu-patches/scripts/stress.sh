@@ -36,7 +36,8 @@ fail() {
     tail -n 40 "$2"
 }
 
-# list_tests PROGRAM: sets `paths` to those of its tests that are wanted.
+# list_tests PROGRAM: sets `paths` to those of its tests that are wanted; to none
+# where it cannot say which it has.
 list_tests() {
     local status=0
     TSAN_OPTIONS=die_after_fork=0 QTEST_QEMU_BINARY=$work/qemu-system-x86_64 \
@@ -45,6 +46,8 @@ list_tests() {
     if [ "$status" -ne 0 ] || [ ${#paths[@]} -eq 0 ]; then
         fail "listing the tests of $build/tests/qtest/$1: exit status $status, ${#paths[@]} tests" \
             "$work/list-errors"
+        paths=()
+        return
     fi
     mapfile -t paths < <(grep ^/ "$work/list" | grep -E -- "$pattern")
 }
