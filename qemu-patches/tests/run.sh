@@ -82,7 +82,7 @@ engine plain
 engine sanitized "${sanitizers[@]}"
 engine raced -g -fsanitize=thread
 for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-lower test-share test-share-turns test-reservations test-policy test-correct \
-    test-cost test-lock test-engine-properties test-classify test-frame test-codel test-reserve test-pool \
+    test-cost test-lock test-engine-properties test-classify test-frame test-codel test-reserve test-pool test-paid \
     test-engine-group test-group test-group-page test-group-member test-group-shares \
     test-group-damage test-group-hostile test-group-properties test-group-threads test-group-processes; do
     compile "$name" plain "$build/$name"

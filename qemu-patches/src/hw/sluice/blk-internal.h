@@ -12,6 +12,7 @@ typedef struct SluiceBlkQueue {
     unsigned index;
     uint32_t epoch;             /* atomic: another one when its requests were dropped */
     bool scheduled;             /* atomic: its bottom half is to run */
+    bool closing;               /* atomic: it is being reset */
 } SluiceBlkQueue;
 
 struct SluiceBlk {

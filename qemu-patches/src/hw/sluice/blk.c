@@ -98,11 +98,18 @@ static AioContext *queue_context(SluiceBlkQueue *queue)
 
 static void submit_ready_bh(void *opaque);
 
+/* What is ready stays: until the end of a drained section, or to be dropped. */
+static bool is_shut(const SluiceBlkQueue *queue)
+{
+    return qatomic_read(&queue->s->sluice->drained)
+           || qatomic_read(&queue->closing);
+}
+
 static void schedule_queue(SluiceBlkQueue *queue)
 {
     VirtIOBlock *s = queue->s;
 
-    if (qatomic_read(&s->sluice->drained)
+    if (is_shut(queue)
         || qatomic_xchg(&queue->scheduled, true)) {
         return;
     }
@@ -120,7 +127,7 @@ static void submit_ready_bh(void *opaque)
     if (qemu_get_current_aio_context() != queue_context(queue)) {
         /* The virtqueue has moved since; its new thread must do it. */
         schedule_queue(queue);
-    } else if (!qatomic_read(&s->sluice->drained)) {
+    } else if (!is_shut(queue)) {
         first = take_ready(queue);
     }
     /* Paired with inc in schedule_queue(); the restart function does it too */
@@ -343,14 +350,20 @@ static void close_ring(void *opaque)
 {
     SluiceBlkQueue *queue = opaque;
 
+    qatomic_set(&queue->closing, true);
     virtio_queue_set_rings(VIRTIO_DEVICE(queue->s), queue->index, 0, 0, 0);
 }
 
 /*
  * Whatever is under way ends first, and is not answered: its number may be another's
  * in the next ring. The first drain also brings what a stop had put aside; of that,
- * what passes within it is with the disk only afterwards, hence the second. And a disk
- * with errors may put requests aside in either.
+ * what passes within it is with the disk only afterwards, hence the second (which sees
+ * it from QEMU 10.0.7 on). And a disk with errors may put requests aside in either. A
+ * write-zeroes that saw neither drop may have made its next part ready between them: it
+ * stays, as the queue is closing, and is dropped.
+ *
+ * Within another's drained section nothing is done, and not waited for, that had been
+ * given to the disk before: it is done after its end, as when the device is reset.
  */
 void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
 {
@@ -366,6 +379,7 @@ void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
     drop_queue(queue);
     blk_drain(s->blk);
     drop_restarts(s, virtio_get_queue(VIRTIO_DEVICE(s), index));
+    qatomic_set(&queue->closing, false);
 }
 
 /* Life cycle */

@@ -11,6 +11,7 @@
 #include "sluice/codel.h"
 #include "sluice/group.h"
 #include "sluice/lock.h"
+#include "sluice/paid.h"
 #include "sluice/reserve.h"
 
 #define SHAPER_CLASSES              SHAPER_PAGE_TAGS
@@ -80,13 +81,6 @@ typedef struct ShaperQueueState {
     SluiceBucket connections;
 } ShaperQueueState;
 
-/* What requests were charged that have not gone on; see shaper-paid.c. */
-typedef struct ShaperPaid {
-    uint64_t bytes;
-    uint64_t operations;
-    uint32_t serial;            /* of the buckets that were charged */
-} ShaperPaid;
-
 /*
  * One resource: an engine and what is counted beside it. What a request that passes
  * needs lies in the first cache line, and in one of its class's counters: beside a
@@ -110,8 +104,8 @@ typedef struct ShaperEngine {
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
-    ShaperPaid paid[SHAPER_CLASSES];
-    ShaperPaid paid_ceiling;
+    SluicePaid paid[SHAPER_CLASSES];    /* what stops have found; shaper-paid.c */
+    SluicePaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     SluiceGroupMember member;   /* the engine's, if there is a group */
 } QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperEngine;

@@ -12,46 +12,11 @@
  * a format that is QEMU's; the target judges them all. So the charge does not travel:
  * what the buckets hold is sent as if these requests had not been charged yet. A bucket
  * has room for no more than its burst: what goes beyond is lost, and nothing is given.
- * The source keeps the charge, as it may have to go on itself. What it comes to is
- * counted by the serial of the buckets, like a receipt.
+ * The source keeps the charge, as it may have to go on itself.
  */
 #include "qemu/osdep.h"
 #include "shaper-internal.h"
 #include "trace.h"
-
-/* What is paid */
-
-static void paid_add(ShaperPaid *paid, uint32_t serial, uint32_t bytes)
-{
-    if (paid->serial != serial) {
-        *paid = (ShaperPaid){ .serial = serial };
-    }
-    paid->bytes += bytes;
-    paid->operations++;
-}
-
-static void paid_remove(ShaperPaid *paid, uint32_t serial, uint32_t bytes)
-{
-    if (paid->serial == serial) {
-        paid->bytes -= bytes;
-        paid->operations--;
-    }
-}
-
-/* To tokens of the buckets with that serial. */
-static void paid_give(const ShaperPaid *paid, uint32_t serial,
-                      SluiceTokens *tokens)
-{
-    if (paid->serial != serial) {
-        return;
-    }
-    if (tokens->bytes != SLUICE_TOKENS_UNLIMITED) {
-        tokens->bytes += paid->bytes;
-    }
-    if (tokens->operations != SLUICE_TOKENS_UNLIMITED) {
-        tokens->operations += paid->operations;
-    }
-}
 
 /* Stop and what comes after it */
 
@@ -62,9 +27,13 @@ void shaper_paid_stop(ShaperEngine *e, ShaperRequest *request)
     request->paid = true;
     request->counted = receipt->charged;
     if (request->counted) {
-        paid_add(&e->paid[receipt->class_index], receipt->class_serial,
-                 receipt->bytes);
-        paid_add(&e->paid_ceiling, receipt->ceiling_serial, receipt->bytes);
+        SluiceReceipt now = sluice_engine_receipt(e->engine,
+                                                  receipt->class_index, 0);
+
+        sluice_paid_add(&e->paid[receipt->class_index], receipt->class_serial,
+                        receipt->bytes, now.class_serial);
+        sluice_paid_add(&e->paid_ceiling, receipt->ceiling_serial,
+                        receipt->bytes, now.ceiling_serial);
     }
 }
 
@@ -75,9 +44,10 @@ void shaper_paid_goes_on(ShaperEngine *e, ShaperRequest *request)
     request->paid = false;
     if (request->counted) {
         request->counted = false;
-        paid_remove(&e->paid[receipt->class_index], receipt->class_serial,
-                    receipt->bytes);
-        paid_remove(&e->paid_ceiling, receipt->ceiling_serial, receipt->bytes);
+        sluice_paid_remove(&e->paid[receipt->class_index],
+                           receipt->class_serial, receipt->bytes);
+        sluice_paid_remove(&e->paid_ceiling, receipt->ceiling_serial,
+                           receipt->bytes);
     }
 }
 
@@ -129,7 +99,7 @@ SluiceTokens shaper_paid_tokens(const ShaperEngine *e, unsigned tag,
     SluiceReceipt now = sluice_engine_receipt(e->engine, tag, 0);
     SluiceTokens tokens = sluice_engine_tokens(e->engine, tag, now_ns);
 
-    paid_give(&e->paid[tag], now.class_serial, &tokens);
+    sluice_paid_give(&e->paid[tag], now.class_serial, &tokens);
     return tokens;
 }
 
@@ -138,6 +108,6 @@ SluiceTokens shaper_paid_ceiling_tokens(const ShaperEngine *e, uint64_t now_ns)
     SluiceReceipt now = sluice_engine_receipt(e->engine, SLUICE_TAG_DEFAULT, 0);
     SluiceTokens tokens = sluice_engine_ceiling_tokens(e->engine, now_ns);
 
-    paid_give(&e->paid_ceiling, now.ceiling_serial, &tokens);
+    sluice_paid_give(&e->paid_ceiling, now.ceiling_serial, &tokens);
     return tokens;
 }

@@ -378,6 +378,26 @@ static void test_refund_broken(void)
 }
 
 /*
+ * The guest makes flushes of them, which nobody judges. Their tokens come back, enough
+ * for the one that is held.
+ */
+static void test_refund_not_judged(void)
+{
+    Disk *disk = disk_new("", WATCHDOG);
+    Request requests[COUNT];
+
+    set_class(disk, "bulk", 2, SLOW_READS, "");
+    stop_with_two_released(disk, requests);
+    for (unsigned i = 1; i < 3; i++) {
+        qtest_writel(disk->qts, requests[i].data - 16, VIRTIO_BLK_T_FLUSH);
+    }
+    cont(disk);
+    wait_for(used_count(disk->qts, disk->vq) == COUNT);
+    g_assert_cmpint(passed(disk, "bulk"), ==, COUNT);
+    disk_free(disk);
+}
+
+/*
  * Migration. The target charges anew what was charged and not done, from buckets that
  * are sent as if it had not been: so everything is charged once. Three pass at first,
  * two are released in the turn that stops the VM, and one is held, as long as it would
@@ -605,6 +625,7 @@ int main(int argc, char **argv)
                    test_refund_tag_changed);
     qtest_add_func("/sluice/receipt/refund/reset", test_refund_reset);
     qtest_add_func("/sluice/receipt/refund/broken", test_refund_broken);
+    qtest_add_func("/sluice/receipt/refund/not-judged", test_refund_not_judged);
     qtest_add_func("/sluice/receipt/refund/other-resource",
                    test_refund_other_resource);
     qtest_add_func("/sluice/receipt/refund/same-ceiling",

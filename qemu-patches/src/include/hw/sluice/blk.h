@@ -99,19 +99,16 @@ static inline bool sluice_blk_is_known(const SluiceBlkRequest *request)
     return sluice_blk_admitted(request) || request->done_bytes;
 }
 
-/* The request leaves the device below, finished or to be tried again. */
+/* The request leaves the device below, finished or to be tried again. Or it goes nowhere:
+ * its device has broken, or the guest has made of it what is not judged. Who paid for
+ * it gets that back. */
 static inline void sluice_blk_done(SluiceBlkRequest *request)
 {
     if (sluice_blk_admitted(request)) {
         shaper_complete(&request->shaper, !request->is_range);
+    } else if (unlikely(request->shaper.paid)) {
+        shaper_forget(&request->shaper);
     }
-}
-
-/* It goes nowhere, for its device has broken: who paid for it gets that back. */
-static inline void sluice_blk_purged(SluiceBlkRequest *request)
-{
-    sluice_blk_done(request);
-    shaper_forget(&request->shaper);
 }
 
 #endif
