@@ -359,8 +359,8 @@ static void close_ring(void *opaque)
  * in the next ring. The first drain also brings what a stop had put aside; of that,
  * what passes within it is with the disk only afterwards, hence the second (which sees
  * it from QEMU 10.0.7 on). And a disk with errors may put requests aside in either. A
- * write-zeroes that saw neither drop may have made its next part ready between them: it
- * stays, as the queue is closing, and is dropped.
+ * write-zeroes may see no drop, and then submit its next part, which stays as the queue
+ * is closing: hence a drop after each drain.
  *
  * Within another's drained section nothing is done, and not waited for, that had been
  * given to the disk before: it is done after its end, as when the device is reset.
@@ -375,9 +375,10 @@ void sluice_blk_reset_queue(VirtIOBlock *s, unsigned index)
     queue = &s->sluice->queues[index];
     aio_wait_bh_oneshot(queue_context(queue), close_ring, queue);
     drop_queue(queue);
-    blk_drain(s->blk);
-    drop_queue(queue);
-    blk_drain(s->blk);
+    for (unsigned i = 0; i < 2; i++) {
+        blk_drain(s->blk);
+        drop_queue(queue);
+    }
     drop_restarts(s, virtio_get_queue(VIRTIO_DEVICE(s), index));
     qatomic_set(&queue->closing, false);
 }

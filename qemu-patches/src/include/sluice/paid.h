@@ -2,8 +2,8 @@
 /*
  * The sum of what was charged to the buckets of a class, or to the ceiling's, for
  * requests that have not gone on. Buckets have a serial, as in a receipt, that grows
- * when they begin anew: what was charged to earlier ones is nobody's, and not in the
- * sum. Pure, and all zero at first.
+ * when either of them begins anew or ends: what was charged before is not given back
+ * then, and not in the sum. Pure, and all zero at first.
  */
 #ifndef SLUICE_PAID_H
 #define SLUICE_PAID_H

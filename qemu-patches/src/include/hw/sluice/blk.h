@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Shaping in virtio-blk: what hw/block/virtio-blk.c calls, for a device with a
- * shaper only (s->sluice is set).
+ * shaper only (s->sluice is set). Without one the inline functions do nothing.
  */
 #ifndef HW_SLUICE_BLK_H
 #define HW_SLUICE_BLK_H
