@@ -166,6 +166,17 @@ static void cont(Disk *disk)
     qmp_ok(disk->qts, "{'execute': 'cont'}");
 }
 
+/* The guest makes others of the two while the VM is stopped, which then goes on. */
+static void make_of_two_released(Disk *disk, Request requests[COUNT],
+                                 uint32_t type)
+{
+    stop_with_two_released(disk, requests);
+    for (unsigned i = 1; i < 3; i++) {
+        qtest_writel(disk->qts, requests[i].data - 16, type);
+    }
+    cont(disk);
+}
+
 /* One by one, SLOW_NS apart. */
 static void finish_all(Disk *disk)
 {
@@ -245,11 +256,7 @@ static void test_refund_other_resource(void)
     Request requests[COUNT];
 
     set_class(disk, "bulk", 2, SLOW_BOTH, "");
-    stop_with_two_released(disk, requests);
-    for (unsigned i = 1; i < 3; i++) {
-        qtest_writel(disk->qts, requests[i].data - 16, VIRTIO_BLK_T_OUT);
-    }
-    cont(disk);
+    make_of_two_released(disk, requests, VIRTIO_BLK_T_OUT);
     wait_for(used_count(disk->qts, disk->vq) == 3);
     g_assert_cmpint(passed(disk, "bulk"), ==, COUNT);
     g_assert_cmpint(held(disk, "bulk"), ==, 0);
@@ -387,11 +394,7 @@ static void test_refund_not_judged(void)
     Request requests[COUNT];
 
     set_class(disk, "bulk", 2, SLOW_READS, "");
-    stop_with_two_released(disk, requests);
-    for (unsigned i = 1; i < 3; i++) {
-        qtest_writel(disk->qts, requests[i].data - 16, VIRTIO_BLK_T_FLUSH);
-    }
-    cont(disk);
+    make_of_two_released(disk, requests, VIRTIO_BLK_T_FLUSH);
     wait_for(used_count(disk->qts, disk->vq) == COUNT);
     g_assert_cmpint(passed(disk, "bulk"), ==, COUNT);
     disk_free(disk);
