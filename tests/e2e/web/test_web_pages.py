@@ -531,28 +531,6 @@ def test_sizes_and_times_are_read_as_they_are_written(page):
     assert read[4] == ["20 ms", "500 µs", "1 s", "1.5 µs"]
 
 
-def test_processes_are_grouped_as_trees_even_if_a_guest_lies(page):
-    """A loop of parents and an unknown class from a hostile guest lose no row."""
-    processes = [
-        {"pid": 1, "ppid": 0, "class": None},
-        {"pid": 7, "ppid": 1, "class": "movie", "read_bps": 5},
-        {"pid": 8, "ppid": 7, "class": "movie"},
-        {"pid": 20, "ppid": 21, "class": None},
-        {"pid": 21, "ppid": 20, "class": None},
-        {"pid": 30, "ppid": 30, "class": "no such class"},
-    ]
-    found = page.evaluate(
-        """async (processes) => {
-            const { groups } = await import("/static/js/tree.js");
-            return groups(processes, ["movie", "default"]).map((g) =>
-                [g.name, g.rows.map((r) => [r.process.pid, r.depth]), g.read_bps]);
-        }""",
-        processes,
-    )
-    assert found[0] == ["movie", [[7, 0], [8, 1]], 5]
-    assert sorted(pid for pid, _ in found[1][1]) == [1, 20, 21, 30]
-
-
 def test_the_openapi_document_names_every_call_of_the_specification(service):
     document = httpx.get(f"{service.address}/api/v1/openapi.json").json()
     offered = {

@@ -29,32 +29,44 @@ function tree(members, byPid, groupOf) {
   for (const process of members) {
     const parent = byPid.get(process.ppid);
     if (parent && parent !== process && isMember.has(parent) && groupOf(parent) === groupOf(process)) {
-      if (!children.has(parent.pid)) children.set(parent.pid, []);
-      children.get(parent.pid).push(process);
+      if (!children.has(parent)) children.set(parent, []);
+      children.get(parent).push(process);
     } else {
       roots.push(process);
     }
   }
-  const weights = new Map();
-  const weigh = (process, seen) => {
-    if (seen.has(process.pid)) return 0;
-    seen.add(process.pid);
-    const weight = activity(process) + (children.get(process.pid) ?? []).reduce((sum, child) => sum + weigh(child, seen), 0);
-    weights.set(process.pid, weight);
-    return weight;
-  };
-  roots.forEach((root) => weigh(root, new Set()));
-  const busiest = (a, b) => (weights.get(b.pid) ?? 0) - (weights.get(a.pid) ?? 0) || a.pid - b.pid;
+  const weights = weigh(walk(roots, members, children));
+  const busiest = (a, b) => (weights.get(b) ?? 0) - (weights.get(a) ?? 0) || a.pid - b.pid;
+  for (const siblings of [roots, ...children.values()]) siblings.sort(busiest);
+  return walk(roots, members, children).map(({ process, depth }) => ({ process, depth }));
+}
+
+// Each process once, after its parent, as {process, depth, parent}. No recursion: a
+// guest may nest processes deeper than the browser's stack. A loop of parents has no
+// root; a hostile guest may report one, and it begins at its first member.
+function walk(roots, members, children) {
   const rows = [];
   const placed = new Set();
-  const walk = (process, depth) => {
-    if (placed.has(process.pid)) return;
-    placed.add(process.pid);
-    rows.push({ process, depth });
-    (children.get(process.pid) ?? []).sort(busiest).forEach((child) => walk(child, depth + 1));
-  };
-  roots.sort(busiest).forEach((root) => walk(root, 0));
-  // A loop of parents has no root; a hostile guest may report one.
-  members.forEach((process) => walk(process, 0));
+  for (const start of [...roots, ...members]) {
+    const waiting = [{ process: start, depth: 0, parent: null }];
+    while (waiting.length) {
+      const row = waiting.pop();
+      if (placed.has(row.process)) continue;
+      placed.add(row.process);
+      rows.push(row);
+      for (const child of (children.get(row.process) ?? []).toReversed()) {
+        waiting.push({ process: child, depth: row.depth + 1, parent: row.process });
+      }
+    }
+  }
   return rows;
+}
+
+// process → what it and all below it do.
+function weigh(rows) {
+  const weights = new Map(rows.map(({ process }) => [process, activity(process)]));
+  for (const { process, parent } of rows.toReversed()) {
+    if (parent) weights.set(parent, weights.get(parent) + weights.get(process));
+  }
+  return weights;
 }

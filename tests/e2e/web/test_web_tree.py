@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The order of the process table, whatever a guest reports."""
+
+import pytest
+
+GROUPS = """async (processes) => {
+    const { groups } = await import("/static/js/tree.js");
+    return groups(processes, ["movie", "default"]).map((g) =>
+        [g.name, g.rows.map((r) => [r.process.pid, r.depth]), g.read_bps]);
+}"""
+
+
+def test_processes_are_grouped_as_trees_even_if_a_guest_lies(page):
+    """A loop of parents and an unknown class from a hostile guest lose no row."""
+    processes = [
+        {"pid": 1, "ppid": 0, "class": None},
+        {"pid": 7, "ppid": 1, "class": "movie", "read_bps": 5},
+        {"pid": 8, "ppid": 7, "class": "movie"},
+        {"pid": 20, "ppid": 21, "class": None},
+        {"pid": 21, "ppid": 20, "class": None},
+        {"pid": 30, "ppid": 30, "class": "no such class"},
+    ]
+    found = page.evaluate(
+        GROUPS,
+        processes,
+    )
+    assert found[0] == ["movie", [[7, 0], [8, 1]], 5]
+    assert sorted(pid for pid, _ in found[1][1]) == [1, 20, 21, 30]
+
+
+def test_the_busiest_branch_is_first(page):
+    processes = [
+        {"pid": 1, "ppid": 0, "class": None},
+        {"pid": 2, "ppid": 1, "class": None},
+        {"pid": 3, "ppid": 1, "class": None},
+        {"pid": 4, "ppid": 3, "class": None, "read_bps": 9},
+        {"pid": 5, "ppid": 0, "class": None, "read_bps": 10},
+    ]
+    found = page.evaluate(GROUPS, processes)
+    assert found[1][1] == [[5, 0], [1, 0], [3, 1], [4, 2], [2, 1]]
+
+
+@pytest.mark.parametrize("first_is_root", [True, False], ids=["chain", "loop"])
+def test_no_depth_of_processes_breaks_the_order(page, first_is_root):
+    """Any user of a guest can nest shells, and a hostile guest can say anything."""
+    count = 3000
+    processes = [{"pid": pid, "ppid": pid - 1, "class": None} for pid in range(1, count + 1)]
+    processes[0]["ppid"] = 0 if first_is_root else count
+    found = page.evaluate(GROUPS, processes)
+    assert found[1][1] == [[pid, pid - 1] for pid in range(1, count + 1)]
