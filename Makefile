@@ -46,9 +46,11 @@ demo: setup ## the main job: a VLC stream survives an overload
 
 # The device fuzzers have a build of their own, made for the runs that have them.
 # Where clang cannot link fuzzers, all are skipped.
-.PHONY: test fuzz-build
+.PHONY: test test-long fuzz-build
 test: setup $(if $(ONLY),$(if $(filter fuzz,$(ONLY)),fuzz-build),fuzz-build) ## all tests; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
+test-long: setup fuzz-build ## what takes longer, an hour or so: the suites that make test leaves out
+	@bash tools/test/run.sh --long $(ONLY)
 fuzz-build: packages
 	@! bash qemu-patches/scripts/fuzzer-library.sh >/dev/null || bash $(SETUP)/qemu.sh --asan
 

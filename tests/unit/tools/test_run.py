@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).resolve().parents[3]
-SPEC = importlib.util.spec_from_file_location("test_runner", TOP / "tools" / "test" / "run.py")
+FOLDER = Path(__file__).resolve().parents[3] / "tools" / "test"
+sys.path.append(str(FOLDER))
+SPEC = importlib.util.spec_from_file_location("test_runner", FOLDER / "run.py")
 runner = importlib.util.module_from_spec(SPEC)
 sys.modules[SPEC.name] = runner  # its dataclasses look themselves up there
 SPEC.loader.exec_module(runner)
+tally = importlib.import_module("tally")
 
-SUITE = runner.Suite("some", ("fuzz",), [], runner.count_closing_line("fuzz"), 1)
+SUITE = runner.Suite("some", ("fuzz",), [], tally.count_closing_line("fuzz"), 1)
 
 
 @pytest.mark.parametrize(
@@ -31,21 +33,21 @@ SUITE = runner.Suite("some", ("fuzz",), [], runner.count_closing_line("fuzz"), 1
     ],
 )
 def test_closing_line(line: str, passed: int, failed: int, skipped: int):
-    tally = SUITE.count(["ok   engine: Done 5 runs", line])
-    assert (tally.passed["fuzz"], tally.failed, tally.skipped) == (passed, failed, skipped)
+    read = SUITE.count(["ok   engine: Done 5 runs", line])
+    assert (read.passed["fuzz"], read.failed, read.skipped) == (passed, failed, skipped)
 
 
 def test_without_closing_line_nothing_ran():
-    tally = SUITE.count(["ok   engine: Done 5 runs"])
-    assert not tally.passed["fuzz"]
-    assert not runner.is_sound(SUITE, tally, 0)
+    read = SUITE.count(["ok   engine: Done 5 runs"])
+    assert not read.passed["fuzz"]
+    assert not runner.is_sound(SUITE, read, 0)
 
 
 def test_skipped_suite_is_sound_only_where_it_may_be():
-    tally = SUITE.count(["0 passed, 0 failed, 6 skipped"])
-    assert not runner.is_sound(SUITE, tally, 0)
+    read = SUITE.count(["0 passed, 0 failed, 6 skipped"])
+    assert not runner.is_sound(SUITE, read, 0)
     may_skip = dataclasses.replace(SUITE, may_skip=True)
-    assert runner.is_sound(may_skip, tally, 0)
+    assert runner.is_sound(may_skip, read, 0)
     assert not runner.is_sound(may_skip, SUITE.count([]), 0)
 
 
@@ -69,11 +71,11 @@ def test_failure_is_not_sound(line: str, status: int):
 )
 def test_failure_is_named_at_the_end(line: str):
     log = ["ok 1 /net/other", line, "test class::rest ... ok", "a 3 passed, 0 failed, 0 skipped"]
-    assert runner.failures("some", log) == [f"some: {line}"]
+    assert tally.failures("some", log) == [f"some: {line}"]
 
 
 def test_suite_that_names_no_failure_shows_how_it_ended():
-    assert runner.failures("some", ["begun", "killed"]) == ["some: begun", "some: killed"]
+    assert tally.failures("some", ["begun", "killed"]) == ["some: begun", "some: killed"]
 
 
 def test_each_suite_has_a_kind_that_can_be_asked_for():
@@ -81,15 +83,75 @@ def test_each_suite_has_a_kind_that_can_be_asked_for():
         assert set(suite.kinds) <= set(runner.KINDS)
 
 
+def suite(name: str, **options):
+    return dataclasses.replace(SUITE, name=name, **options)
+
+
+def test_two_suites_run_at_a_time_and_those_that_need_the_same_do_not():
+    first, second = suite("first", need={"disk"}), suite("second", need={"disk", "net"})
+    third, alone = suite("third"), suite("alone", alone=True)
+    begin = runner.next_suite
+    assert begin([first, second], [], 2) is first
+    assert begin([second, third], [first], 2) is third
+    assert begin([second], [first], 2) is None
+    assert begin([third], [first], 1) is None
+    assert begin([alone, third], [first], 2) is third
+    assert begin([third], [alone], 2) is None
+    assert begin([alone], [], 2) is alone
+
+
+def test_what_is_run_is_one_list_or_what_was_named():
+    short, long = suite("short"), suite("long", long=True)
+    both = [short, long]
+    assert runner.choose(both, [], False) == [short]
+    assert runner.choose(both, [], True) == [long]
+    assert runner.choose(both, ["fuzz"], False) == [short]
+    assert runner.choose(both, ["unit"], False) == []
+    assert runner.choose(both, ["long"], False) == [long]
+
+
+@pytest.mark.parametrize(
+    ("line", "duration"),
+    [
+        ("12.50s setup    tests/e2e/test_a.py::test_b[1-x y]", (12.5, "setup")),
+        ("0.61s call     tests/e2e/test_a.py::test_b", (0.61, "test_b")),
+        ("sluice-blk-test    12 passed, 0 failed, 0 skipped, 13 s", (13.0, "sluice-blk-test")),
+        ("12 passed in 3.1s", None),
+    ],
+)
+def test_durations_are_read(line: str, duration: tuple | None):
+    found = tally.durations("some", [line])
+    assert len(found) == (duration is not None)
+    for seconds, name in found:
+        assert seconds == duration[0] and duration[1] in name
+
+
+def test_a_failure_beside_a_suite_that_passes_fails_the_run(tmp_path, monkeypatch, capsys):
+    """Both run; the tally has both, and what failed is told last but for the sums."""
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.01)
+    good = suite("good", command=["echo", "6 passed, 0 failed"], budget_seconds=60)
+    bad = suite("bad", command=["echo", "FAIL x\n2 passed, 1 failed"], budget_seconds=60)
+    assert runner.print_sums(runner.run_all([good, bad], 2), 1.0) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == ["bad: FAIL x", "8 passed, 1 failed"]
+
+
+def test_a_suite_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.01)
+    hangs = suite("hangs", command=["sleep", "600"], budget_seconds=0)
+    assert runner.print_sums(runner.run_all([hangs], 2), 1.0) == 1
+
+
 # One suite that never ends; its own child is deaf to the first signal. The suite itself
 # ends at it, or, with two waits, has a minute to end.
 ENDLESS = """\
 import pathlib, sys
 sys.path.insert(0, {folder!r})
-import run
+import run, tally
 run.LOGS = pathlib.Path({logs!r})
 command = ["bash", "-c", "trap 'echo told' TERM; (trap '' TERM; exec sleep {seconds}) & {waits}"]
-run.suites = lambda: [run.Suite("endless", ("unit",), command, run.count_tap, 600)]
+run.suites = lambda: [run.Suite("endless", ("unit",), command, tally.count_tap, 600)]
 sys.argv = ["run.py"]
 sys.exit(run.main())
 """
@@ -111,7 +173,7 @@ def sleeps(seconds: str) -> list[int]:
 def until(condition) -> bool:
     end = time.monotonic() + 20
     while not condition() and time.monotonic() < end:
-        time.sleep(0.2)
+        time.sleep(0.02)
     return condition()
 
 
@@ -119,9 +181,7 @@ def until(condition) -> bool:
 def endless(folder: Path, unique: str, waits: str):
     """A run of that suite, which is on its way, and the seconds that its child sleeps."""
     seconds = f"{80000 + os.getpid() % 5000}.{unique}"
-    script = ENDLESS.format(
-        folder=str(TOP / "tools" / "test"), logs=str(folder), seconds=seconds, waits=waits
-    )
+    script = ENDLESS.format(folder=str(FOLDER), logs=str(folder), seconds=seconds, waits=waits)
     # What is ignored here, as in a shell's background job, the child would ignore too.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
@@ -174,7 +234,7 @@ def test_an_interruption_while_a_suite_that_hangs_is_ended_ends_the_run():
     try:
         process.stdout.readline()
         with pytest.raises(KeyboardInterrupt):
-            runner._end(process)
+            runner.end([process])
         assert process.poll() == -signal.SIGKILL
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
