@@ -10,6 +10,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.domain.restarts import Off, Seen
+from sluice_controller.domain.shaped import UNKNOWN
 from sluice_controller.services.domains import Domains
 from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.restarts import Restarts
@@ -138,6 +139,9 @@ class Libvirt:
     def check_emulator(self, emulator: str) -> None:
         pass
 
+    def emulator_problem(self, emulator: str) -> str | None:
+        return None if emulator == self.emulator else f"emulator '{emulator}' shapes nothing"
+
     def attach(self, xml: str, *, emulator: str, name: str, disable_vhost: bool):
         changed, changes = domain_xml.attach(
             xml,
@@ -187,9 +191,18 @@ class Sluiced:
             self.locks,
             lambda name: None,
         )
+        self.shapes = UNKNOWN
         quiet = Quiet()
         self.domains = Domains(
-            store, libvirt, quiet, libvirt, quiet, lambda name: None, self.locks, self.restarts
+            store,
+            libvirt,
+            quiet,
+            libvirt,
+            quiet,
+            lambda name: None,
+            self.locks,
+            self.restarts,
+            lambda guest: self.shapes,
         )
 
     def attach(self, **body) -> dict:

@@ -8,12 +8,12 @@ import pytest
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, Unavailable
-from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.domain.guests import Description, Device, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Assignment, Grant, ShapingClass
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.locks import DomainLocks
-from sluice_controller.services.reconcile import WORKERS, Reconciler
+from sluice_controller.services.reconcile import SHAPES_AGE_S, WORKERS, Reconciler
 from sluice_controller.services.takeover import TakeOver
 from sluice_controller.services.workers import SLOW_SECONDS
 
@@ -213,6 +213,71 @@ def test_a_shaper_that_nobody_changes_is_left_alone(shared):
     generation, asked = qemu.generation, qemu.asked
     passes(20)
     assert (qemu.generation, qemu.asked) == (generation, asked)
+
+
+class Devices(OneGuest):
+    """A guest with disks, as libvirt lists them and as its QEMU shapes them."""
+
+    def __init__(self):
+        self.listed, self.shaped, self.incarnation = ["disk0"], ["disk0"], 1
+
+    def guests(self):
+        disks = tuple(Device("disk", name, name, True) for name in self.listed)
+        live = Description(shaper_id="sluice0", devices=disks)
+        return [Guest("web1", "u-1", "running", self.incarnation, live, live)]
+
+
+class DevicesQemu(Qemu):
+    def __init__(self, guest):
+        super().__init__()
+        self.guest = guest
+
+    def query(self, domain, shaper_id):
+        paths = [f"/machine/peripheral/{name}/virtio-backend" for name in self.guest.shaped]
+        return {**super().query(domain, shaper_id), "devices": paths}
+
+
+@pytest.fixture
+def devices(store, metadata):
+    """(the guest, a function: what is known after so many seconds)"""
+    guest, clock = Devices(), Clock()
+    qemu = DevicesQemu(guest)
+    found = Reconciler(
+        store, guest, qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), clock),
+    )  # fmt: skip
+
+    def after(seconds):
+        for _ in range(seconds):
+            found.round()
+            found.flush("web1")
+            clock.now += 1.0
+        (now,) = guest.guests()
+        return found.shapes(now).ids
+
+    yield guest, after
+    found.close()
+
+
+def test_what_a_qemu_shapes_is_known_from_its_own_words(devices):
+    guest, after = devices
+    assert after(0) is None
+    assert after(1) == {"disk0"}
+    guest.listed.append("disk1")
+    assert after(0) is None
+    assert after(2) == {"disk0"}
+    guest.incarnation += 1
+    guest.shaped.append("disk1")
+    assert after(0) is None
+    assert after(1) == {"disk0", "disk1"}
+
+
+def test_a_disk_that_went_and_came_between_two_looks_is_noticed(devices):
+    guest, after = devices
+    assert after(3) == {"disk0"}
+    guest.shaped.clear()
+    assert after(round(SHAPES_AGE_S) + 1) == frozenset()
 
 
 class HangingQemu(Qemu):

@@ -144,13 +144,14 @@ def describe(xml: str) -> Description:
     root = parse(xml)
     shaper_id, page = _shaper(root)
     channel = _channel(root)
+    overridden = _overridden(root, shaper_id)
     devices = []
     for kind, element, reason in _devices(root):
         target = _attribute(element, "target", "dev")
         if kind == "net":
             target = target or _attribute(element, "mac", "address")
         alias = _attribute(element, "alias", "name")
-        devices.append(Device(kind, alias, target, reason is None, reason))
+        devices.append(Device(kind, alias, target, reason is None, reason, alias in overridden))
     return Description(
         emulator=root.findtext("devices/emulator"),
         shaper_id=shaper_id,
@@ -160,6 +161,16 @@ def describe(xml: str) -> Description:
         carried=domain_metadata.text(root, domain_metadata.SHAPING),
         tuned=domain_metadata.attribute(root, domain_metadata.SHAPING, domain_metadata.TUNED),
     )
+
+
+def _overridden(root: etree._Element, shaper_id: str | None) -> set[str | None]:
+    """Aliases of the devices whose property `shaper` an override sets, to this one if given."""
+    return {
+        device.get("alias")
+        for device in root.findall(f"{_Q}override/{_Q}device")
+        for item in device.findall(f"{_Q}frontend/{_Q}property")
+        if item.get("name") == "shaper" and shaper_id in (None, item.get("value"))
+    }
 
 
 # Attaching
@@ -368,11 +379,7 @@ def attached_alike(one: str, other: str) -> bool:
 
 def _put_in(xml: str) -> tuple:
     root = parse(xml)
-    shaped = sorted(
-        device.get("alias", "")
-        for device in root.findall(f"{_Q}override/{_Q}device")
-        if any(p.get("name") == "shaper" for p in device.findall(f"{_Q}frontend/{_Q}property"))
-    )
+    shaped = sorted(alias or "" for alias in _overridden(root, None))
     record = domain_metadata.text(root, domain_metadata.ATTACHED)
     return root.findtext("devices/emulator"), _shaper(root), shaped, record
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import libvirt
 from ..domain.errors import Conflict, SluiceError, Unavailable
 from ..domain.restarts import Off, Seen
 from . import domain_xml
+from .emulator import Emulators, check
 from .libvirt_host import LibvirtHost
 
 # libvirt before this passes -no-acpi for a domain without the acpi feature,
 # and QEMU 10 no longer knows that option.
 FIRST_LIBVIRT_WITHOUT_NO_ACPI = 9_001_000
-PROBE_SECONDS = 20
 
 UNANSWERED = (libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_AGENT_UNRESPONSIVE)
 OFF = {
@@ -38,6 +37,7 @@ class LibvirtEditor:
     def __init__(self, host: LibvirtHost, pages_dir: Path) -> None:
         self.host = host
         self.pages_dir = pages_dir
+        self.emulators = Emulators(host.monotonic)
 
     def persistent_xml(self, name: str) -> str:
         domain = self.host.domain(name)
@@ -72,24 +72,10 @@ class LibvirtEditor:
         return domain_xml.same(one, other)
 
     def check_emulator(self, emulator: str) -> None:
-        """Refuses a QEMU that is missing, does not run, or does not know shapers."""
-        remedy = "install sluice-qemu, or set its path: sluice settings --emulator PATH"
-        if not os.access(emulator, os.X_OK):
-            raise Conflict("emulator", emulator, "is not an executable file", remedy)
-        try:
-            probe = subprocess.run(
-                [emulator, "-machine", "none", "-display", "none", "-object", "shaper,help"],
-                capture_output=True,
-                text=True,
-                timeout=PROBE_SECONDS,
-                stdin=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Conflict("emulator", emulator, f"does not run ({error})", remedy) from error
-        if probe.returncode != 0:
-            raise Conflict(
-                "emulator", emulator, "is a QEMU without shaping (no object type shaper)", remedy
-            )
+        check(emulator)
+
+    def emulator_problem(self, emulator: str) -> str | None:
+        return self.emulators.problem(emulator)
 
     def attached_alike(self, one: str, other: str) -> bool:
         return domain_xml.attached_alike(one, other)

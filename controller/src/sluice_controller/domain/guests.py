@@ -13,6 +13,8 @@ class Device:
     target: str | None
     shapeable: bool
     reason: str | None = None
+    # Whether the XML gives it the shaper; libvirt passes that on at a start only.
+    overridden: bool = False
 
 
 @dataclass(frozen=True)

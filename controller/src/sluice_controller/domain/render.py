@@ -20,6 +20,7 @@ from .model import (
 )
 from .queues import Queue
 from .scheduling import DEFAULT_SCHEDULING, Scheduling
+from .shaped import Shapes, devices_json, sentence
 
 # What auto-shaping may let through at once. Small, so that one class's burst
 # does not become another's wait.
@@ -111,8 +112,8 @@ def audit_json(entry: AuditEntry) -> dict[str, Any]:
     return asdict(entry)
 
 
-def guest_json(guest: Guest) -> dict[str, Any]:
-    description = guest.live or guest.persistent
+def guest_json(guest: Guest, shapes: Shapes, emulator_problem: str | None) -> dict[str, Any]:
+    devices = devices_json(guest, shapes, emulator_problem)
     return {
         "name": guest.name,
         "uuid": guest.uuid,
@@ -120,5 +121,7 @@ def guest_json(guest: Guest) -> dict[str, Any]:
         "attached": guest.attached,
         "active": guest.active,
         "needs_restart": guest.needs_restart,
-        "devices": [asdict(device) for device in description.devices],
+        "devices": devices,
+        "shaped_count": sum(device["shaped"] for device in devices),
+        "shaped_sentence": sentence(devices),
     }

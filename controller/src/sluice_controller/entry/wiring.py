@@ -96,6 +96,7 @@ class Services:
             self._changed,
             editing,
             self.restarts,
+            lambda guest: self.reconciler.shapes(guest),
         )
         self.groups = Groups(
             self.store,

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from ..domain import render
 from ..domain.errors import Conflict
 from ..domain.guests import Guest
+from ..domain.shaped import Shapes
 from ..domain.values import parse_bool, parse_integer
 from .catalogue import Catalogue
 from .locks import DomainLocks
@@ -35,6 +36,10 @@ class Editor(Power, Protocol):
     """What attach and detach make of a definition."""
 
     def check_emulator(self, emulator: str) -> None: ...
+    def emulator_problem(self, emulator: str) -> str | None:
+        """Why this QEMU cannot shape; None if it can."""
+        ...
+
     def attach(
         self, xml: str, *, emulator: str, name: str, disable_vhost: bool
     ) -> tuple[str, dict[str, Any]]: ...
@@ -59,6 +64,7 @@ class Domains:
         changed: Callable[[str | None], None],
         editing: DomainLocks,
         restarts: Restarts,
+        shapes: Callable[[Guest], Shapes],
     ) -> None:
         self.store = store
         self.host = host
@@ -68,6 +74,7 @@ class Domains:
         self.changed = changed
         self.editing = editing
         self.restarts = restarts
+        self.shapes = shapes
 
     def list(self) -> list[dict[str, Any]]:
         return [self._json(guest) for guest in self.host.guests()]
@@ -76,8 +83,11 @@ class Domains:
         return self._json(self.host.guest(name))
 
     def _json(self, guest: Guest) -> dict[str, Any]:
+        # One that runs has been started with its QEMU.
+        is_off = guest.attached and guest.live is None
+        problem = self.editor.emulator_problem(guest.persistent.emulator or "") if is_off else None
         return {
-            **render.guest_json(guest),
+            **render.guest_json(guest, self.shapes(guest), problem),
             "agent": dict(self.agents.status(guest.name)),
             "classes": self.catalogue.grants(guest.name),
             "ceiling": self.catalogue.ceiling(guest.name),

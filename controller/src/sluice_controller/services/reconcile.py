@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..domain.errors import Conflict, SluiceError, StoreUnavailable, Unavailable
-from ..domain.guests import Guest
+from ..domain.guests import Device, Guest
 from ..domain.model import Assignment
 from ..domain.rules import agent_rules, assignment_rule
+from ..domain.shaped import UNKNOWN, Shapes, shaped_ids
 from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .ports import Clock, Host, Shapers, Store, Transaction
@@ -36,6 +37,8 @@ ROUND_SECONDS = 1.0
 WORKERS = 4
 # A generation read from the page this long after our push includes the push.
 GENERATION_SETTLES_S = 0.5
+# So often a QEMU is asked what it shapes: a device may have gone and come unseen.
+SHAPES_AGE_S = 30.0
 # A process must be missing this long after its assignment before it counts as gone.
 ASSIGNMENT_GRACE_S = 10.0
 # libvirt makes whoever asks for an arriving domain wait for its migration, so
@@ -63,6 +66,10 @@ class _Shaper:
     pushed_at: float = 0.0
     generation: int | None = None
     error: str | None = None
+    # The devices that it shapes, when that was asked, and of which devices.
+    shapes: frozenset[str] | None = None
+    shapes_at: float = 0.0
+    shapes_of: tuple[Device, ...] = ()
     # What went wrong in the round itself, before anybody was asked.
     failure: str | None = None
     # On its way here, and has then been given what it carries; here and taken over.
@@ -196,7 +203,7 @@ class Reconciler:
                 self._running[name].add_done_callback(lambda _done: self._wake.set())
         elif differs:
             self._running[name] = self._pool.submit(self._push, name, guest, shaper, want)
-        elif self._may_confirm(name, shaper):
+        elif self._may_confirm(name, guest, shaper):
             self._running[name] = self._pool.submit(self._confirm, name, guest, shaper, want)
 
     def _is_behind(self, shaper: _Shaper) -> bool:
@@ -320,12 +327,31 @@ class Reconciler:
         with self._asking(name, shaper):
             have = shaper.pushed
             if have is None:
-                have = actual(self.shapers.query(name, shaper_id), want)
+                have = actual(self._query(guest, shaper), want)
             self._carry_out(name, commands(shaper_id, have, want))
             shaper.pushed, shaper.pushed_at = want, self.monotonic()
             shaper.generation, shaper.error = None, None
 
-    def _may_confirm(self, name: str, shaper: _Shaper) -> bool:
+    def _query(self, guest: Guest, shaper: _Shaper) -> Mapping[str, Any]:
+        began = self.monotonic()
+        answer = self.shapers.query(guest.name, guest.live.shaper_id)
+        shaper.shapes, shaper.shapes_at = shaped_ids(answer), began
+        shaper.shapes_of = guest.live.devices
+        return answer
+
+    def shapes(self, guest: Guest) -> Shapes:
+        """What the guest's QEMU says that it shapes, as far as it was asked."""
+        shaper = self._known.get(guest.name)
+        if shaper is None or shaper.incarnation != guest.incarnation or guest.live is None:
+            return UNKNOWN
+        if shaper.shapes is None or shaper.shapes_of != guest.live.devices:
+            return Shapes(None, shaper.error or "")
+        return Shapes(shaper.shapes)
+
+    def _may_confirm(self, name: str, guest: Guest, shaper: _Shaper) -> bool:
+        is_old = self.monotonic() - shaper.shapes_at >= SHAPES_AGE_S
+        if is_old or shaper.shapes_of != guest.live.devices:
+            return True
         if shaper.generation is not None or self.generation(name) is None:
             return False
         return self.monotonic() - shaper.pushed_at >= GENERATION_SETTLES_S
@@ -335,7 +361,7 @@ class Reconciler:
         shaper_id = guest.live.shaper_id
         generation = self.generation(name)
         with self._asking(name, shaper):
-            if commands(shaper_id, actual(self.shapers.query(name, shaper_id), want), want):
+            if commands(shaper_id, actual(self._query(guest, shaper), want), want):
                 log.info("domain %s: its shaper was changed by someone else at once", name)
                 shaper.pushed = None
                 self._wake.set()

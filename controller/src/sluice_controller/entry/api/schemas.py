@@ -194,6 +194,8 @@ class DeviceSchema(Schema):
     target = fields.String(allow_none=True)
     shapeable = fields.Boolean()
     reason = fields.String(allow_none=True)
+    shaped = fields.Boolean()
+    unshaped_because = fields.String(allow_none=True)
 
 
 class DomainSchema(Schema):
@@ -205,6 +207,8 @@ class DomainSchema(Schema):
     needs_restart = fields.Boolean()
     agent = fields.Nested(AgentSchema)
     devices = fields.List(fields.Nested(DeviceSchema))
+    shaped_count = fields.Integer()
+    shaped_sentence = fields.String()
     classes = fields.List(fields.Nested(GrantSchema))
     ceiling = by_resource(LimitSchema)
     changes = fields.List(fields.String(), metadata={"description": "attach: what was changed"})

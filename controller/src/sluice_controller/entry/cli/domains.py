@@ -57,7 +57,7 @@ def _shaping_text(domain: dict[str, Any]) -> str:
 
 
 def list_domains(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the domains of libvirt, and whether they are shaped."""
+    """List the domains of libvirt, and how many of their disks and cards are shaped."""
     answer = context.obj.call("GET", "domains")
     if as_json:
         return print_json(answer)
@@ -66,12 +66,18 @@ def list_domains(context: typer.Context, as_json: AsJson = False) -> None:
             d["name"],
             d["state"],
             _shaping_text(d),
+            f"{d['shaped_count']} of {len(d['devices'])}",
             _agent_text(d["agent"]) if d["active"] else "",
             ", ".join(g["class"] for g in d["classes"]),
         )
         for d in answer
     ]
-    show(("domain", "state", "shaping", "agent", "classes"), rows, empty="no domains")
+    columns = ("domain", "state", "shaping", "shaped", "agent", "classes")
+    show(columns, rows, right=("shaped",), empty="no domains")
+    for d in answer:
+        # Of others the column "shaping" says why.
+        if (d["attached"] or d["active"]) and d["shaped_count"] < len(d["devices"]):
+            say(f"{d['name']}: {d['shaped_sentence']}")
 
 
 def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False) -> None:
@@ -83,10 +89,10 @@ def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False)
     say(f"agent: {_agent_text(answer['agent'])}")
     say(f"ceiling: {limits_text(answer['ceiling'])}")
     rows = [
-        (d["kind"], d["target"], d["alias"], "yes" if d["shapeable"] else f"no: {d['reason']}")
+        (d["kind"], d["target"], d["alias"], d["unshaped_because"] or "yes")
         for d in answer["devices"]
     ]
-    show(("device", "target", "alias", "shapeable"), rows, empty="no devices")
+    show(("device", "target", "alias", "shaped"), rows, empty="no devices")
     rows = [
         (
             g["class"],
@@ -144,6 +150,7 @@ def attach(
     for change in answer.get("changes", []):
         say(f"  {change}")
     say(f"{domain}: attached, shaping {_shaping_text(answer)}")
+    say(answer["shaped_sentence"])
 
 
 def detach(
