@@ -48,3 +48,36 @@ def test_no_depth_of_processes_breaks_the_order(page, first_is_root):
     processes[0]["ppid"] = 0 if first_is_root else count
     found = page.evaluate(GROUPS, processes)
     assert found[1][1] == [[pid, pid - 1] for pid in range(1, count + 1)]
+
+
+BRINGER = """async ([processes, pid]) => {
+    const { bringerOf, ruleOf } = await import("/static/js/tree.js");
+    const process = processes.find((one) => one.pid === pid);
+    const bringer = bringerOf(process, processes, (one) => one.hand === true);
+    return [bringer.pid, ruleOf(bringer)];
+}"""
+
+
+def child(pid: int, parent: int, name: str | None = "batch", **more) -> dict:
+    row = {"pid": pid, "ppid": parent, "class": name, "rule": "rule-2", "inherited": True}
+    return {**row, **more}
+
+
+def test_a_child_leads_to_what_brought_it_into_its_class(page):
+    processes = [
+        child(1, 0, None, inherited=False, rule=None),
+        child(2, 1, inherited=False, rule="rule-7"),
+        child(3, 2),
+        child(4, 3, hand=True),
+        child(5, 4),
+        # Its parent has ended; a parent of another class did not bring it.
+        child(6, 99, rule="rule-3"),
+        child(7, 1, rule="rule-4"),
+    ]
+    leads = {3: [2, "7"], 2: [2, "7"], 5: [4, "2"], 6: [6, "3"], 7: [7, "4"], 1: [1, None]}
+    for pid, lead in leads.items():
+        assert page.evaluate(BRINGER, [processes, pid]) == lead
+    many = [child(pid, pid - 1) for pid in range(1, 5000)]
+    assert page.evaluate(BRINGER, [many, 4999]) == [1, "2"]
+    # A loop of parents, from a hostile guest, ends.
+    assert page.evaluate(BRINGER, [[child(1, 2), child(2, 1)], 1])[0] in (1, 2)

@@ -59,11 +59,12 @@ def test_what_did_not_change_is_not_sent_again(monkeypatch):
 def test_slow_topics_are_asked_less_often(monkeypatch):
     controller = Controller()
     hub = hub_with(monkeypatch, controller)
-    hub.subscribe(frozenset({("live", ""), ("auto", "")}))
-    for tick in range(4):
+    hub.subscribe(frozenset({("live", ""), ("auto", ""), ("processes", "a")}))
+    for tick in range(8):
         hub.poll(tick)
-    assert controller.asked.count(("live", "")) == 4
-    assert controller.asked.count(("auto", "")) == 2
+    assert controller.asked.count(("live", "")) == 8
+    assert controller.asked.count(("auto", "")) == 4
+    assert controller.asked.count(("processes", "a")) == 2
 
 
 def test_nobody_looking_asks_nothing(monkeypatch):

@@ -75,31 +75,6 @@ def test_streams_that_suffer_come_first():
     assert [s["name"] for s in order] == ["b", "c", "a"]
 
 
-LIMIT = {"domain": "media", "class": "batch", "resource": "blk-read", "bytes_per_second": 22e6}
-
-
-def test_protection_says_what_auto_shaping_holds():
-    auto = {"enabled": True, "dry_run": False, "limits": [LIMIT]}
-    said = views.protection(stream("a", "perfect"), auto, {})
-    assert said == "Auto-shaping holds batch at 22.0 MB/s disk read"
-
-
-def test_protection_never_claims_a_dry_run_protects():
-    auto = {"enabled": True, "dry_run": True, "limits": [LIMIT]}
-    assert "dry run" in views.protection(stream("a", "perfect"), auto, {})
-
-
-def test_protection_names_fixed_limits_or_nothing():
-    off = {"enabled": False}
-    assert "batch" in views.protection(stream("a", "poor"), off, {"media": ["batch"]})
-    assert views.protection(stream("a", "poor"), off, {}).startswith("Nothing")
-
-
-def test_a_streams_own_limit_does_not_protect_it():
-    said = views.protection(stream("a", "poor"), {"enabled": False}, {"media": ["movie"]})
-    assert said.startswith("Nothing")
-
-
 def test_a_group_says_its_rate_in_the_unit_that_it_counts():
     disks = {"unit": "bytes", "rate_per_second": 200e6, "burst": 10e6}
     assert (views.group_rate(disks), views.group_burst(disks)) == ("200 MB/s", "10.0 MB")

@@ -25,7 +25,7 @@ CONTROLLER: Topic = ("controller", "")
 TICK_SECONDS = 0.5
 PERIOD_TICKS = {
     "live": 1,
-    "processes": 1,
+    "processes": 4,
     "streams": 2,
     "auto": 2,
     "domains": 2,

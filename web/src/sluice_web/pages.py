@@ -18,14 +18,17 @@ from flask import (
 
 from . import auth, nights, views
 from .api import all_domains, check_argument, controller
+from .auto_log import folded
 from .controller import path_of
 from .live import LiveHub, events
 from .problems import Problem
+from .protection import protection
 from .store import ROLES, Store, new_password
 
 blueprint = Blueprint("pages", __name__)
 AUDIT_PAGE = 200
 NIGHTS_PAGE = 90
+DECISIONS = 300
 # A run's own page has its style inside and runs no script.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; form-action 'none';"
@@ -61,14 +64,13 @@ def overview():
     domains, libvirt_problem = all_domains()
     live = controller().get("/v1/live")
     streams, auto = controller().get("/v1/streams"), controller().get("/v1/auto")
-    limits_of = {d["name"]: views.limited_classes(d) for d in domains}
     sentence, since = views.headline(streams)
     return render_template(
         "overview.html",
         headline=sentence,
         since=since,
         streams=[
-            {**stream, "protection": views.protection(stream, auto, limits_of)}
+            {**stream, "protection": protection(stream, auto, domains, live)}
             for stream in views.sort_streams(streams)
         ],
         auto=auto,
@@ -119,7 +121,7 @@ def streams():
         uplinks=sorted(uplinks),
         streams=controller().get("/v1/streams"),
         auto=controller().get("/v1/auto"),
-        log=controller().get("/v1/auto/log", {"limit": "100"}),
+        log=_auto_log(),
         stream_classes=[
             (domain["name"], grant["class"])
             for domain in domains
@@ -132,9 +134,12 @@ def streams():
 @blueprint.get("/parts/auto-log")
 @auth.require("viewer")
 def auto_log():
-    """The log's newest sentences."""
-    log = controller().get("/v1/auto/log", {"limit": "100"})
-    return render_template("parts/auto_log.html", log=log)
+    """The log's newest decisions."""
+    return render_template("parts/auto_log.html", log=_auto_log())
+
+
+def _auto_log() -> list[dict]:
+    return folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)}))
 
 
 @blueprint.get("/classes")

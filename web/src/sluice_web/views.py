@@ -57,34 +57,6 @@ def sort_streams(streams: list[dict]) -> list[dict]:
     return sorted(streams, key=lambda s: (VERDICT_RANK.get(s.get("verdict"), 1), s["name"]))
 
 
-def protection(stream: dict, auto: dict, limits_of: dict[str, list]) -> str:
-    """What stands between a stream and its neighbours, in one sentence."""
-    held = [
-        f"{limit['class']} at {f.rate(limit.get('bytes_per_second'))}"
-        f" {RESOURCE_TITLES.get(limit.get('resource'), '').lower()}"
-        for limit in auto.get("limits") or []
-        if limit.get("class") != stream.get("class")
-    ]
-    if auto.get("enabled") and auto.get("dry_run"):
-        return "Auto-shaping watches only (dry run)"
-    if auto.get("enabled"):
-        return "Auto-shaping holds " + ", ".join(held) if held else "Auto-shaping is watching"
-    # A stream is not protected by what holds itself back.
-    fixed = [c for c in limits_of.get(stream.get("domain", ""), []) if c != stream.get("class")]
-    if fixed:
-        return "Fixed limits on " + ", ".join(fixed)
-    return "Nothing: auto-shaping is off and no other class is limited"
-
-
-def limited_classes(domain: dict, except_class: str | None = None) -> list[str]:
-    """Classes of a VM that have a limit of their own."""
-    return [
-        grant["class"]
-        for grant in domain.get("classes") or []
-        if grant["class"] != except_class and any((grant.get("limits") or {}).values())
-    ]
-
-
 def state_note(domain: dict) -> str:
     """One sentence on what keeps a VM from being shaped; empty when nothing does."""
     if not domain.get("attached"):

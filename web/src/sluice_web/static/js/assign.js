@@ -8,11 +8,12 @@ import { closeDialog, element, openDialog } from "./dom.js";
 import { rate } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
 import { last } from "./live.js";
+import { bringerOf, ruleOf } from "./tree.js";
 
 const domain = document.body.dataset.domain;
 const called = (process) => `${process.comm} (pid ${process.pid})`;
 // A pid alone may be that of a process that has ended.
-const byHand = (process, report) => (report?.assignments ?? []).find((one) =>
+export const byHand = (process, report) => (report?.assignments ?? []).find((one) =>
   one.pid === process.pid && one.start_time_ticks === process.start_time_ticks);
 const RESOURCES = { "blk-read": "disk read", "blk-write": "disk write", "net-tx": "network out", "net-rx": "network in" };
 
@@ -111,20 +112,19 @@ async function addRule(body, process) {
 // An assignment by hand is simply removed; a rule is shown first, since it may
 // hold other processes too; a child leads to the parent that brought it.
 export async function unassign(process, report) {
-  const hand = byHand(process, report);
-  if (hand) return removeAssignment(process, hand);
-  const parent = process.inherited && report.processes.find((one) => one.pid === process.ppid);
-  if (parent && parent.class === process.class) return unassign(parent, report);
+  const bringer = bringerOf(process, report.processes, (one) => byHand(one, report));
+  const hand = byHand(bringer, report);
+  if (hand) return removeAssignment(bringer, hand);
   let rule = null;
   try {
-    rule = (await call("GET", "/rules")).find((one) => String(one.id) === String(process.rule));
+    rule = (await call("GET", "/rules")).find((one) => String(one.id) === ruleOf(bringer));
   } catch (problem) {
     return failed(problem);
   }
   if (!rule) {
-    return failed(new Error(`${called(process)} is in no class by hand or by a rule; there is nothing to undo.`));
+    return failed(new Error(`${called(bringer)} is in no class by hand or by a rule; there is nothing to undo.`));
   }
-  return offerRuleRemoval(process, rule);
+  return offerRuleRemoval(bringer, rule);
 }
 
 async function removeAssignment(process, hand) {

@@ -12,7 +12,9 @@ let marked = null;
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const chosen = () => document.querySelector("input[name=chart-resource]:checked").value;
-const decisions = () => [...document.querySelectorAll(".log li")].map((row) => Number(row.dataset.at));
+const rows = () => [...document.querySelectorAll("#auto-log [data-decision]")];
+const atOf = (row) => Number(row.dataset.decision);
+const decisions = () => rows().map(atOf);
 
 // Every VM with a stream, or with something held, has its lines here.
 async function domainsShown() {
@@ -100,14 +102,16 @@ function openNearest(made, offset) {
     .sort((a, b) => a.distance - b.distance)[0];
   if (near && near.distance < 12) {
     mark(near.at);
-    document.querySelector(".log li.marked")?.scrollIntoView({ block: "nearest" });
+    const row = rows().find((each) => atOf(each) === near.at);
+    row.closest("details").open = true;
+    row.scrollIntoView({ block: "nearest" });
   }
 }
 
 // Marks one decision on the axis and its sentence in the log.
 export function mark(at) {
   marked = at;
-  for (const row of document.querySelectorAll(".log li")) row.classList.toggle("marked", Number(row.dataset.at) === at);
+  for (const row of rows()) row.classList.toggle("marked", atOf(row) === at);
   plot?.redraw();
 }
 

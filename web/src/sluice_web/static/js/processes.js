@@ -2,11 +2,11 @@
 // The guest's processes, grouped by class. Rows are kept and updated in place;
 // the order changes only when nobody's pointer or focus is in the table.
 
-import { openAssign, unassign } from "./assign.js";
+import { byHand, openAssign, unassign } from "./assign.js";
 import { element, mayChange, setText } from "./dom.js";
 import { age, percent, rate, size } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
-import { activity, classOf, groups } from "./tree.js";
+import { activity, classOf, groups, ruleOf } from "./tree.js";
 
 const REORDER_MS = 5000;
 const table = document.getElementById("processes");
@@ -153,16 +153,13 @@ function update(row, process) {
   row.classList.toggle("idle", activity(process) < 1000);
   row.dataset.class = classOf(process);
   const undo = actions.querySelector(".unassign");
-  if (undo) undo.hidden = classOf(process) === "default" && !byHand(process);
+  if (undo) undo.hidden = classOf(process) === "default" && !byHand(process, report);
 }
 
-export const byHand = (process) => (report?.assignments ?? []).find((one) =>
-  one.pid === process.pid && one.start_time_ticks === process.start_time_ticks);
-
 function placedBy(process) {
-  if (byHand(process)) return "hand, once";
+  if (byHand(process, report)) return "hand, once";
   if (process.inherited) return "its parent";
-  if (process.rule !== null && process.rule !== undefined) return `rule ${process.rule}`;
+  if (ruleOf(process) !== null) return `rule ${ruleOf(process)}`;
   return "";
 }
 

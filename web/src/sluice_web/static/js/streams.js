@@ -158,8 +158,18 @@ document.getElementById("stream-form")?.addEventListener("submit", (event) => {
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-action=forget]");
   if (button) forget(button.closest("li"));
-  const sentence = event.target.closest?.(".log li");
-  if (sentence) mark(Number(sentence.dataset.at));
+  const decision = event.target.closest?.("[data-decision]");
+  if (decision) mark(Number(decision.dataset.decision));
+});
+// What somebody has opened stays open when newer decisions come. An entry grows at its
+// newer end, so the oldest decision in it tells which it is.
+const log = document.getElementById("auto-log");
+let opened = [];
+log.addEventListener("htmx:beforeSwap", () => {
+  opened = [...log.querySelectorAll("details[open]")].map((entry) => entry.dataset.key);
+});
+log.addEventListener("htmx:afterSwap", () => {
+  for (const entry of log.querySelectorAll("details")) entry.open = opened.includes(entry.dataset.key);
 });
 const strips = () => document.querySelectorAll("canvas[data-strip]").forEach((canvas) => drawStrip(canvas));
 on("auto", showAuto);

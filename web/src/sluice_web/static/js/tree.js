@@ -5,6 +5,24 @@
 export const DEFAULT_CLASS = "default";
 export const classOf = (process) => process.class ?? DEFAULT_CLASS;
 export const activity = (process) => (process.read_bps ?? 0) + (process.write_bps ?? 0) + (process.cpu_ratio ?? 0) * 1e6;
+// The number of the rule that placed a process; null if none did. The agent knows it
+// as rule-7.
+export const ruleOf = (process) => (process.rule ? process.rule.replace(/^rule-/, "") : null);
+
+// The ancestor by which a process is in its class; itself if it was placed directly.
+// A hostile guest may report a loop of parents.
+export function bringerOf(process, processes, isPlaced) {
+  const byPid = new Map(processes.map((one) => [one.pid, one]));
+  const seen = new Set();
+  let bringer = process;
+  while (bringer.inherited && !isPlaced(bringer) && !seen.has(bringer)) {
+    seen.add(bringer);
+    const parent = byPid.get(bringer.ppid);
+    if (parent?.class !== process.class) break;
+    bringer = parent;
+  }
+  return bringer;
+}
 
 // → [{name, rows: [{process, depth}], read_bps, write_bps, cpu_ratio}], one per
 // class in the order given; processes of an unknown class count as default's.
