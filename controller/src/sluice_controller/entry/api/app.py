@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 OPENAPI_PATH = "/v1/openapi.json"
 MAX_BODY_BYTES = 1 << 20
+# No body of the API nests more than five deep; what is beyond breaks what looks at it.
+MAX_NESTING = 16
 
 
 def problem(error: SluiceError) -> Response:
@@ -48,6 +50,18 @@ def _check_token(token: str) -> Response | None:
     )
 
 
+def nests_beyond(value: Any, most: int) -> bool:
+    """True if lists and objects are inside each other more than ``most`` deep."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
+            return False
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [child for children in inner for child in children]
+    return True
+
+
 def _check_body() -> Response | None:
     """A body that is absent, or not a JSON object, must not pass for an empty one."""
     if request.method not in ("PUT", "POST"):
@@ -58,10 +72,14 @@ def _check_body() -> Response | None:
         try:
             body = json.loads(raw)
             shown, problem_words = body, "is not an object"
+            if nests_beyond(body, MAX_NESTING):
+                raise RecursionError
         except (ValueError, RecursionError) as error:
             body = None
             shown = raw[:60].decode("utf-8", "replace")
             problem_words = f"is not JSON ({str(error)[:100]})"
+            if isinstance(error, RecursionError):
+                problem_words = f"nests deeper than {MAX_NESTING} lists and objects"
         if isinstance(body, dict):
             return None
     return problem(BadValue("body", shown, problem_words, "send a JSON object as application/json"))

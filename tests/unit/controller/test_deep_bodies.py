@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Bodies that nest deeper than Python's stack are refused, and so are those just below."""
+
+import pytest
+
+from sluice_controller.entry.api.app import MAX_NESTING, create_app, nests_beyond
+
+HEADERS = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+SHAPES = {
+    "objects": lambda deep: '{"a":' * deep + "1" + "}" * deep,
+    "lists": lambda deep: '{"a":' + "[" * deep + "]" * deep + "}",
+    "endless": lambda deep: '{"a":' * deep,
+}
+# Around a thousand the parser still takes what the code behind it no longer does.
+DEPTHS = [MAX_NESTING + 1, *range(600, 1050, 10), 100_000]
+
+
+@pytest.fixture(scope="module")
+def client():
+    return create_app(None, "secret").test_client()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_deep_body_is_refused_in_words(client, shape):
+    for deep in DEPTHS:
+        body = SHAPES[shape](deep)
+        answer = client.put("/v1/settings", data=body, headers=HEADERS)
+        assert answer.status_code == 422, deep
+        said = answer.get_json()
+        assert said["thing"] == "body" and body.startswith(said["value"].rstrip("…"))
+
+
+def test_what_nests_no_deeper_than_may_be_is_not_beyond():
+    value = [1]
+    for _ in range(MAX_NESTING - 1):
+        value = {"a": value, "b": []}
+    assert not nests_beyond(value, MAX_NESTING)
+    assert nests_beyond({"a": value}, MAX_NESTING)
+    assert not nests_beyond(1, 0)
