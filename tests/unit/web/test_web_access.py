@@ -139,7 +139,10 @@ def test_with_tls_the_cookie_is_secure(tmp_path, store, recorder):
     pem.write_text("")
     config = Config(state_dir=tmp_path, tls_cert=pem, tls_key=pem)
     answer = create_app(config, store, recorder).test_client().get("/sign-in")
-    assert "Secure" in answer.headers["Set-Cookie"]
+    cookie = answer.headers["Set-Cookie"]
+    # This name only a host itself may give, for all of its paths.
+    assert cookie.startswith("__Host-sluice_session=")
+    assert "Secure" in cookie and "Path=/" in cookie and "Domain" not in cookie
     assert "Strict-Transport-Security" in answer.headers
 
 
@@ -260,6 +263,27 @@ def test_a_viewer_may_look_and_not_change(app, recorder):
     assert client.put("/api/v1/auto", json={"enabled": True}).status_code == 403
     assert client.post("/users", data={"name": "x", "role": "admin"}).status_code == 403
     assert [call[0] for call in recorder.calls] == ["GET"]
+
+
+def test_a_preview_costs_the_host_and_is_an_operators(app, recorder):
+    rule = {"class": "batch", "match": {"cmdline": "a.{900}z"}}
+    refused = signed_in(app, "vera").post("/api/v1/rules/preview", json=rule)
+    assert refused.status_code == 403 and recorder.calls == []
+    assert signed_in(app, "olga").post("/api/v1/rules/preview", json=rule).status_code == 200
+
+
+@pytest.mark.parametrize("begin", ['{"a":', '{"a":[', "["])
+def test_json_of_great_depth_is_refused_in_words(app, recorder, begin):
+    client = signed_in(app, "olga")
+    end = {"{": "}", "[": "]"}
+    for deep in (17, *range(700, 1050, 50), 100_000):
+        close = "".join(end[c] for c in reversed(begin) if c in end)
+        for body in (begin * deep, begin * deep + "1" + close * deep):
+            answer = client.put("/api/v1/auto", data=body, content_type="application/json")
+            # What ends too soon is no JSON at all, if that was found out.
+            assert answer.status_code == 422 or (body == begin * deep and deep < 1050)
+            assert answer.status_code in (400, 422), (deep, answer.text)
+    assert recorder.calls == []
 
 
 def test_only_an_admin_chooses_the_program_that_runs_guests(app, recorder):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What visitors without a password can do to the page and its host: little."""
 
+import contextlib
 import sqlite3
 import threading
+import time
 
 import pytest
 from argon2 import PasswordHasher
@@ -11,7 +13,7 @@ from sluice_web import store as store_module
 from sluice_web.app import create_app
 from sluice_web.config import Config
 from sluice_web.problems import Problem
-from sluice_web.store import HASHES_AT_ONCE, REFUSALS_KEPT, Store
+from sluice_web.store import HASHES_AT_ONCE, HASHES_WAITING, REFUSALS_KEPT, Store
 from sluice_web.throttle import network_of
 from unit.web.test_web_access import HASHER, PASSWORD, Recorder, csrf_of
 
@@ -97,6 +99,26 @@ def test_who_waits_too_long_for_a_check_is_told_so(store, monkeypatch):
     assert store.check_password("root", PASSWORD)
 
 
+def test_few_wait_for_a_check_and_the_rest_are_told_at_once(store, monkeypatch):
+    # The two that are checked and the four that wait, each in a thread of the page.
+    monkeypatch.setattr(store, "_hashing", threading.BoundedSemaphore(1))
+    with contextlib.ExitStack() as checks:
+        checks.enter_context(store._hash_turn())
+        waiting = [
+            threading.Thread(target=store.check_password, args=["root", PASSWORD], daemon=True)
+            for _ in range(HASHES_AT_ONCE + HASHES_WAITING - 1)
+        ]
+        for thread in waiting:
+            thread.start()
+        while store._hash_places._value:
+            time.sleep(0.001)
+        with pytest.raises(Problem, match="try again in a minute"):
+            store.check_password("root", PASSWORD)
+    for thread in waiting:
+        thread.join()
+    assert store.check_password("root", PASSWORD)
+
+
 def test_a_password_in_the_wrong_field_is_not_in_the_audit(client, store):
     guess(client, PASSWORD)
     guess(client, "root")
@@ -121,9 +143,13 @@ def test_refusals_push_nothing_else_out_and_do_not_pile_up(tmp_path, store):
 
 
 def test_the_cookie_stays_inside_a_proxys_tls(client):
-    # gunicorn says https for what a proxy on this host says.
-    proxied = client.get("/sign-in", base_url="https://kvm1.example.net")
-    assert "Secure" in proxied.headers["Set-Cookie"]
+    for address, is_said in (("127.0.0.1", True), ("::1", True), ("192.0.2.1", False)):
+        answer = client.application.test_client().get(
+            "/sign-in",
+            headers={"X-Forwarded-Proto": "https"},
+            environ_base={"REMOTE_ADDR": address},
+        )
+        assert ("Secure" in answer.headers["Set-Cookie"]) is is_said
 
 
 def test_without_tls_the_cookie_comes_back_at_all(client):

@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 from sluice_web import cli
-from sluice_web.config import Config, ConfigError, check_tls
+from sluice_web.certificate import Certificate
+from sluice_web.config import Config, ConfigError
 from sluice_web.store import Store
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
@@ -34,8 +35,8 @@ def started(folder, cert, key, capsys):
 @needs_openssl
 def test_a_certificate_with_its_key_will_do(tmp_path):
     cert, key = pair(tmp_path, "page")
-    check_tls(Config(tls_cert=cert, tls_key=key))
-    check_tls(Config())
+    assert Certificate.of(Config(tls_cert=cert, tls_key=key)).context()
+    assert Certificate.of(Config()) is None
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n"])

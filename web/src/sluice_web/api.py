@@ -16,11 +16,13 @@ from .controller import Controller, path_of
 from .openapi import document
 from .operations import OPERATIONS, Operation
 from .problems import Problem, bad_value
-from .schemas import RESOURCES, check_body, check_ceiling, not_json
+from .schemas import RESOURCES, check_body, check_ceiling, nests_beyond, not_json
 
 blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
 MAX_NAME_CHARACTERS = 255
 LIMIT_MAX = 10_000
+# No body of the API nests more than five deep; what is beyond breaks what looks at it.
+MAX_NESTING = 16
 
 
 def controller() -> Controller:
@@ -75,7 +77,7 @@ def read_body(operation: Operation) -> Any:
     elif not request.is_json:
         raise not_json(f"Content-Type {request.content_type or 'missing'}")
     else:
-        data = request.get_json(silent=True)
+        data = _shallow_json()
         if data is None:
             raise not_json("invalid JSON, or null")
     if operation.takes_ceiling:
@@ -85,6 +87,19 @@ def read_body(operation: Operation) -> Any:
     for member in operation.admin_members:
         if member in data:
             check_role("admin", member)
+    return data
+
+
+def _shallow_json() -> Any:
+    """The body, or None if it is no JSON; raises Problem if it nests deep."""
+    try:
+        data = request.get_json(silent=True)
+        deep = nests_beyond(data, MAX_NESTING)
+    except RecursionError:
+        deep = True
+    if deep:
+        shown = request.data[:60].decode("utf-8", "replace")
+        raise bad_value("body", shown, f"nest at most {MAX_NESTING} lists and objects")
     return data
 
 

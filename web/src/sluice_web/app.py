@@ -17,10 +17,11 @@ from .config import Config
 from .controller import Controller
 from .live import LiveHub
 from .problems import Problem
+from .server import MAX_BODY_BYTES
 from .store import SESSION_SECONDS, Store
 from .throttle import SignInThrottle
 
-MAX_BODY_BYTES = 1 << 20
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none';"
@@ -34,11 +35,17 @@ SECURITY_HEADERS = {
 
 
 class Cookies(SecureCookieSessionInterface):
-    """Closed to plain HTTP also where a proxy on this host does TLS, as gunicorn knows."""
+    """Closed to plain HTTP also where a proxy on this host does TLS."""
 
     def get_cookie_secure(self, app: Flask) -> bool:
         """With our own TLS, or with the proxy's."""
-        return request.is_secure or super().get_cookie_secure(app)
+        return request.is_secure or _proxied_tls() or super().get_cookie_secure(app)
+
+
+def _proxied_tls() -> bool:
+    """True if a proxy on this host says that the browser came by HTTPS."""
+    said = request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
+    return said and request.remote_addr in LOOPBACK
 
 
 def create_app(
@@ -48,7 +55,8 @@ def create_app(
     app = Flask(__name__)
     app.config.update(
         SECRET_KEY=session_key(config.state_dir),
-        SESSION_COOKIE_NAME="sluice_session",
+        # By this prefix a browser takes no such cookie from anybody but this host by HTTPS.
+        SESSION_COOKIE_NAME="__Host-sluice_session" if config.tls else "sluice_session",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=config.tls,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from . import __version__
 from . import config as c
+from .certificate import Certificate
 from .problems import Problem
 from .store import Store, new_password
 
@@ -144,20 +145,26 @@ def failure(error: Exception, state_dir: Path) -> tuple[int, str]:
 
 def serve(config: c.Config) -> int:
     """Serve until told to stop."""
-    c.check_tls(config)
+    certificate = Certificate.of(config)
     if not files("sluice_web").joinpath("static/vendor/htmx.min.js").is_file():
         raise c.ConfigError(
             "the page's libraries are missing (static/vendor); in a checkout run"
             " `make web-assets`, else reinstall the package"
         )
     from .app import create_app
-    from .server import Server
+    from .server import CannotListen, Server, listen, run_until_told
 
     store = Store(config.state_dir)
+    try:
+        listening = listen(config.bind)
+    except CannotListen as error:
+        print(f"sluice-web: {error}", file=sys.stderr)
+        return FAILED_NOW if error.may_pass else CANNOT_WORK
+    server = Server(create_app(config, store), listening, certificate)
     if not store.has_users():
         introduce_admin(store)
     print(f"Sluice's page: {config.address}", flush=True)
-    Server(create_app(config, store), config).run()
+    run_until_told(server)
     return 0
 
 

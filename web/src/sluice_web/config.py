@@ -2,7 +2,6 @@
 """What the command line decides, checked once."""
 
 import re
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,26 +55,6 @@ def _check_readable(option: str, path: Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"{option} {path}: cannot be read ({error.strerror}); let sluice-web's user read it"
-        ) from error
-
-
-def check_tls(config: Config) -> None:
-    """Raise ConfigError unless HTTPS can be served with this certificate and key.
-
-    gunicorn reads them anew for each connection, and would only then find out.
-    """
-    if not config.tls:
-        return
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # Without a password of its own OpenSSL would ask a terminal for that of the key.
-        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        raise ConfigError(
-            f"--tls-cert {config.tls_cert}, --tls-key {config.tls_key}: HTTPS cannot be served"
-            f" with them ({why}); give a certificate chain in PEM, the page's own certificate"
-            " first, and the private key of that one, without a passphrase"
         ) from error
 
 

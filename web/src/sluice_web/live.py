@@ -36,6 +36,14 @@ PERIOD_TICKS = {
 ALWAYS_NEWS = frozenset({"groups"})
 # The thread ends this long after the last page was closed.
 LINGER_SECONDS = 5.0
+# Each open page has a stream, and each stream a thread. A browser opens six connections to
+# a server at most, so one user's pages need few.
+MAX_STREAMS, STREAMS_PER_USER = 48, 8
+# A stream that says nothing for this long shows that it is still there.
+SILENCE_SECONDS = 5.0
+# How soon it is noticed that a page is gone that nothing new was to be told.
+LOOK_SECONDS = 1.0
+STILL_ALLOWED_SECONDS = 10.0
 
 
 @dataclass
@@ -50,9 +58,10 @@ class Content:
 
 @dataclass
 class Subscription:
-    """One open page: its topics, and the version of each it has seen."""
+    """One open page: its topics, whose it is, and the version of each topic it has seen."""
 
     topics: frozenset[Topic]
+    user: str = ""
     seen: dict[Topic, int] = field(default_factory=dict)
 
 
@@ -69,10 +78,18 @@ class LiveHub:
         self._contents: dict[Topic, Content] = {}
         self._thread: threading.Thread | None = None
 
-    def subscribe(self, topics: frozenset[Topic]) -> Subscription:
-        """Register a page and make sure that the poller runs."""
-        subscription = Subscription(topics | {CONTROLLER})
+    def subscribe(self, topics: frozenset[Topic], user: str = "") -> Subscription:
+        """Register a page and make sure that the poller runs.
+
+        Raises Problem: 429 if the user has too many open, 503 if all users together have.
+        """
+        subscription = Subscription(topics | {CONTROLLER}, user)
         with self._condition:
+            own = sum(1 for one in self._subscriptions if one.user == user)
+            if own >= STREAMS_PER_USER:
+                raise _too_many(429, f"open pages of {user}", STREAMS_PER_USER)
+            if len(self._subscriptions) >= MAX_STREAMS:
+                raise _too_many(503, "open pages", MAX_STREAMS)
             self._subscriptions.append(subscription)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="live-poller", daemon=True)
@@ -84,11 +101,6 @@ class LiveHub:
         with self._condition:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
-
-    def count(self) -> int:
-        """How many pages are open."""
-        with self._condition:
-            return len(self._subscriptions)
 
     def news(self, subscription: Subscription, timeout: float) -> list[tuple[str, str]]:
         """``(event, JSON)`` of each topic that changed; waits up to ``timeout`` for one."""
@@ -180,23 +192,37 @@ def only_domain(live: Any, domain: str) -> Any:
     return {**live, "domains": {domain: domains[domain]} if domain in domains else {}}
 
 
+def _too_many(status: int, thing: str, most: int) -> Problem:
+    return Problem(
+        status,
+        "too-many-pages",
+        "Too many open pages",
+        detail=f"{thing}: {most} get live data already, and no more can; close one, then reload"
+        " this one.",
+        thing=thing,
+        value=most,
+        remedy="close one, then reload this one",
+    )
+
+
 def events(
-    hub: LiveHub, topics: frozenset[Topic], still_allowed: Callable[[], bool]
+    hub: LiveHub,
+    subscription: Subscription,
+    still_allowed: Callable[[], bool],
+    is_gone: Callable[[], bool],
 ) -> Iterator[str]:
-    """The text of a server-sent event stream; ends when the session does."""
-    subscription = hub.subscribe(topics)
-    checked = time.monotonic()
-    try:
-        yield "retry: 1000\n\n"
-        while True:
-            news = hub.news(subscription, timeout=5.0)
-            if not news:
-                yield ": still here\n\n"
-            for name, payload in news:
-                yield f"event: {name}\ndata: {payload}\n\n"
-            if time.monotonic() - checked > 10:
-                checked = time.monotonic()
-                if not still_allowed():
-                    return
-    finally:
-        hub.unsubscribe(subscription)
+    """The text of a server-sent event stream; ends when the session or the page does."""
+    checked = told = time.monotonic()
+    yield "retry: 1000\n\n"
+    while not is_gone():
+        for name, payload in hub.news(subscription, timeout=LOOK_SECONDS):
+            told = time.monotonic()
+            yield f"event: {name}\ndata: {payload}\n\n"
+        now = time.monotonic()
+        if now - told > SILENCE_SECONDS:
+            told = now
+            yield ": still here\n\n"
+        if now - checked > STILL_ALLOWED_SECONDS:
+            checked = now
+            if not still_allowed():
+                return

@@ -23,8 +23,8 @@ class Operation:
 
     @property
     def role(self) -> str:
-        """Looking needs less than changing; a preview and a report change no limit."""
-        return "viewer" if self.method == "GET" or self.path.endswith("/preview") else "operator"
+        """Looking needs less than changing; a preview, which costs, is none of looking."""
+        return "viewer" if self.method == "GET" else "operator"
 
     @property
     def name(self) -> str:

@@ -21,7 +21,6 @@ from .api import all_domains, check_argument, controller
 from .auto_log import folded
 from .controller import path_of
 from .live import LiveHub, events
-from .problems import Problem
 from .protection import protection
 from .store import ROLES, Store, new_password
 
@@ -34,7 +33,7 @@ REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; form-action 'none';"
     " frame-ancestors 'none'; base-uri 'none'"
 )
-MAX_OPEN_PAGES = 48
+EVENTS_TYPE = "text/event-stream"
 
 
 def _store() -> Store:
@@ -237,21 +236,19 @@ def event_stream():
             topics.add((kind, ""))
         elif kind == "live" or (kind in ("processes", "domain") and domain):
             topics.add((kind, domain))
-    if hub.count() >= MAX_OPEN_PAGES:
-        raise Problem(
-            503,
-            "too-many-pages",
-            "Too many open pages",
-            detail=f"{MAX_OPEN_PAGES} pages are open already; close one, then reload this one.",
-            thing="open pages",
-            value=MAX_OPEN_PAGES,
-            remedy="close one, then reload this one",
-        )
-    return Response(
-        events(hub, frozenset(topics), auth.still_held()),
-        content_type="text/event-stream",
+    if request.method == "HEAD":
+        return Response(content_type=EVENTS_TYPE)
+    still_allowed = auth.still_held()
+    subscription = hub.subscribe(frozenset(topics), g.person.name)
+    # Told by waitress, which notices at once that a browser has left.
+    is_gone = request.environ.get("waitress.client_disconnected", lambda: False)
+    answer = Response(
+        events(hub, subscription, still_allowed, is_gone),
+        content_type=EVENTS_TYPE,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+    answer.call_on_close(lambda: hub.unsubscribe(subscription))
+    return answer
 
 
 @blueprint.get("/users")

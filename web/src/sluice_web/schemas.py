@@ -273,6 +273,18 @@ def check_body(schema: Schema, data: Any) -> None:
         raise bad_value(".".join(path), _dig(data, path), _as_remedy(message))
 
 
+def nests_beyond(value: Any, most: int) -> bool:
+    """True if lists and objects are inside each other more than ``most`` deep."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
+            return False
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [child for children in inner for child in children]
+    return True
+
+
 def not_json(problem: str) -> Problem:
     """400: a body that cannot be read at all."""
     return Problem(

@@ -1,50 +1,130 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""gunicorn around the application.
+"""waitress around the application.
 
-One worker process with threads: the live poller is shared by all open pages,
-and each open page holds one thread for its event stream.
+One process with threads: the live poller is shared by all open pages.
 """
 
-from flask import Flask
-from gunicorn.app.base import BaseApplication
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
 
-from .config import Config
-from .pages import MAX_OPEN_PAGES
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
 
-SPARE_THREADS = 16
+from .certificate import Certificate
+from .config import split_bind
+from .connections import RECORD_BYTES, Listener, Patience, Pools
+from .live import MAX_STREAMS
+
+REQUEST_THREADS = 24
+# More than there are streams: one too many is told so.
+STREAM_THREADS = MAX_STREAMS + 4
+MAX_BODY_BYTES = 1 << 20
+MAX_HEAD_BYTES = 64 << 10
+STOP_SECONDS = 1.0
+PATIENCE = Patience()
+# An address or a name may come later; the rest somebody has to mend.
+MAY_PASS = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
 
-class Server(BaseApplication):
-    """Runs the application until it is told to stop."""
+class CannotListen(Exception):
+    """The message names the address, the reason and the remedy."""
 
-    def __init__(self, app: Flask, config: Config) -> None:
-        self._app = app
-        self._config = config
-        super().__init__()
+    def __init__(self, bind: str, error: OSError) -> None:
+        remedy = "give another --bind"
+        if error.errno == errno.EADDRINUSE:
+            remedy = "stop what listens there (ss -ltnp shows it), or give another --bind"
+        elif error.errno == errno.EACCES:
+            remedy = "give a port above 1023, or the service CAP_NET_BIND_SERVICE: sluice-web(8)"
+        no_such_host = isinstance(error, socket.gaierror)
+        # Of others Python's words have the address once more.
+        why = error.strerror if no_such_host else os.strerror(error.errno)
+        super().__init__(f"--bind {bind}: {why}; {remedy}")
+        self.may_pass = no_such_host or error.errno in MAY_PASS
 
-    def load_config(self) -> None:
-        """gunicorn's settings, all of them here."""
-        settings = {
-            "bind": self._config.bind,
-            "workers": 1,
-            "worker_class": "gthread",
-            "threads": MAX_OPEN_PAGES + SPARE_THREADS,
-            "timeout": 60,
-            # An event stream never ends by itself; do not wait for it.
-            "graceful_timeout": 1,
-            "keepalive": 15,
-            "loglevel": "warning",
-            "control_socket_disable": True,
-        }
-        if self._config.tls:
-            settings |= {
-                "certfile": str(self._config.tls_cert),
-                "keyfile": str(self._config.tls_key),
-            }
-        for name, value in settings.items():
-            if name in self.cfg.settings:
-                self.cfg.set(name, value)
 
-    def load(self) -> Flask:
-        """The WSGI application."""
-        return self._app
+class Server:
+    """Answers what comes to a listening socket, until it is told to stop."""
+
+    def __init__(
+        self,
+        app: Callable,
+        listening: socket.socket,
+        certificate: Certificate | None = None,
+        patience: Patience = PATIENCE,
+    ) -> None:
+        # Of what is overdue, nobody waits for more than a tenth longer.
+        self._loop_seconds = min(1.0, patience.read_seconds / 10)
+        self._stopping = False
+        self._map: dict = {}
+        settings = Adjustments(
+            sockets=[listening],
+            ident=None,
+            url_scheme="https" if certificate else "http",
+            # What a proxy says is looked at by the application (app.py).
+            clear_untrusted_proxy_headers=False,
+            recv_bytes=RECORD_BYTES,
+            max_request_header_size=MAX_HEAD_BYTES,
+            # waitress takes less than this.
+            max_request_body_size=MAX_BODY_BYTES + 1,
+            # Also while an answer is under way, so that a client that left is noticed.
+            channel_request_lookahead=1,
+            # Patience.connections is what counts.
+            connection_limit=1 << 30,
+            cleanup_interval=self._loop_seconds,
+            log_socket_errors=False,
+        )
+        self._pools = Pools(REQUEST_THREADS, STREAM_THREADS)
+        self._listener = Listener(
+            app,
+            self._map,
+            True,
+            listening,
+            dispatcher=self._pools,
+            adj=settings,
+            sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
+            bind_socket=False,
+            patience=patience,
+            certificate=certificate,
+        )
+
+    def run(self) -> None:
+        """Serve until ``stop``."""
+        while not self._stopping:
+            wasyncore.poll2(self._loop_seconds, self._map)
+        self._pools.shutdown(STOP_SECONDS)
+        wasyncore.close_all(self._map)
+
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._listener.active_channels)
+
+    def stop(self, *_signal) -> None:
+        """End ``run`` soon; may be called from a signal handler or another thread."""
+        self._stopping = True
+        self._listener.pull_trigger()
+
+
+def listen(bind: str) -> socket.socket:
+    """A socket that listens on HOST:PORT; raises CannotListen."""
+    host, port = split_bind(bind)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        # All of IPv6 is IPv4, too, as is usual.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address[:2], family=family, backlog=1024, dualstack_ipv6=both)
+    except OSError as error:
+        raise CannotListen(bind, error) from error
+
+
+def run_until_told(server: Server) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    # Requests that wait for a thread are no news.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.stop)
+    server.run()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from argon2 import PasswordHasher
@@ -37,6 +38,8 @@ TOKEN_PREFIX = "slc_"
 SESSION_SECONDS = 12 * 3600
 # argon2 takes 64 MiB and all processors for each password: the host has guests to run.
 HASHES_AT_ONCE, HASH_WAIT_SECONDS = 2, 10.0
+# Each one that waits holds a thread that could answer others meanwhile.
+HASHES_WAITING = 4
 LOCK_WAIT_SECONDS = 10.0
 REFUSED = "sign-in refused"
 REFUSALS_KEPT = 1000
@@ -133,8 +136,7 @@ class Store:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._hasher = hasher or PasswordHasher()
         self._hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
-        # Compared against when the user is unknown, so that both cost the same.
-        self._nobody_hash = self._hasher.hash(secrets.token_urlsafe(16))
+        self._hash_places = threading.BoundedSemaphore(HASHES_AT_ONCE + HASHES_WAITING)
         self._engine = create_engine(
             f"sqlite:///{path}", connect_args={"timeout": LOCK_WAIT_SECONDS}
         )
@@ -163,22 +165,22 @@ class Store:
 
     @contextmanager
     def _hash_turn(self) -> Iterator[None]:
-        if not self._hashing.acquire(timeout=HASH_WAIT_SECONDS):
-            raise Problem(
-                503,
-                "busy",
-                "Too many passwords at once",
-                detail=f"{HASHES_AT_ONCE} passwords are checked at a time, and others wait; try"
-                " again in a minute.",
-                thing="passwords at once",
-                value=HASHES_AT_ONCE,
-                remedy="try again in a minute",
-                headers={"Retry-After": "60"},
-            )
+        if not self._hash_places.acquire(blocking=False):
+            raise _too_many_passwords()
         try:
-            yield
+            if not self._hashing.acquire(timeout=HASH_WAIT_SECONDS):
+                raise _too_many_passwords()
+            try:
+                yield
+            finally:
+                self._hashing.release()
         finally:
-            self._hashing.release()
+            self._hash_places.release()
+
+    @cached_property
+    def _nobody_hash(self) -> str:
+        """Compared against when the user is unknown, so that both cost the same."""
+        return self._hasher.hash(secrets.token_urlsafe(16))
 
     def _hash(self, password: str) -> str:
         check_new_password(password)
@@ -398,6 +400,20 @@ def check_new_password(password: str) -> None:
             f"{len(password)} characters",
             f"use {PASSWORD_MIN} to {PASSWORD_MAX} characters",
         )
+
+
+def _too_many_passwords() -> Problem:
+    return Problem(
+        503,
+        "busy",
+        "Too many passwords at once",
+        detail=f"{HASHES_AT_ONCE} passwords are checked at a time, and at most {HASHES_WAITING}"
+        " wait; try again in a minute.",
+        thing="passwords at once",
+        value=HASHES_AT_ONCE,
+        remedy="try again in a minute",
+        headers={"Retry-After": "60"},
+    )
 
 
 def _no_such(kind: str, name: str):

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A real server on the loopback: slow clients, many clients, and TLS.
+
+Deadlines are short here; all that is waited for is waited for as long as that takes.
+"""
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+from sluice_web import cli, server
+from sluice_web.app import create_app
+from sluice_web.certificate import Certificate
+from sluice_web.config import Config
+from sluice_web.connections import Patience
+from sluice_web.controller import Answer
+from sluice_web.live import MAX_STREAMS, STREAMS_PER_USER
+from sluice_web.store import Store
+from unit.web.test_web_access import HASHER, PASSWORD, Recorder
+from unit.web.test_web_start import needs_openssl, pair
+
+# For what must come at once; on a machine that does other work, too.
+AT_ONCE_SECONDS = 5.0
+HALF_A_HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "
+HALF_A_BODY = (
+    b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    b"Content-Length: 1000\r\n\r\nuser="
+)
+PATIENT = Patience()
+SHORT = Patience(read_seconds=0.5, unread_seconds=0.5)
+
+
+class Talkative(Recorder):
+    """Answers as much as it is told to."""
+
+    said = b"[]"
+
+    def call(self, method, path, **more):
+        super().call(method, path, **more)
+        return Answer(200, "application/json", self.said)
+
+
+class Page:
+    """A server that runs, and its clients."""
+
+    def __init__(self, folder, patience, tls):
+        self.store = Store(folder, HASHER)
+        self.controller = Talkative()
+        self.certificate = Certificate(*tls) if tls else None
+        config = Config(state_dir=folder)
+        listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.address = listening.getsockname()
+        app = create_app(config, self.store, self.controller)
+        self.server = server.Server(app, listening, self.certificate, patience)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        self.open = contextlib.ExitStack()
+
+    def stop(self):
+        self.open.close()
+        self.server.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+    def raw(self, sent=b""):
+        """A connection of a client that says what it likes."""
+        sock = self.open.enter_context(socket.create_connection(self.address, AT_ONCE_SECONDS))
+        sock.sendall(sent)
+        return sock
+
+    def trusting(self):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+
+    def ask(self, path="/healthz", method="GET", body=None, headers=(), expect=200):
+        """One request of an honest client."""
+        if self.certificate:
+            client = http.client.HTTPSConnection(
+                *self.address, timeout=AT_ONCE_SECONDS, context=self.trusting()
+            )
+        else:
+            client = http.client.HTTPConnection(*self.address, timeout=AT_ONCE_SECONDS)
+        with contextlib.closing(client):
+            client.request(method, path, body, dict(headers))
+            answer = client.getresponse()
+            text = answer.read()
+            assert answer.status == expect, text
+            return answer, text
+
+    def user(self, name):
+        """The headers of a user's program."""
+        self.store.add_user(name, "operator", PASSWORD, now=1.0, actor="test")
+        token = self.store.add_token(name, "x", now=1.0, actor=name)
+        return {"Authorization": f"Bearer {token}"}
+
+    def stream(self, headers, path="/events?topic=auto"):
+        """An event stream that has begun, or the status of its refusal."""
+        client = self.open.enter_context(
+            contextlib.closing(http.client.HTTPConnection(*self.address, timeout=AT_ONCE_SECONDS))
+        )
+        client.request("GET", path, headers=headers)
+        answer = self.open.enter_context(client.getresponse())
+        if answer.status == 200:
+            assert answer.fp.readline()
+        return client, answer
+
+
+@pytest.fixture
+def serve(tmp_path):
+    with contextlib.ExitStack() as pages:
+
+        def start(patience=PATIENT, tls=None):
+            page = Page(tmp_path / "state", patience, tls)
+            pages.callback(page.stop)
+            return page
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return pair(tmp_path_factory.mktemp("tls"), "page")
+
+
+def ended(sock):
+    """True once the server has closed this connection."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("many", [64, 200])
+@pytest.mark.parametrize("half", [b"", HALF_A_HEAD, HALF_A_BODY], ids=["silence", "head", "body"])
+def test_half_a_request_on_many_connections_leaves_the_page_answering(serve, half, many):
+    page = serve()
+    for _ in range(many):
+        page.raw(half)
+    page.ask()
+
+
+@needs_openssl
+@pytest.mark.parametrize("many", [64, 200])
+@pytest.mark.parametrize("half", [b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+def test_half_a_handshake_on_many_connections_leaves_the_page_answering(serve, tls, half, many):
+    page = serve(tls=tls)
+    for _ in range(many):
+        page.raw(half)
+    page.ask()
+
+
+@pytest.mark.parametrize("half", [b"", HALF_A_HEAD, HALF_A_BODY], ids=["silence", "head", "body"])
+def test_single_bytes_do_not_move_the_end_of_reading(serve, half):
+    page = serve(SHORT)
+    sock = page.raw(half)
+    begun = time.monotonic()
+    sock.settimeout(0.05)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while time.monotonic() - begun < AT_ONCE_SECONDS:
+            with contextlib.suppress(TimeoutError):
+                if ended(sock):
+                    break
+            sock.sendall(b"x")
+    assert SHORT.read_seconds / 2 < time.monotonic() - begun < AT_ONCE_SECONDS
+
+
+@needs_openssl
+def test_a_handshake_ends_in_time_too(serve, tls):
+    page = serve(SHORT, tls)
+    assert ended(page.raw(b"\x16"))
+    page.ask()
+
+
+def test_an_idle_connection_is_kept_for_a_while_and_then_ends(serve):
+    page = serve(SHORT)
+    sock = page.raw()
+    for _ in range(2):
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        with http.client.HTTPResponse(sock) as answer:
+            answer.begin()
+            assert answer.status == 200 and answer.read()
+    # Empty lines between requests keep nothing alive.
+    sock.sendall(b"\r\n\r\n")
+    assert ended(sock)
+
+
+def test_an_answer_that_takes_longer_than_reading_may_comes_all_the_same(serve):
+    page = serve(Patience(read_seconds=0.2))
+    call = page.controller.call
+
+    def slow(*arguments, **more):
+        time.sleep(0.5)
+        return call(*arguments, **more)
+
+    page.controller.call = slow
+    page.ask("/api/v1/auto", headers=page.user("olga"))
+
+
+def test_there_is_room_for_a_new_connection_at_any_time(serve):
+    page = serve(Patience(connections=20))
+    first = page.raw(HALF_A_HEAD)
+    for _ in range(30):
+        page.raw(HALF_A_HEAD)
+    page.ask()
+    assert ended(first)
+
+
+def test_what_nobody_reads_is_not_kept(serve):
+    page = serve(SHORT)
+    page.controller.said = b"[" + b" " * (16 << 20) + b"]"
+    token = page.user("olga")["Authorization"]
+    page.raw(f"GET /api/v1/auto HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode())
+    deadline = time.monotonic() + AT_ONCE_SECONDS
+    while page.server.connections() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert page.server.connections() == 0
+
+
+def test_streams_take_no_thread_from_requests(serve, monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_THREADS", 2)
+    page = serve()
+    headers = page.user("olga")
+    for path in ("/events?topic=auto", "//events?topic=auto", "/%2Fevents?topic=auto"):
+        assert page.stream(headers, path)[1].status == 200
+    page.ask()
+
+
+def test_a_user_has_few_streams_and_all_have_a_bounded_number(serve):
+    page = serve()
+    users = [page.user(f"user-{n}") for n in range(MAX_STREAMS // STREAMS_PER_USER + 1)]
+    for headers in users[:-1]:
+        for _ in range(STREAMS_PER_USER):
+            _, answer = page.stream(headers)
+            assert answer.status == 200
+        _, answer = page.stream(headers)
+        assert answer.status == 429
+        assert b"close one, then reload this one" in answer.read()
+    _, answer = page.stream(users[-1])
+    assert answer.status == 503 and b"48 get live data already" in answer.read()
+    page.ask()
+
+
+def test_a_page_that_is_closed_gives_its_place_back(serve, monkeypatch):
+    monkeypatch.setattr("sluice_web.live.STREAMS_PER_USER", 1)
+    monkeypatch.setattr("sluice_web.live.LOOK_SECONDS", 0.05)
+    page = serve()
+    headers = page.user("olga")
+    client, answer = page.stream(headers)
+    assert page.stream(headers)[1].status == 429
+    answer.close()
+    client.close()
+    deadline = time.monotonic() + AT_ONCE_SECONDS
+    while (status := page.stream(headers)[1].status) != 200 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert status == 200
+
+
+def test_asking_for_the_head_of_a_stream_takes_no_place(serve):
+    page = serve()
+    headers = page.user("olga")
+    for _ in range(STREAMS_PER_USER + 1):
+        page.ask("/events?topic=auto", "HEAD", headers=headers)
+
+
+@needs_openssl
+def test_long_bodies_and_answers_pass_tls_whole(serve, tls):
+    page = serve(tls=tls)
+    headers = {**page.user("olga"), "Content-Type": "application/json"}
+    page.controller.said = bytes(range(256)) * 20000
+    body = b'{"enabled": true' + b" " * 900_000 + b"}"
+    _, text = page.ask("/api/v1/auto", "PUT", body, headers)
+    assert text == page.controller.said
+    assert page.controller.calls[-1][4] == {"enabled": True}
+
+
+@needs_openssl
+def test_a_renewed_certificate_is_served_without_a_restart(serve, tmp_path):
+    cert, key = pair(tmp_path, "page")
+    page = serve(tls=(cert, key))
+
+    def served():
+        with page.trusting().wrap_socket(page.raw()) as client:
+            return client.getpeercert(binary_form=True)
+
+    before = served()
+    other_cert, other_key = pair(tmp_path, "other")
+    key.write_bytes(other_key.read_bytes())
+    # Half of a pair is none: the one before stays.
+    assert served() == before
+    cert.write_bytes(other_cert.read_bytes())
+    after = served()
+    assert after != before
+    assert after == ssl.PEM_cert_to_DER_cert(other_cert.read_text())
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"\x16\x03\x01 \r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_refused_in_words(serve, request_text, status):
+    page = serve()
+    answer = http.client.HTTPResponse(page.raw(request_text))
+    answer.begin()
+    assert answer.status == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert b'"remedy": "' in answer.read()
+
+
+def test_an_address_in_use_is_said_with_its_remedy(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "files", lambda _: tmp_path)
+    libraries = tmp_path / "static" / "vendor"
+    libraries.mkdir(parents=True)
+    (libraries / "htmx.min.js").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        status = cli.main(["--bind", bind, "--state-dir", str(tmp_path / "state")])
+    said = capsys.readouterr()
+    assert status == cli.FAILED_NOW
+    assert f"--bind {bind}: Address already in use; stop what listens there" in said.err
+    # No password was shown that nobody then sees used.
+    assert said.out == ""
