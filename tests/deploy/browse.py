@@ -10,25 +10,20 @@ live data have arrived, and stores PICTURE. Prints the page's text.
 
 import ssl
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import httpx
 
-from e2e.browser import chromium, lane, sign_in
+from e2e.browser import chromium, context, lane, sign_in
 
 address, path, certificate, picture = sys.argv[1:]
 password = sys.stdin.read().strip()
 trust = ssl.create_default_context(cafile=certificate)
 with httpx.Client(verify=trust, trust_env=False) as client:
     client.get(f"{address}/sign-in").raise_for_status()
-with (
-    tempfile.TemporaryDirectory() as profile,
-    chromium(Path(profile)) as context,
-):
-    context.set_default_timeout(90_000)
-    page = sign_in(context, address, "admin", password)
+with chromium() as browser, context(browser) as visitor:
+    visitor.set_default_timeout(90_000)
+    page = sign_in(visitor, address, "admin", password)
     page.goto(address + path)
     if path.startswith("/vm/"):
         lane(page, "default").wait_for()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A real Chromium for page tests: launch, sign in, drive the page of a VM.
 
-with chromium(tmp_path) as context:
-    page = sign_in(context, "http://127.0.0.1:8480", "admin", password)
+with chromium() as browser, context(browser) as visitor:
+    page = sign_in(visitor, "http://127.0.0.1:8480", "admin", password)
     open_vm(page, "media")
     drag_process(page, pid=812, class_name="batch")
     page.get_by_test_id("assign-once").click()
@@ -12,9 +12,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    StorageState,
+    expect,
+    sync_playwright,
+)
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 # Headless and quiet: nothing that reaches for an address outside the host.
@@ -33,31 +39,41 @@ expect.set_options(timeout=20_000)
 
 
 @contextmanager
-def chromium(
-    profile: Path,
+def chromium() -> Iterator[Browser]:
+    """A browser, closed at the end whatever happens. Its contexts share nothing."""
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, args=[*FLAGS, *sandbox]
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def context(
+    browser: Browser,
     *,
     width: int = 1280,
     height: int = 900,
     dark: bool = False,
     scripts: bool = True,
+    session: StorageState | None = None,
 ) -> Iterator[BrowserContext]:
-    """A browser with a fresh profile folder; closed at the end whatever happens."""
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            str(profile),
-            executable_path=CHROMIUM,
-            headless=True,
-            args=[*FLAGS, *sandbox],
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if dark else "light",
-            ignore_https_errors=True,
-            java_script_enabled=scripts,
-        )
-        try:
-            yield context
-        finally:
-            context.close()
+    """A visitor, with the cookies of a session that is signed in, or with none."""
+    opened = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        ignore_https_errors=True,
+        java_script_enabled=scripts,
+        storage_state=session,
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 def sign_in(context: BrowserContext, address: str, user: str, password: str) -> Page:

@@ -12,7 +12,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.browser import answer, chromium, drag_process, open_vm, process_row, sign_in
+from e2e.browser import answer, chromium, context, drag_process, open_vm, process_row, sign_in
 from testbed import Controller, Guest, Web
 
 CLASS = "slow"
@@ -53,10 +53,10 @@ def cat(guest: Guest):
 
 
 @pytest.fixture
-def page(tmp_path, web: Web, guest: Guest):
+def page(web: Web, guest: Guest):
     """The guest's page in Chromium, signed in."""
-    with chromium(tmp_path / "profile") as context:
-        page = sign_in(context, web.url, web.user, web.password)
+    with chromium() as browser, context(browser) as visitor:
+        page = sign_in(visitor, web.url, web.user, web.password)
         open_vm(page, guest.name)
         yield page
 

@@ -4,21 +4,27 @@
 sluiced uses libvirt's built-in test driver: its one domain, `test`, has no
 QEMU behind it, which is enough for everything but live data of a guest. Tests
 with guests live beside the testbed.
+
+Daemons, browser and the admin's session are the run's; each test begins with
+sluiced's state as it is after the first start, and with a context of its own.
 """
 
+import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page, StorageState
 
-from e2e.browser import chromium, sign_in
+from e2e.browser import chromium, context, sign_in
+from testbed import patience
 
 BIN = Path(sys.executable).parent
 START_SECONDS = 30
@@ -62,6 +68,42 @@ class Service:
         with httpx.Client(transport=transport, base_url="http://sluiced") as client:
             return client.request(method, path, headers=headers, **kwargs)
 
+    def clear(self) -> None:
+        """Take away all that a test has made in sluiced, except nights."""
+        for stream in self._get("/v1/streams"):
+            self._change("DELETE", f"/v1/streams/{stream['name']}")
+        for rule in self._get("/v1/rules"):
+            self._change("DELETE", f"/v1/rules/{rule['id']}")
+        for group in self._get("/v1/groups"):
+            for member in group["domains"]:
+                self._change("DELETE", f"/v1/groups/{group['name']}/members/{member['domain']}")
+            self._change("DELETE", f"/v1/groups/{group['name']}")
+        domain = self._get("/v1/domains/test")
+        for grant in domain["classes"]:
+            if grant["class"] != "default":
+                self._change("DELETE", f"/v1/domains/test/classes/{grant['class']}")
+        for one in self._get("/v1/classes"):
+            if one["name"] != "default":
+                self._change("DELETE", f"/v1/classes/{one['name']}")
+        if any(domain["ceiling"].values()):
+            self._change("PUT", "/v1/domains/test/ceiling", {})
+        self._change("PUT", "/v1/auto", {"enabled": False, "dry_run": False})
+        self._change("PUT", "/v1/settings", {"uplink": None})
+
+    def forget_nights(self) -> None:
+        """Nothing takes a night away: sluiced begins anew with an empty state."""
+        if self._get("/v1/nightly"):
+            self.stop("sluiced")
+            shutil.rmtree(self.folder / "state")
+            self.start_sluiced()
+
+    def _get(self, path: str):
+        return self.controller("GET", path).json()
+
+    def _change(self, method: str, path: str, body=None) -> None:
+        answer = self.controller(method, path, json=body)
+        assert answer.is_success, answer.text
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
@@ -82,7 +124,8 @@ class Service:
 
 
 def _until(ready, name: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    limit_seconds = patience.seconds(START_SECONDS)
+    deadline = time.monotonic() + limit_seconds
     while time.monotonic() < deadline:
         try:
             if ready():
@@ -90,7 +133,7 @@ def _until(ready, name: str) -> None:
         except (httpx.HTTPError, FileNotFoundError):
             pass
         time.sleep(0.1)
-    raise AssertionError(f"{name} did not answer within {START_SECONDS} s")
+    raise AssertionError(f"{name} did not answer within {limit_seconds:g} s")
 
 
 def _free_port() -> int:
@@ -99,7 +142,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory) -> Iterator[Service]:
     """Both daemons, up; the first admin's password read where an operator reads it."""
     made = Service(tmp_path_factory.mktemp("service"), _free_port())
@@ -114,6 +157,27 @@ def service(tmp_path_factory) -> Iterator[Service]:
             made.stop(name)
 
 
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="session")
+def session(browser, service) -> StorageState:
+    """The admin's cookies. Whoever signs out needs a session of their own: ``sign_in``."""
+    with context(browser) as visitor:
+        sign_in(visitor, service.address, "admin", service.password)
+        return visitor.storage_state()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request) -> None:
+    """Each test begins as if it were the first."""
+    if "service" in request.fixturenames:
+        request.getfixturevalue("service").clear()
+
+
 @pytest.fixture
 def batch(service):
     """The class `batch`, granted to the domain `test`, with nothing set."""
@@ -124,19 +188,34 @@ def batch(service):
 
 
 @pytest.fixture
-def page(service, tmp_path) -> Iterator[Page]:
-    """A signed-in page; what its console complains about fails the test."""
-    with chromium(tmp_path / "profile") as context:
-        opened = sign_in(context, service.address, "admin", service.password)
-        complaints: list[str] = []
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.on(
-            "console",
-            lambda message: (
-                complaints.append(message.text)
-                if message.type == "error" and "Failed to load resource" not in message.text
-                else None
-            ),
-        )
-        yield opened
-        assert not complaints
+def visit(browser, session) -> Iterator[Callable[..., Page]]:
+    """A function that opens an empty page, signed in unless told ``session=None``.
+
+    Its options are those of ``e2e.browser.context``: width, height, dark, scripts.
+    """
+    with ExitStack() as open_until_the_end:
+
+        def visit(**options) -> Page:
+            made = context(browser, **{"session": session, **options})
+            return open_until_the_end.enter_context(made).new_page()
+
+        yield visit
+
+
+@pytest.fixture
+def page(service, visit) -> Iterator[Page]:
+    """A signed-in page on the overview; what its console complains about fails the test."""
+    opened = visit()
+    complaints: list[str] = []
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on(
+        "console",
+        lambda message: (
+            complaints.append(message.text)
+            if message.type == "error" and "Failed to load resource" not in message.text
+            else None
+        ),
+    )
+    opened.goto(service.address)
+    yield opened
+    assert not complaints

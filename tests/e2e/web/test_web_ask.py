@@ -4,18 +4,15 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from e2e.browser import answer, chromium, lane, open_vm, sign_in
+from e2e.browser import answer, lane, open_vm
 
 RULE = {"domain": "test", "class": "batch", "match": {"exe": "/usr/bin/rsync"}}
 
 
 @pytest.fixture
 def rules(service, batch):
-    """Two rules for the class; what is left of them is removed at the end."""
-    made = [service.controller("POST", "/v1/rules", json=RULE).json()["id"] for _ in range(2)]
-    yield made
-    for number in made:
-        service.controller("DELETE", f"/v1/rules/{number}")
+    """Two rules for the class."""
+    return [service.controller("POST", "/v1/rules", json=RULE).json()["id"] for _ in range(2)]
 
 
 @pytest.fixture
@@ -25,8 +22,6 @@ def stream(service, batch):
     assert service.controller("PUT", "/v1/classes/batch", json=streaming).is_success
     body = {"domain": "test", "class": batch, "nominal_bytes_per_second": 1e6}
     assert service.controller("PUT", "/v1/streams/asked", json=body).is_success
-    yield
-    assert service.controller("DELETE", "/v1/streams/asked").is_success
 
 
 def take_away(page: Page):
@@ -88,9 +83,7 @@ def test_what_is_agreed_to_goes_and_one_key_brings_it_back(service, page, rules)
     # The rules come back after the class.
     expect(page.get_by_test_id("toast").last).to_contain_text("Undone")
     expect(lane(page, "batch")).to_be_visible()
-    # Put back, they have numbers of their own.
-    rules[:] = [rule["id"] for rule in service.controller("GET", "/v1/rules").json()]
-    assert len(rules) == 2
+    assert len(numbers(service)) == 2
 
 
 def test_the_page_of_the_classes_asks_the_same(service, page, rules):
@@ -123,42 +116,41 @@ def test_a_class_that_a_stream_needs_is_refused_without_a_question(page, stream)
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_question_fits_a_phone(service, tmp_path, rules, dark):
+def test_the_question_fits_a_phone(service, visit, rules, dark):
     long = {**RULE, "match": {"exe": "/opt/" + "a-very-long-name" * 12}}
     rules.append(service.controller("POST", "/v1/rules", json=long).json()["id"])
-    with chromium(tmp_path / "profile", width=360, height=740, dark=dark) as context:
-        page = sign_in(context, service.address, "admin", service.password)
-        open_vm(page, "test")
-        take_away(page).click()
-        dialog = page.get_by_test_id("ask")
-        expect(dialog).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth")
-        for name in ("ask-yes", "ask-no"):
-            box = page.get_by_test_id(name).bounding_box()
-            assert box["x"] >= 0 and box["x"] + box["width"] <= 360
-        page.goto(f"{service.address}/vm/test/classes/batch/take-away")
-        expect(page.get_by_test_id("ask-no")).to_be_focused()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page = visit(width=360, height=740, dark=dark)
+    page.goto(service.address)
+    open_vm(page, "test")
+    take_away(page).click()
+    dialog = page.get_by_test_id("ask")
+    expect(dialog).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert dialog.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    for name in ("ask-yes", "ask-no"):
+        box = page.get_by_test_id(name).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 360
+    page.goto(f"{service.address}/vm/test/classes/batch/take-away")
+    expect(page.get_by_test_id("ask-no")).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_without_scripts_a_page_asks(service, tmp_path, rules):
-    with chromium(tmp_path / "profile", scripts=False) as context:
-        page = sign_in(context, service.address, "admin", service.password)
-        page.goto(f"{service.address}/vm/test")
-        take_away(page).click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Take batch from test?")
-        expect(page.get_by_test_id("question")).to_contain_text("2 rules use the class batch")
-        page.get_by_test_id("ask-no").click()
-        expect(lane(page, "batch")).to_be_visible()
-        assert has_class(service)
-        page.goto(f"{service.address}/classes")
-        row = page.locator(f'[data-testid="rule-row"][data-rule="{rules[0]}"]')
-        row.get_by_role("button", name="Remove").click()
-        page.get_by_test_id("ask-yes").click()
-        expect(page.get_by_text(f"Rule {rules[0]} is removed.")).to_be_visible()
-        expect(row).to_have_count(0)
-        page.get_by_role("button", name="Take batch from test").click()
-        page.get_by_test_id("ask-yes").click()
-        expect(page.get_by_text("batch is taken from test, with 1 rule.")).to_be_visible()
-        assert page.url.endswith("/classes") and not has_class(service)
+def test_without_scripts_a_page_asks(service, visit, rules):
+    page = visit(scripts=False)
+    page.goto(f"{service.address}/vm/test")
+    take_away(page).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Take batch from test?")
+    expect(page.get_by_test_id("question")).to_contain_text("2 rules use the class batch")
+    page.get_by_test_id("ask-no").click()
+    expect(lane(page, "batch")).to_be_visible()
+    assert has_class(service)
+    page.goto(f"{service.address}/classes")
+    row = page.locator(f'[data-testid="rule-row"][data-rule="{rules[0]}"]')
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_test_id("ask-yes").click()
+    expect(page.get_by_text(f"Rule {rules[0]} is removed.")).to_be_visible()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="Take batch from test").click()
+    page.get_by_test_id("ask-yes").click()
+    expect(page.get_by_text("batch is taken from test, with 1 rule.")).to_be_visible()
+    assert page.url.endswith("/classes") and not has_class(service)

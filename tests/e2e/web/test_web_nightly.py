@@ -5,7 +5,6 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from e2e.browser import chromium, sign_in
 from sluice_controller.domain.nightly import OUTCOMES, PHASES
 from sluice_web import nights as words
 from unit.controller.nightly_facts import result
@@ -17,6 +16,7 @@ PAGE = "<!doctype html><style>h1{color:rgb(1,2,3)}</style><h1>own</h1><script>do
 @pytest.fixture(scope="module")
 def nights(service):
     """Four nights, the second refused; their ids by number."""
+    service.forget_nights()
     kept = {}
     for number, outcome in ((1, "passed"), (2, "refused"), (3, "failed"), (4, "passed")):
         page = PAGE if outcome != "refused" else None
@@ -29,6 +29,7 @@ def nights(service):
 
 def test_before_the_first_night_the_page_says_how_to_begin(service, page):
     # Runs before the fixture `nights` is asked for.
+    service.forget_nights()
     page.goto(f"{service.address}/nightly")
     expect(page.get_by_test_id("no-nights")).to_contain_text("systemctl enable")
 
@@ -62,16 +63,15 @@ def test_from_the_list_to_a_night_and_its_plots(service, page, nights):
     expect(page.get_by_test_id("night-log")).to_contain_text("batch 45 → 22 MB/s")
 
 
-def test_the_runs_own_page_runs_nothing(service, nights, tmp_path):
-    with chromium(tmp_path / "profile") as context:
-        page = sign_in(context, service.address, "admin", service.password)
-        said = []
-        page.on("console", lambda message: said.append(message.text))
-        page.goto(f"{service.address}/nightly/{nights[1]}")
-        page.get_by_test_id("night-report").click()
-        expect(page.get_by_role("heading", name="own")).to_have_css("color", "rgb(1, 2, 3)")
-        assert "ran" not in page.locator("body").inner_text()
-        assert any("sandboxed" in line for line in said)
+def test_the_runs_own_page_runs_nothing(service, nights, visit):
+    page = visit()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(f"{service.address}/nightly/{nights[1]}")
+    page.get_by_test_id("night-report").click()
+    expect(page.get_by_role("heading", name="own")).to_have_css("color", "rgb(1, 2, 3)")
+    assert "ran" not in page.locator("body").inner_text()
+    assert any("sandboxed" in line for line in said)
 
 
 def test_a_refused_night_says_why_and_shows_no_empty_plots(service, page, nights):
@@ -90,12 +90,11 @@ def test_the_web_offers_no_way_to_post_one(service, nights):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_shows_all_of_it_without_sideways_scrolling(service, nights, tmp_path, dark):
-    with chromium(tmp_path / "profile", width=360, height=740, dark=dark) as context:
-        page = sign_in(context, service.address, "admin", service.password)
-        for path in ("/nightly", f"/nightly/{nights[4]}", f"/nightly/{nights[2]}"):
-            page.goto(f"{service.address}{path}")
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+def test_a_phone_shows_all_of_it_without_sideways_scrolling(service, nights, visit, dark):
+    page = visit(width=360, height=740, dark=dark)
+    for path in ("/nightly", f"/nightly/{nights[4]}", f"/nightly/{nights[2]}"):
+        page.goto(f"{service.address}{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
 def test_the_page_has_words_for_all_that_the_controller_may_say():

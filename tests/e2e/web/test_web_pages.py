@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from e2e.browser import chromium, lane, limit_input, open_vm, set_limit, sign_in
+from e2e.browser import lane, limit_input, open_vm, set_limit, sign_in
 from sluice_controller.domain import rates
 from sluice_controller.domain.errors import BadValue
 from sluice_web import formatting
@@ -26,27 +26,26 @@ def class_names(service) -> list[str]:
     return [one["name"] for one in service.controller("GET", "/v1/classes").json()]
 
 
-def test_wrong_password_is_refused_and_the_right_one_signs_in(service, tmp_path):
-    with chromium(tmp_path / "profile") as context:
-        page = context.new_page()
-        page.goto(f"{service.address}/vm/test")
-        assert "/sign-in" in page.url
-        page.get_by_test_id("sign-in-user").fill("admin")
-        page.get_by_test_id("sign-in-password").fill("not-the-password")
-        page.get_by_test_id("sign-in-submit").click()
-        expect(page.get_by_test_id("sign-in-error")).to_contain_text("reset-password")
-        page.get_by_test_id("sign-in-password").fill(service.password)
-        page.get_by_test_id("sign-in-submit").click()
-        # Back where the visitor wanted to go.
-        expect(lane(page, "default")).to_be_visible()
-        copied = {cookie["name"]: cookie["value"] for cookie in context.cookies()}
-        status = f"{service.address}/api/v1/status"
-        assert httpx.get(status, cookies=copied).status_code == 200
-        page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_test_id("sign-in-user")).to_be_visible()
-        assert httpx.get(status, cookies=copied).status_code == 401
-        page.goto(f"{service.address}/")
-        assert "/sign-in" in page.url
+def test_wrong_password_is_refused_and_the_right_one_signs_in(service, visit):
+    page = visit(session=None)
+    page.goto(f"{service.address}/vm/test")
+    assert "/sign-in" in page.url
+    page.get_by_test_id("sign-in-user").fill("admin")
+    page.get_by_test_id("sign-in-password").fill("not-the-password")
+    page.get_by_test_id("sign-in-submit").click()
+    expect(page.get_by_test_id("sign-in-error")).to_contain_text("reset-password")
+    page.get_by_test_id("sign-in-password").fill(service.password)
+    page.get_by_test_id("sign-in-submit").click()
+    # Back where the visitor wanted to go.
+    expect(lane(page, "default")).to_be_visible()
+    copied = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
+    status = f"{service.address}/api/v1/status"
+    assert httpx.get(status, cookies=copied).status_code == 200
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_test_id("sign-in-user")).to_be_visible()
+    assert httpx.get(status, cookies=copied).status_code == 401
+    page.goto(f"{service.address}/")
+    assert "/sign-in" in page.url
 
 
 def test_a_session_cookie_alone_changes_nothing(service, page):
@@ -299,15 +298,13 @@ def test_a_token_works_until_it_is_revoked(service, page):
     assert "admin/script" in actors
 
 
-def test_a_viewer_sees_and_changes_nothing(service, page, batch):
+def test_a_viewer_sees_and_changes_nothing(service, page, visit, batch):
     page.goto(f"{service.address}/users")
     page.get_by_test_id("user-name").fill("visitor")
     page.get_by_test_id("user-role").select_option("viewer")
     page.get_by_test_id("user-submit").click()
     password = page.get_by_test_id("secret").inner_text()
-    page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_test_id("sign-in-user")).to_be_visible()
-    theirs = sign_in(page.context, service.address, "visitor", password)
+    theirs = sign_in(visit(session=None).context, service.address, "visitor", password)
     open_vm(theirs, "test")
     assert limit_input(theirs, batch, "blk-read").is_editable() is False
     expect(theirs.get_by_test_id("attach")).to_have_count(0)
@@ -348,12 +345,11 @@ def test_no_request_leaves_the_host_and_no_policy_is_broken(service, page):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_overflows_on_a_phone(service, tmp_path, batch, dark):
-    with chromium(tmp_path / "profile", width=360, height=740, dark=dark) as context:
-        page = sign_in(context, service.address, "admin", service.password)
-        for path in PATHS:
-            page.goto(service.address + path)
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+def test_nothing_overflows_on_a_phone(service, visit, batch, dark):
+    page = visit(width=360, height=740, dark=dark)
+    for path in PATHS:
+        page.goto(service.address + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
 def test_browser_and_server_write_numbers_alike(service, page):
