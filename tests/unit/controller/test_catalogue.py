@@ -124,8 +124,8 @@ def test_nothing_is_assigned_while_the_guest_s_boot_is_not_known(catalogue, agen
 
 def test_rules_are_listed_in_the_order_in_which_they_are_tried(catalogue):
     """A domain's own go before those for every domain, whichever is older."""
-    wide = catalogue.add_rule({"class": "batch", "match": {"exe": "/usr/bin/cat"}})
-    own = catalogue.add_rule({"class": "batch", "domain": "web1", "match": {"user": "www"}})
+    wide, _ = catalogue.add_rule({"class": "batch", "match": {"exe": "/usr/bin/cat"}})
+    own, _ = catalogue.add_rule({"class": "batch", "domain": "web1", "match": {"user": "www"}})
     for domain in ("web1", None):
         assert [rule["id"] for rule in catalogue.rules(domain)] == [own["id"], wide["id"]]
 
@@ -298,10 +298,11 @@ LARGE = ".{600}"
 
 
 def large_rules(catalogue, number, domain=None, name="batch"):
-    return [
-        catalogue.add_rule({"domain": domain, "class": name, "match": {"cmdline": LARGE}})
-        for _ in range(number)
-    ]
+    """Each of another user, so that none is there already."""
+    present = len(catalogue.rules(None))
+    matches = [{"cmdline": LARGE, "user": f"u{present + i}"} for i in range(number)]
+    bodies = [{"domain": domain, "class": name, "match": match} for match in matches]
+    return [catalogue.add_rule(body)[0] for body in bodies]
 
 
 def test_the_rule_that_would_be_too_much_for_the_agent_is_refused(catalogue):
@@ -356,3 +357,24 @@ def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
 class Away:
     def guest(self, name):
         raise Unavailable("libvirt", "qemu:///system", "cannot be reached", "start it")
+
+
+@pytest.mark.parametrize("domain", [None, "web1"])
+def test_a_rule_that_is_there_already_is_not_added_again(catalogue, store, domain):
+    body = {"domain": domain, "class": "batch", "match": {"exe": "/usr/bin/cat", "user": "www"}}
+    first, is_new = catalogue.add_rule(body)
+    written = len(catalogue.audit(100))
+    assert is_new
+    # In another order of its conditions, and with one that is not given.
+    again = {**body, "match": {"user": "www", "unit": None, "exe": "/usr/bin/cat"}}
+    assert catalogue.add_rule(body) == catalogue.add_rule(again) == (first, False)
+    assert (len(catalogue.rules(None)), len(catalogue.audit(100))) == (1, written)
+    for change in ({"match": {"exe": "/usr/bin/cat"}}, {"domain": None if domain else "web1"}):
+        assert catalogue.add_rule({**body, **change})[1]
+
+
+def test_a_rule_that_is_there_is_no_rule_too_many(catalogue, monkeypatch):
+    body = {"class": "batch", "match": {"exe": "/usr/bin/cat"}}
+    first, _ = catalogue.add_rule(body)
+    monkeypatch.setattr("sluice_controller.services.catalogue.MAX_RULES", 1)
+    assert catalogue.add_rule(body) == (first, False)

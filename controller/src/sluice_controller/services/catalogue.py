@@ -398,9 +398,16 @@ class Catalogue:
                 )
             yield unit, Rule(0, domain, body["class"], match, self.clock())
 
-    def add_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def add_rule(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The rule, and whether it is new: one that equals another is not added."""
         with self._about_rule(body) as (unit, rule):
-            if len(unit.rules()) >= MAX_RULES:
+            rules = unit.rules()
+            wanted = (rule.domain, rule.class_name, rule.match)
+            for known in rules:
+                # Who asks again may not have seen the answer.
+                if (known.domain, known.class_name, known.match) == wanted:
+                    return render.rule_json(known), False
+            if len(rules) >= MAX_RULES:
                 raise Conflict(
                     "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
                 )
@@ -409,7 +416,7 @@ class Catalogue:
             check_pattern_room(unit, [rule.domain] if rule.domain else sorted(holders))
             audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
         self.changed(rule.domain)
-        return shown
+        return shown, True
 
     def preview_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self._about_rule(body) as (unit, rule):

@@ -19,9 +19,11 @@ def list_rules(query):
 @blueprint.post("/rules")
 @blueprint.arguments(schemas.RuleBody)
 @blueprint.response(201, schemas.RuleSchema)
+@blueprint.alt_response(200, schema=schemas.RuleSchema, description="it was there already")
 @blueprint.alt_response(422, schema=schemas.ProblemSchema)
 def add_rule(body):
-    return services().catalogue.add_rule(body)
+    rule, is_new = services().catalogue.add_rule(body)
+    return rule, 201 if is_new else 200
 
 
 @blueprint.post("/rules/preview")

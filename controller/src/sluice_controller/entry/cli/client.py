@@ -81,14 +81,19 @@ class Client:
 
 
 def _result(answer: httpx.Response) -> Any:
-    if answer.is_success:
-        return answer.json() if answer.content else None
+    if answer.is_success and not answer.content:
+        return None
     try:
-        raise Refused(answer.json())
+        found = answer.json()
     except ValueError:
-        raise SluiceError(
-            "answer of sluiced",
-            answer.text[:200],
-            f"is not JSON (status {answer.status_code})",
-            "see that --socket is sluiced's",
-        ) from None
+        found = None
+    if answer.is_success and found is not None:
+        return found
+    if isinstance(found, dict):
+        raise Refused(found)
+    raise SluiceError(
+        "answer of sluiced",
+        answer.text[:200],
+        f"is not what the API answers (status {answer.status_code})",
+        "see that --socket is sluiced's",
+    )

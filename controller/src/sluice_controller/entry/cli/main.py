@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ... import __version__
-from ...domain.errors import SluiceError
+from ...domain.errors import BadValue, SluiceError
 from . import auto, classes, domains, groups, live, nightly, rules, scheduling
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import AsJson
-from .output import print_json, say, show, when
+from .output import print_json, safe, say, show, take_any_encoding, when
 
 app = typer.Typer(
     name="sluice",
@@ -120,11 +121,25 @@ auto.register(app)
 nightly.register(app)
 
 
+def check_words(words: Iterable[str]) -> None:
+    """Bytes that are none of the terminal's characters are surrogates here; BadValue."""
+    odd = next((c for c in "".join(words) if "\ud800" <= c <= "\udfff"), None)
+    if odd is not None:
+        raise BadValue(
+            "command line",
+            f"byte {ord(odd) & 0xFF:#04x}",
+            "is not a character in the encoding of this terminal",
+            "write it in the encoding that LC_ALL, LC_CTYPE or LANG names",
+        )
+
+
 def main() -> None:
+    take_any_encoding(sys.stdout, sys.stderr)
     try:
+        check_words(sys.argv)
         app()
     except (SluiceError, Refused) as error:
-        print(f"sluice: {error}", file=sys.stderr)
+        print(f"sluice: {safe(error)}", file=sys.stderr)
         sys.exit(1)
 
 

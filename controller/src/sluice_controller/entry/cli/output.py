@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from io import TextIOWrapper
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,8 +31,20 @@ def safe(value: Any) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def take_any_encoding(*streams: TextIO) -> None:
+    """A character that the terminal has not is written as its number.
+
+    What is printed last tells of a change that is done: it must not fail.
+    """
+    for stream in streams:
+        # In a test it may be another thing than a file.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=True))
+    # JSON leaves DEL as it is; every other control character is ASCII or escaped already.
+    print(json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f"))
 
 
 def table(
