@@ -66,7 +66,7 @@ CONTROLLER = {
     "libvirt_uri": Setting(str, "qemu:///system"),
     "emulator": Setting(PATH, None),
     "group": Setting(str, "sluice", choices=("sluice",)),
-    "qemu_group": Setting(str, "kvm"),
+    "qemu_group": Setting(str, "libvirt-qemu"),
     "database": Setting(str, None, secret=True),
     "log_level": Setting(str, "info", choices=("debug", "info", "warning", "error")),
 }

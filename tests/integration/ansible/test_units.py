@@ -188,8 +188,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     packages = build(*NAMES)
     folder = tmp_path_factory.mktemp("booted")
     with BootedRoot(folder, wanted_by(packages, ("Depends",))) as root:
-        # udev does this on any machine.
-        root.run("groupadd --system kvm")
         for unit in NIGHTLY_UNITS:
             text = (TOP / "tests/nightly/debian" / unit).read_text()
             root.path(f"/usr/lib/systemd/system/{unit}").write_text(text)

@@ -52,8 +52,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
     packages = build(*NAMES)
     folder = tmp_path_factory.mktemp("packaging")
     with DebianRoot(folder, wanted_by(packages, ("Depends",))) as root:
-        # udev does this on any machine.
-        root.run("groupadd --system kvm")
         root.before = root.manifest(IGNORED)
         root.said = root.run(f"{INSTALL} {' '.join(NAMES)}").stdout
         yield root
@@ -79,14 +77,14 @@ def test_users_groups_and_folders(root):
     assert user[5:] == ["/var/lib/sluice-web", "/usr/sbin/nologin"]
     owners = root.run(
         "stat -c '%n %U %G %a' /etc/sluice /etc/sluice/sluiced.toml /var/lib/sluice-web"
-        " /run/sluice /run/sluice/pages"
+        " /run/sluice; stat -c '%n %U %g %a' /run/sluice/pages"
     ).stdout
     assert owners.splitlines() == [
         "/etc/sluice root root 755",
         "/etc/sluice/sluiced.toml root root 644",
         "/var/lib/sluice-web sluice-web sluice-web 750",
         "/run/sluice root root 755",
-        "/run/sluice/pages root kvm 2770",
+        "/run/sluice/pages root 64055 3770",
     ]
 
 

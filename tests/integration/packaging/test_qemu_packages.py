@@ -123,16 +123,16 @@ def test_libvirts_profiles_compile_with_the_additions(root):
     ).stdout
     assert "/usr/lib/sluice/qemu-*/bin/qemu-system-x86_64 PUx," in compiled
     assert "/usr/lib/sluice/qemu-*/lib/qemu/*.so mr," in compiled
-    assert "/run/sluice/pages/* rwk," in compiled
+    assert "owner /run/sluice/pages/* rw," in compiled
     assert "/run/sluice/groups/*.group rw," in compiled
 
 
 def test_qemu_can_make_its_page_without_the_controller(root):
     owner = "stat -c '%U %G %a' /run/sluice/pages"
-    assert root.run(owner).stdout.split() == ["root", "kvm", "2770"]
+    assert root.run(owner).stdout.split() == ["root", "libvirt-qemu", "3770"]
     # As at a boot.
     said = root.run(f"rm -r /run/sluice; systemd-tmpfiles --create --prefix=/run/sluice; {owner}")
-    assert said.stdout.splitlines()[-1] == "root kvm 2770"
+    assert said.stdout.splitlines()[-1] == "root libvirt-qemu 3770"
     root.run("runuser -u libvirt-qemu -- touch /run/sluice/pages/web1.page")
     root.run("rm /run/sluice/pages/web1.page")
 

@@ -14,4 +14,4 @@ def test_controller_and_qemu_make_the_same_folders():
     controller = lines("controller/debian/sluice-controller.sluice.tmpfiles")
     assert controller == lines("qemu-patches/debian/sluice-qemu.tmpfiles")
     # systemd says nothing of lines that are the same, and ignores one that differs.
-    assert "d /run/sluice/pages 2770 root kvm -" in controller
+    assert "d /run/sluice/pages 3770 root 64055 -" in controller

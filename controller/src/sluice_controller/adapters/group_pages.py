@@ -4,13 +4,14 @@
 QEMU processes keep them mapped, so a file lives on when the daemon ends, and is
 taken up again by the next one.
 
-They may also write it, and so shorten it. Who then touches a mapping of it is
-ended (SIGBUS); the daemon, which all guests of the host need, maps nothing: it
-reads copies and writes words through the file. When a page was made is remembered
+They may also write it, and so shorten it. Who then touches a mapping of it gets
+SIGBUS; the daemon, which all guests of the host need, maps nothing: it reads
+copies and writes words through the file. When a page was made is remembered
 as it was first seen, so that nobody can have it made anew, with a full bucket.
 
 A page that is damaged is made anew with an empty one: nobody wins by damaging it,
-and those who had it join the new one, as its group's object has another id.
+and those who had it join the new one, as its group's object has another id. A page
+of another Unix group than QEMU's is damaged, too: people of that group may have it.
 """
 
 from __future__ import annotations
@@ -193,6 +194,8 @@ class GroupPages:
             raise self._unusable(name, "it is not a file")
         if status.st_uid != os.geteuid():
             raise self._unusable(name, f"it belongs to user {status.st_uid}")
+        if self.gid not in (-1, status.st_gid):
+            raise self._unusable(name, f"it belongs to group {status.st_gid}, not {self.gid}")
         if status.st_mode & stat.S_IWOTH:
             raise self._unusable(name, "everybody may write it")
 

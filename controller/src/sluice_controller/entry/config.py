@@ -19,7 +19,7 @@ DEFAULTS = {
     "libvirt_uri": "qemu:///system",
     "emulator": None,
     "group": "sluice",
-    "qemu_group": "kvm",
+    "qemu_group": "libvirt-qemu",
     "database": None,
     "log_level": "info",
 }
@@ -30,7 +30,7 @@ MEANINGS = {
     "libvirt_uri": "how libvirt is reached",
     "emulator": "the patched QEMU that attach puts into a domain; replaces the stored setting",
     "group": "group of the socket and the token, whose members may control it",
-    "qemu_group": "group of QEMU's user, who writes the pages",
+    "qemu_group": "group that QEMU's user alone is in, who writes the pages",
     "database": "an SQLAlchemy URL; SQLite in the folder of --state-dir unless given",
     "log_level": "how much is written to standard error",
 }

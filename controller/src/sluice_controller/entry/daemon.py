@@ -8,6 +8,7 @@ import fcntl
 import grp
 import logging
 import os
+import pwd
 import secrets
 import signal
 import sys
@@ -29,6 +30,10 @@ API_THREADS = 8
 # What may pass by itself, and what only somebody can mend, as wrong options, which
 # argparse ends with 2: sluiced.service tries again after the first alone.
 FAILED_NOW, CANNOT_WORK = 1, 2
+# Set-group-ID and sticky: who makes a page keeps it.
+PAGES_MODE = 0o3770
+# Debian puts whoever may use /dev/kvm into it.
+ACCELERATOR_GROUP = "kvm"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -59,13 +64,42 @@ def _make_folder(name: str, folder: Path, mode: int | None = None) -> None:
         ) from error
 
 
+def _users_in(group: str) -> set[str]:
+    """The users who have it as theirs, or as one more; none if there is no such group."""
+    try:
+        found = grp.getgrnam(group)
+    except KeyError:
+        return set()
+    primary = (user.pw_name for user in pwd.getpwall() if user.pw_gid == found.gr_gid)
+    return {*found.gr_mem, *primary}
+
+
+def warn_of_group(group: str) -> None:
+    """Whether it is one that QEMU's user alone is in."""
+    users = sorted(_users_in(group))
+    if len(users) == 1 and group != ACCELERATOR_GROUP:
+        return
+    who = "nobody is" if not users else "every user of KVM may be"
+    if len(users) > 1:
+        who = f"{', '.join(users)} are"
+    log.warning(
+        "qemu_group %s: %s in it: give the group that QEMU's user alone is in, on Debian"
+        " libvirt-qemu; who is in it can spoil what guests are shaped and judged by, and a"
+        " guest whose QEMU is not in it does not start",
+        group,
+        who,
+    )
+
+
 def prepare_folders(config: Config) -> None:
     _make_folder("state_dir", config.state_dir, 0o750)
     _make_folder("run_dir", config.run_dir)
     _make_folder("etc_dir", config.etc_dir)
     config.pages_dir.mkdir(exist_ok=True)
-    # QEMU, under libvirt's user, creates its counters page here.
-    _give_to_group(config.pages_dir, config.qemu_group, 0o2770)
+    # QEMU, under libvirt's user, creates its counters page here, and nobody else
+    # replaces it: pages belong to the group, and their names to who made them.
+    _give_to_group(config.pages_dir, config.qemu_group, PAGES_MODE)
+    warn_of_group(config.qemu_group)
 
 
 def take_lock(config: Config) -> IO[str]:

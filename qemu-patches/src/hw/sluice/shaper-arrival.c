@@ -148,7 +148,6 @@ static void lower_tokens(Shaper *shaper, unsigned tag,
             }
             shaper_engine_release_due(e, now_ns);
         }
-        shaper_engine_publish_tokens(e, now_ns);
         shaper_engine_announce(e);
     }
 }

@@ -80,6 +80,8 @@ static void shaper_changed(Shaper *shaper)
     shaper->generation++;
     if (shaper->page) {
         shaper_page_set_generation(shaper->page, shaper->generation);
+        /* Who has asked for the change finds it. */
+        shaper_show(shaper);
     }
 }
 

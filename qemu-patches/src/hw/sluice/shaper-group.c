@@ -11,13 +11,19 @@
  * A timer shows the other members that this one lives. It also notices a new
  * limit, or tokens that others gave back, while requests wait by what was so
  * before: those that pass see it at once.
+ *
+ * The file may be shortened by whoever may write it. What is left to this process
+ * then is a page of its own with nothing on it (shaper-guard.c), which members bear
+ * like any other damage: they go on under the limit as they read it last, alone.
  */
 #include "qemu/osdep.h"
 #include <sys/mman.h>
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
+#include "qemu/error-report.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
+#include "shaper-guard.h"
 #include "shaper-internal.h"
 #include "system/system.h"
 #include "trace.h"
@@ -30,7 +36,9 @@ struct ShaperGroup {
 
     char *path;
     SluiceGroupPage *page;      /* NULL until complete */
+    ShaperGuard *guard;         /* of the page */
     unsigned members;           /* in this process */
+    bool loss_told;
 };
 
 static const char *group_id(const ShaperGroup *group)
@@ -73,6 +81,11 @@ static bool check_file(const char *path, int fd, Error **errp)
     return true;
 }
 
+static size_t mapped_bytes(void)
+{
+    return ROUND_UP(sluice_group_page_bytes(), qemu_real_host_page_size());
+}
+
 static const char *status_text(SluiceGroupStatus status)
 {
     switch (status) {
@@ -99,9 +112,22 @@ static bool refuse_status(const ShaperGroup *group, SluiceGroupStatus status,
     if (status == SLUICE_GROUP_OK) {
         return false;
     }
+    if (group->guard && shaper_guard_is_lost(group->guard)) {
+        error_setg(errp, "group '%s' cannot be used, path '%s': another "
+                   "process has shortened it; open the page that the "
+                   "controller makes anew", group_id(group), group->path);
+        return true;
+    }
     error_setg(errp, "group '%s' cannot be used, path '%s': %s",
                group_id(group), group->path, status_text(status));
     return true;
+}
+
+static void unmap_page(ShaperGroup *group, void *memory)
+{
+    shaper_guard_free(group->guard);
+    group->guard = NULL;
+    munmap(memory, sluice_group_page_bytes());
 }
 
 static void shaper_group_complete(UserCreatable *uc, Error **errp)
@@ -133,15 +159,26 @@ static void shaper_group_complete(UserCreatable *uc, Error **errp)
                          group->path);
         return;
     }
+    group->guard = shaper_guard_new(memory, mapped_bytes());
     if (refuse_status(group, sluice_group_page_check(
                                  memory, sluice_group_page_bytes()), errp)) {
-        munmap(memory, sluice_group_page_bytes());
+        unmap_page(group, memory);
         return;
     }
     group->page = memory;
 }
 
 /* Membership */
+
+static void tell_loss(ShaperGroup *group)
+{
+    if (!group->loss_told && shaper_guard_is_lost(group->guard)) {
+        group->loss_told = true;
+        warn_report("group '%s': another process has shortened '%s'; its limit "
+                    "holds for this VM alone until the controller gives it "
+                    "another page", group_id(group), group->path);
+    }
+}
 
 static void keepalive_cb(void *opaque)
 {
@@ -161,6 +198,7 @@ static void keepalive_cb(void *opaque)
                 shaper_engine_release_due(e, now_ns);
             }
         }
+        tell_loss(e->group);
         if (changed) {
             shaper_engine_announce(e);
         }
@@ -236,6 +274,7 @@ static bool join_group(ShaperEngine *e, ShaperGroup *group, uint32_t weight,
         sluice_group_set_weight(&e->member, weight);
         return true;
     }
+    shaper_guard_arm();
     if (refuse_status(group, sluice_group_join(
                                  &member, group->page,
                                  sluice_group_page_bytes(), owner, label,
@@ -370,6 +409,7 @@ static int group_info(Object *obj, void *opaque)
     info->rate = limit.rate;
     info->burst = limit.burst;
     info->members = members_info(group);
+    info->lost = shaper_guard_is_lost(group->guard);
     QAPI_LIST_PREPEND(*list, info);
     return 0;
 }
@@ -395,7 +435,7 @@ static void shaper_group_finalize(Object *obj)
 
     assert(group->members == 0);
     if (group->page) {
-        munmap(group->page, sluice_group_page_bytes());
+        unmap_page(group, group->page);
     }
     g_free(group->path);
 }

@@ -154,6 +154,8 @@ static int shaper_info(Object *obj, void *opaque)
     info = g_new0(ShaperInfo, 1);
     info->id = g_strdup(shaper_id(shaper));
     info->page = g_strdup(shaper->page_path);
+    info->page_failures = shaper_page_failures(shaper->page);
+    info->page_error = g_strdup(shaper_page_error(shaper->page));
     info->devices = devices_info(shaper);
     info->ceiling = shaper_limits_info(shaper->ceiling);
     info->groups = shaper_groups_info(shaper);
@@ -253,6 +255,9 @@ static void print_shaper(GString *text, const ShaperInfo *info)
 {
     g_string_append_printf(text, "%s: page %s\n", info->id,
                            info->page ?: "none");
+    if (info->page_error) {
+        g_string_append_printf(text, "  %s\n", info->page_error);
+    }
     for (strList *d = info->devices; d; d = d->next) {
         g_string_append_printf(text, "  device %s\n", d->value);
     }

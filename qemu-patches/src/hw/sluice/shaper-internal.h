@@ -154,10 +154,11 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
 /* Caller holds the lock. Judges the held requests of a class as another's. */
 void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
                             uint64_t now_ns);
-/* Caller holds the lock. Shows the counters of a class on the page. */
+/* Caller holds the lock. The counters of a class will be on the page. */
 void shaper_engine_publish(ShaperEngine *e, unsigned tag);
-/* Without the lock: tokens come by themselves, also where nobody asks. */
-void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns);
+/* BQL, without the locks: writes the counters page, which there is. True if a class
+ * shows something else than the last time. */
+bool shaper_show(Shaper *shaper);
 /*
  * BQL, without the lock: tells the clients that have ready requests. What they
  * do may come back to submit.

@@ -13,8 +13,10 @@
 #include "shaper-internal.h"
 #include "system/system.h"
 
-/* Each wakes the main loop, of every VM of the host. */
+/* Each wakes the main loop, of every VM of the host: as often as the controller looks,
+ * while there is anything to see. */
 #define HEARTBEAT_NS                (250 * SCALE_MS)
+#define BUSY_HEARTBEAT_NS           (100 * SCALE_MS)
 
 /* Identity */
 
@@ -33,19 +35,18 @@ const char *shaper_id(const Shaper *shaper)
 static void heartbeat_cb(void *opaque)
 {
     Shaper *shaper = opaque;
+    bool changed = shaper_show(shaper);
 
-    shaper_page_heartbeat(shaper->page, get_clock());
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        shaper_engine_publish_tokens(&shaper->engines[i], shaper_now_ns());
-    }
     timer_mod(shaper->heartbeat,
-              qemu_clock_get_ns(QEMU_CLOCK_REALTIME) + HEARTBEAT_NS);
+              qemu_clock_get_ns(QEMU_CLOCK_REALTIME)
+              + (changed ? BUSY_HEARTBEAT_NS : HEARTBEAT_NS));
 }
 
 static void shaper_exit_cb(Notifier *notifier, void *data)
 {
     Shaper *shaper = container_of(notifier, Shaper, exit_notifier);
 
+    timer_del(shaper->heartbeat);
     shaper_page_unlink(shaper->page);
 }
 

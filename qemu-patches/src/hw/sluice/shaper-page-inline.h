@@ -4,14 +4,12 @@
  * (the structures below are that table, and their sizes are checked at build time),
  * and, inline, what each request writes there: as few cache lines as it can.
  *
- * A reader copies a slot between two looks at its sequence number and retries
- * when the number was odd or has changed. The writer makes it odd, writes, and
- * makes it even again, with barriers between, and never waits for anybody.
+ * The engines count in memory of this process, under the lock that guards a slot.
+ * shaper-page.c takes copies of the slots, and writes them to the file.
  */
 #ifndef HW_SLUICE_SHAPER_PAGE_INLINE_H
 #define HW_SLUICE_SHAPER_PAGE_INLINE_H
 
-#include "qemu/atomic.h"
 #include "qemu/bswap.h"
 #include "shaper-page.h"
 
@@ -71,33 +69,25 @@ typedef struct ShaperPageMore {
     uint64_t reserved[3];
 } ShaperPageMore;
 
+/* The end of the file: which writing of it the rest belongs to. */
+typedef struct ShaperPageTail {
+    uint64_t heartbeat_ns;
+    uint64_t reserved[7];
+} ShaperPageTail;
+
 struct ShaperPageFile {
     ShaperPageHeader header;
     ShaperPageSlot slots[SHAPER_PAGE_SLOTS];
     ShaperPageMore more[SHAPER_PAGE_SLOTS];
+    ShaperPageTail tail;
 };
 
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageHeader) != 128);
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageSlot) != 256);
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageMore) != 128);
+QEMU_BUILD_BUG_ON(sizeof(ShaperPageTail) != 64);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageSlot, held_histogram) != 160);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, tokens_bytes) != 80);
-
-static inline ShaperPageSlot *shaper_page_begin(ShaperPageFile *file,
-                                                unsigned slot)
-{
-    ShaperPageSlot *s = &file->slots[slot];
-
-    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
-    smp_wmb();
-    return s;
-}
-
-static inline void shaper_page_end(ShaperPageSlot *s)
-{
-    smp_wmb();
-    qatomic_set(&s->seq, cpu_to_le32(le32_to_cpu(s->seq) + 1));
-}
 
 static inline void shaper_page_set_tokens(ShaperPageMore *more,
                                           const SluiceTokens *tokens)
@@ -113,7 +103,7 @@ static inline void shaper_page_set_passed(ShaperPageFile *file, unsigned slot,
                                           uint64_t in_flight,
                                           const SluiceTokens *tokens)
 {
-    ShaperPageSlot *s = shaper_page_begin(file, slot);
+    ShaperPageSlot *s = &file->slots[slot];
 
     s->requests = cpu_to_le64(stats->requests);
     s->bytes = cpu_to_le64(stats->bytes);
@@ -121,30 +111,27 @@ static inline void shaper_page_set_passed(ShaperPageFile *file, unsigned slot,
     if (tokens) {
         shaper_page_set_tokens(&file->more[slot], tokens);
     }
-    shaper_page_end(s);
 }
 
 /* A disk is done with one. */
 static inline void shaper_page_set_done(ShaperPageFile *file, unsigned slot,
                                         const ShaperPageCounters *counters)
 {
-    ShaperPageSlot *s = shaper_page_begin(file, slot);
+    ShaperPageSlot *s = &file->slots[slot];
 
     s->completed_requests = cpu_to_le64(counters->completed_requests);
     s->service_ns = cpu_to_le64(counters->service_ns);
     s->in_flight = cpu_to_le64(counters->in_flight);
-    shaper_page_end(s);
 }
 
 /* Of the ceiling's slot, which has nothing else. */
 static inline void shaper_page_set_totals(ShaperPageFile *file, unsigned slot,
                                           uint64_t requests, uint64_t bytes)
 {
-    ShaperPageSlot *s = shaper_page_begin(file, slot);
+    ShaperPageSlot *s = &file->slots[slot];
 
     s->requests = cpu_to_le64(requests);
     s->bytes = cpu_to_le64(bytes);
-    shaper_page_end(s);
 }
 
 #endif

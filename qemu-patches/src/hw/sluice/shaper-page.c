@@ -2,11 +2,21 @@
 /*
  * Writer of the counters page: the file, and what is seldom written. The layout, and
  * what each request writes, are in shaper-page-inline.h.
+ *
+ * Nothing of the file is mapped. Others may write to its folder: the QEMUs of other
+ * guests, which run as the same user. Whatever they do to the file costs this guest
+ * its counters for a moment, and not its life.
+ *
+ * A reader finds a slot whole if its sequence is even and the same before and after;
+ * so a slot that changes is odd in the file before anything else of it is written.
+ * One that reads the whole file in one call finds all of it whole if both heartbeats,
+ * near its begin and at its end, are the same: the later one is written first, and
+ * the earlier last.
  */
 #include "qemu/osdep.h"
-#include <sys/mman.h>
 #include "qapi/error.h"
 #include "qemu/cutils.h"
+#include "qemu/error-report.h"
 #include "qemu/timer.h"
 #include "shaper-page-inline.h"
 
@@ -15,10 +25,17 @@
 #define PAGE_FILE_MODE      0640
 
 struct ShaperPage {
-    ShaperPageFile *file;
+    ShaperPageFile *file;       /* what the engines count in */
+    ShaperPageFile *taken;      /* copies of its slots, not yet written */
+    ShaperPageFile *shown;      /* what the file holds */
+    bool changed[SHAPER_PAGE_SLOTS];    /* taken and not yet shown */
+    bool shortening_told;
     char *path;
+    int fd;                     /* -1: none */
     dev_t device;
     ino_t inode;
+    uint64_t failures;
+    char *error;                /* why the file shows no counters; NULL: it does */
 };
 
 ShaperPageFile *shaper_page_file(ShaperPage *page)
@@ -26,7 +43,7 @@ ShaperPageFile *shaper_page_file(ShaperPage *page)
     return page ? page->file : NULL;
 }
 
-static void page_fill(ShaperPageFile *file, const char *id)
+static void page_fill(ShaperPageFile *file, const char *id, uint64_t now_ns)
 {
     ShaperPageHeader *header = &file->header;
 
@@ -40,73 +57,278 @@ static void page_fill(ShaperPageFile *file, const char *id)
     header->header_bytes = cpu_to_le32(sizeof(ShaperPageHeader));
     header->slot_bytes = cpu_to_le32(sizeof(ShaperPageSlot));
     header->slot_count = cpu_to_le32(SHAPER_PAGE_SLOTS);
-    header->created_ns = cpu_to_le64(get_clock());
-    header->heartbeat_ns = header->created_ns;
+    header->created_ns = cpu_to_le64(now_ns);
     header->pid = cpu_to_le32(getpid());
     header->more_bytes = cpu_to_le32(sizeof(ShaperPageMore));
     header->more_offset = cpu_to_le64(offsetof(ShaperPageFile, more));
     pstrcpy(header->id, sizeof(header->id), id);
-    /* A reader that finds the magic finds the rest. */
-    smp_wmb();
     memcpy(header->magic, PAGE_MAGIC, sizeof(header->magic));
 }
 
-/*
- * A new file every time: a reader may still have an earlier one mapped, which
- * must not change its size or its owner under it.
- */
-static int page_create_file(const char *path, Error **errp)
+/* The file */
+
+/* False if not all of it could be written: the disk is full, say. */
+static bool write_part(int fd, const void *file, size_t from, size_t bytes)
 {
+    ssize_t written = pwrite(fd, (const char *)file + from, bytes, from);
+
+    if (written >= 0 && written < bytes) {
+        errno = ENOSPC;
+    }
+    /* Readers see the parts in this order. */
+    smp_wmb();
+    return written == bytes;
+}
+
+/*
+ * A new file every time, whole before it gets its name: a reader may still have an
+ * earlier one open, and another QEMU may be making its own at the same moment.
+ */
+static bool page_create(ShaperPage *page, Error **errp)
+{
+    g_autofree char *temporary = g_strdup_printf("%s.%d", page->path,
+                                                 (int)getpid());
+    struct stat st;
     int fd;
 
-    if (unlink(path) < 0 && errno != ENOENT) {
-        error_setg_errno(errp, errno, "page '%s' cannot be replaced; remove it "
-                         "or make its folder writable for QEMU", path);
-        return -1;
-    }
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+    unlink(temporary);
+    fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
               PAGE_FILE_MODE);
     if (fd < 0) {
         error_setg_errno(errp, errno, "page '%s' cannot be created; its folder "
-                         "must exist and be writable for QEMU", path);
-        return -1;
+                         "must exist and be writable for QEMU", page->path);
+        return false;
     }
-    if (fchmod(fd, PAGE_FILE_MODE) < 0
-        || posix_fallocate(fd, 0, sizeof(ShaperPageFile)) != 0) {
-        error_setg(errp, "page '%s' needs %zu bytes; free some space",
-                   path, sizeof(ShaperPageFile));
-        unlink(path);
-        close(fd);
-        return -1;
+    if (fchmod(fd, PAGE_FILE_MODE) < 0 || fstat(fd, &st) < 0
+        || !write_part(fd, page->shown, 0, sizeof(*page->shown))) {
+        error_setg_errno(errp, errno, "page '%s' needs %zu bytes; free some "
+                         "space", page->path, sizeof(*page->shown));
+    } else if (rename(temporary, page->path) < 0) {
+        error_setg_errno(errp, errno, "page '%s' cannot be replaced; remove it "
+                         "or make its folder writable for QEMU", page->path);
+    } else {
+        page->fd = fd;
+        page->device = st.st_dev;
+        page->inode = st.st_ino;
+        return true;
     }
-    return fd;
+    unlink(temporary);
+    close(fd);
+    return false;
 }
+
+static void page_close(ShaperPage *page)
+{
+    if (page->fd >= 0) {
+        close(page->fd);
+        page->fd = -1;
+    }
+}
+
+static bool is_ours(const ShaperPage *page, const struct stat *st)
+{
+    return page->fd >= 0 && st->st_dev == page->device
+           && st->st_ino == page->inode;
+}
+
+/* It is written whole every time, and so becomes whole again. */
+static void note_size(ShaperPage *page, off_t bytes)
+{
+    if (bytes == sizeof(*page->shown)) {
+        return;
+    }
+    page->failures++;
+    if (!page->shortening_told) {
+        page->shortening_told = true;
+        warn_report("another process has made page '%s' %" PRId64 " bytes long; "
+                    "it is written anew, now and from now on", page->path,
+                    (int64_t)bytes);
+    }
+}
+
+/*
+ * The file of that name is ours, or is made anew. During a migration within a host
+ * the other QEMU has taken the name: it keeps it. If that one goes, so does its file,
+ * and the name is ours again.
+ */
+static bool page_find(ShaperPage *page, Error **errp)
+{
+    struct stat st;
+
+    if (lstat(page->path, &st) == 0) {
+        if (is_ours(page, &st)) {
+            note_size(page, st.st_size);
+            return true;
+        }
+        if (S_ISREG(st.st_mode) && st.st_uid == geteuid()) {
+            error_setg(errp, "page '%s' was replaced by another process, which "
+                       "may be the QEMU that this guest migrates to",
+                       page->path);
+            return false;
+        }
+    }
+    page_close(page);
+    return page_create(page, errp);
+}
+
+/* What is shown */
+
+void shaper_page_take(ShaperPage *page, unsigned slot)
+{
+    ShaperPageSlot *from = &page->file->slots[slot];
+    ShaperPageMore *more = &page->file->more[slot];
+    const ShaperPageSlot *to = &page->shown->slots[slot];
+    const ShaperPageMore *to_more = &page->shown->more[slot];
+    uint64_t tokens_ns = more->tokens_ns;
+
+    /* These two are no news. */
+    from->seq = to->seq;
+    more->tokens_ns = to_more->tokens_ns;
+    if (memcmp(from, to, sizeof(*from)) || memcmp(more, to_more, sizeof(*more))) {
+        page->changed[slot] = true;
+        more->tokens_ns = tokens_ns;
+    }
+    page->taken->slots[slot] = *from;
+    page->taken->more[slot] = *more;
+}
+
+/* Of a slot that changes, the sequence becomes odd; of one that is written, even. */
+static void count_on(ShaperPageSlot *slot)
+{
+    slot->seq = cpu_to_le32(le32_to_cpu(slot->seq) + 1);
+}
+
+static bool is_odd(const ShaperPageSlot *slot)
+{
+    return le32_to_cpu(slot->seq) % 2;
+}
+
+/* True if any is odd, be it from a writing that failed. */
+static bool mark_changed(ShaperPage *page)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
+        ShaperPageSlot *slot = &page->shown->slots[i];
+
+        if (page->changed[i] && !is_odd(slot)) {
+            count_on(slot);
+        }
+        any |= is_odd(slot);
+    }
+    return any;
+}
+
+static void show_taken(ShaperPage *page)
+{
+    for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
+        if (page->changed[i]) {
+            uint32_t seq = page->shown->slots[i].seq;
+
+            page->shown->slots[i] = page->taken->slots[i];
+            page->shown->slots[i].seq = seq;
+            page->shown->more[i] = page->taken->more[i];
+            page->changed[i] = false;
+        }
+    }
+}
+
+static void unmark_shown(ShaperPage *page)
+{
+    for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
+        if (is_odd(&page->shown->slots[i])) {
+            count_on(&page->shown->slots[i]);
+        }
+    }
+}
+
+#define SLOTS_AT    offsetof(ShaperPageFile, slots)
+#define SLOTS_BYTES sizeof_field(ShaperPageFile, slots)
+#define TAIL_AT     offsetof(ShaperPageFile, tail)
+#define TAIL_BYTES  sizeof_field(ShaperPageFile, tail)
+
+static bool write_slots(ShaperPage *page)
+{
+    return write_part(page->fd, page->shown, SLOTS_AT, SLOTS_BYTES);
+}
+
+/* Also what has not changed: others may have written there. */
+static bool write_tables(ShaperPage *page)
+{
+    return write_part(page->fd, page->shown, SLOTS_AT, TAIL_AT - SLOTS_AT);
+}
+
+static bool write_changes(ShaperPage *page)
+{
+    if (!write_slots(page)) {
+        return false;
+    }
+    show_taken(page);
+    if (!write_tables(page)) {
+        return false;
+    }
+    unmark_shown(page);
+    return write_slots(page);
+}
+
+static bool write_all(ShaperPage *page, bool changed)
+{
+    return write_part(page->fd, page->shown, TAIL_AT, TAIL_BYTES)
+           && (changed ? write_changes(page) : write_tables(page))
+           && write_part(page->fd, page->shown, 0, SLOTS_AT);
+}
+
+/* Said once, and again when it is another; whoever asks is told as long as it holds. */
+static void note_error(ShaperPage *page, Error *err)
+{
+    const char *now = err ? error_get_pretty(err) : NULL;
+
+    page->failures += err != NULL;
+    if (g_strcmp0(now, page->error)) {
+        if (err) {
+            warn_report("%s (no counters are shown meanwhile)", now);
+        } else {
+            info_report("page '%s' shows counters again", page->path);
+        }
+        g_free(page->error);
+        page->error = g_strdup(now);
+    }
+    error_free(err);
+}
+
+bool shaper_page_write(ShaperPage *page, uint64_t now_ns)
+{
+    bool changed = mark_changed(page);
+    Error *err = NULL;
+
+    page->shown->header.generation = page->file->header.generation;
+    page->shown->header.heartbeat_ns = cpu_to_le64(now_ns);
+    page->shown->tail.heartbeat_ns = cpu_to_le64(now_ns);
+    if (page_find(page, &err) && !write_all(page, changed)) {
+        error_setg_errno(&err, errno, "page '%s' cannot be written; free some "
+                         "space", page->path);
+    }
+    note_error(page, err);
+    return changed;
+}
+
+/* Life cycle */
 
 ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp)
 {
-    ShaperPage *page;
-    struct stat st;
-    void *file;
-    int fd = page_create_file(path, errp);
+    ShaperPage *page = g_new0(ShaperPage, 1);
 
-    if (fd < 0) {
-        return NULL;
-    }
-    file = mmap(NULL, sizeof(ShaperPageFile), PROT_READ | PROT_WRITE, MAP_SHARED,
-                fd, 0);
-    if (file == MAP_FAILED || fstat(fd, &st) < 0) {
-        error_setg_errno(errp, errno, "page '%s' cannot be mapped", path);
-        unlink(path);
-        close(fd);
-        return NULL;
-    }
-    close(fd);
-    page = g_new0(ShaperPage, 1);
-    page->file = file;
+    page->file = g_new0(ShaperPageFile, 1);
+    page->taken = g_new0(ShaperPageFile, 1);
+    page->shown = g_new0(ShaperPageFile, 1);
     page->path = g_strdup(path);
-    page->device = st.st_dev;
-    page->inode = st.st_ino;
-    page_fill(file, id);
+    page->fd = -1;
+    page_fill(page->file, id, get_clock());
+    *page->shown = *page->file;
+    if (!page_create(page, errp)) {
+        shaper_page_free(page);
+        return NULL;
+    }
     return page;
 }
 
@@ -114,9 +336,7 @@ void shaper_page_unlink(ShaperPage *page)
 {
     struct stat st;
 
-    /* During a migration within a host the other QEMU has taken the name. */
-    if (lstat(page->path, &st) == 0 && st.st_dev == page->device
-        && st.st_ino == page->inode) {
+    if (lstat(page->path, &st) == 0 && is_ours(page, &st)) {
         unlink(page->path);
     }
 }
@@ -127,25 +347,36 @@ void shaper_page_free(ShaperPage *page)
         return;
     }
     shaper_page_unlink(page);
-    munmap(page->file, sizeof(ShaperPageFile));
+    page_close(page);
+    g_free(page->file);
+    g_free(page->taken);
+    g_free(page->shown);
     g_free(page->path);
+    g_free(page->error);
     g_free(page);
 }
 
-void shaper_page_heartbeat(ShaperPage *page, uint64_t now_ns)
+const char *shaper_page_error(const ShaperPage *page)
 {
-    qatomic_set(&page->file->header.heartbeat_ns, cpu_to_le64(now_ns));
+    return page ? page->error : NULL;
 }
+
+uint64_t shaper_page_failures(const ShaperPage *page)
+{
+    return page ? page->failures : 0;
+}
+
+/* What is counted */
 
 void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
 {
-    qatomic_set(&page->file->header.generation, cpu_to_le64(generation));
+    page->file->header.generation = cpu_to_le64(generation);
 }
 
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config)
 {
-    ShaperPageSlot *s = shaper_page_begin(page->file, slot);
+    ShaperPageSlot *s = &page->file->slots[slot];
 
     s->used = config->used;
     s->priority = config->priority;
@@ -155,7 +386,6 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
         cpu_to_le64(config->limit.operations_per_second);
     s->burst_bytes = cpu_to_le64(config->limit.burst_bytes);
     s->burst_operations = cpu_to_le64(config->limit.burst_operations);
-    shaper_page_end(s);
 }
 
 static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
@@ -174,7 +404,7 @@ static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters)
 {
-    ShaperPageSlot *s = shaper_page_begin(page->file, slot);
+    ShaperPageSlot *s = &page->file->slots[slot];
 
     s->requests = cpu_to_le64(counters->requests);
     s->bytes = cpu_to_le64(counters->bytes);
@@ -191,7 +421,6 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
     set_more(&page->file->more[slot], counters);
-    shaper_page_end(s);
 }
 
 unsigned shaper_page_histogram_bucket(uint64_t held_ns)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Writer of the counters page: a file of fixed layout that other processes
- * map and read while QEMU runs (docs/specs/counters-page.md). Every slot has
- * one writer at a time; the caller holds the lock that guards it.
+ * read while QEMU runs (docs/specs/counters-page.md). Every slot has one writer
+ * at a time; the caller holds the lock that guards it.
  */
 #ifndef HW_SLUICE_SHAPER_PAGE_H
 #define HW_SLUICE_SHAPER_PAGE_H
@@ -55,13 +55,22 @@ typedef struct ShaperPageCounters {
 
 /* Creates the file, replacing one that is there. NULL and an error if not. */
 ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp);
-/* Unmaps the page and removes the file, unless another took its name. */
+/* Removes the file, unless another took its name. */
 void shaper_page_free(ShaperPage *page);
 void shaper_page_unlink(ShaperPage *page);
-/* Where it lies while it exists; NULL without a page. */
+/* What the engines count in while it exists; NULL without a page. */
 ShaperPageFile *shaper_page_file(ShaperPage *page);
 
-void shaper_page_heartbeat(ShaperPage *page, uint64_t now_ns);
+/* Caller holds the lock of the slot: a copy of it, for _write(). */
+void shaper_page_take(ShaperPage *page, unsigned slot);
+/*
+ * Writes what was taken to the file. True if a slot has changed since the last time.
+ * It never fails for good: _error() says why the file does not show the counters
+ * now, or is NULL, and _failures() how many times it could not be written. BQL.
+ */
+bool shaper_page_write(ShaperPage *page, uint64_t now_ns);
+const char *shaper_page_error(const ShaperPage *page);
+uint64_t shaper_page_failures(const ShaperPage *page);
 void shaper_page_set_generation(ShaperPage *page, uint64_t generation);
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config);

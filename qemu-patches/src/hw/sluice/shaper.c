@@ -104,15 +104,31 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag)
     publish_at(e, tag, 0);
 }
 
-void shaper_engine_publish_tokens(ShaperEngine *e, uint64_t now_ns)
+/* Class by class, so that no request waits for all of them. Tokens come by themselves. */
+static void take_slots(ShaperEngine *e, uint64_t now_ns)
 {
-    SLUICE_LOCK_GUARD(&e->lock);
-
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        SLUICE_LOCK_GUARD(&e->lock);
+
         if (e->granted_tags & (1u << tag)) {
             publish_at(e, tag, now_ns);
         }
+        shaper_page_take(e->shaper->page, slot_of(e, tag));
     }
+    WITH_SLUICE_LOCK(&e->lock) {
+        shaper_page_take(e->shaper->page,
+                         SHAPER_PAGE_CEILING_SLOT + e->resource);
+    }
+}
+
+bool shaper_show(Shaper *shaper)
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        take_slots(&shaper->engines[i], now_ns);
+    }
+    return shaper_page_write(shaper->page, get_clock());
 }
 
 static void publish_totals(ShaperEngine *e)

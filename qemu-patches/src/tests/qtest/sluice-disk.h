@@ -9,6 +9,7 @@
 #include "qemu/units.h"
 #include "standard-headers/linux/virtio_blk.h"
 #include "standard-headers/linux/virtio_pci.h"
+#include "qemu/bswap.h"
 #include "sluice-test.h"
 
 #define SLOT            4
@@ -140,6 +141,46 @@ static void disk_free(Disk *disk)
     g_free(disk->image);
     g_free(disk->page);
     g_free(disk);
+}
+
+/* The counters page, docs/specs/counters-page.md */
+
+#define PAGE_HEADER     128
+#define PAGE_SLOTS      68
+#define PAGE_SLOT_AT(i) (PAGE_HEADER + (i) * 256)
+#define PAGE_MORE_AT(i) (PAGE_SLOT_AT(PAGE_SLOTS) + (i) * 128)
+#define PAGE_TAIL_AT    PAGE_MORE_AT(PAGE_SLOTS)
+#define COUNTERS_BYTES  (PAGE_TAIL_AT + 64)
+#define PAGE_HEARTBEAT  40
+
+/* NULL if the page is not there, or is just being written; else for the caller to free. */
+G_GNUC_UNUSED
+static char *whole_page(const char *path)
+{
+    g_autofree char *page = NULL;
+    gsize length;
+
+    if (!g_file_get_contents(path, &page, &length, NULL)
+        || length != COUNTERS_BYTES
+        || ldq_le_p(page + PAGE_HEARTBEAT) != ldq_le_p(page + PAGE_TAIL_AT)) {
+        return NULL;
+    }
+    return g_steal_pointer(&page);
+}
+
+/* The page with all that has happened until now. */
+G_GNUC_UNUSED
+static char *next_page(const char *path)
+{
+    uint64_t asked_ns = g_get_monotonic_time() * 1000;
+
+    for (;; g_usleep(POLL_US)) {
+        g_autofree char *page = whole_page(path);
+
+        if (page && ldq_le_p(page + PAGE_HEARTBEAT) > asked_ns) {
+            return g_steal_pointer(&page);
+        }
+    }
 }
 
 /*

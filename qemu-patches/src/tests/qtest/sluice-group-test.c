@@ -503,6 +503,103 @@ static void test_migrate(void)
     free_group(group);
 }
 
+static bool is_lost(QTestState *qts)
+{
+    QDict *response = qtest_qmp(qts, "{'execute': 'query-shaper-groups'}");
+    QList *groups = qdict_get_qlist(response, "return");
+    bool lost = qdict_get_bool(qobject_to(QDict, qlist_peek(groups)), "lost");
+
+    qobject_unref(response);
+    return lost;
+}
+
+/* The controller makes the page anew, and gives it to those that had the other. */
+static void join_anew(Disk *disk, const char *path)
+{
+    char page[PAGE_BYTES];
+
+    g_assert_cmpint(unlink(path), ==, 0);
+    fill_page(page);
+    write_file(path, page, PAGE_BYTES, 0660);
+    qmp_ok(disk->qts, "{'execute': 'object-add', 'arguments': {'qom-type': "
+           "'shaper-group', 'id': 'anew', 'path': %s}}", path);
+    qmp_ok(disk->qts, "{'execute': 'shaper-set-group', 'arguments': {'id': "
+           "'sluice0', 'resource': 'blk-read', 'group': 'anew'}}");
+    qmp_ok(disk->qts, "{'execute': 'object-del', 'arguments': "
+           "{'id': 'disks'}}");
+    g_assert_cmpint(member_count(disk->qts), ==, 1);
+    g_assert(!is_lost(disk->qts));
+}
+
+/* Shortened to so many bytes before anything is held, or while it is. */
+static void check_shortened(const char *options, const char *more, off_t left,
+                            bool held)
+{
+    char *path = new_group();
+    Disk *disk = disk_of_group(path, 100, options, more);
+    Request requests[8];
+
+    g_assert(!is_lost(disk->qts));
+    if (!held) {
+        g_assert_cmpint(truncate(path, left), ==, 0);
+    }
+    hold_by_group(disk, requests);
+    if (held) {
+        g_assert_cmpint(truncate(path, left), ==, 0);
+    }
+    qtest_clock_step(disk->qts, 1000);
+    /* The limit holds all the same, with another burst at most. */
+    for (unsigned n = 2; n <= 7; n++) {
+        qtest_clock_step(disk->qts, REQUEST_NS);
+        g_assert_cmpint(passed(disk), >=, n);
+        g_assert_cmpint(passed(disk), <=, n + 2);
+    }
+    qtest_clock_step(disk->qts, KEEPALIVE_NS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    check_first_done(disk, requests, 8, 8);
+    g_assert(is_lost(disk->qts));
+    qmp_refused(disk->qts, "{'execute': 'shaper-set-group', 'arguments': "
+                "{'id': 'sluice0', 'resource': 'blk-write', 'group': 'disks'}}",
+                "group 'disks'", "has shortened it");
+    join_anew(disk, path);
+    disk_free(disk);
+    free_group(path);
+}
+
+static void test_shortened(void)
+{
+    check_shortened("", "", 0, true);
+    check_shortened("", "", 0, false);
+    check_shortened("", "", 4096, true);
+}
+
+static void test_shortened_iothread(void)
+{
+    check_shortened(",iothread=io0", "-object iothread,id=io0", 0, true);
+    check_shortened(",iothread=io0", "-object iothread,id=io0", 0, false);
+}
+
+/* Others that wait for the same group wait for nobody who has lost it. */
+static void test_shortened_many(void)
+{
+    char *path = new_group();
+    Disk *disks[2];
+    Request requests[2][MANY];
+
+    start_two(path, disks, requests);
+    g_assert_cmpint(truncate(path, 0), ==, 0);
+    while (passed(disks[0]) < MANY || passed(disks[1]) < MANY) {
+        step_both(disks[0], disks[1], STEP_NS);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        wait_for(used_count(disks[i]->qts, disks[i]->vq) == MANY);
+        check_first_done(disks[i], requests[i], MANY, MANY);
+        g_assert(is_lost(disks[i]->qts));
+        disk_free(disks[i]);
+    }
+    free_group(path);
+}
+
 /* Each refusal names the field, the value and the remedy. */
 #define PAGE_REFUSED(qts, path, ...)                                        \
     check_refused(qts, qtest_qmp(qts, "{'execute': 'object-add', "          \
@@ -625,6 +722,9 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/group/clock-ahead", test_clock_ahead);
     qtest_add_func("/sluice/group/hierarchy", test_hierarchy);
     qtest_add_func("/sluice/group/migrate", test_migrate);
+    qtest_add_func("/sluice/group/shortened", test_shortened);
+    qtest_add_func("/sluice/group/shortened/iothread", test_shortened_iothread);
+    qtest_add_func("/sluice/group/shortened/two-vms", test_shortened_many);
     qtest_add_func("/sluice/group/refused-input", test_refused_input);
     qtest_add_func("/sluice/group/trace", test_trace);
     return g_test_run();

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of the gauges on the counters page, docs/specs/counters-page.md: they
- * say what query-shapers says, also after what another class was told. What
- * is counted is tested in sluice-blk-test.c.
+ * QTest of the counters page, docs/specs/counters-page.md: its gauges say what
+ * query-shapers says, also after what another class was told; and whatever becomes
+ * of its file, QEMU goes on and the page comes back. What is counted is tested in
+ * sluice-blk-test.c.
  */
 #include "qemu/osdep.h"
+#include <sys/mount.h>
 #include "qemu/bswap.h"
 #include "sluice-disk.h"
 
-#define HEADER          128
-#define SLOT_COUNT      68
 #define RESOURCES       4
-#define SLOT_AT(i)      (HEADER + (i) * 256)
-#define MORE_AT(i)      (SLOT_AT(SLOT_COUNT) + (i) * 128)
+#define CEILING_SLOT    64
 #define ROOM_FRAMES     64
 #define ROOM_BYTES      72
 #define TOKENS_BYTES    80
@@ -25,16 +24,6 @@ static const char *const resources[RESOURCES] = {
     "blk-read", "blk-write", "net-tx", "net-rx",
 };
 
-static char *read_page(const char *path)
-{
-    char *page;
-    gsize length;
-
-    g_assert(g_file_get_contents(path, &page, &length, NULL));
-    g_assert_cmpint(length, ==, MORE_AT(SLOT_COUNT));
-    return page;
-}
-
 /* Of each class, the room of its queues. */
 static void check_rooms(Disk *disk, QDict *shaper, const char *page)
 {
@@ -46,8 +35,8 @@ static void check_rooms(Disk *disk, QDict *shaper, const char *page)
         for (unsigned r = 0; r < RESOURCES; r++) {
             QDict *stats = stats_of(shaper, qdict_get_str(info, "class"),
                                     resources[r]);
-            const char *more = page + MORE_AT(qdict_get_int(info, "tag")
-                                              * RESOURCES + r);
+            const char *more = page + PAGE_MORE_AT(qdict_get_int(info, "tag")
+                                                   * RESOURCES + r);
 
             g_assert_cmpint(ldq_le_p(more + ROOM_FRAMES), ==,
                             qdict_get_int(stats, "buffer-requests-max"));
@@ -60,11 +49,11 @@ static void check_rooms(Disk *disk, QDict *shaper, const char *page)
 static uint64_t check_page(Disk *disk, unsigned tag, unsigned resource)
 {
     QDict *shaper = query_shaper(disk->qts);
-    g_autofree char *page = read_page(disk->page);
+    g_autofree char *page = next_page(disk->page);
 
     check_rooms(disk, shaper, page);
     qobject_unref(shaper);
-    return ldq_le_p(page + MORE_AT(tag * RESOURCES + resource) + ROOM_BYTES);
+    return ldq_le_p(page + PAGE_MORE_AT(tag * RESOURCES + resource) + ROOM_BYTES);
 }
 
 /* Nothing is sent: the room of one class follows what others are granted. */
@@ -114,27 +103,17 @@ typedef struct Tokens {
     int64_t bytes, operations, at_ns;
 } Tokens;
 
-/* Of the class with tag 2 for reads, when nobody was writing them. */
+/* Of the class with tag 2 for reads. */
 static Tokens page_tokens(Disk *disk)
 {
-    const unsigned slot = 2 * RESOURCES;
+    g_autofree char *page = next_page(disk->page);
+    const char *more = page + PAGE_MORE_AT(2 * RESOURCES);
 
-    for (;;) {
-        g_autofree char *before = read_page(disk->page);
-        g_autofree char *page = read_page(disk->page);
-        g_autofree char *after = read_page(disk->page);
-        uint32_t sequence = ldl_le_p(page + SLOT_AT(slot));
-        const char *more = page + MORE_AT(slot);
-
-        if (sequence % 2 == 0 && sequence == ldl_le_p(before + SLOT_AT(slot))
-            && sequence == ldl_le_p(after + SLOT_AT(slot))) {
-            return (Tokens){
-                .bytes = ldq_le_p(more + TOKENS_BYTES),
-                .operations = ldq_le_p(more + TOKENS_OPERATIONS),
-                .at_ns = ldq_le_p(more + TOKENS_NS),
-            };
-        }
-    }
+    return (Tokens){
+        .bytes = ldq_le_p(more + TOKENS_BYTES),
+        .operations = ldq_le_p(more + TOKENS_OPERATIONS),
+        .at_ns = ldq_le_p(more + TOKENS_NS),
+    };
 }
 
 /* What the monitor says, too. */
@@ -209,6 +188,248 @@ static void test_tokens_of_an_idle_class(void)
     disk_free(disk);
 }
 
+/* How often a slot was written is its sequence, which tells a reader what to look at. */
+static uint32_t sequence_of(const char *page, unsigned slot)
+{
+    return ldl_le_p(page + PAGE_SLOT_AT(slot));
+}
+
+static void test_sequences(void)
+{
+    Disk *disk = disk_new("", "");
+    g_autofree char *before = NULL, *idle = NULL, *after = NULL;
+    Request request;
+
+    limit_bulk(disk, ", 'bytes-per-second': 1000000, 'burst-bytes': 10000", "");
+    before = next_page(disk->page);
+    idle = next_page(disk->page);
+    send_many(disk, 1, VIRTIO_BLK_T_IN, 2, &request);
+    wait_for(stat_of(disk->qts, "bulk", "blk-read", "completed-requests") == 1);
+    after = next_page(disk->page);
+    for (unsigned i = 0; i < PAGE_SLOTS; i++) {
+        bool changed = i == 2 * RESOURCES || i == CEILING_SLOT;
+
+        g_assert_cmpint(sequence_of(before, i) % 2, ==, 0);
+        g_assert_cmpint(sequence_of(idle, i), ==, sequence_of(before, i));
+        if (changed) {
+            g_assert_cmpint(sequence_of(after, i), >, sequence_of(before, i));
+            g_assert_cmpint(sequence_of(after, i) % 2, ==, 0);
+        } else {
+            g_assert_cmpint(sequence_of(after, i), ==, sequence_of(before, i));
+            g_assert_cmpmem(after + PAGE_SLOT_AT(i), 256,
+                            before + PAGE_SLOT_AT(i), 256);
+            g_assert_cmpmem(after + PAGE_MORE_AT(i), 128,
+                            before + PAGE_MORE_AT(i), 128);
+        }
+    }
+    disk_free(disk);
+}
+
+/*
+ * A reader that reads the page in one call, while it is written as often as it may
+ * be: no two fields that belong together are ever seen apart.
+ */
+static void test_read_in_one_call(void)
+{
+    Disk *disk = disk_new("", "");
+    g_autofree char *page = g_malloc(COUNTERS_BYTES);
+    int fd = open(disk->page, O_RDONLY);
+    uint64_t last_ns = 0;
+    Request requests[1];
+    unsigned writings = 0, sent = 0;
+
+    g_assert_cmpint(fd, >=, 0);
+    limit_bulk(disk, "", "");
+    while (writings < 12) {
+        const char *slot = page + PAGE_SLOT_AT(2 * RESOURCES);
+
+        g_assert_cmpint(pread(fd, page, COUNTERS_BYTES, 0), ==, COUNTERS_BYTES);
+        if (ldq_le_p(page + PAGE_HEARTBEAT) != ldq_le_p(page + PAGE_TAIL_AT)) {
+            continue;
+        }
+        g_assert_cmpint(ldl_le_p(slot) % 2, ==, 0);
+        g_assert_cmpint(ldq_le_p(slot + 48), ==,
+                        ldq_le_p(slot + 40) * REQUEST_BYTES);
+        if (ldq_le_p(page + PAGE_HEARTBEAT) != last_ns) {
+            last_ns = ldq_le_p(page + PAGE_HEARTBEAT);
+            writings++;
+            send_many(disk, 1, VIRTIO_BLK_T_IN, 2, requests);
+            sent++;
+            wait_for(used_count(disk->qts, disk->vq) == sent);
+        }
+    }
+    close(fd);
+    disk_free(disk);
+}
+
+/* What becomes of the file */
+
+/* Nobody is to be held up by it. */
+static void check_goes_on(Disk *disk, unsigned *sent)
+{
+    Request request;
+
+    send_many(disk, 1, VIRTIO_BLK_T_IN, 0, &request);
+    ++*sent;
+    wait_for(used_count(disk->qts, disk->vq) == *sent);
+    g_assert_cmpint(status_of(disk, request), ==, VIRTIO_BLK_S_OK);
+}
+
+static bool page_counts(Disk *disk, unsigned sent)
+{
+    g_autofree char *page = whole_page(disk->page);
+
+    return page && memcmp(page, "SLUICEPG", 8) == 0
+           && ldq_le_p(page + PAGE_SLOT_AT(0) + 40) == sent;
+}
+
+/* Why the page shows nothing; NULL if it does. For the caller to free. */
+static char *page_error(Disk *disk)
+{
+    QDict *shaper = query_shaper(disk->qts);
+    char *error = g_strdup(qdict_get_try_str(shaper, "page-error"));
+
+    qobject_unref(shaper);
+    return error;
+}
+
+static bool page_fails(Disk *disk, const char *why)
+{
+    g_autofree char *error = page_error(disk);
+
+    return error && strstr(error, why) && strstr(error, disk->page);
+}
+
+static bool page_is_well(Disk *disk)
+{
+    g_autofree char *error = page_error(disk);
+
+    return !error;
+}
+
+static int64_t page_failures(Disk *disk)
+{
+    QDict *shaper = query_shaper(disk->qts);
+    int64_t failures = qdict_get_int(shaper, "page-failures");
+
+    qobject_unref(shaper);
+    return failures;
+}
+
+static void test_shortened(void)
+{
+    Disk *disk = disk_new("", "");
+    unsigned sent = 0;
+
+    for (unsigned left = 0; left < COUNTERS_BYTES; left += 4096) {
+        g_assert_cmpint(truncate(disk->page, left), ==, 0);
+        check_goes_on(disk, &sent);
+        wait_for(page_counts(disk, sent));
+    }
+    g_assert_cmpint(page_failures(disk), >, 0);
+    g_assert(page_is_well(disk));
+    disk_free(disk);
+}
+
+/* The name is given to nothing, or to what a page is not. */
+static void test_replaced(void)
+{
+    Disk *disk = disk_new("", "");
+    unsigned sent = 0;
+
+    g_assert_cmpint(unlink(disk->page), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(page_counts(disk, sent));
+    g_assert_cmpint(unlink(disk->page), ==, 0);
+    g_assert_cmpint(mkfifo(disk->page, 0600), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(g_file_test(disk->page, G_FILE_TEST_IS_REGULAR));
+    wait_for(page_counts(disk, sent));
+    g_assert_cmpint(unlink(disk->page), ==, 0);
+    g_assert_cmpint(symlink("/dev/null", disk->page), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(!g_file_test(disk->page, G_FILE_TEST_IS_SYMLINK));
+    wait_for(page_counts(disk, sent));
+    g_assert_cmpint(unlink(disk->page), ==, 0);
+    g_assert_cmpint(mkdir(disk->page, 0700), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(page_fails(disk, "cannot be replaced"));
+    g_assert_cmpint(page_failures(disk), >, 0);
+    g_assert_cmpint(rmdir(disk->page), ==, 0);
+    wait_for(page_counts(disk, sent));
+    wait_for(page_is_well(disk));
+    disk_free(disk);
+}
+
+/* Another QEMU has the name, as in a migration within a host: until it goes. */
+static void test_taken_over(void)
+{
+    Disk *disk = disk_new("", "");
+    g_autofree char *other = g_strconcat(disk->page, ".other", NULL);
+    g_autofree char *found = NULL;
+    unsigned sent = 0;
+
+    g_assert(g_file_set_contents(other, "another's", -1, NULL));
+    g_assert_cmpint(rename(other, disk->page), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(page_fails(disk, "replaced by another process"));
+    g_assert(g_file_get_contents(disk->page, &found, NULL, NULL));
+    g_assert_cmpstr(found, ==, "another's");
+    g_assert_cmpint(unlink(disk->page), ==, 0);
+    wait_for(page_counts(disk, sent));
+    g_assert(g_file_set_contents(other, "another's", -1, NULL));
+    g_assert_cmpint(rename(other, disk->page), ==, 0);
+    wait_for(page_fails(disk, "replaced by another process"));
+    disk_shutdown(disk);
+    g_assert(g_file_test(disk->page, G_FILE_TEST_EXISTS));
+    disk_free(disk);
+}
+
+static void fill(const char *path)
+{
+    static const char bytes[4096];
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+    g_assert_cmpint(fd, >=, 0);
+    while (write(fd, bytes, sizeof(bytes)) > 0) {
+    }
+    close(fd);
+}
+
+/* The page is shortened, and what it had is another's before it is written anew. */
+static bool squeeze(Disk *disk, const char *filler)
+{
+    g_assert_cmpint(truncate(disk->page, 0), ==, 0);
+    fill(filler);
+    return page_fails(disk, "free some space");
+}
+
+static void test_full(void)
+{
+    g_autofree char *folder = g_dir_make_tmp("sluice-full.XXXXXX", NULL);
+    g_autofree char *filler = g_strconcat(folder, "/filler", NULL);
+    Disk *disk = disk_image("raw");
+    unsigned sent = 0;
+
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k") < 0) {
+        g_test_skip("no file system can be mounted here");
+    } else {
+        g_free(disk->page);
+        disk->page = g_strconcat(folder, "/page", NULL);
+        disk_boot(disk, "", "");
+        disk_start(disk);
+        wait_for(squeeze(disk, filler));
+        check_goes_on(disk, &sent);
+        g_assert_cmpint(unlink(filler), ==, 0);
+        wait_for(page_counts(disk, sent));
+        wait_for(page_is_well(disk));
+        disk_shutdown(disk);
+        g_assert_cmpint(umount(folder), ==, 0);
+    }
+    disk_free(disk);
+    rmdir(folder);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -218,5 +439,11 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/page/tokens", test_tokens);
     qtest_add_func("/sluice/page/tokens-of-an-idle-class",
                    test_tokens_of_an_idle_class);
+    qtest_add_func("/sluice/page/sequences", test_sequences);
+    qtest_add_func("/sluice/page/read-in-one-call", test_read_in_one_call);
+    qtest_add_func("/sluice/page/shortened", test_shortened);
+    qtest_add_func("/sluice/page/replaced", test_replaced);
+    qtest_add_func("/sluice/page/taken-over", test_taken_over);
+    qtest_add_func("/sluice/page/full", test_full);
     return g_test_run();
 }
