@@ -276,6 +276,7 @@ def test_a_stream_is_declared_and_a_players_report_shows(service, page):
 def test_a_token_works_until_it_is_revoked(service, page):
     page.goto(f"{service.address}/users")
     page.get_by_test_id("token-label").fill("script")
+    page.get_by_test_id("token-scope").select_option("operator")
     page.get_by_test_id("token-submit").click()
     token = page.get_by_test_id("secret").inner_text()
     url, headers = f"{service.address}/api/v1", {"Authorization": f"Bearer {token}"}

@@ -19,8 +19,10 @@ from sluice_web.controller import Answer, Controller
 from sluice_web.problems import Problem
 from sluice_web.store import SESSION_SECONDS, Store
 from sluice_web.throttle import SignInThrottle
+from sluice_web.tokens import TokenTerms
 
 PASSWORD = "correct-horse-battery"
+OPERATOR = TokenTerms("operator")
 # The cheapest parameters that argon2 takes: the tests hash often.
 HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
@@ -116,10 +118,10 @@ def test_a_new_password_ends_sessions(app, store):
 
 def test_a_removed_user_loses_session_and_tokens(app, store):
     client = signed_in(app, "olga")
-    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    token = store.add_token("olga", "script", OPERATOR, now=2.0, actor="olga")
     store.remove_user("olga", now=3.0, actor="root")
     assert client.get("/users").status_code == 302
-    assert store.token_owner(token) is None
+    assert store.token_owner(token, now=4.0) is None
 
 
 def test_a_name_that_is_given_again_does_not_revive_old_sessions(app, store):
@@ -300,13 +302,13 @@ def test_an_operator_manages_only_their_own_tokens(app, store):
     client = signed_in(app, "olga")
     assert client.post("/tokens", data={"user": "root", "label": "x"}).status_code == 403
     assert client.post("/users/root/password").status_code == 403
-    token = store.add_token("root", "theirs", now=2.0, actor="root")
+    token = store.add_token("root", "theirs", OPERATOR, now=2.0, actor="root")
     assert client.post("/tokens/1/remove").status_code == 403
-    assert store.token_owner(token)
+    assert store.token_owner(token, now=4.0)
 
 
 def test_a_token_acts_in_its_owners_name(app, store, recorder):
-    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    token = store.add_token("olga", "script", OPERATOR, now=2.0, actor="olga")
     headers = {"Authorization": f"Bearer {token}"}
     client = app.test_client()
     assert client.put("/api/v1/auto", json={"enabled": True}, headers=headers).status_code == 200
@@ -316,7 +318,7 @@ def test_a_token_acts_in_its_owners_name(app, store, recorder):
 
 
 def test_who_took_a_token_cannot_outlive_it(app, store):
-    token = store.add_token("root", "script", now=2.0, actor="root")
+    token = store.add_token("root", "script", OPERATOR, now=2.0, actor="root")
     headers = {"Authorization": f"Bearer {token}"}
     client = app.test_client()
     forms = {
@@ -344,7 +346,7 @@ def still_held(app, **request):
 
 
 def test_a_stream_ends_with_its_token(app, store):
-    token = store.add_token("olga", "script", now=2.0, actor="olga")
+    token = store.add_token("olga", "script", OPERATOR, now=2.0, actor="olga")
     held = still_held(app, headers={"Authorization": f"Bearer {token}"})
     assert held()
     store.remove_token(1, now=3.0, actor="olga")

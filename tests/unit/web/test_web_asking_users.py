@@ -10,7 +10,7 @@ import sluice_web
 from sluice_web.app import create_app
 from sluice_web.config import Config
 from sluice_web.store import Store
-from unit.web.test_web_access import HASHER, PASSWORD, signed_in
+from unit.web.test_web_access import HASHER, OPERATOR, PASSWORD, signed_in
 from unit.web.test_web_asking import Host, form_of, part
 from unit.web.test_web_pages import Page
 
@@ -23,7 +23,7 @@ def store(tmp_path):
     made = Store(tmp_path, HASHER)
     for name, role in (("root", "admin"), ("olga", "operator"), ("vera", "viewer")):
         made.add_user(name, role, PASSWORD, now=1.0, actor="test")
-    made.add_token("olga", "backup", now=2.0, actor="test")
+    made.add_token("olga", "backup", OPERATOR, now=2.0, actor="test")
     return made
 
 
@@ -91,7 +91,7 @@ def test_a_user_without_tokens_loses_none(client):
 
 
 def test_several_tokens_are_named(client, store):
-    store.add_token("olga", "script", now=3.0, actor="test")
+    store.add_token("olga", "script", OPERATOR, now=3.0, actor="test")
     _, text = part(client, REMOVE)
     assert "2 API tokens will be gone, and programs that use them stop working: backup; scr" in text
 
@@ -154,6 +154,6 @@ def test_only_who_may_change_is_asked(app, store):
     stranger = app.test_client()
     assert stranger.get(REVOKE).status_code == 302
     assert stranger.get(f"/parts{REVOKE}").status_code == 401
-    token = store.add_token("root", "script", now=3.0, actor="root")
+    token = store.add_token("root", "script", OPERATOR, now=3.0, actor="root")
     answer = app.test_client().get(REMOVE, headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 403

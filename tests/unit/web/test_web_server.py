@@ -21,7 +21,7 @@ from sluice_web.connections import Patience
 from sluice_web.controller import Answer
 from sluice_web.live import MAX_STREAMS, STREAMS_PER_USER
 from sluice_web.store import Store
-from unit.web.test_web_access import HASHER, PASSWORD, Recorder
+from unit.web.test_web_access import HASHER, OPERATOR, PASSWORD, Recorder
 from unit.web.test_web_start import needs_openssl, pair
 
 # For what must come at once; on a machine that does other work, too.
@@ -96,7 +96,7 @@ class Page:
     def user(self, name):
         """The headers of a user's program."""
         self.store.add_user(name, "operator", PASSWORD, now=1.0, actor="test")
-        token = self.store.add_token(name, "x", now=1.0, actor=name)
+        token = self.store.add_token(name, "x", OPERATOR, now=1.0, actor=name)
         return {"Authorization": f"Bearer {token}"}
 
     def stream(self, headers, path="/events?topic=auto"):

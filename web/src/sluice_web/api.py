@@ -109,7 +109,8 @@ def _view(operation: Operation) -> Callable:
     def forward(**arguments: str) -> Response:
         if g.person is None:
             raise not_signed_in()
-        check_role(operation.role)
+        if not (operation.is_report and g.person.may_report(arguments["stream"])):
+            check_role(operation.role)
         check_csrf()
         for name, value in arguments.items():
             check_argument(name, value)

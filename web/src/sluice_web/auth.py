@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 
 from flask import Blueprint, current_app, g, redirect, render_template, request, session, url_for
 
+from . import formatting
 from .problems import Problem
 from .store import Person, Store
 from .throttle import SignInThrottle, network_of
+from .tokens import SCOPES
 
 blueprint = Blueprint("auth", __name__)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -34,18 +36,10 @@ def identify() -> None:
     """Before each request: find out who asks, into ``g.person``."""
     g.person = None
     if request.headers.get("Authorization"):
-        if token := _bearer_token():
-            g.person = _store().token_owner(token)
+        token = _bearer_token()
+        g.person = _store().token_owner(token, now=time.time()) if token else None
         if g.person is None:
-            raise Problem(
-                401,
-                "bad-token",
-                "Token not accepted",
-                detail="The bearer token is unknown or was revoked; make one on the users page.",
-                thing="Authorization",
-                remedy="make a token on the users page",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise _bad_token(_store().token_end(token))
         return
     g.person = session_person()
 
@@ -53,6 +47,24 @@ def identify() -> None:
 def _bearer_token() -> str:
     scheme, _, token = request.headers["Authorization"].partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _bad_token(end: tuple[str, float] | None) -> Problem:
+    """401; ``end`` is the name of a token that expired, and when."""
+    remedy = "make one on the users page, or with sluice-web token add"
+    said = "The bearer token is unknown or was revoked"
+    if end:
+        said = f"The token {end[0]} expired at {formatting.iso(end[1])}"
+    return Problem(
+        401,
+        "token-expired" if end else "bad-token",
+        "Token not accepted",
+        detail=f"{said}; {remedy}.",
+        thing="Authorization",
+        value=end[0] if end else None,
+        remedy=remedy,
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def session_person() -> Person | None:
@@ -68,7 +80,7 @@ def still_held() -> Callable[[], bool]:
     store = _store()
     if g.person.via_token:
         token = _bearer_token()
-        return lambda: store.token_owner(token) is not None
+        return lambda: store.token_owner(token, now=time.time()) is not None
     session_id = session["id"]
     return lambda: store.session_owner(session_id, now=time.time()) is not None
 
@@ -126,16 +138,27 @@ def require(role: str, *, by_token: bool = True) -> Callable:
 def check_role(role: str, what: str = "this") -> None:
     """Raise Problem unless the person may do this."""
     if not g.person.may(role):
-        raise Problem(
-            403,
-            "not-allowed",
-            "Not allowed",
-            detail=f"{g.person.name} is a {g.person.role}; {what} needs the role {role}."
-            " Ask an admin.",
-            thing="role",
-            value=g.person.role,
-            remedy="ask an admin for the role " + role,
-        )
+        raise not_allowed(g.person, role, what)
+
+
+def not_allowed(person: Person, role: str, what: str = "this") -> Problem:
+    """403, for a person or for a token that may do less than its owner."""
+    if person.via_token:
+        remedy = f"use a token of scope {role}" if role in SCOPES else f"sign in as an {role}"
+        who = f"The token {person.actor} may do what a {person.role} may"
+        if person.stream:
+            who += f" of the stream {person.stream}"
+    else:
+        remedy, who = f"ask an admin for the role {role}", f"{person.name} is a {person.role}"
+    return Problem(
+        403,
+        "not-allowed",
+        "Not allowed",
+        detail=f"{who}; {what} needs the role {role}: {remedy}.",
+        thing="role",
+        value=person.role,
+        remedy=remedy,
+    )
 
 
 def check_own(name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DatabaseError, OperationalError
 
-from . import __version__
+from . import __version__, tokens
 from . import config as c
 from .certificate import Certificate
 from .problems import Problem
@@ -30,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
         f" '{FIRST_ADMIN}' gets a generated password, shown once.",
         epilog="examples:\n"
         "  sluice-web --bind 0.0.0.0:8480 --tls-cert cert.pem --tls-key key.pem\n"
-        "  sluice-web reset-password admin      a new password, shown once\n",
+        "  sluice-web reset-password admin      a new password, shown once\n"
+        "  sluice-web token add olga player --scope reporter --stream film\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"sluice-web {__version__}")
@@ -81,9 +82,60 @@ def parser() -> argparse.ArgumentParser:
         "users", help="list the users", description="List the users: name and role, one a line."
     )
     # The option may stand before or after the command.
-    for command in (reset, first, users):
+    for command in (reset, first, users, *_add_token_commands(commands)):
         _add_state_dir(command, argparse.SUPPRESS)
     return top
+
+
+def _add_token_commands(commands) -> list[argparse.ArgumentParser]:
+    token = commands.add_parser(
+        "token",
+        help="make, list and revoke API tokens",
+        description="API tokens: a program sends one as 'Authorization: Bearer TOKEN'.",
+    )
+    verbs = token.add_subparsers(dest="verb", metavar="VERB", required=True)
+    scopes = "\n".join(f"  {scope:9} {says}" for scope, says in tokens.SCOPES.items())
+    add = verbs.add_parser(
+        "add",
+        help="make a token and show it once",
+        description="Make an API token. It goes to standard output, once; nobody can read it"
+        f" again.\n\nscopes:\n{scopes}\n\nA token never may more than its user: for the last two"
+        " that is an operator or an admin.",
+        epilog="examples:\n"
+        "  sluice-web token add olga backup-script                a viewer's, for"
+        f" {tokens.USUAL_DAYS} days\n"
+        "  sluice-web token add olga player --scope reporter --stream film --no-expiry\n"
+        "  sluice-web token add olga ci --scope operator --days 7 > ci.token\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add.add_argument("user", metavar="USER", help="whose token it is")
+    add.add_argument("label", metavar="LABEL", help="its name in lists and in the audit")
+    add.add_argument(
+        "--scope", choices=tokens.SCOPES, default="viewer", help="(default %(default)s)"
+    )
+    add.add_argument("--stream", metavar="NAME", help="the stream that a reporter reports of")
+    ends = add.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--days",
+        type=int,
+        default=tokens.USUAL_DAYS,
+        metavar="N",
+        help=f"days until it expires, 1 to {tokens.MOST_DAYS} (default %(default)s)",
+    )
+    ends.add_argument("--no-expiry", action="store_true", help="it lasts until it is revoked")
+    listed = verbs.add_parser(
+        "list",
+        help="list the tokens",
+        description="List the tokens, one a line: number, user/label, scope (and stream), end.",
+    )
+    remove = verbs.add_parser(
+        "remove",
+        help="revoke a token",
+        description="Revoke a token at once.",
+        epilog="example: sluice-web token remove 3",
+    )
+    remove.add_argument("number", type=int, metavar="NUMBER", help="from sluice-web token list")
+    return [add, listed, remove]
 
 
 def _add_state_dir(target: argparse.ArgumentParser, default) -> None:
@@ -107,6 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
             return first_admin(options.state_dir, options.user, given)
         if options.command == "users":
             return list_users(options.state_dir)
+        if options.command == "token":
+            verb = {"add": add_token, "list": list_tokens, "remove": remove_token}[options.verb]
+            return verb(Store(options.state_dir), options)
         return serve(
             c.Config(
                 bind=options.bind,
@@ -208,6 +263,39 @@ def list_users(state_dir: Path) -> int:
     """Print name and role of each user."""
     for user in Store(state_dir).users():
         print(f"{user['name']}\t{user['role']}")
+    return 0
+
+
+def add_token(store: Store, options: argparse.Namespace) -> int:
+    """Make a token and print it; what it is goes to standard error, so that it can be piped."""
+    now = time.time()
+    days = None if options.no_expiry else options.days
+    terms = tokens.TokenTerms(options.scope, options.stream, tokens.expiry(days, now))
+    made = store.add_token(options.user, options.label, terms, now=now, actor="token add")
+    print(
+        f"Token {options.user}/{options.label} ({terms.described()}), shown once:", file=sys.stderr
+    )
+    print(made)
+    return 0
+
+
+def list_tokens(store: Store, _options: argparse.Namespace) -> int:
+    """Print number, name, scope and end of each token."""
+    now = time.time()
+    for token in store.tokens():
+        scope = token["scope"] + (f":{token['stream']}" if token["stream"] else "")
+        end = tokens.until(token["expires_at"])
+        if token["expires_at"] is not None and token["expires_at"] <= now:
+            end = f"expired, was {end}"
+        print(token["id"], f"{token['user']}/{token['label']}", scope, end, sep="\t")
+    return 0
+
+
+def remove_token(store: Store, options: argparse.Namespace) -> int:
+    """Revoke a token."""
+    named = {token["id"]: f"{token['user']}/{token['label']}" for token in store.tokens()}
+    store.remove_token(options.number, now=time.time(), actor="token remove")
+    print(f"Token {named.get(options.number, options.number)} is revoked.")
     return 0
 
 

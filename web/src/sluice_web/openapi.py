@@ -9,15 +9,21 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from . import __version__
 from .operations import OPERATIONS, Operation
 from .schemas import RESOURCES, Limit, ProblemBody
+from .tokens import REPORTER, SCOPES
 
 ERRORS = {
-    "401": "No session and no valid token",
-    "403": "The user's role does not allow it",
+    "401": "No session and no valid token; of a token that expired it says when",
+    "403": "The user's role or the token's scope does not allow it",
     "404": "No such thing",
     "409": "Conflicts with the present state",
     "422": "Bad value",
     "503": "The controller, libvirt, the agent or a QEMU cannot be reached",
 }
+
+
+_TOKENS = "Made on the page Users or with sluice-web token add. Scopes: " + "; ".join(
+    f"{scope}: {says}" for scope, says in SCOPES.items()
+)
 
 
 @cache
@@ -36,7 +42,9 @@ def document() -> dict:
         servers=[{"url": "/api/v1"}],
         plugins=[MarshmallowPlugin()],
     )
-    spec.components.security_scheme("token", {"type": "http", "scheme": "bearer"})
+    spec.components.security_scheme(
+        "token", {"type": "http", "scheme": "bearer", "description": _TOKENS}
+    )
     spec.components.security_scheme(
         "session", {"type": "apiKey", "in": "cookie", "name": "sluice_session"}
     )
@@ -53,6 +61,7 @@ def describe(operation: Operation) -> dict:
     described = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "description": _needs(operation),
         "tags": [operation.path.split("/")[1]],
         "parameters": [_path_parameter(name) for name in _arguments(operation)]
         + [_query_parameter(name) for name in operation.query],
@@ -70,6 +79,16 @@ def describe(operation: Operation) -> dict:
         by_resource = {"type": "object", "properties": dict.fromkeys(RESOURCES, {"$ref": _LIMIT})}
         described["requestBody"] = _json_body(by_resource)
     return described
+
+
+def _needs(operation: Operation) -> str:
+    """Who may call it."""
+    said = f"Needs the role or token scope {operation.role}"
+    if operation.is_report:
+        said += f", or a token of scope {REPORTER} for this stream"
+    if operation.admin_members:
+        said += f"; {', '.join(operation.admin_members)} only by an admin in a session"
+    return said + "."
 
 
 _LIMIT = "#/components/schemas/Limit"

@@ -27,6 +27,11 @@ class Operation:
         return "viewer" if self.method == "GET" else "operator"
 
     @property
+    def is_report(self) -> bool:
+        """True of what a token of scope reporter may call, for its own stream."""
+        return self.body is s.StreamReport
+
+    @property
     def name(self) -> str:
         """A unique name, for routes and for operationId."""
         words = [part.strip("{}") for part in self.path.split("/") if part]

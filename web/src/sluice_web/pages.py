@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The pages. Thin: ask the controller, hand it to a template."""
 
+import re
 import time
 from typing import Any
 
@@ -16,11 +17,12 @@ from flask import (
     url_for,
 )
 
-from . import auth, nights, views
+from . import auth, nights, tokens, views
 from .api import all_domains, check_argument, controller
 from .auto_log import folded
 from .controller import path_of
 from .live import LiveHub, events
+from .problems import Problem, bad_value
 from .protection import protection
 from .store import ROLES, Store, new_password
 
@@ -33,6 +35,8 @@ REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; form-action 'none';"
     " frame-ancestors 'none'; base-uri 'none'"
 )
+# Offered on the page, beside no end.
+TOKEN_DAYS = (7, 30, 90, 365)
 EVENTS_TYPE = "text/event-stream"
 
 
@@ -260,10 +264,42 @@ def users():
 
 def _users_page(shown: dict | None = None, status: int = 200):
     everyone = g.person.may("admin")
-    tokens = [t for t in _store().tokens() if everyone or t["user"] == g.person.name]
-    people = [u for u in _store().users() if everyone or u["name"] == g.person.name]
-    page = render_template("users.html", users=people, tokens=tokens, shown=shown, roles=ROLES)
+    own = [t for t in _store().tokens() if everyone or t["user"] == g.person.name]
+    page = render_template(
+        "users.html",
+        users=[u for u in _store().users() if everyone or u["name"] == g.person.name],
+        tokens=own,
+        shown=shown,
+        roles=ROLES,
+        scopes=tokens.SCOPES,
+        streams=_stream_names(),
+        days=TOKEN_DAYS,
+        usual_days=tokens.USUAL_DAYS,
+        now=time.time(),
+    )
     return page, status
+
+
+def _stream_names() -> list[str]:
+    """The streams that a token may report of; none while sluiced does not say."""
+    try:
+        return sorted(stream["name"] for stream in controller().get("/v1/streams"))
+    except Problem:
+        return []
+
+
+def _token_terms() -> tokens.TokenTerms:
+    """What the form says of a token to be made."""
+    form = request.form
+    scope, days = form.get("scope", "viewer"), form.get("days", str(tokens.USUAL_DAYS))
+    if days != "never" and not re.fullmatch("[0-9]{1,6}", days):
+        raise bad_value("days", days, f"give 1 to {tokens.MOST_DAYS}, or never")
+    return tokens.TokenTerms(
+        scope,
+        # The form has a field for it, whatever the scope.
+        form.get("stream") if scope == tokens.REPORTER else None,
+        tokens.expiry(None if days == "never" else int(days), time.time()),
+    )
 
 
 @blueprint.post("/users")
@@ -305,7 +341,8 @@ def add_token():
     owner = request.form.get("user", g.person.name)
     auth.check_own(owner)
     label = request.form.get("label", "").strip()
-    token = _store().add_token(owner, label, now=time.time(), actor=g.person.actor)
+    terms = _token_terms()
+    token = _store().add_token(owner, label, terms, now=time.time(), actor=g.person.actor)
     return _users_page({"what": f"Token {owner}/{label}", "secret": token}, 201)
 
 

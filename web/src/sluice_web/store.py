@@ -8,7 +8,6 @@ Passwords are kept as argon2id hashes. Tokens and the ids of sessions are random
 import hashlib
 import os
 import secrets
-import string
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,23 +17,29 @@ from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHash, VerificationError
-from sqlalchemy import ForeignKey, create_engine, delete, event, select, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import create_engine, delete, event, select
+from sqlalchemy.orm import Session
 
+from .migrate import BEGIN_CHANGE, upgrade
 from .problems import Problem, bad_value
+from .tables import Event, SignedIn, Token, User
+from .tokens import (
+    NAME_CHARACTERS,
+    REPORTER,
+    TokenTerms,
+    check_label,
+    new_token,
+    owner_must,
+)
 
-# 1: users, tokens, events. 2: sessions; the tables that were there stayed as they were.
-SCHEMA_VERSION = 2
 ROLES = {
     "viewer": "sees everything, changes nothing",
     "operator": "sees and changes shaping",
     "admin": "sees and changes everything, users too",
 }
-NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 PASSWORD_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: it is read off a screen
 EVENTS_KEPT = 10_000
 PASSWORD_MIN, PASSWORD_MAX = 10, 1024
-TOKEN_PREFIX = "slc_"
 SESSION_SECONDS = 12 * 3600
 # argon2 takes 64 MiB and all processors for each password: the host has guests to run.
 HASHES_AT_ONCE, HASH_WAIT_SECONDS = 2, 10.0
@@ -43,68 +48,20 @@ HASHES_WAITING = 4
 LOCK_WAIT_SECONDS = 10.0
 REFUSED = "sign-in refused"
 REFUSALS_KEPT = 1000
-# Left to itself, a transaction of SQLite's driver begins with its first change only.
-BEGIN_CHANGE = text("BEGIN IMMEDIATE")
-
-
-class Base(DeclarativeBase):
-    """Tables of the web's own database."""
-
-
-class User(Base):
-    """Somebody who may sign in.
-
-    ``epoch`` rises with each password, so that no session begins with one that was just
-    replaced. It begins anywhere: a later user of that name has another.
-    """
-
-    __tablename__ = "users"
-    name: Mapped[str] = mapped_column(primary_key=True)
-    role: Mapped[str]
-    password_hash: Mapped[str]
-    epoch: Mapped[int]
-    created_at: Mapped[float]
-
-
-class SignedIn(Base):
-    """A session: who has its id is this user until then. Signing out takes the row away."""
-
-    __tablename__ = "sessions"
-    digest: Mapped[str] = mapped_column(primary_key=True)
-    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
-    until: Mapped[float]
-
-
-class Token(Base):
-    """An API token; the token itself was shown once."""
-
-    __tablename__ = "tokens"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"))
-    label: Mapped[str]
-    digest: Mapped[str] = mapped_column(unique=True)
-    created_at: Mapped[float]
-
-
-class Event(Base):
-    """Something that happened to users and tokens."""
-
-    __tablename__ = "events"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[float]
-    actor: Mapped[str]
-    action: Mapped[str]
-    thing: Mapped[str]
 
 
 @dataclass(frozen=True)
 class Person:
-    """A signed-in user or the owner of a token."""
+    """A signed-in user, or a token: then ``role`` is what is left of its owner's by its scope.
+
+    ``stream`` is what a token of scope reporter, which has no role, may report of.
+    """
 
     name: str
     role: str
     epoch: int
     via_token: str | None = None
+    stream: str | None = None
 
     @property
     def actor(self) -> str:
@@ -114,7 +71,11 @@ class Person:
     def may(self, role: str) -> bool:
         """True if this person's role includes ``role``."""
         order = list(ROLES)
-        return order.index(self.role) >= order.index(role)
+        return self.role in order and order.index(self.role) >= order.index(role)
+
+    def may_report(self, stream: str) -> bool:
+        """True if this person may send reports of a stream's quality."""
+        return self.may("operator") or (self.role == REPORTER and self.stream == stream)
 
 
 def new_password() -> str:
@@ -141,20 +102,7 @@ class Store:
             f"sqlite:///{path}", connect_args={"timeout": LOCK_WAIT_SECONDS}
         )
         event.listen(self._engine, "connect", _set_pragmas)
-        self._migrate(path)
-
-    def _migrate(self, path: Path) -> None:
-        with self._engine.begin() as connection:
-            # The service and a command may find the same old tables at the same time.
-            connection.execute(BEGIN_CHANGE)
-            found = connection.execute(text("PRAGMA user_version")).scalar_one()
-            if found > SCHEMA_VERSION:
-                raise RuntimeError(
-                    f"{path} has schema {found}, newer than {SCHEMA_VERSION};"
-                    " install the version of sluice-web that wrote it"
-                )
-            Base.metadata.create_all(connection)
-            connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+        upgrade(self._engine, path)
 
     @contextmanager
     def _changing(self) -> Iterator[Session]:
@@ -307,18 +255,31 @@ class Store:
         with self._changing() as session:
             session.execute(delete(SignedIn).where(SignedIn.digest == _digest(session_id)))
 
-    def add_token(self, name: str, label: str, *, now: float, actor: str) -> str:
+    def add_token(self, name: str, label: str, terms: TokenTerms, *, now: float, actor: str) -> str:
         """Make an API token for a user and return it: it can never be read again."""
-        if not 1 <= len(label) <= 32 or not set(label) <= NAME_CHARACTERS:
-            raise bad_value(
-                "token label", label, "use 1 to 32 letters, digits, dots, dashes or underscores"
-            )
-        token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        check_label(label)
+        token = new_token()
         with self._changing() as session:
-            if session.get(User, name) is None:
-                _no_such("user", name)
-            session.add(Token(user_name=name, label=label, digest=_digest(token), created_at=now))
-            session.add(Event(at=now, actor=actor, action="add token", thing=f"{name}/{label}"))
+            user = session.get(User, name) or _no_such("user", name)
+            if not Person(name, user.role, user.epoch).may(owner_must(terms.scope)):
+                raise bad_value(
+                    "token scope",
+                    terms.scope,
+                    f"{name} is a {user.role}, and a token may do no more than its owner",
+                )
+            session.add(
+                Token(
+                    user_name=name,
+                    label=label,
+                    digest=_digest(token),
+                    created_at=now,
+                    scope=terms.scope,
+                    stream=terms.stream,
+                    expires_at=terms.expires_at,
+                )
+            )
+            thing = f"{name}/{label} ({terms.described()})"
+            session.add(Event(at=now, actor=actor, action="add token", thing=thing))
         return token
 
     def remove_token(self, token_id: int, *, now: float, actor: str) -> None:
@@ -333,16 +294,38 @@ class Store:
         """All tokens, without the tokens themselves."""
         with Session(self._engine) as session:
             return [
-                {"id": t.id, "user": t.user_name, "label": t.label, "created_at": t.created_at}
+                {
+                    "id": t.id,
+                    "user": t.user_name,
+                    "label": t.label,
+                    "scope": t.scope,
+                    "stream": t.stream,
+                    "created_at": t.created_at,
+                    "expires_at": t.expires_at,
+                }
                 for t in session.scalars(select(Token).order_by(Token.user_name, Token.id))
             ]
 
-    def token_owner(self, token: str) -> Person | None:
-        """Who a bearer token speaks for."""
+    def token_owner(self, token: str, *, now: float) -> Person | None:
+        """Who a bearer token speaks for, and what it may do, while it lasts."""
         with Session(self._engine) as session:
             found = session.scalar(select(Token).where(Token.digest == _digest(token)))
             user = found and session.get(User, found.user_name)
-            return user and Person(user.name, user.role, user.epoch, via_token=found.label)
+            if user is None or (found.expires_at is not None and found.expires_at <= now):
+                return None
+            owner = Person(user.name, user.role, user.epoch)
+            allowed = owner.may(owner_must(found.scope))
+            role = found.scope if allowed else owner.role
+            stream = found.stream if allowed else None
+            return Person(user.name, role, user.epoch, via_token=found.label, stream=stream)
+
+    def token_end(self, token: str) -> tuple[str, float] | None:
+        """``user/label`` of a token that is known, and when it expires."""
+        with Session(self._engine) as session:
+            found = session.scalar(select(Token).where(Token.digest == _digest(token)))
+            if found is None or found.expires_at is None:
+                return None
+            return f"{found.user_name}/{found.label}", found.expires_at
 
     def record(self, at: float, actor: str, action: str, thing: str) -> None:
         """Add to the web's own events, of which the newest stay.

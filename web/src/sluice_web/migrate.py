@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Brings the web's database to the newest version, at each opening."""
+
+from importlib import resources
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
+
+# Left to itself, a transaction of SQLite's driver begins with its first change only.
+BEGIN_CHANGE = text("BEGIN IMMEDIATE")
+# Versions of sluice-web before Alembic look here, and leave alone what is above 2.
+MARK_FOR_OLDER = text("PRAGMA user_version = 3")
+
+
+def upgrade(engine: Engine, path: Path) -> None:
+    """All missing migrations, or none; raises RuntimeError of a version from the future."""
+    config = Config()
+    folder = resources.files(__package__).joinpath("migrations")
+    config.set_main_option("script_location", str(folder))
+    scripts = ScriptDirectory.from_config(config)
+    with engine.begin() as connection:
+        # The service and a command may find the same old tables at the same time.
+        connection.execute(BEGIN_CHANGE)
+        found = MigrationContext.configure(connection).get_current_revision()
+        if found == scripts.get_current_head():
+            return
+        if found and found not in {script.revision for script in scripts.walk_revisions()}:
+            raise RuntimeError(
+                f"{path} has schema {found}, newer than {scripts.get_current_head()};"
+                " install the version of sluice-web that wrote it"
+            )
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.execute(MARK_FOR_OLDER)
