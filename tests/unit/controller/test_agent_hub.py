@@ -3,13 +3,14 @@
 
 import json
 import socket
+import threading
 
 import pytest
 
 from sluice_controller.adapters import agent_hub
 from sluice_controller.adapters.agent_hub import AgentHub
 from sluice_controller.domain import agent_protocol
-from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, Session
+from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, PROCESSOR_SHARE
 
 
 class Clock:
@@ -55,14 +56,14 @@ def test_a_guest_that_cannot_be_connected_to_keeps_no_other_from_it(hub, guest, 
 
 
 def test_what_one_agent_sends_ends_no_other_s_connection(hub, guest, clock, tmp_path, monkeypatch):
-    taken = Session.on_line
+    read = agent_hub.read_line
 
-    def fails(session, line, now):
+    def fails(line):
         if line == b"bad":
             raise ZeroDivisionError(line)
-        return taken(session, line, now)
+        return read(line)
 
-    monkeypatch.setattr(Session, "on_line", fails)
+    monkeypatch.setattr(agent_hub, "read_line", fails)
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "bad"))
         other.listen(64)
@@ -188,3 +189,83 @@ def test_an_agent_that_is_heard_on_a_renewed_line_is_connected(hub, guest, clock
     while hub.status("good")["connected"]:
         hub.round()
     assert "the connection was closed" in caplog.text
+
+
+HELLO = {"protocol": 1, "agent_version": "0.1.0", "kernel": "6", "hostname": "m", "max_tag": 15}
+
+
+def answered(connection, request, result):
+    answer = {"jsonrpc": "2.0", "id": request["id"], "result": result}
+    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+@pytest.fixture
+def greeted(hub, guest):
+    """A connection on which the agent has greeted, and what is read from it."""
+    hub.set_targets({"good": guest.getsockname()})
+    hub.round()
+    hub.round()
+    connection, lines = accepted(guest)
+    answered(connection, greeting(lines), HELLO)
+    while not hub.status("good")["connected"]:
+        hub.round()
+    yield connection, lines
+    lines.close()
+    connection.close()
+
+
+def test_nobody_waits_for_the_lock_while_a_line_is_parsed(hub, greeted, monkeypatch):
+    read, others = agent_hub.read_line, []
+
+    def slowly(line):
+        asks = threading.Thread(target=lambda: others.append(hub.status("good")))
+        asks.start()
+        asks.join(20)
+        return read(line)
+
+    monkeypatch.setattr(agent_hub, "read_line", slowly)
+    greeted[0].sendall(b"x\n")
+    while not others:
+        hub.round()
+    assert others[0]["connected"]
+
+
+def test_who_asks_gets_a_table_of_now(hub, greeted):
+    connection, lines = greeted
+    asks = threading.Thread(target=hub.refresh, args=(["good", "another"],))
+    asks.start()
+    hub.round()
+    hub.round()
+    call = json.loads(lines.readline())
+    assert call["method"] == "get_processes"
+    answered(connection, call, {"revision": 0, "truncated": False, "processes": []})
+    while hub.processes("good") is None:
+        hub.round()
+    asks.join(20)
+    assert not asks.is_alive()
+    assert hub.processes("good")["table"].text == "[]"
+
+
+def test_a_guest_that_costs_too_much_is_read_later(hub, greeted, clock):
+    connection, _ = greeted
+    spent = [0.0]
+
+    def processor_s():
+        spent[0] += 1.0
+        return spent[0]
+
+    hub.processor_s = processor_s
+    params = {"level": "info", "text": "x"}
+    said = json.dumps({"jsonrpc": "2.0", "method": "log", "params": params}).encode() + b"\n"
+    connection.sendall(said)
+    while not spent[0]:
+        hub.round()
+    assert "costs too much" in hub.status("good")["error"]
+    connection.sendall(said)
+    before = spent[0]
+    for _ in range(3):
+        hub.round()
+    assert spent[0] == before
+    clock.now += 1.0 / PROCESSOR_SHARE
+    while spent[0] == before:
+        hub.round()

@@ -5,21 +5,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_controller.domain.agent_messages import (
+    MAX_LINE_BYTES,
+    Breach,
+    LineSplitter,
+    parse_table,
+)
 from sluice_controller.domain.agent_protocol import (
+    AHEAD_S,
     BAN_S,
     BREACHES_ALLOWED,
     BYTES_PER_MINUTE,
+    FRESH_S,
     LOGS_PER_MINUTE,
     LONGEST_PAUSE_S,
-    MAX_LINE_BYTES,
+    PROCESSOR_SHARE,
     SILENCE_S,
     STRANGERS_ALLOWED,
+    TABLE_ANSWER_S,
     TABLES_PER_MINUTE,
-    Breach,
     Breaches,
-    LineSplitter,
+    Pace,
     Session,
-    parse_table,
 )
 
 HELLO = {
@@ -313,8 +320,55 @@ def test_a_refusal_is_shown_and_not_asked_for_again():
 def test_a_table_is_kept():
     session = greeted()
     session.on_line(table(revision=5), 1.0)
-    assert session.table["processes"][0]["comm"] == "cat"
+    assert session.table.rows[0]["comm"] == "cat"
     assert session.table_at == 1.0
+
+
+def test_a_table_is_asked_for_when_somebody_wants_one_that_is_fresh():
+    session = greeted()
+    assert sent(session, 1.0) == []
+    assert session.ask_table(1.0)
+    (call,) = sent(session, 1.0)
+    assert call["method"] == "get_processes"
+    # While it is on its way others wait with the first, and for as long.
+    assert session.ask_table(1.0 + TABLE_ANSWER_S / 2)
+    assert not session.ask_table(1.0 + TABLE_ANSWER_S)
+    assert sent(session, 2.0) == []
+    params = json.loads(table())["params"]
+    assert session.on_line(line(id=call["id"], result=params), 2.2)
+    assert (session.table_at, session.table.rows[0]["comm"]) == (2.2, "cat")
+    assert not session.ask_table(2.2 + FRESH_S / 2)
+    assert session.ask_table(2.2 + FRESH_S)
+
+
+def test_a_table_that_never_comes_is_asked_for_again_in_the_end():
+    session = greeted()
+    session.ask_table(1.0)
+    sent(session, 1.0)
+    assert not session.ask_table(LONGEST_PAUSE_S)
+    assert session.ask_table(1.0 + LONGEST_PAUSE_S)
+    assert "get_processes" in methods(sent(session, 1.0 + LONGEST_PAUSE_S))
+
+
+def test_a_guest_whose_agent_did_not_greet_is_asked_for_nothing():
+    session = Session(0.0, Breaches(), 100)
+    assert not session.ask_table(1.0)
+
+
+def test_a_guest_gets_its_part_of_a_processor_and_no_more():
+    pace, read_s = Pace(), 0.0
+    now, cost_s = 0.0, 0.1
+    while now < 600.0:
+        if pace.may_read(now):
+            pace.spend(cost_s, now)
+            read_s += cost_s
+        now += 0.25
+    most = (600.0 + AHEAD_S) * PROCESSOR_SHARE + cost_s
+    assert most - 1.0 < read_s <= most
+    # What it did not use is not saved up.
+    assert pace.may_read(now + 3600.0)
+    pace.spend(2 * AHEAD_S * PROCESSOR_SHARE, now + 3600.0)
+    assert not pace.may_read(now + 3600.0)
 
 
 @pytest.mark.parametrize(
@@ -448,11 +502,6 @@ def test_a_flood_of_lines_it_could_not_read_is_a_breach():
     unread = line(id=None, error={"code": -32700, "message": "x" * 2000})
     assert not all(session.on_line(unread, 1.0) for _ in range(1000))
     assert "log" in session.breach
-
-
-def test_control_characters_and_lone_surrogates_are_kept_from_harm():
-    rows = parse_table(json.loads(table(cmdline="a\ud800b"))["params"])["processes"]
-    assert rows[0]["cmdline"].encode("utf-8")
 
 
 def test_an_agent_that_starts_late_may_answer_every_greeting():

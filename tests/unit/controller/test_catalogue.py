@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The catalogue when libvirt or an agent does not have what it had: the real database."""
 
+import json
 import threading
 from contextvars import copy_context
 
@@ -8,6 +9,7 @@ import pytest
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.linear_expressions import LinearExpressions
+from sluice_controller.domain.agent_messages import Table
 from sluice_controller.domain.errors import BadValue, Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.domain.model import MAX_ASSIGNMENTS, Assignment
@@ -44,7 +46,12 @@ class Agents:
         return {"connected": self.boot_id is not None, "boot_id": self.boot_id, "error": None}
 
     def processes(self, domain):
-        return {"at": 0.0, "truncated": False, "processes": [PROCESS]}
+        table = Table(1, False, [PROCESS])
+        return {"at": 3.0, "age_seconds": 2.0, "truncated": False, "processes": table.rows,
+                "table": table}  # fmt: skip
+
+    def refresh(self, domains):
+        pass
 
     def max_tag(self, domain):
         return 15
@@ -378,3 +385,45 @@ def test_a_rule_that_is_there_is_no_rule_too_many(catalogue, monkeypatch):
     first, _ = catalogue.add_rule(body)
     monkeypatch.setattr("sluice_controller.services.catalogue.MAX_RULES", 1)
     assert catalogue.add_rule(body) == (first, False)
+
+
+def test_two_previews_are_tried_at_a_time_and_one_more_is_told(catalogue, agents):
+    inside, let_go = threading.Semaphore(0), threading.Event()
+
+    def refresh(domains):
+        inside.release()
+        assert let_go.wait(60)
+
+    agents.refresh = refresh
+    body = {"class": "batch", "domain": "web1", "match": {"exe": "/usr/bin/cat"}}
+    trying = [threading.Thread(target=catalogue.preview_rule, args=(body,)) for _ in range(2)]
+    for thread in trying:
+        thread.start()
+        assert inside.acquire(timeout=60)
+    with pytest.raises(Conflict, match="2 others are being tried: try again"):
+        catalogue.preview_rule(body)
+    let_go.set()
+    for thread in trying:
+        thread.join()
+    assert len(catalogue.preview_rule(body)["processes"]) == 1
+
+
+def test_a_preview_ends_in_time(catalogue, agents, monkeypatch):
+    now = [0.0]
+
+    def is_found(_expression, _text):
+        now[0] += 0.04
+        return False
+
+    monkeypatch.setattr("sluice_controller.services.catalogue.time.monotonic", lambda: now[0])
+    rows = [{**TABLE[1], "cmdline": "x", "unit": "", "pid": pid} for pid in range(2, 250)]
+    agents.processes = lambda domain: {"processes": rows}
+    catalogue.expressions.is_found = is_found
+    with pytest.raises(BadValue, match="takes more than 2 s"):
+        catalogue.preview_rule({"class": "batch", "domain": "web1", "match": {"cmdline": "a.{9}z"}})
+    assert now[0] < 2.1
+
+
+def test_processes_are_handed_on_as_they_came(catalogue):
+    said = {"at": 3.0, "age_seconds": 2.0, "truncated": False, "processes": [PROCESS]}
+    assert json.loads(catalogue.processes("web1")) == said

@@ -2,7 +2,9 @@
 """Connections to the agents of all guests: one thread, one selector.
 
 The thread owns sockets and sessions; other threads hand over wishes and read
-the status under the lock, which is never held across a system call that waits.
+the status under the lock, which is never held across a system call that waits,
+nor while lines are parsed: how long that takes is the guest's choice. For what it
+takes the guest is read later (`Pace`).
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import secrets
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..domain.agent_protocol import Breaches, LineSplitter, Session
+from ..domain.agent_messages import Line, LineSplitter, read_line
+from ..domain.agent_protocol import TABLE_ANSWER_S, Breaches, Pace, Session
 from ..domain.model import MAX_TAG
 
 log = logging.getLogger(__name__)
@@ -42,12 +46,15 @@ JOURNAL_CHARS = 300
 class _Peer:
     path: str
     breaches: Breaches = field(default_factory=Breaches)
+    pace: Pace = field(default_factory=Pace)
     rules: Mapping[str, Any] | None = None
     revision: int = 0
     socket: socket.socket | None = None
     session: Session | None = None
     splitter: LineSplitter = field(default_factory=LineSplitter)
     unsent: bytearray = field(default_factory=bytearray)
+    # The events that the selector looks for; 0: it does not know the socket.
+    watched: int = 0
     retry_at: float = 0.0
     error: str | None = None
     # Over all connections that were renewed since.
@@ -58,10 +65,17 @@ class _Peer:
 
 
 class AgentHub:
-    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        processor_s: Callable[[], float] = time.thread_time,
+    ) -> None:
         self.clock = clock
         self.monotonic = monotonic
-        self._lock = threading.Lock()
+        self.processor_s = processor_s
+        self._lock = threading.RLock()
+        self._has_table = threading.Condition(self._lock)
         self._peers: dict[str, _Peer] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
@@ -107,6 +121,8 @@ class AgentHub:
             error = None
             if peer is not None:
                 error = peer.error or (session and (session.refusal or session.breach)) or None
+                if not peer.pace.may_read(self.monotonic()):
+                    error = error or "what the agent sends costs too much: it is read more slowly"
             silence_s = self.monotonic() - peer.heard_at if session else 0.0
             if silence_s > SILENT_SECONDS:
                 hello = {}
@@ -126,12 +142,36 @@ class AgentHub:
         with self._lock:
             peer = self._peers.get(domain)
             session = peer.session if peer else None
-            if session is None or session.table is None:
+            table = session.table if session else None
+            if table is None:
                 return None
             age = self.monotonic() - session.table_at
             if age > STALE_SECONDS:
                 return None
-            return {**session.table, "at": self.clock() - age}
+        return {
+            "at": self.clock() - age,
+            "age_seconds": age,
+            "truncated": table.truncated,
+            "processes": table.rows,
+            "table": table,
+        }
+
+    def refresh(self, domains: Iterable[str]) -> None:
+        """Asks the agents for their tables, and waits for them, but not for long."""
+        now = self.monotonic()
+        with self._has_table:
+            asked = []
+            for domain in domains:
+                peer = self._peers.get(domain)
+                if peer is not None and peer.session is not None and peer.session.ask_table(now):
+                    asked.append((peer, peer.session))
+            if not asked:
+                return
+            self.wake()
+            self._has_table.wait_for(
+                lambda: all(p.session is not s or s.table_at >= now for p, s in asked),
+                TABLE_ANSWER_S,
+            )
 
     def max_tag(self, domain: str) -> int:
         return self.status(domain)["max_tag"] or MAX_TAG
@@ -142,17 +182,18 @@ class AgentHub:
         """Waits for traffic at most a quarter of a second, and deals with it."""
         events = self._selector.select(ROUND_SECONDS)
         now = self.monotonic()
+        for key, mask in events:
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_read.recv(4096)
+                continue
+            with self._on_its_own(key.data, now):
+                self._serve(key.data, mask, now)
         with self._lock:
-            for key, mask in events:
-                if key.data is None:
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_read.recv(4096)
-                    continue
-                with self._on_its_own(key.data, now):
-                    self._serve(key.data, mask, now)
             for peer in self._peers.values():
                 with self._on_its_own(peer, now):
                     self._tend(peer, now)
+                    self._watch(peer, now)
 
     @contextlib.contextmanager
     def _on_its_own(self, peer: _Peer, now: float) -> Iterator[None]:
@@ -161,43 +202,56 @@ class AgentHub:
             yield
         except Exception as error:
             log.exception("%s: its connection failed", peer.path)
-            self._disconnect(peer, f"the connection failed ({error!r})")
-            # It may come back with the same, which must not fill the log.
-            peer.breaches.add(now)
+            with self._lock:
+                self._disconnect(peer, f"the connection failed ({error!r})")
+                # It may come back with the same, which must not fill the log.
+                peer.breaches.add(now)
 
     def _serve(self, peer: _Peer, mask: int, now: float) -> None:
-        if peer.socket is None:
+        with self._lock:
+            if mask & selectors.EVENT_WRITE and peer.socket is not None:
+                self._flush(peer)
+            data = self._received(peer, now) if mask & selectors.EVENT_READ else b""
+            session = peer.session
+        if not data or session is None:
             return
-        if mask & selectors.EVENT_READ:
-            self._receive(peer, now)
-        if mask & selectors.EVENT_WRITE and peer.socket is not None:
-            self._flush(peer)
+        began = self.processor_s()
+        lines = [read_line(line) for line in peer.splitter.feed(data)]
+        with self._lock:
+            # Another thread may have ended the connection.
+            if peer.session is session:
+                self._take(peer, session, lines, now)
+                self._has_table.notify_all()
+            peer.pace.spend(self.processor_s() - began, now)
 
-    def _receive(self, peer: _Peer, now: float) -> None:
+    def _received(self, peer: _Peer, now: float) -> bytes:
+        if peer.socket is None:
+            return b""
         try:
             data = peer.socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
-            return
+            return b""
         except OSError as error:
             self._disconnect(peer, f"the connection broke ({error})")
-            return
+            return b""
         if not data:
             self._disconnect(peer, "the connection was closed")
-            return
-        if peer.breaches.add_bytes(len(data), now):
+        elif peer.breaches.add_bytes(len(data), now):
             self._disconnect(peer, "disconnected for a minute: the agent sent too much in one")
-            return
-        for line in peer.splitter.feed(data):
-            if not peer.session.on_line(line, now):
+            return b""
+        return data
+
+    def _take(self, peer: _Peer, session: Session, lines: list[Line], now: float) -> None:
+        for line in lines:
+            if not session.take(line, now):
                 self._disconnect(
-                    peer,
-                    f"disconnected for a minute: too many breaches, last {peer.session.breach}",
+                    peer, f"disconnected for a minute: too many breaches, last {session.breach}"
                 )
                 return
-        if peer.session.heard_at == now:
+        if session.heard_at == now:
             peer.heard_at, peer.renewals = now, 0
         self._tell_greeted(peer)
-        for level, text in self._drain_logs(peer.session):
+        for level, text in self._drain_logs(session):
             priority = logging.getLevelNamesMapping()[level.upper()]
             log.log(priority, "%s: %r", peer.path, text[:JOURNAL_CHARS])
 
@@ -254,7 +308,21 @@ class AgentHub:
             peer.heard_at = now
         if peer.rules is not None:
             peer.session.want_rules(peer.rules)
-        self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _watch(self, peer: _Peer, now: float) -> None:
+        """Has the selector look for what may be done with the connection."""
+        wanted = 0
+        if peer.socket is not None and peer.pace.may_read(now):
+            wanted |= selectors.EVENT_READ
+        if peer.unsent and peer.socket is not None:
+            wanted |= selectors.EVENT_WRITE
+        if wanted == peer.watched:
+            return
+        if peer.watched:
+            self._selector.unregister(peer.socket)
+        peer.watched = wanted
+        if wanted:
+            self._selector.register(peer.socket, wanted, peer)
 
     def _flush(self, peer: _Peer) -> None:
         try:
@@ -264,17 +332,13 @@ class AgentHub:
             pass
         except OSError as error:
             self._disconnect(peer, f"the connection broke ({error})")
-            return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.unsent else 0)
-        if self._selector.get_key(peer.socket).events != wanted:
-            self._selector.modify(peer.socket, wanted, peer)
 
     def _disconnect(self, peer: _Peer, reason: str | None) -> None:
         if peer.socket is not None:
-            # Not yet, if that is what failed.
-            with contextlib.suppress(KeyError):
+            if peer.watched:
                 self._selector.unregister(peer.socket)
             peer.socket.close()
+        peer.watched = 0
         if peer.session is not None:
             peer.revision = peer.session.revision
         if peer.is_told and reason is not None:

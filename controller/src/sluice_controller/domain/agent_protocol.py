@@ -22,11 +22,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import SluiceError
-from .model import is_boot_id, parse_class_name
+from .agent_messages import (
+    MAX_LINE_BYTES,
+    PROTOCOL,
+    Breach,
+    Line,
+    Table,
+    parse_hello,
+    printable,
+    read_line,
+    text_of,
+    whole_of,
+)
 
-PROTOCOL = 1
-MAX_LINE_BYTES = 1 << 20
 BREACHES_ALLOWED = 10
 BREACH_WINDOW_S = 60.0
 BAN_S = 60.0
@@ -40,7 +48,12 @@ BEHIND_S = 2.0
 # What a guest had been asked by another host travels with it, and is answered here. So
 # is what a port of 128 buffers kept of earlier connections.
 STRANGERS_ALLOWED = 256
-INTERVAL_MS = 1000
+# For those who ask for no table: which assigned processes are still there.
+INTERVAL_MS = 10_000
+# Who asks gets a table as young as this; an older one is asked for anew, and waited for
+# a moment.
+FRESH_S = 1.5
+TABLE_ANSWER_S = 1.0
 # More tables than this in a minute are a breach. It is counted over a minute,
 # since a busy host or guest delays honest tables, which then come together.
 TABLES_PER_MINUTE = 300
@@ -49,141 +62,10 @@ BYTES_PER_MINUTE = 96 << 20
 LONGEST_LOG_CHARS = 2000
 # An agent sends 30 at most.
 LOGS_PER_MINUTE = 40
-
-_TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "cgroup": 4096}
-_WHOLES = {
-    "pid": (1, 2**22),
-    "ppid": (0, 2**22),
-    "start_time_ticks": (0, 2**63 - 1),
-    "threads": (0, 2**22),
-    "rss_bytes": (0, 2**63),
-}
-_NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
-
-
-class Breach(ValueError):
-    """The agent broke the protocol; the message says how."""
-
-
-class LineSplitter:
-    """Bytes in, lines out; what exceeds the limit is dropped up to its newline."""
-
-    def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:
-        self.limit_bytes = limit_bytes
-        self._buffer = bytearray()
-        self._discarding = False
-
-    def feed(self, data: bytes) -> list[bytes | None]:
-        """Complete lines; None stands for one that was too long."""
-        lines: list[bytes | None] = []
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            self._append(data[start:end])
-            lines.append(None if self._discarding else bytes(self._buffer))
-            self._buffer.clear()
-            self._discarding = False
-            start = end + 1
-        self._append(data[start:])
-        return lines
-
-    def _append(self, piece: bytes) -> None:
-        if self._discarding:
-            return
-        if len(self._buffer) + len(piece) > self.limit_bytes:
-            self._buffer.clear()
-            self._discarding = True
-        else:
-            self._buffer += piece
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
-
-
-def parse_line(line: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise Breach(f"a line that is not JSON ({error})") from error
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Breach("a message that is not JSON-RPC 2.0")
-    return message
-
-
-def _text(raw: Any, thing: str, longest: int) -> str:
-    if raw is None:
-        return ""
-    if not isinstance(raw, str) or len(raw) > longest:
-        raise Breach(f"{thing} is not text of at most {longest} characters")
-    # Lone surrogates are valid JSON and invalid everywhere else.
-    return raw.encode("utf-8", "replace").decode()
-
-
-def _whole(raw: Any, thing: str, low: int, high: int) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
-        raise Breach(f"{thing} is not an integer from {low} to {high}")
-    return raw
-
-
-def _number(raw: Any, thing: str, high: float) -> float:
-    # No arithmetic: an integer of JSON may be larger than any float.
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 <= raw <= high:
-        raise Breach(f"{thing} is not a number from 0 to {high:.0f}")
-    return raw
-
-
-def _flag(raw: Any, thing: str) -> bool:
-    if not isinstance(raw, bool):
-        raise Breach(f"{thing} is neither true nor false")
-    return raw
-
-
-def parse_process(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise Breach("a process is not an object")
-    row: dict[str, Any] = {}
-    for name, (low, high) in _WHOLES.items():
-        row[name] = _whole(raw.get(name), name, low, high)
-    for name, longest in _TEXTS.items():
-        row[name] = _text(raw.get(name), name, longest)
-    for name, high in _NUMBERS.items():
-        row[name] = _number(raw.get(name), name, high)
-    row["inherited"] = _flag(raw.get("inherited"), "inherited")
-    row["class"], row["rule"] = raw.get("class"), None
-    if row["class"] is not None:
-        try:
-            parse_class_name(_text(row["class"], "class", 31))
-        except SluiceError as error:
-            # Escaped: it is logged and shown.
-            raise Breach(f"a class {row['class']!r} that is no name of one") from error
-    if raw.get("rule") is not None:
-        row["rule"] = _text(raw["rule"], "rule", 64)
-    return row
-
-
-def parse_table(params: Any) -> dict[str, Any]:
-    if not isinstance(params, dict) or not isinstance(params.get("processes"), list):
-        raise Breach("a process table without processes")
-    return {
-        "revision": _whole(params.get("revision"), "revision", 0, 2**63),
-        "truncated": _flag(params.get("truncated"), "truncated"),
-        "processes": [parse_process(raw) for raw in params["processes"]],
-    }
-
-
-def parse_hello(result: Any) -> dict[str, Any]:
-    if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
-        raise Breach(f"an answer to hello that is not of protocol {PROTOCOL}")
-    if _whole(result.get("max_tag"), "max_tag", 7, 15) not in (7, 15):
-        raise Breach("a max_tag that is neither 7 nor 15")
-    hello = {
-        name: _text(result.get(name), name, 256)
-        for name in ("agent_version", "kernel", "hostname", "boot_id")
-    }
-    if not is_boot_id(hello["boot_id"]):
-        # It is written down with assignments, and must be read again wherever they go.
-        raise Breach("a boot_id that is none")
-    return {**hello, "max_tag": result["max_tag"]}
+# What one guest may take of a processor, 3 s of a minute, and how long it may be ahead of
+# that: half a second's work at once.
+PROCESSOR_SHARE = 0.05
+AHEAD_S = 10.0
 
 
 @dataclass
@@ -217,6 +99,20 @@ class Breaches:
         return True
 
 
+@dataclass
+class Pace:
+    """How fast a guest is read: what it costs is paid for in time, over all connections."""
+
+    # When what it has cost so far is paid for.
+    paid_at: float = 0.0
+
+    def spend(self, processor_s: float, now: float) -> None:
+        self.paid_at = max(self.paid_at, now) + processor_s / PROCESSOR_SHARE
+
+    def may_read(self, now: float) -> bool:
+        return self.paid_at - now <= AHEAD_S
+
+
 @dataclass(frozen=True)
 class _Asked:
     method: str
@@ -234,8 +130,10 @@ class Session:
         self.breaches = breaches
         self.revision = revision
         self.hello: dict[str, Any] | None = None
-        self.table: dict[str, Any] | None = None
+        self.table: Table | None = None
         self.table_at = 0.0
+        self._wants_table = False
+        self._table_asked_at = 0.0
         self.matched: int | None = None
         self.refusal: str | None = None
         self.breach: str | None = None
@@ -282,6 +180,18 @@ class Session:
             self._wanted = dict(payload)
             self.revision += 1
 
+    def ask_table(self, now: float) -> bool:
+        """Has a newer table asked for, unless this one is fresh; whether it may come soon."""
+        is_fresh = self.table is not None and now - self.table_at < FRESH_S
+        if self.hello is None or is_fresh:
+            return False
+        waited_s = now - self._table_asked_at
+        if self._awaits("get_processes") and waited_s < LONGEST_PAUSE_S:
+            # Nobody waits anew for a guest that is slow.
+            return waited_s < TABLE_ANSWER_S
+        self._wants_table = True
+        return True
+
     def due(self, now: float) -> list[bytes]:
         """What to send now."""
         out, self._replies = self._replies, []
@@ -291,6 +201,9 @@ class Session:
         if self.hello and self._wanted is not None and self._sent_revision != self.revision:
             self._sent_revision, self._sent_at = self.revision, now
             out += self._rules()
+        if self._wants_table and self.hello:
+            self._wants_table, self._table_asked_at = False, now
+            out.append(self._request("get_processes", {}))
         return out
 
     def _awaits(self, method: str) -> bool:
@@ -319,12 +232,17 @@ class Session:
     # In
 
     def on_line(self, line: bytes | None, now: float) -> bool:
-        """Takes a line; False if the connection has to end."""
+        return self.take(read_line(line), now)
+
+    def take(self, line: Line, now: float) -> bool:
+        """Takes a line that was read; False if the connection has to end."""
         self._lines += 1
+        if not line.is_read:
+            self._reply(None, -32700, "not a JSON-RPC line")
         try:
-            if line is None:
-                raise Breach(f"a line longer than {MAX_LINE_BYTES} bytes")
-            self._take(self._parsed(line), now)
+            if line.breach is not None:
+                raise line.breach
+            self._take(line.message or {}, line.table, now)
         except Breach as breach:
             if self._lines == 1:
                 # The rest of a line that an earlier connection cut.
@@ -334,22 +252,15 @@ class Session:
         self.heard_at = now
         return True
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
-        try:
-            return parse_line(line)
-        except Breach:
-            self._reply(None, -32700, "not a JSON-RPC line")
-            raise
-
     def _reply(self, request_id: Any, code: int, text: str) -> None:
         error = {"code": code, "message": text}
         message = {"jsonrpc": "2.0", "id": request_id, "error": error}
         self._replies.append(json.dumps(message).encode() + b"\n")
 
-    def _take(self, message: dict[str, Any], now: float) -> None:
+    def _take(self, message: dict[str, Any], table: Table | None, now: float) -> None:
         method = message.get("method")
         if method == "processes":
-            self._take_table(message.get("params"), now)
+            self._take_table(table, now)
         elif method == "log":
             self._take_log(message.get("params"), now)
         elif method is not None:
@@ -360,20 +271,22 @@ class Session:
                 self._reply(request_id, -32601, "the host has no methods")
             raise Breach("a method that the host does not have")
         elif "result" in message:
-            self._take_result(message)
+            self._take_result(message, table, now)
         elif "error" in message:
             self._take_error(message, now)
         else:
             raise Breach("a message without method, result or error")
 
-    def _take_table(self, params: Any, now: float) -> None:
+    def _take_table(self, table: Table | None, now: float) -> None:
+        if table is None:
+            raise Breach("a process table without processes")
         self._table_times.append(now)
         while self._table_times[0] <= now - 60:
             self._table_times.popleft()
         if len(self._table_times) > TABLES_PER_MINUTE:
             raise Breach(f"more than {TABLES_PER_MINUTE} process tables in a minute")
-        self.table, self.table_at = parse_table(params), now
-        expected = (None, self._refused_revision, self.table["revision"])
+        self.table, self.table_at = table, now
+        expected = (None, self._refused_revision, table.revision)
         if self._sent_revision in expected or now - self._sent_at <= BEHIND_S:
             return
         self._doubts = True
@@ -394,7 +307,7 @@ class Session:
             raise Breach("a log without a level")
         # It may be another one that begins: by its tables alone it would pass for the last.
         self._doubts = True
-        text = _text(params.get("text"), "log text", MAX_LINE_BYTES)
+        text = text_of(params.get("text"), "log text", MAX_LINE_BYTES)
         self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
 
     def _answered(self, message: dict[str, Any]) -> _Asked | None:
@@ -418,17 +331,19 @@ class Session:
             return None
         raise Breach("an answer to nothing that was asked")
 
-    def _take_result(self, message: dict[str, Any]) -> None:
+    def _take_result(self, message: dict[str, Any], table: Table | None, now: float) -> None:
         asked = self._answered(message)
         if asked is None:
             return
         result = message["result"]
         if asked.method == "hello":
             self._take_hello(parse_hello(result))
+        elif asked.method == "get_processes":
+            self._take_table(table, now)
         elif asked.method == "set_rules":
             if not isinstance(result, dict) or result.get("revision") != asked.revision:
                 raise Breach("an answer to set_rules with another revision")
-            self.matched = _whole(result.get("matched"), "matched", 0, 2**22)
+            self.matched = whole_of(result.get("matched"), "matched", 0, 2**22)
             self.refusal = None
             self._answered_revision = asked.revision
 
@@ -449,7 +364,7 @@ class Session:
         error = message["error"]
         if not isinstance(error, dict):
             raise Breach("an error that is not an object")
-        text = _text(error.get("message"), "error message", MAX_LINE_BYTES)[:LONGEST_LOG_CHARS]
+        text = text_of(error.get("message"), "error message", MAX_LINE_BYTES)[:LONGEST_LOG_CHARS]
         if message.get("id") is None:
             # It could not parse a line: a cut one, after a reconnect.
             self._count_log(now)
@@ -460,7 +375,7 @@ class Session:
             return
         detail = error.get("data")
         if isinstance(detail, dict):
-            text = f"{text} ({json.dumps(detail)[:500]})"
+            text = printable(f"{text} ({json.dumps(detail)[:500]})")
         if asked.method == "set_rules":
             self._refused_revision = asked.revision
         self.refusal = f"the agent refused {asked.method}: {text}"

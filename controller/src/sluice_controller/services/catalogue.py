@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +44,9 @@ from .ports import Agents, Clock, Expressions, Host, Store, Transaction
 ASKING_SECONDS = 10.0
 
 # How long the processes that a rule would match are looked for.
-PREVIEW_SECONDS = 10.0
+PREVIEW_SECONDS = 2.0
+# An expression may take all of that, and guests choose what it is searched in.
+MOST_PREVIEWS = 2
 
 # Who is asking; the API sets it for each request.
 current_actor: ContextVar[str] = ContextVar("current_actor", default="sluiced")
@@ -108,6 +111,7 @@ class Catalogue:
         self.asking_seconds = asking_seconds
         # Held from asking libvirt until the answer is stored: the last to ask has the newest.
         self._asking = threading.RLock()
+        self._previews = threading.BoundedSemaphore(MOST_PREVIEWS)
         with store.transaction() as unit:
             if not any(c.name == DEFAULT_CLASS for c in unit.classes()):
                 unit.put_class(ShapingClass(DEFAULT_CLASS, "Everything else"))
@@ -421,7 +425,21 @@ class Catalogue:
     def preview_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self._about_rule(body) as (unit, rule):
             granted = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
-        domains = [rule.domain] if rule.domain else sorted(granted)
+        if not self._previews.acquire(blocking=False):
+            raise Conflict(
+                "preview",
+                rule.match,
+                f"has to wait: {MOST_PREVIEWS} others are being tried",
+                f"try again in {PREVIEW_SECONDS:g} s",
+            )
+        try:
+            return {"processes": self._matching(rule, sorted(granted))}
+        finally:
+            self._previews.release()
+
+    def _matching(self, rule: Rule, granted: list[str]) -> list[dict[str, Any]]:
+        domains = [rule.domain] if rule.domain else granted
+        self.agents.refresh(domains)
         found = []
         until = time.monotonic() + PREVIEW_SECONDS
         for domain in domains:
@@ -437,7 +455,7 @@ class Catalogue:
                 if matches(rule.match, p, self.expressions.is_found):
                     one = {"domain": domain, "pid": p["pid"], "comm": p["comm"], "exe": p["exe"]}
                     found.append(one)
-        return {"processes": found}
+        return found
 
     def delete_rule(self, rule_id: int) -> None:
         with self.store.transaction() as unit:
@@ -450,20 +468,19 @@ class Catalogue:
 
     # Assignments
 
-    def processes(self, domain: str) -> dict[str, Any]:
+    def processes(self, domain: str) -> str:
+        """The guest's processes now, as JSON: the agent's own, checked when it came."""
         self.check_known(domain)
-        return self._table(domain)
+        self.agents.refresh([domain])
+        table = self._table(domain)
+        head = {name: table[name] for name in ("at", "age_seconds", "truncated")}
+        return f'{json.dumps(head)[:-1]}, "processes": {table["table"].text}}}'
 
-    def _table(self, domain: str) -> dict[str, Any]:
+    def _table(self, domain: str) -> Mapping[str, Any]:
         table = self.agents.processes(domain)
         if table is None:
             raise self._no_agent(domain)
-        return {
-            "at": table["at"],
-            "age_seconds": max(0.0, self.clock() - table["at"]),
-            "truncated": table["truncated"],
-            "processes": table["processes"],
-        }
+        return table
 
     def _no_agent(self, domain: str) -> Unavailable:
         error = self.agents.status(domain).get("error") or "it has not answered yet"
@@ -480,6 +497,7 @@ class Catalogue:
 
     def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
         name = body.get("class")
+        self.agents.refresh([domain])
         with self.about(domain) as unit:
             find_grant(unit, domain, name)
             if name == DEFAULT_CLASS:

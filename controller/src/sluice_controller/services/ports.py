@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +139,15 @@ class Agents(Protocol):
     """The guests' agents."""
 
     def status(self, domain: str) -> Mapping[str, Any]: ...
-    def processes(self, domain: str) -> Mapping[str, Any] | None: ...
+    def processes(self, domain: str) -> Mapping[str, Any] | None:
+        """Its last table: at, age_seconds, truncated, processes, and `table` with the same
+        rows as a `text` of JSON."""
+        ...
+
+    def refresh(self, domains: Iterable[str]) -> None:
+        """Has newer tables come, if that does not take long."""
+        ...
+
     def max_tag(self, domain: str) -> int: ...
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rules, processes, assignments."""
 
+from flask import Response
 from flask_smorest import Blueprint
 
 from . import schemas
@@ -43,7 +44,8 @@ def delete_rule(rule_id):
 @blueprint.response(200, schemas.ProcessesSchema)
 @blueprint.alt_response(503, schema=schemas.ProblemSchema)
 def list_processes(domain):
-    return services().catalogue.processes(domain)
+    # Not through the schema, which costs seconds of a large table.
+    return Response(services().catalogue.processes(domain), mimetype="application/json")
 
 
 @blueprint.get("/domains/<string:domain>/assignments")
