@@ -224,14 +224,60 @@ def test_tries_at_the_same_time_are_counted_too(tmp_path, recorder):
     assert statuses.count(429) == 1
 
 
-def test_a_sign_in_in_time_leaves_no_failure(app):
+def tried(app, user, password, address="192.0.2.1"):
     client = app.test_client()
-    for _ in range(3):
-        form = {"user": "root", "password": "wrong", "csrf_token": csrf_of(client)}
-        assert [client.post("/sign-in", data=form).status_code for _ in range(5)] == [401] * 5
-        assert client.post("/sign-in", data={**form, "password": PASSWORD}).status_code == 303
-        with client.session_transaction() as session:
-            session.clear()
+    form = {"user": user, "password": password, "csrf_token": csrf_of(client)}
+    from_there = {"REMOTE_ADDR": address}
+    return client.post("/sign-in", data=form, environ_base=from_there).status_code
+
+
+def test_a_sign_in_in_time_leaves_no_failure_of_the_user(app):
+    for n in range(3):
+        address = f"192.0.2.{n}"
+        assert [tried(app, "root", "wrong", address) for _ in range(5)] == [401] * 5
+        assert tried(app, "root", PASSWORD, address) == 303
+
+
+def test_who_has_a_password_tries_others_no_faster_for_it(app):
+    answers = []
+    for n in range(9):
+        answers.append(tried(app, f"name-{n}", "wrong"))
+        answers.append(tried(app, "vera", PASSWORD))
+    # Their own sign-ins count for nothing, in either direction.
+    assert answers == [401, 303] * 7 + [401, 429, 429, 429]
+
+
+COMMAND = "/usr/bin/backup --password geheim"
+
+
+class Guest(Recorder):
+    """A controller with one guest, whose one process was started with a secret."""
+
+    def call(self, method, path, **more):
+        answer = super().call(method, path, **more)
+        if not path.endswith("/processes"):
+            return answer
+        table = {"age_seconds": 1, "processes": [{"pid": 7, "cmdline": COMMAND}]}
+        return Answer(200, "application/json", json.dumps(table).encode())
+
+
+@pytest.mark.parametrize(("user", "sees"), [("vera", False), ("olga", True), ("root", True)])
+def test_arguments_of_guests_processes_are_an_operators_to_read(tmp_path, store, user, sees):
+    app = create_app(Config(state_dir=tmp_path), store, Guest())
+    client = signed_in(app, user)
+    told = client.get("/api/v1/domains/media/processes").get_json(force=True)
+    with client.get("/events?topic=processes&domain=media") as stream:
+        text = "".join(
+            next(line for line in stream.response if line.decode().startswith("event: processes"))
+            .decode()
+            .splitlines()[1:]
+        )
+    streamed = json.loads(text.removeprefix("data: "))
+    for table in (told, streamed):
+        cmdline = COMMAND if sees else "/usr/bin/backup"
+        assert table["processes"] == [{"pid": 7, "cmdline": cmdline}]
+        # Nothing is left out silently.
+        assert ("arguments_hidden" in table) is not sees
 
 
 def test_the_throttle_opens_again_after_its_window():

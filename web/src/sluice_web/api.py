@@ -5,6 +5,7 @@ A thin proxy: who asks is checked, path and body are checked, then the request
 goes on to the controller and its answer comes back as it is.
 """
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from .openapi import document
 from .operations import OPERATIONS, Operation
 from .problems import Problem, bad_value
 from .schemas import RESOURCES, check_body, check_ceiling, nests_beyond, not_json
+from .views import without_arguments
 
 blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
 MAX_NAME_CHARACTERS = 255
@@ -122,7 +124,10 @@ def _view(operation: Operation) -> Callable:
             query=check_query(operation),
             body=read_body(operation),
         )
-        response = Response(answer.body, answer.status, content_type=answer.content_type)
+        body = answer.body
+        if operation.lists_processes and answer.status == 200 and not g.person.may("operator"):
+            body = json.dumps(without_arguments(answer.json()))
+        response = Response(body, answer.status, content_type=answer.content_type)
         response.headers["Cache-Control"] = "no-store"
         return response
 

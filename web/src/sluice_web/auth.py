@@ -231,9 +231,9 @@ def sign_in():
         return render_template("sign_in.html", target=target, error=None, user="")
     check_csrf()
     user = request.form.get("user", "").strip()[:64]
-    keys = [f"address {network_of(request.remote_addr or '?')}", f"user {user}"]
+    keys = f"address {network_of(request.remote_addr or '?')}", f"user {user}"
     now = time.monotonic()
-    wait = _throttle().begin(keys, now)
+    wait = _throttle().begin(list(keys), now)
     if wait > 0:
         error = f"Too many tries; wait {wait:.0f} seconds, then try again."
         page = render_template("sign_in.html", target=target, error=error, user=user)
@@ -246,7 +246,7 @@ def sign_in():
             " sluice-web reset-password USER"
         )
         return render_template("sign_in.html", target=target, error=error, user=user), 401
-    _throttle().succeeded(keys)
+    _throttle().succeeded(*keys, now)
     _store().record(time.time(), person.name, "sign in", request.remote_addr or "?")
     return redirect(target, 303)
 

@@ -26,12 +26,17 @@ TICK_SECONDS = 0.5
 PERIOD_TICKS = {
     "live": 1,
     "processes": 4,
+    "programs": 4,
     "streams": 2,
     "auto": 2,
     "domains": 2,
     "domain": 2,
     "groups": 2,
 }
+# Of a guest: its processes, and to viewers the same without arguments.
+OF_PROCESSES = frozenset({"processes", "programs"})
+# What a topic is called in the stream, where that is another name.
+EVENT_NAMES = {"programs": "processes"}
 # A page tells from two counts how fast they grow; that they stand still is news too.
 ALWAYS_NEWS = frozenset({"groups"})
 # The thread ends this long after the last page was closed.
@@ -109,7 +114,10 @@ class LiveHub:
             topics = self._unseen(subscription)
             for topic in topics:
                 subscription.seen[topic] = self._contents[topic].version
-            return [(topic[0], self._contents[topic].payload) for topic in topics]
+            return [
+                (EVENT_NAMES.get(topic[0], topic[0]), self._contents[topic].payload)
+                for topic in topics
+            ]
 
     def poll(self, tick: int) -> None:
         """Ask for every topic due at this tick, and wake the subscribers."""
@@ -130,7 +138,7 @@ class LiveHub:
                     data = self._fetch(topic)
             except Problem as problem:
                 # A guest without an agent is that page's matter, not everybody's.
-                if problem.status in (401, 502, 503) and topic[0] != "processes":
+                if problem.status in (401, 502, 503) and topic[0] not in OF_PROCESSES:
                     failure = problem
                 data = {"problem": problem.body}
             self._publish(topic, data, failure)

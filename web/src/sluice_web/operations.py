@@ -32,6 +32,11 @@ class Operation:
         return self.body is s.StreamReport
 
     @property
+    def lists_processes(self) -> bool:
+        """True of the answer whose command lines are an operator's to read."""
+        return self.method == "GET" and self.path.endswith("/processes")
+
+    @property
     def name(self) -> str:
         """A unique name, for routes and for operationId."""
         words = [part.strip("{}") for part in self.path.split("/") if part]
@@ -73,7 +78,11 @@ def _operations() -> list[Operation]:
         op("POST", "/rules", "Add a rule", s.RuleBody),
         op("POST", "/rules/preview", "What a rule would match now", s.RuleBody),
         op("DELETE", "/rules/{id}", "Remove a rule"),
-        op("GET", f"{domain}/processes", "The guest's processes, from its agent"),
+        op(
+            "GET",
+            f"{domain}/processes",
+            "The guest's processes, from its agent; to viewers without arguments",
+        ),
         op("GET", f"{domain}/assignments", "Single processes put into a class by hand"),
         op("PUT", f"{domain}/assignments/{{pid}}", "Put one process in a class", s.AssignmentBody),
         op("DELETE", f"{domain}/assignments/{{pid}}", "Take a process out of its class"),

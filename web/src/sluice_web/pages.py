@@ -52,6 +52,8 @@ def fetch(topic: tuple[str, str]) -> Any:
         return get("/v1/live")
     if kind == "domain":
         return get(path_of("domains", domain))
+    if kind == "programs":
+        return views.without_arguments(fetch(("processes", domain)))
     if kind == "processes":
         return {
             **get(path_of("domains", domain, "processes")),
@@ -238,7 +240,9 @@ def event_stream():
     for kind in request.args.getlist("topic"):
         if kind in ("streams", "auto", "domains", "groups"):
             topics.add((kind, ""))
-        elif kind == "live" or (kind in ("processes", "domain") and domain):
+        elif kind == "processes" and domain:
+            topics.add((kind if g.person.may("operator") else "programs", domain))
+        elif kind == "live" or (kind == "domain" and domain):
             topics.add((kind, domain))
     if request.method == "HEAD":
         return Response(content_type=EVENTS_TYPE)

@@ -49,11 +49,17 @@ class SignInThrottle:
                 self._count(keys, now)
             return wait
 
-    def succeeded(self, keys: list[str]) -> None:
-        """Forget the failures of these keys."""
+    def succeeded(self, address: str, user: str, begun: float) -> None:
+        """The try that began then was none of failing; the user's failures are forgotten.
+
+        Those of the address stay: or whoever has one password could try all others' names,
+        with a sign-in of their own between.
+        """
         with self._lock:
-            for key in keys:
-                self._seen.pop(key, None)
+            self._seen.pop(user, None)
+            times = self._seen.get(address)
+            if times and begun in times:
+                times.remove(begun)
 
     def _count(self, keys: list[str], now: float) -> None:
         for key in keys:

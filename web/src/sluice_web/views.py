@@ -74,6 +74,20 @@ def state_note(domain: dict) -> str:
     return ""
 
 
+def without_arguments(table: Any) -> Any:
+    """A guest's processes without what their command lines say after the program.
+
+    Arguments may be secrets of the guest, and a viewer places no process by them.
+    """
+    if not isinstance(table, dict) or not isinstance(table.get("processes"), list):
+        return table
+    rows = [
+        {**row, "cmdline": str(row.get("cmdline") or "").partition(" ")[0]}
+        for row in table["processes"]
+    ]
+    return {**table, "processes": rows, "arguments_hidden": True}
+
+
 def sort_domains(domains: list[dict], live: dict) -> list[dict]:
     """VMs that wait for a limit first, then running ones, then the rest, by name."""
     now = (live or {}).get("domains") or {}
