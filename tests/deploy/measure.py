@@ -28,13 +28,15 @@ from pathlib import Path
 
 RESOURCES = ("blk_read", "blk_write", "net_tx", "net_rx")
 HEADER_BYTES = 128
+HEARTBEAT_OFFSET = 40
 SLOT_BYTES = 256
 CLASS_SLOTS = 64
 LOOK_SECONDS = 0.5
 
 
 def page_sums(domain):
-    """Return admitted and dropped bytes by resource, all classes together."""
+    """Return admitted and dropped bytes by resource, all classes together, and when
+    they were so: QEMU writes the page up to ten times a second."""
     page = Path(f"/run/sluice/pages/{domain}.page")
     if not page.exists():
         return None
@@ -45,7 +47,7 @@ def page_sums(domain):
         resource = RESOURCES[slot % 4]
         sums[resource][0] += struct.unpack_from("<Q", data, at + 48)[0]
         sums[resource][1] += struct.unpack_from("<Q", data, at + 80)[0]
-    return sums
+    return sums, struct.unpack_from("<Q", data, HEARTBEAT_OFFSET)[0] / 1e9
 
 
 def backlogs(domain):
@@ -95,19 +97,18 @@ def main():
     last = sample(domain, pid, tap)
     elapsed = last["at"] - first["at"]
     rates = {f"{name}_bps": (last[name] - first[name]) / elapsed for name in ("blk_read", "net_tx")}
-    received = last["net_rx"] - first["net_rx"]
+    rates["net_rx_bps"] = (last["net_rx"] - first["net_rx"]) / elapsed
     page = None
     if first["page"] and last["page"]:
+        (sums, at), (old_sums, old_at) = last["page"], first["page"]
+        page_seconds = at - old_at
         change = {
-            name: [
-                new - old for new, old in zip(last["page"][name], first["page"][name], strict=True)
-            ]
+            name: [new - old for new, old in zip(sums[name], old_sums[name], strict=True)]
             for name in RESOURCES
         }
-        received -= change["net_rx"][1]
-        page = {f"{name}_bps": change[name][0] / elapsed for name in RESOURCES}
+        rates["net_rx_bps"] -= change["net_rx"][1] / page_seconds
+        page = {f"{name}_bps": change[name][0] / page_seconds for name in RESOURCES}
         page["net_rx_dropped_bytes"] = change["net_rx"][1]
-    rates["net_rx_bps"] = received / elapsed
     found = {"seconds": elapsed, "pid": pid, "tap": tap, **rates, "page": page}
     print(json.dumps({**found, "idle_looks": idle, "looks": looks}))
 
