@@ -6,6 +6,7 @@
 # and, last, the sums. Their fuzzers are run by scripts/fuzz.sh.
 #
 #   CC                    the compiler (cc)
+#   SLUICE_TEST_JOBS      how many compilers at a time (as many as processors)
 #   SLUICE_TEST_SEED      first seed of the random traces (1)
 #   SLUICE_TEST_TRACES    how many traces (300)
 set -euo pipefail
@@ -13,36 +14,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 build=$top/build/engine-tests
-source_dir=$here/../src
-includes=(-I"$source_dir/include" -I"$source_dir" -I"$here")
-warnings=(-std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes
-    -Wstrict-prototypes -Wvla)
-sanitizers=(-g "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 passed=0
 failed=0
 skipped=0
 
-mkdir -p "$build"
-
-# engine FLAVOUR FLAG…: the engine's objects, once for all tests.
-engine() {
-    local flavour=$1 source
-    shift
-    rm -rf "${build:?}/$flavour"
-    mkdir -p "$build/$flavour"
-    for source in "$source_dir"/sluice/*.c; do
-        "${CC:-cc}" "${warnings[@]}" -O2 -pthread "$@" "${includes[@]}" \
-            -c "$source" -o "$build/$flavour/$(basename "$source" .c).o"
-    done
-}
-
-# compile NAME FLAVOUR OUTPUT FLAG…: tests/NAME.c with the engine's objects.
-compile() {
-    local name=$1 flavour=$2 output=$3
-    shift 3
-    "${CC:-cc}" "${warnings[@]}" -O2 -pthread "$@" "${includes[@]}" \
-        "$here/$name.c" "$build/$flavour"/*.o -o "$output"
-}
+# Objects are shared by all checkouts, whatever their folder.
+cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
+export CCACHE_DIR=${CCACHE_DIR:-$cache/qemu/ccache} CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1
+make -s -j "${SLUICE_TEST_JOBS:-$(nproc)}" -f "$here/Makefile" BUILD="$build"
 
 # run_test PROGRAM: its output, and its sums added to ours.
 run_test() {
@@ -71,28 +50,18 @@ run_sanitized() {
     local status=0
     "$1" >"$1.tap" 2>&1 || status=$?
     if [ "$status" -eq 0 ]; then
-        result ok "$(basename "$1"): no finding"
+        result ok "${1#"$build"/}: no finding"
     else
         sed 's/^/# /' "$1.tap"
-        result "not ok" "$(basename "$1"): ended with status $status"
+        result "not ok" "${1#"$build"/}: ended with status $status"
     fi
 }
 
-engine plain
-engine sanitized "${sanitizers[@]}"
-engine raced -g -fsanitize=thread
-for name in test-bucket test-wheel test-key-tree test-engine test-tokens test-lower test-share test-share-turns test-reservations test-policy test-correct \
-    test-cost test-lock test-engine-properties test-classify test-frame test-codel test-reserve test-pool test-paid \
-    test-engine-group test-group test-group-page test-group-member test-group-shares \
-    test-group-damage test-group-hostile test-group-properties test-group-threads test-group-processes; do
-    compile "$name" plain "$build/$name"
-    compile "$name" sanitized "$build/$name-sanitized" "${sanitizers[@]}"
-    run_test "$build/$name"
-    run_sanitized "$build/$name-sanitized"
-done
-for name in test-lock test-group-threads; do
-    compile "$name" raced "$build/$name-raced" -g -fsanitize=thread
-    run_sanitized "$build/$name-raced"
+for source in "$here"/test-*.c; do
+    name=$(basename "$source" .c)
+    run_test "$build/plain/$name"
+    run_sanitized "$build/sanitized/$name"
+    [ ! -x "$build/raced/$name" ] || run_sanitized "$build/raced/$name"
 done
 printf '%d passed, %d failed' "$passed" "$failed"
 [ "$skipped" -eq 0 ] || printf ', %d skipped' "$skipped"
