@@ -11,7 +11,7 @@
 #                               queue does
 #
 #   SLUICE_FUZZ_SECONDS   how long each runs (30)
-#   SLUICE_FUZZ_JOBS      how many run at a time (2)
+#   SLUICE_TEST_JOBS      how many run at a time (2)
 #   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan)
 #
 # What a fuzzer finds is kept in build/fuzz with the input that shows it, and so
@@ -34,7 +34,7 @@ sources=$top/qemu-patches/src
 output=$top/build/fuzz
 qemu=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu-asan}")/qemu-fuzz-x86_64
 seconds=${SLUICE_FUZZ_SECONDS:-30}
-jobs=${SLUICE_FUZZ_JOBS:-2}
+jobs=${SLUICE_TEST_JOBS:-2}
 every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify)
 action=run
 [ "${1:-}" != --update-seeds ] || {
