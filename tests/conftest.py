@@ -6,6 +6,7 @@ end of the run. Tests that change it restore it, or make a ``Testbed`` of their
 own.
 """
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths
+from testbed import Controller, FileDisk, Guest, GuestSpec, Testbed, Web, paths, patience, saved
 
 TESTS = Path(__file__).parent
 NULL = Path("/dev/null")
@@ -21,6 +22,8 @@ NULL = Path("/dev/null")
 settings.register_profile(
     "sluice",
     settings.get_profile(settings.get_current_profile_name()),
+    # Of each property whose test does not say how many; make test-long tries more.
+    max_examples=int(os.environ.get("SLUICE_TEST_EXAMPLES", "50")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -29,11 +32,15 @@ KINDS = ("unit", "integration", "e2e", "deploy")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the folder of tests/ that it is in."""
+    """Mark each test with the folder of tests/ that it is in; be patient with real parts."""
+    kinds = set()
     for item in items:
         kind = item.path.relative_to(TESTS).parts[0]
+        kinds.add(kind)
         if kind in KINDS:
             item.add_marker(kind)
+    if kinds & {"integration", "e2e"}:
+        patience.use(patience.of_this_machine())
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +83,8 @@ def guest(testbed: Testbed, controller: Controller) -> Guest:
     is what the host's disk reads.
     """
     media = FileDisk(paths.image("media-data.img"), readonly=True)
-    small = testbed.add_guest(GuestSpec("small", disks=(media,)))
+    small = testbed.add_guest(GuestSpec("small", disks=(media,)), place=50)
     controller.call("POST", f"/v1/domains/{small.name}/attach", {})
-    small.start()
-    small.wait_ready()
+    saved.start(small)
     controller.wait_for_agent(small.name)
     return small

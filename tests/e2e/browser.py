@@ -22,6 +22,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from testbed import patience
+
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 # Headless and quiet: nothing that reaches for an address outside the host.
 FLAGS = [
@@ -35,12 +37,13 @@ FLAGS = [
 ]
 
 # What is expected of a page comes sooner; on a busy machine 5 s were not enough.
-expect.set_options(timeout=20_000)
+PAGE_SECONDS = 20.0
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A browser, closed at the end whatever happens. Its contexts share nothing."""
+    expect.set_options(timeout=patience.seconds(PAGE_SECONDS) * 1000)
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -70,6 +73,7 @@ def context(
         java_script_enabled=scripts,
         storage_state=session,
     )
+    opened.set_default_timeout(patience.seconds(PAGE_SECONDS) * 1000)
     try:
         yield opened
     finally:

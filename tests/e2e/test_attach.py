@@ -4,7 +4,7 @@
 import libvirt
 import pytest
 
-from testbed import Controller, Guest, GuestSpec, Testbed, paths
+from testbed import Controller, Guest, GuestSpec, Testbed, paths, saved
 
 
 def stored_xml(guest: Guest) -> str:
@@ -18,8 +18,8 @@ def define(testbed: Testbed, controller: Controller):
     """A function that defines a guest; what it defined is removed at the end."""
     made = []
 
-    def make(spec: GuestSpec) -> Guest:
-        guest = testbed.add_guest(spec)
+    def make(spec: GuestSpec, **options) -> Guest:
+        guest = testbed.add_guest(spec, **options)
         made.append(guest)
         return guest
 
@@ -72,10 +72,9 @@ def test_vhost_is_refused_until_it_is_switched_off(define, controller: Controlle
 def test_a_running_domain_is_shaped_after_a_restart_and_stock_after_another(
     define, controller: Controller
 ):
-    guest = define(GuestSpec("live"))
+    guest = define(GuestSpec("live"), place=51)
     before = stored_xml(guest)
-    guest.start()
-    guest.wait_ready()
+    saved.start(guest)
     first = guest.qemu_pid()
 
     pending = controller.call("POST", "/v1/domains/live/attach", {})
@@ -97,7 +96,6 @@ def test_a_running_domain_is_shaped_after_a_restart_and_stock_after_another(
 
     controller.call("POST", "/v1/domains/live/detach", {})
     detached = controller.call("POST", "/v1/domains/live/detach", {"restart": True})
-    assert not detached["attached"] and not detached["active"]
-    guest.wait_ready()
+    assert not detached["attached"] and not detached["active"] and guest.running()
     assert "shaper" not in guest.domain.XMLDesc()
     assert stored_xml(guest) == before

@@ -14,7 +14,7 @@ from typing import Any
 import libvirt_qemu
 import pytest
 
-from testbed import Controller, Guest, GuestSpec, Testbed, paths
+from testbed import Controller, Guest, GuestSpec, Testbed, paths, patience
 
 GRANTED = "granted"
 NOT_GRANTED = "not-granted"
@@ -362,9 +362,9 @@ def test_an_agent_that_does_not_stop(speak, fresh_start, controller: Controller,
 
 def until(read, wanted, seconds: float = 45.0):
     """Read until the answer is as wanted, and return it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience.seconds(seconds)
     while not wanted(answer := read()):
         if time.monotonic() > deadline:
-            pytest.fail(f"not so after {seconds:g} s, but: {answer}")
+            pytest.fail(f"not so after {patience.seconds(seconds):g} s, but: {answer}")
         time.sleep(0.3)
     return answer

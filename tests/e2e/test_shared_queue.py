@@ -13,7 +13,7 @@ import pytest
 
 from perf import loads, machine
 from perf.monitor import ask
-from testbed import CLIENT_ADDRESS, Controller, Guest, Testbed
+from testbed import CLIENT_ADDRESS, Controller, Guest, Testbed, patience
 
 CLASS = "flood"
 LIMIT_BPS = 125_000
@@ -55,7 +55,7 @@ def held_requests(guest: Guest) -> int:
 
 @pytest.mark.usefixtures("flood")
 def test_what_waits_has_left_the_queue(guest: Guest):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patience.seconds(60)
     while held_requests(guest) == 0:
         assert time.monotonic() < deadline, "nothing is held: the flood has not come to its limit"
         time.sleep(0.5)

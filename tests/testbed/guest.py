@@ -53,6 +53,11 @@ class Guest:
         return self.spec.name
 
     @property
+    def folder(self) -> Path:
+        """The run's folder, in which the guest's own files are."""
+        return self._sandbox.folder
+
+    @property
     def address(self) -> str:
         return self.placement.address
 

@@ -4,6 +4,7 @@
 import itertools
 import os
 import subprocess
+import uuid
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +15,7 @@ from testbed.sandbox import Sandbox, Task
 from testbed.services import Controller, Web
 
 DEFAULT_LINK_BPS = 50_000_000
+FIRST_UUID = uuid.UUID("5e1a7c60-0000-4000-8000-000000000000")
 
 
 class Testbed:
@@ -88,11 +90,15 @@ class Testbed:
             self.web = self.controller = self.hypervisor = None
             self.guests.clear()
 
-    def add_guest(self, spec: GuestSpec) -> Guest:
-        """Define a guest on a fresh overlay of the root image; it is not started."""
+    def add_guest(self, spec: GuestSpec, place: int | None = None) -> Guest:
+        """Define a guest on a fresh overlay of the root image; it is not started.
+
+        With a ``place``, 50 to 99, it has the same addresses and UUID in every testbed, so
+        that ``saved.start`` can start it. Each guest of a testbed has a place of its own.
+        """
         if spec.name in self.guests:
             raise ValueError(f"guest {spec.name} is there already")
-        index = next(self._indices)
+        index = next(self._indices) if place is None else place
         overlay = self.folder / "disks" / f"{spec.name}.qcow2"
         self._make_overlay(overlay, paths.image("root.img"))
         placement = Placement(
@@ -105,6 +111,7 @@ class Testbed:
             address=network.guest_address(index),
             mac=f"52:54:00:77:00:{index + 1:02x}",
             agent_image=self._agent_image() if spec.agent else None,
+            uuid=None if place is None else str(uuid.UUID(int=FIRST_UUID.int + place)),
             processors=len(os.sched_getaffinity(0)),
         )
         key = paths.image("id_ed25519")

@@ -2,12 +2,18 @@
 """How long the testbed waits, on a machine where everything takes longer.
 
 A property of the machine, as its accelerator is: the nightly run sets it from
-``run.patience``, and whatever waits asks for its time here.
+``run.patience``, tests measure it, and whatever waits asks for its time here.
 """
 
 import math
+import os
+import time
 
 LEAST, MOST = 1.0, 20.0
+# So long takes adding up so many numbers on a machine that needs no patience, with
+# nothing beside it.
+NUMBERS, NUMBERS_SECONDS = 5_000_000, 0.06
+PROCESSORS = 2
 
 _factor = LEAST
 
@@ -18,6 +24,18 @@ def use(factor: float) -> None:
     if not math.isfinite(factor) or not LEAST <= factor <= MOST:
         raise ValueError(f"patience {factor!r} is out of range; give {LEAST:g} to {MOST:g}")
     _factor = factor
+
+
+def of_this_machine() -> float:
+    """Measure how much longer things take here and now, for programs that only wait.
+
+    Twice what is measured: a moment does not show all that runs beside a test.
+    """
+    started = time.monotonic()
+    sum(range(NUMBERS))
+    slower = (time.monotonic() - started) / NUMBERS_SECONDS
+    fewer = PROCESSORS / min(PROCESSORS, len(os.sched_getaffinity(0)))
+    return min(MOST, max(2 * LEAST, 2 * slower * fewer))
 
 
 def seconds(ordinary: float) -> float:

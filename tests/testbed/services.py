@@ -111,7 +111,10 @@ class Controller:
         if not self._client:
             transport = httpx.HTTPTransport(uds=str(self._sandbox.path(self.socket)))
             self._client = httpx.Client(
-                transport=transport, base_url="http://sluiced", timeout=90, trust_env=False
+                transport=transport,
+                base_url="http://sluiced",
+                timeout=patience.seconds(90),
+                trust_env=False,
             )
         token = self.token_file.read_text().strip() if token is None else token
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

@@ -65,7 +65,9 @@ class Service:
         token = (self.folder / "etc" / "api-token").read_text().strip()
         transport = httpx.HTTPTransport(uds=str(self.folder / "run" / "sluiced.sock"))
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(transport=transport, base_url="http://sluiced") as client:
+        with httpx.Client(
+            transport=transport, base_url="http://sluiced", timeout=patience.seconds(10)
+        ) as client:
             return client.request(method, path, headers=headers, **kwargs)
 
     def clear(self) -> None:
@@ -111,7 +113,7 @@ class Service:
         process = self.processes.pop(name)
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(patience.seconds(15))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

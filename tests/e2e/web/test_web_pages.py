@@ -324,9 +324,9 @@ def test_the_page_mends_itself_when_the_controller_was_away(service, page):
     expect(page.get_by_test_id("data-age")).to_be_visible()
     banner = page.get_by_test_id("banner")
     service.stop("sluiced")
-    expect(banner).to_contain_text("sluiced does not answer", timeout=10_000)
+    expect(banner).to_contain_text("sluiced does not answer")
     service.start_sluiced()
-    expect(banner).to_be_hidden(timeout=10_000)
+    expect(banner).to_be_hidden()
 
 
 def test_an_unknown_vm_is_a_page_that_helps(service, page):

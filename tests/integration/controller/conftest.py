@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed import patience
+
 START_SECONDS = 30
 BIN = Path(sys.executable).parent
 
@@ -39,7 +41,7 @@ class Daemon:
     def start(self):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patience.seconds(START_SECONDS)
         while True:
             try:
                 if self.request("GET", "/v1/status").status_code == 200:
@@ -53,7 +55,9 @@ class Daemon:
     def request(self, method, path, body=None, **options):
         options.setdefault("headers", {"Authorization": f"Bearer {self.token()}"})
         transport = httpx.HTTPTransport(uds=str(self.socket))
-        with httpx.Client(transport=transport, base_url="http://sluiced", timeout=30) as client:
+        with httpx.Client(
+            transport=transport, base_url="http://sluiced", timeout=patience.seconds(30)
+        ) as client:
             if body is not None:
                 options["json"] = body
             return client.request(method, path, **options)
@@ -71,7 +75,7 @@ class Daemon:
             [str(BIN / "sluice"), *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience.seconds(60),
             env={"SLUICE_SOCKET": str(self.socket), "SLUICE_TOKEN_FILE": str(self.token_file)},
         )
 
@@ -80,7 +84,7 @@ class Daemon:
         if self.process is None:
             return None
         self.process.terminate()
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=patience.seconds(20))
         self.process = None
         return code
 

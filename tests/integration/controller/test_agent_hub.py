@@ -10,6 +10,7 @@ import pytest
 
 from sluice_controller.adapters.agent_hub import AgentHub
 from sluice_controller.domain.agent_protocol import BAN_S
+from testbed import patience
 
 HELLO = {
     "protocol": 1,
@@ -31,11 +32,11 @@ class Guest:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(4)
-        self.listener.settimeout(SECONDS)
+        self.listener.settimeout(patience.seconds(SECONDS))
 
     def accept(self):
         connection, _ = self.listener.accept()
-        connection.settimeout(SECONDS)
+        connection.settimeout(patience.seconds(SECONDS))
         self.connection, self.lines = connection, connection.makefile("rb")
         return self
 
@@ -87,7 +88,7 @@ def guest(hub, tmp_path):
 
 
 def until(question):
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + patience.seconds(SECONDS)
     while not (answer := question()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed import patience
+
 BATCH = "/v1/domains/test/classes/batch"
 LIMIT = f"{BATCH}/limits/blk-read"
 SCHEDULING = f"{BATCH}/scheduling/blk-read"
@@ -396,7 +398,9 @@ def completed(shell, socket, token_file, *words):
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     sluice = Path(sys.executable).parent / "sluice"
-    done = subprocess.run([sluice], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(
+        [sluice], capture_output=True, text=True, env=environment, timeout=patience.seconds(60)
+    )
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 
+from testbed import patience
+
 
 def test_it_ends_cleanly_on_sigterm_and_leaves_no_socket(make_daemon):
     daemon = make_daemon()
@@ -41,7 +43,9 @@ def test_what_was_set_survives_a_kill(make_daemon):
 
 def test_a_second_daemon_on_the_same_folder_is_refused(make_daemon):
     daemon = make_daemon()
-    second = subprocess.run(daemon.command, capture_output=True, text=True, timeout=30)
+    second = subprocess.run(
+        daemon.command, capture_output=True, text=True, timeout=patience.seconds(30)
+    )
     assert second.returncode == 1
     assert "is in use by another sluiced" in second.stderr
     assert daemon.request("GET", "/v1/status").status_code == 200
@@ -57,7 +61,9 @@ def test_a_bad_configuration_file_is_refused_by_name(tmp_path, make_daemon):
         ("=", "cannot be read"),
     ):
         (daemon.folder / "etc" / "sluiced.toml").write_text(text)
-        run = subprocess.run(daemon.command, capture_output=True, text=True, timeout=30)
+        run = subprocess.run(
+            daemon.command, capture_output=True, text=True, timeout=patience.seconds(30)
+        )
         assert run.returncode == 2
         assert words in run.stderr
         assert "Traceback" not in run.stderr
@@ -68,7 +74,7 @@ def test_a_bad_configuration_file_is_refused_by_name(tmp_path, make_daemon):
 def refusal(daemon, *options: str, status: int = 2) -> str:
     """What sluiced says at a start that fails: one line."""
     command = [*daemon.command, *options]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=patience.seconds(30))
     assert run.returncode == status
     lines = [line for line in run.stderr.splitlines() if line.startswith("sluiced: ")]
     assert len(lines) == 1 and "Traceback" not in run.stderr, run.stderr

@@ -19,6 +19,7 @@ from sluice_controller.adapters.group_pages import GroupPages
 from sluice_controller.domain.group_page import GroupLimit
 from sluice_controller.domain.groups import PARTS
 from sluice_controller.domain.shaper_config import actual, commands, wanted
+from testbed import patience
 
 TOP = Path(__file__).resolve().parents[3]
 QEMU = Path(os.environ.get("SLUICE_QEMU_BUILD", TOP / "build" / "qemu")) / "qemu-system-x86_64"
@@ -141,7 +142,7 @@ class Qemu:
         options = ["-machine", "none", "-display", "none", "-nodefaults", "-S"]
         options += ["-object", "shaper,id=sluice0", "-qmp", f"unix:{path},server=on,wait=off"]
         self.process = subprocess.Popen([QEMU, *options], stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + patience.seconds(SECONDS)
         while not path.exists():
             assert self.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)

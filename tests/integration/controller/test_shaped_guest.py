@@ -12,6 +12,7 @@ import libvirt_qemu
 import pytest
 
 from sluice_controller.domain.counters import read_header
+from testbed import patience
 
 NAME = "small"
 CLASS = "reading"
@@ -22,7 +23,7 @@ READ = "while :; do cat /srv/media/f0*; echo 3 >/proc/sys/vm/drop_caches; done >
 
 
 def until(question, seconds=SECONDS):
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience.seconds(seconds)
     while not (answer := question()):
         assert time.monotonic() < deadline
         time.sleep(0.05)

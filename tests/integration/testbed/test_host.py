@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from perf.subjects.net import TcHtb, TcTbf
-from testbed import FileDisk, GuestError, GuestSpec, Sandbox, Testbed, accelerator, network, paths
+from testbed import (
+    FileDisk,
+    GuestError,
+    GuestSpec,
+    Sandbox,
+    Testbed,
+    accelerator,
+    network,
+    paths,
+    patience,
+)
 from testbed.sandbox import CommandFailed
 from testbed.services import FORWARD
 
@@ -52,78 +62,57 @@ def test_folders_that_the_machine_lacks_are_there_inside(tmp_path):
     assert not list(Path("/var/lib").glob("sluice-lacks-*"))
 
 
-def test_guest_boots_and_obeys(testbed):
-    guest = testbed.add_guest(GuestSpec("plain", agent=False))
-    guest.start()
-    try:
-        guest.wait_ready()
-        assert guest.ssh("hostname").stdout.strip() == "plain"
-        assert guest.ssh("cat", input="through ssh").stdout == "through ssh"
-        with pytest.raises(CommandFailed, match="ended with 3"):
-            guest.ssh("exit 3")
-        with pytest.raises(CommandFailed, match="still runs after 1 s"):
-            guest.ssh("sleep 60", timeout_seconds=1)
-        guest.spawn("while :; do sleep 1; done", unit="load")
-        assert guest.ssh("systemctl is-active load").stdout.strip() == "active"
-        guest.kill_unit("load")
-        assert guest.ssh("systemctl is-active load", check=False).stdout.strip() == "inactive"
-    finally:
-        guest.stop()
-
-
-def test_disk_reads_are_counted_by_the_hosts_kernel(testbed):
-    """32 MiB read in the guest past its cache are 32 MiB read by QEMU."""
+@pytest.fixture(scope="module")
+def booted(testbed):
+    """A guest of its own, whose boot is a real one each time."""
     media = FileDisk(paths.image("media-data.img"), readonly=True)
-    guest = testbed.add_guest(GuestSpec("disks", disks=(media,), agent=False))
+    guest = testbed.add_guest(GuestSpec("plain", disks=(media,), agent=False))
     guest.start()
-    try:
-        guest.wait_ready()
-        before = guest.disk_counters().read_bytes
-        guest.ssh("dd if=/srv/media/f01 of=/dev/null bs=1M count=32 iflag=direct")
-        read = guest.disk_counters().read_bytes - before
-        # Besides the data: the program, the file's extents, and whatever a
-        # guest that has just booted still loads from its root disk.
-        assert 32 * 2**20 <= read <= 48 * 2**20
-    finally:
-        guest.stop()
+    guest.wait_ready()
+    yield guest
+    guest.stop()
 
 
-def test_a_saved_guest_goes_on_as_it_was_each_time(testbed, tmp_path):
-    guest = testbed.add_guest(GuestSpec("saved", agent=False))
-    guest.start()
-    try:
-        guest.wait_ready()
-        guest.ssh("echo here >/run/in-memory; echo here >/root/on-disk; sync")
-        guest.save(tmp_path / "saved")
-        assert not guest.running()
-        for _ in range(2):
-            guest.restore(tmp_path / "saved")
-            guest.wait_ready()
-            assert guest.ssh("cat /run/in-memory /root/on-disk").stdout.split() == ["here"] * 2
-            guest.ssh("rm /run/in-memory /root/on-disk; sync")
-            guest.stop()
-    finally:
-        guest.stop()
+def test_guest_boots_and_obeys(booted):
+    assert booted.ssh("hostname").stdout.strip() == "plain"
+    assert booted.ssh("cat", input="through ssh").stdout == "through ssh"
+    with pytest.raises(CommandFailed, match="ended with 3"):
+        booted.ssh("exit 3")
+    with pytest.raises(CommandFailed, match="still runs after"):
+        booted.ssh("sleep 60", timeout_seconds=0.2)
+    booted.spawn("while :; do sleep 1; done", unit="load")
+    assert booted.ssh("systemctl is-active load").stdout.strip() == "active"
+    booted.kill_unit("load")
+    assert booted.ssh("systemctl is-active load", check=False).stdout.strip() == "inactive"
 
 
-def test_a_saved_guest_goes_on_under_another_definition(testbed, tmp_path):
-    guest = testbed.add_guest(GuestSpec("redefined", agent=False))
-    name = "<name>redefined</name>"
-    other = guest.domain.XMLDesc().replace(name, f"{name}<title>another</title>")
-    guest.start()
-    try:
-        guest.wait_ready()
-        guest.ssh("echo here >/run/in-memory")
-        guest.save(tmp_path / "saved")
-        guest.restore(tmp_path / "saved", other)
-        guest.wait_ready()
-        assert "<title>another</title>" in guest.domain.XMLDesc()
-        assert guest.ssh("cat /run/in-memory").stdout.strip() == "here"
-        guest.kill()
-        assert not guest.running()
-        guest.kill()
-    finally:
-        guest.stop()
+def test_disk_reads_are_counted_by_the_hosts_kernel(booted):
+    """32 MiB read in the guest past its cache are 32 MiB read by QEMU."""
+    before = booted.disk_counters().read_bytes
+    booted.ssh("dd if=/srv/media/f01 of=/dev/null bs=1M count=32 iflag=direct")
+    read = booted.disk_counters().read_bytes - before
+    # Besides the data: the program, the file's extents, and whatever a
+    # guest that has just booted still loads from its root disk.
+    assert 32 * 2**20 <= read <= 48 * 2**20
+
+
+def test_a_saved_guest_goes_on_as_it_was_each_time_and_under_another_definition(booted, tmp_path):
+    booted.ssh("echo here >/run/in-memory; echo here >/root/on-disk; sync")
+    booted.save(tmp_path / "saved")
+    assert not booted.running()
+    booted.restore(tmp_path / "saved")
+    booted.wait_ready()
+    booted.ssh("rm /run/in-memory /root/on-disk; sync")
+    booted.stop()
+    name = "<name>plain</name>"
+    other = booted.domain.XMLDesc().replace(name, f"{name}<title>another</title>")
+    booted.restore(tmp_path / "saved", other)
+    booted.wait_ready()
+    assert booted.ssh("cat /run/in-memory /root/on-disk").stdout.split() == ["here"] * 2
+    assert "<title>another</title>" in booted.domain.XMLDesc()
+    booted.kill()
+    assert not booted.running()
+    booted.kill()
 
 
 def test_a_guest_that_dies_says_why(testbed):
@@ -160,7 +149,7 @@ def test_uplink_has_the_rate_that_was_asked_for():
             size, seconds = host.client_run(["python3", "-c", RECEIVER]).stdout.split()
             assert int(size) == DOWNLOAD_BYTES
             rates[name] = int(size) / float(seconds)
-            assert sender.wait(10) == 0
+            assert sender.wait(patience.seconds(10)) == 0
         # Headers are 66 of each 1514 bytes; the burst of 128 KiB is 1 % of all.
         assert 0.90 * LINK_BPS <= rates["slow"] <= 1.03 * LINK_BPS
         assert rates["fast"] > 3 * LINK_BPS
@@ -184,7 +173,7 @@ def test_uplink_has_its_rate_again_after_a_peer_had_its_place(peer):
 
 
 def wait_for_listener(host: Testbed) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience.seconds(10)
     while "9000" not in host.sandbox.run(["ss", "-Hltn", "sport = :9000"]).stdout:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -216,7 +205,7 @@ def test_forwarder_reaches_into_the_namespace(testbed, tmp_path):
             pass_fds=[listener.fileno()],
         )
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience.seconds(10)
         while True:
             try:
                 url = f"http://127.0.0.1:{port}/page"

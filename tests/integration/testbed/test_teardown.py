@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import CLIENTS, paths
+from testbed import CLIENTS, paths, patience
 
 # Opens a testbed with a running guest, a client and the page's forwarder, says
 # so, and then comes to its end in the way that the argument names.
@@ -61,7 +61,7 @@ def processes_in(namespace: int) -> list[str]:
 
 
 def wait_until_gone(namespace: int) -> list[str]:
-    deadline = time.monotonic() + GONE_SECONDS
+    deadline = time.monotonic() + patience.seconds(GONE_SECONDS)
     while (left := processes_in(namespace)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left
@@ -108,7 +108,7 @@ def ended_by(request, small_machine):
             # A terminal's Ctrl-C reaches the whole foreground group.
             send = os.killpg if request.param == "SIGINT" else os.kill
             send(process.pid, signal.Signals[request.param])
-        process.wait(GONE_SECONDS)
+        process.wait(patience.seconds(GONE_SECONDS))
         yield {**facts, "before": before, "machine": small_machine}
     finally:
         if process.poll() is None:
