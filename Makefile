@@ -49,7 +49,8 @@ demo: setup ## the main job: a VLC stream survives an overload
 .PHONY: test test-long fuzz-build
 test: setup $(if $(ONLY),$(if $(filter fuzz,$(ONLY)),fuzz-build),fuzz-build) ## all tests; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
-test-long: setup fuzz-build ## what takes longer, an hour or so: the suites that make test leaves out
+test-long: setup qemu-stock fuzz-build ## what make test leaves out: stress, long fuzzing, hosts; an hour or so
+	@$(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh
 	@bash tools/test/run.sh --long $(ONLY)
 fuzz-build: packages
 	@! bash qemu-patches/scripts/fuzzer-library.sh >/dev/null || bash $(SETUP)/qemu.sh --asan

@@ -66,6 +66,7 @@ def report(part: str, outcome: migration.Outcome | changes.Outcome) -> int:
     for problem in problems:
         say(f"WRONG: {problem}")
     say("all well" if not problems else f"{len(problems)} things are wrong")
+    print(f"{int(not problems)} passed, {len(problems)} failed")
     return 1 if problems else 0
 
 

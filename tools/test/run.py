@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Run Sluice's test suites, two at a time, and print how many tests of each kind ran.
+"""Run Sluice's test suites, several at a time, and print how many tests of each kind ran.
 
 Every suite is a command with its own runner (``suites.py``). Its output goes to
 build/logs/test-NAME.log; from it the tests are counted by kind. A suite that
@@ -23,7 +23,7 @@ from suites import KINDS, TOP, Suite, suites
 from tally import Tally, durations, failures, last
 
 LOGS = TOP / "build" / "logs"
-LANES = 2
+PROCESSORS = 2
 PROGRESS_SECONDS = 30.0
 POLL_SECONDS = 0.2
 ENDING_SECONDS = 60.0
@@ -37,15 +37,10 @@ def is_sound(suite: Suite, tally: Tally, status: int) -> bool:
     return status == 0 and not tally.failed and ran
 
 
-def next_suite(waiting: list[Suite], running: list[Suite], lanes: int) -> Suite | None:
-    """The first of those that wait which may begin beside those that run."""
-    if len(running) >= lanes or any(suite.alone for suite in running):
-        return None
-    needed = {thing for suite in running for thing in suite.need}
-    for suite in waiting:
-        if not (suite.need & needed or (suite.alone and running)):
-            return suite
-    return None
+def next_suite(waiting: list[Suite], running: list[Suite], processors: int) -> Suite | None:
+    """The first of those that wait for which there is room beside those that run."""
+    room = processors - sum(suite.processors for suite in running)
+    return next((suite for suite in waiting if suite.processors <= room or not running), None)
 
 
 @dataclass
@@ -59,13 +54,14 @@ class Run:
     told: float
 
     @classmethod
-    def begin(cls, suite: Suite) -> "Run":
+    def begin(cls, suite: Suite, jobs: int) -> "Run":
+        """Start a suite, which may run so many of its programs at a time."""
         log = LOGS / f"test-{suite.name}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
                 suite.command,
                 cwd=suite.folder,
-                env={**os.environ, **suite.environment},
+                env={**os.environ, "SLUICE_TEST_JOBS": str(jobs), **suite.environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -121,14 +117,15 @@ def conclude(run: Run, status: int, processor_seconds: float) -> Outcome:
     return Outcome(tally, durations(suite.name, lines))
 
 
-def run_all(chosen: list[Suite], lanes: int) -> list[Outcome]:
-    """Run the suites, as many at a time as there are lanes; outcomes in order of ending."""
+def run_all(chosen: list[Suite], processors: int) -> list[Outcome]:
+    """Run the suites, as many at a time as keep the processors busy; in order of ending."""
     waiting, running, outcomes = list(chosen), [], []
     try:
         while waiting or running:
-            while suite := next_suite(waiting, [run.suite for run in running], lanes):
+            while suite := next_suite(waiting, [run.suite for run in running], processors):
                 waiting.remove(suite)
-                running.append(Run.begin(suite))
+                jobs = processors if suite.processors > 1 or len(chosen) == 1 else 1
+                running.append(Run.begin(suite, jobs))
             time.sleep(POLL_SECONDS)
             for run in list(running):
                 before = _processor_seconds()
@@ -237,8 +234,8 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()
-    lanes = min(LANES, len(os.sched_getaffinity(0)))
-    outcomes = run_all(choose(every, asked.only, asked.long), lanes)
+    processors = min(PROCESSORS, len(os.sched_getaffinity(0)))
+    outcomes = run_all(choose(every, asked.only, asked.long), processors)
     return 1 if print_sums(outcomes, time.monotonic() - started) else 0
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from tally import Reader, count_cargo, count_closing_line, count_pytest, count_tap
 
 TOP = Path(__file__).resolve().parents[2]
-KINDS = ("unit", "property", "fuzz", "qtest", "integration", "e2e")
+KINDS = ("unit", "property", "fuzz", "qtest", "integration", "e2e", "stress")
+# Of tests/integration/controller, those that have guests or whole hosts.
+GUESTS = ("test_shaped_guest.py", "test_restarts.py", "test_migration.py")
 PATCHES = TOP / "qemu-patches"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
 PYTEST += ["--durations=10", "--durations-min=0.5"]
@@ -18,8 +20,9 @@ PYTEST += ["--durations=10", "--durations-min=0.5"]
 class Suite:
     """A command and the reader that counts its tests.
 
-    A suite runs on one processor, beside another one, unless it is ``alone``. Of suites that
-    ``need`` the same thing only one runs at a time. ``long`` ones belong to ``make test-long``.
+    ``processors`` is how many a suite keeps busy, where it is alone: 2 for one that makes use
+    of more, 0.5 for one that waits half of its time. ``long`` ones belong to
+    ``make test-long``, the others to ``make test``.
     ``budget_seconds`` ends a suite that hangs: several times what it takes beside another
     suite on two cores of a slow machine.
     """
@@ -30,8 +33,7 @@ class Suite:
     count: Reader
     budget_seconds: int
     long: bool = False
-    alone: bool = False
-    need: frozenset[str] = frozenset()
+    processors: float = 1.0
     may_skip: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     folder: Path = TOP
@@ -48,28 +50,118 @@ def script_suite(name: str, kind: str, budget_seconds: int, *command: str, **opt
     return Suite(name, (kind,), ["bash", *command], counted, budget_seconds, **options)
 
 
+def tap_suite(name: str, script: str, count: Reader, *arguments: str) -> Suite:
+    """A script whose every line is a test, of which some are properties."""
+    return Suite(name, ("unit", "property"), ["bash", script, *arguments], count, 900)
+
+
 def suites() -> list[Suite]:
-    """All suites. The long ones of each list come first, so that both lanes end together."""
+    """All suites, of each list those first that take longest: so both lanes end together."""
+    return [*_daily(), *_long()]
+
+
+def _daily() -> list[Suite]:
     scripts = PATCHES / "scripts"
+    controller = "tests/integration/controller"
     return [
-        pytest_suite("e2e", "e2e", 1500, "tests/e2e"),
-        pytest_suite("controller", "integration", 2400, "tests/integration/controller"),
-        script_suite("qtest", "qtest", 1200, f"{scripts}/qtest.sh"),
+        script_suite("qtest", "qtest", 1800, f"{scripts}/qtest.sh"),
+        pytest_suite(
+            "controller-guests", "integration", 1800, *(f"{controller}/{name}" for name in GUESTS)
+        ),
+        pytest_suite("e2e", "e2e", 1500, "--ignore=tests/e2e/web", "tests/e2e"),
         pytest_suite("python-unit", "unit", 900, "-m", "not hypothesis", "tests/unit"),
+        pytest_suite("e2e-web", "e2e", 900, "tests/e2e/web"),
         pytest_suite("testbed", "integration", 1200, "tests/integration/testbed"),
         pytest_suite("python-property", "property", 900, "-m", "hypothesis", "tests/unit"),
+        pytest_suite(
+            "controller",
+            "integration",
+            900,
+            *(f"--ignore={controller}/{name}" for name in GUESTS),
+            controller,
+        ),
         # Seven of half a minute; clang may lack the library for them.
         script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", may_skip=True),
         pytest_suite("nightly", "integration", 1200, "tests/integration/nightly"),
-        Suite("engine", ("unit", "property"), ["bash", f"{PATCHES}/tests/run.sh"], count_tap, 900),
+        tap_suite("engine", f"{PATCHES}/tests/run.sh", count_tap),
+        tap_suite("agent", f"{TOP}/tools/setup/agent.sh", count_cargo, "test"),
+    ]
+
+
+def _long() -> list[Suite]:
+    """Pieces that are bounded, so that all of them take an hour or so."""
+    scripts, stress = PATCHES / "scripts", [sys.executable, "-m", "stress"]
+    builds = [f"{TOP}/build/qemu-stock", f"{TOP}/build/qemu"]
+    return [
         Suite(
-            "agent",
-            ("unit", "property"),
-            ["bash", f"{TOP}/tools/setup/agent.sh", "test"],
-            count_cargo,
-            900,
+            "stock-tests",
+            ("qtest",),
+            [sys.executable, f"{scripts}/stock_tests.py", *builds],
+            count_closing_line("qtest"),
+            5400,
+            processors=2,
+            long=True,
         ),
-        pytest_suite("ansible", "integration", 2400, "tests/integration/ansible", long=True),
+        script_suite(
+            "fuzz-long",
+            "fuzz",
+            1800,
+            f"{scripts}/fuzz.sh",
+            processors=2,
+            long=True,
+            may_skip=True,
+            environment={"SLUICE_FUZZ_SECONDS": "60"},
+        ),
+        Suite(
+            "stress-changes",
+            ("stress",),
+            [*stress, "changes", "--count=10000", "--seconds=60"],
+            count_closing_line("stress"),
+            1200,
+            processors=2,
+            long=True,
+            folder=TOP / "tests",
+        ),
+        Suite(
+            "stress-migration",
+            ("stress",),
+            [*stress, "migration", "--count=5"],
+            count_closing_line("stress"),
+            1200,
+            processors=2,
+            long=True,
+            folder=TOP / "tests",
+        ),
+        script_suite(
+            "lifecycle",
+            "qtest",
+            3600,
+            f"{scripts}/stress.sh",
+            "lifecycle",
+            f"{TOP}/build/qemu-asan",
+            "10",
+            long=True,
+        ),
+        # Two machines are booted; what is wrong with a host is named before it is changed.
+        Suite(
+            "hosts",
+            ("e2e",),
+            ["bash", f"{TOP}/tools/test/deploy.sh", "-k", "test_1"],
+            count_pytest("e2e"),
+            3600,
+            long=True,
+        ),
+        pytest_suite("ansible", "integration", 3600, "tests/integration/ansible", long=True),
         # It builds the packages first; with an empty cache that takes longest.
-        pytest_suite("packaging", "integration", 2400, "tests/integration/packaging", long=True),
+        pytest_suite("packaging", "integration", 3600, "tests/integration/packaging", long=True),
+        pytest_suite(
+            "python-property-long",
+            "property",
+            1800,
+            "-m",
+            "hypothesis",
+            "tests/unit",
+            long=True,
+            environment={"SLUICE_TEST_EXAMPLES": "500"},
+        ),
     ]

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.adapters.group_pages import GroupPages
@@ -88,7 +88,6 @@ limits = st.builds(
 waits_ns = st.one_of(st.integers(0, 10**9), st.integers(0, 10**17))
 
 
-@settings(max_examples=200, deadline=None)
 @given(start=st.integers(0, 2**60), first=limits, later=st.lists(st.tuples(waits_ns, limits)))
 def test_every_change_gives_the_bytes_that_qemu_would_write(oracle, start, first, later):
     page = new_page("disks", first, start)
@@ -103,7 +102,6 @@ def test_every_change_gives_the_bytes_that_qemu_would_write(oracle, start, first
 words = st.one_of(st.integers(0, 5), st.integers(0, 2**41), st.integers(0, 2**64 - 1))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     now_ns=st.integers(0, 2**60),
     found=st.tuples(words, st.integers(0, 2), words, words, words, words),

@@ -5,7 +5,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.adapters.database import SqlStore
@@ -77,7 +77,6 @@ json_values = st.recursive(
 
 
 @given(st.sampled_from(PATHS), json_values)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_put_anywhere_is_refused_in_words_or_can_be_stored(path, value):
     def put(inner, name):
         inner[name] = value

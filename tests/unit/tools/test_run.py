@@ -87,16 +87,18 @@ def suite(name: str, **options):
     return dataclasses.replace(SUITE, name=name, **options)
 
 
-def test_two_suites_run_at_a_time_and_those_that_need_the_same_do_not():
-    first, second = suite("first", need={"disk"}), suite("second", need={"disk", "net"})
-    third, alone = suite("third"), suite("alone", alone=True)
+def test_suites_run_beside_each_other_as_long_as_processors_are_left():
+    first, second, alone = suite("first"), suite("second"), suite("alone", processors=2)
+    waits = suite("waits", processors=0.5)
     begin = runner.next_suite
     assert begin([first, second], [], 2) is first
-    assert begin([second, third], [first], 2) is third
-    assert begin([second], [first], 2) is None
-    assert begin([third], [first], 1) is None
-    assert begin([alone, third], [first], 2) is third
-    assert begin([third], [alone], 2) is None
+    assert begin([second], [first], 2) is second
+    assert begin([second], [first], 1) is None
+    assert begin([alone, second], [first], 2) is second
+    assert begin([second, waits], [first, waits], 2) is waits
+    assert begin([waits], [first, second], 2) is None
+    assert begin([second], [alone], 2) is None
+    assert begin([alone], [], 1) is alone
     assert begin([alone], [], 2) is alone
 
 
