@@ -67,7 +67,9 @@ test-deploy: venv qemu images ## deploy to two emulated Debian 13 machines and t
 deb: packages venv agent web-assets ## Debian packages into build/deb, a flat APT repository
 	@bash tools/packaging/build.sh $(ONLY) $(ARGS)
 
-.PHONY: bench
+.PHONY: bench bench-tick
+bench-tick: venv ## what one tick of sluiced costs at 10, 50 and 200 guests, and its bars
+	@build/venv/bin/python controller/bench/tick.py $(ARGS)
 bench: qemu ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
 	@bash qemu-patches/bench/run.sh $(ARGS)
 

@@ -5,7 +5,6 @@ import struct
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import text
 
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
@@ -14,12 +13,8 @@ from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
 from sluice_controller.domain.model import Grant, ShapingClass, Stream
 from sluice_controller.domain.scheduling import Scheduling, Window
-from sluice_controller.domain.tuner_types import NETWORK, PROBING, Arm, Change, Decision, State
 from sluice_controller.services import streams as streams_module
-from sluice_controller.services.auto import Auto
-from sluice_controller.services.auto_limits import AutoLimits
-from sluice_controller.services.sampler import Sampler
-from sluice_controller.services.streams import Streams
+from unit.controller.sampling import parts
 from unit.controller.test_counters import MS, header, put
 
 NET_TX = 2
@@ -54,6 +49,8 @@ def store(tmp_path):
             "blk-read": Scheduling(window=Window(20_000_000, 65536)),
         }
         unit.put_grant(Grant("media", "batch", 1, (), limits, scheduling))
+        unit.put_grant(Grant("media", "movie", 2))
+        unit.put_grant(Grant("media", "backup", 3))
         unit.put_stream(Stream("film", "media", "movie", 875e3))
     yield store
     store.close()
@@ -64,17 +61,16 @@ def auto(store, tmp_path):
     """After two looks at a page on which every class sent 1 MB in the second between."""
     file = tmp_path / "media.page"
     now_ns = [0]
-    sampler = Sampler(store, OneGuest(file), CountersPages(lambda: now_ns[0]), None, lambda: 1.0)
+    found = parts(store, OneGuest(file), CountersPages(lambda: now_ns[0]), lambda: 1.0)
     for at_ms, sent in ((0, 0), (1000, 1_000_000)):
         page = header()
         for tag, name in enumerate(("default", "batch", "movie", "backup")):
-            put(page, tag, NET_TX, name, bytes=sent)
+            put(page, tag, NET_TX, name, seq=2 + 2 * at_ms, bytes=sent)
             put(page, tag, 0, name)
         file.write_bytes(page)
         now_ns[0] = at_ms * MS
-        sampler.tick(now_ns[0])
-    streams = Streams(store, sampler, lambda: 1.0, lambda domain: store.transaction())
-    return Auto(store, sampler, streams, AutoLimits(), lambda: 1.0, lambda domain: None)
+        found.sampler.tick(now_ns[0])
+    return found.auto
 
 
 def test_an_unmanaged_class_is_no_background_and_counts_on_the_link(auto):
@@ -92,10 +88,11 @@ def test_what_is_reserved_comes_with_the_load(auto):
     assert loads["media", "default", "net-tx"].reserved == 0
 
 
-def test_a_reservation_that_is_given_later_is_seen_within_a_second(auto, store):
+def test_a_reservation_that_is_given_later_is_seen_once_the_stores_thread_has_looked(auto, store):
     auto._observe(2000 * MS)
     with store.transaction() as unit:
         unit.put_grant(Grant("media", "batch", 1, (), {}, {"net-tx": Scheduling(9e6)}))
+    auto.records.round()
     loads = {load.key: load for load in auto._observe(3000 * MS).background}
     assert loads["media", "batch", "net-tx"].reserved == 9e6
     assert loads["media", "batch", "net-tx"].own_limit is None
@@ -129,14 +126,9 @@ class Started:
         self.now_ns = 10**6 * SECOND
         self.file, self.host = file, Host(file)
         self.moved, self.beats = 0, True
-        self.sampler = Sampler(
-            store, self.host, CountersPages(lambda: self.now_ns), None, lambda: 1.0
-        )
-        streams = Streams(store, self.sampler, lambda: 1.0, lambda domain: store.transaction())
-        self.limits = AutoLimits()
-        self.auto = Auto(
-            store, self.sampler, streams, self.limits, lambda: 1.0, lambda domain: None
-        )
+        found = parts(store, self.host, CountersPages(lambda: self.now_ns), lambda: 1.0)
+        self.sampler, self.records = found.sampler, found.records
+        self.limits, self.auto = found.limits, found.auto
 
     def _refresh(self):
         """2 MB/s of everything, and a stream whose reads take 10 ms."""
@@ -146,7 +138,7 @@ class Started:
         done = self.moved // 131_072
         for tag, name in enumerate(("default", "batch", "movie")):
             put(
-                page, tag, 0, name, bytes=self.moved, requests=done,
+                page, tag, 0, name, self.moved % 2**32, bytes=self.moved, requests=done,
                 completed_requests=done, service_ns=done * 10 * MS,
             )  # fmt: skip
         self.file.write_bytes(page)
@@ -158,6 +150,7 @@ class Started:
                 self._refresh()
             self.sampler.tick(self.now_ns)
             self.auto.tick(self.now_ns)
+            self.records.round()
             yield self.limits.snapshot()
 
 
@@ -223,9 +216,8 @@ def clock():
 @pytest.fixture
 def told(store, clock):
     """(the streams, a function: whether the next tick learns of a stall)"""
-    sampler = Sampler(store, OneGuest("none"), None, None, clock)
-    streams = Streams(store, sampler, clock, lambda domain: store.transaction())
-    auto = Auto(store, sampler, streams, AutoLimits(), clock, lambda domain: None)
+    found = parts(store, OneGuest("none"), None, clock)
+    streams, auto = found.streams, found.auto
     now_ns = [10**6 * SECOND]
 
     def tick():
@@ -269,36 +261,24 @@ def test_of_a_client_that_floods_the_newest_reports_are_known(told, monkeypatch)
 
 def test_a_report_for_a_stream_that_is_removed_meanwhile_is_no_later_ones(store, clock):
     meanwhile = Meanwhile(store)
-    sampler = Sampler(store, OneGuest("none"), None, None, clock)
-    streams = Streams(meanwhile, sampler, clock, lambda domain: store.transaction())
+    streams = parts(meanwhile, OneGuest("none"), None, clock).streams
 
     def remove():
         with store.transaction() as unit:
             unit.delete_stream("film")
 
+    change_something(store)
     meanwhile.then = remove
     with pytest.raises(NotFound):
         streams.report("film", REPORT)
     with store.transaction() as unit:
-        assert unit.reports("film", 0.0, 9) == []
+        assert unit.reports("film", 0.0, 1e12, 9) == []
 
 
-@pytest.mark.parametrize("table", ["decisions", "values"])
-def test_what_cannot_be_kept_of_a_decision_does_not_keep_it_from_being_made(auto, store, table):
-    key = ("media", "batch", "net-tx")
-    level = Arm(phase=PROBING, level=1.0, caps={key: 1e6})
-    with store.engine.begin() as connection:
-        connection.execute(text(f'ALTER TABLE "{table}" RENAME TO away'))
-    auto.state = State(arms={NETWORK: level})
-    change = Change(key, None, 1e6)
-    auto._log((Decision(NETWORK, "risk", "film", "its queue grows", (change,)),), dry_run=False)
-    auto._save(2000 * MS)
-    with store.engine.begin() as connection:
-        connection.execute(text(f'ALTER TABLE away RENAME TO "{table}"'))
-    # A second later it is kept: nobody took it for done.
-    auto._save(4000 * MS)
+def change_something(store):
+    """What is declared must be read anew."""
     with store.transaction() as unit:
-        assert unit.value("auto-state", {})[NETWORK]["level"] == 1.0
+        unit.put_class(ShapingClass("other", "Other"))
 
 
 class Meanwhile:
@@ -308,8 +288,8 @@ class Meanwhile:
         self.store, self.then = store, None
 
     @property
-    def renames(self):
-        return self.store.renames
+    def changes(self):
+        return self.store.changes
 
     @contextmanager
     def transaction(self):
@@ -324,9 +304,9 @@ def test_a_stream_that_is_set_while_the_list_is_read_is_not_overlooked(store, cl
     with store.transaction() as unit:
         unit.put_grant(Grant("media", "movie", 2))
     meanwhile = Meanwhile(store)
-    sampler = Sampler(store, OneGuest("none"), None, None, clock)
-    streams = Streams(meanwhile, sampler, clock, lambda domain: store.transaction())
+    streams = parts(meanwhile, OneGuest("none"), None, clock).streams
     news = {"domain": "media", "class": "movie", "nominal_bytes_per_second": 1e6}
+    change_something(store)
     meanwhile.then = lambda: streams.put("news", news)
     streams.all()
     assert {stream.name for stream in streams.all()} == {"film", "news"}

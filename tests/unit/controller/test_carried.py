@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_controller.domain.carried import (
@@ -62,6 +62,7 @@ def pairs(held):
 
 
 @given(holdings(), st.integers(0, 2**40), st.data())
+@settings(max_examples=50)
 def test_what_is_written_is_read(held, revision, data):
     tuned = data.draw(st.none() | st.builds(Tuned, st.just("host-1"), pairs(held)))
     carried = Carried("u-1", "me", revision, held, tuned)
@@ -69,6 +70,7 @@ def test_what_is_written_is_read(held, revision, data):
 
 
 @given(holdings())
+@settings(max_examples=50)
 def test_content_survives_the_way(held):
     text = as_text(Carried("u-1", "me", 1, held))
     assert content(parse(text, "vm", NOW).holding) == content(held)

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.adapters.counters_page import CountersPages
-from sluice_controller.domain.counters import (
-    PAGE_BYTES,
-    BadPage,
-    Window,
-    percentile_ms,
-    read_page,
-)
+from sluice_controller.domain.counters import PAGE_BYTES, BadPage, read_page
 from unit.controller.shortening import shortened
 
 MS = 1_000_000
@@ -73,8 +67,11 @@ def put(page, tag, resource, name, seq=2, histogram=(), **values):
     return page
 
 
-def read(page, at_ns):
-    return read_page(lambda offset, length: bytes(page[offset : offset + length]), len(page), at_ns)
+def read(page, at_ns, before=None):
+    def copy(offset, length):
+        return bytes(page[offset : offset + length])
+
+    return read_page(copy, len(page), at_ns, before)
 
 
 MORE_FIELDS = (
@@ -132,66 +129,6 @@ def test_a_second_table_that_is_not_all_there_is_none(entry_bytes, offset):
     assert read(page, 0).slots["batch", "net-tx"].more is None
 
 
-def test_drops_by_reason_and_marks_are_rates():
-    window = Window()
-    for at_ms, values in ((0, [10] * 10), (2000, [10, 12, 10, 14, 10, 16, 3, 4000, 500, 131072])):
-        page = put(with_second_table(header()), 0, 3, "default", dropped_requests=sum(values[:5]))
-        window.add(read(put_more(page, 0, 3, values), at_ms * MS))
-    sample = window.samples()["default"]["net-rx"]
-    assert sample["dropped_per_second"] == 3
-    assert sample["drops_per_second"] == {
-        "backlog": 0,
-        "codel": 1,
-        "connection": 0,
-        "window": 2,
-        "reset": 0,
-    }
-    assert sample["marked_per_second"] == 3
-    assert (sample["buffered_bytes"], sample["buffer_bytes_max"]) == (4000, 131072)
-
-
-UNLIMITED = 2**63 - 1
-
-
-@pytest.mark.parametrize(
-    ("in_page", "in_sample"),
-    [
-        ((4096, 3, 7), (4096, 3)),
-        ((-2288, UNLIMITED, 1), (-2288, None)),
-        ((UNLIMITED, -(2**62), 2**63), (None, -(2**62))),
-        ((0, 0, 1), (0, 0)),
-        # Written before there were tokens.
-        ((0, 0, 0), (None, None)),
-    ],
-)
-def test_tokens_are_gauges_where_there_is_a_limit(in_page, in_sample):
-    window = Window()
-    page = put(with_second_table(header()), 3, 0, "batch")
-    window.add(read(put_tokens(page, 3, 0, *in_page), 0))
-    sample = window.samples()["batch"]["blk-read"]
-    assert (sample["tokens_bytes"], sample["tokens_operations"]) == in_sample
-
-
-def test_bursts_are_told_where_there_is_a_limit():
-    slot = {"limit_bytes_per_second": 20_000_000, "burst_bytes": 65536, "burst_operations": 7}
-    sample = window_of((0, slot), (1000, slot)).samples()["default"]["blk-read"]
-    assert (sample["burst_bytes"], sample["burst_operations"]) == (65536, None)
-    slot = {"limit_operations_per_second": 50, "burst_bytes": 65536, "burst_operations": 7}
-    sample = window_of((0, slot), (1000, slot)).samples()["default"]["blk-read"]
-    assert (sample["burst_bytes"], sample["burst_operations"]) == (None, 7)
-
-
-def test_a_page_without_a_second_table_tells_nothing_of_tokens():
-    sample = window_of((0, {}), (1000, {})).samples()["default"]["blk-read"]
-    assert (sample["tokens_bytes"], sample["tokens_operations"]) == (None, None)
-
-
-def test_an_older_page_tells_nothing_of_reasons():
-    sample = window_of((0, {}), (1000, {"dropped_requests": 5})).samples()["default"]["blk-read"]
-    assert sample["dropped_per_second"] == 5
-    assert (sample["drops_per_second"], sample["marked_per_second"]) == (None, None)
-
-
 def test_fields_are_read_from_their_places():
     values = {name: 1000 + i for i, name in enumerate(OFFSETS)}
     page = put(header(), 3, 1, "batch", histogram=range(12), **values)
@@ -236,56 +173,116 @@ def test_a_slot_that_is_being_written_is_left_out():
     assert (reading.slots, reading.unsettled) == ({}, {4})
 
 
+def copied(page, taken):
+    """A reader of the page, and how it takes copies: (offset, length) of each."""
+
+    def copy(offset, length):
+        taken.append((offset, length))
+        return bytes(page[offset : offset + length])
+
+    return copy
+
+
+def test_of_a_page_that_nobody_writes_one_copy_is_taken_and_kept():
+    page = put(put(with_second_table(header()), 0, 0, "default"), 1, 3, "batch", bytes=7)
+    first, taken = read(page, 0), []
+    struct.pack_into("<Q", page, 40, 2000)
+    second = read_page(copied(page, taken), len(page), 100 * MS, first)
+    assert taken == [(0, HEADER_BYTES + 8 * SLOT_BYTES)]
+    assert second.content is first.content
+    assert (second.at_ns, second.header.heartbeat_ns) == (100 * MS, 2000)
+
+
+def test_a_slot_that_moved_is_read_anew_and_the_layout_stays():
+    page = put(put(with_second_table(header()), 0, 0, "default"), 1, 3, "batch", bytes=7)
+    first = read(page, 0)
+    put(page, 1, 3, "batch", seq=4, bytes=9)
+    put_more(page, 1, 3, range(10))
+    second = read(page, 100 * MS, first)
+    assert second.content.layout is first.content.layout
+    slot = second.slots["batch", "net-rx"]
+    assert (slot.bytes, slot.more.buffered_bytes) == (9, 7)
+    assert first.slots["batch", "net-rx"].bytes == 7
+
+
+@pytest.mark.parametrize(("told", "wait_ms"), [(True, 0), (False, 1000)])
+def test_a_class_that_is_granted_later_is_found(told, wait_ms):
+    """At once by the page's generation, and at the latest a second later without."""
+    page = put(header(), 0, 0, "default")
+    first = read(page, 0)
+    put(page, 9, 2, "late")
+    if told:
+        struct.pack_into("<Q", page, 32, 4)
+    found = read(page, (100 + wait_ms) * MS, first)
+    assert found.slots.keys() == {("default", "blk-read"), ("late", "net-tx")}
+
+
 def test_a_slot_whose_writer_does_not_rest_is_as_it_was():
     """Its QEMU lost the processor in the middle of a write."""
-    pages = [
-        put(put(header(), 1, 0, "batch", seq=2, requests=7), 2, 1, "web", requests=count)
-        for count in (1, 2)
-    ]
-    put(pages[1], 1, 0, "batch", seq=3, requests=8)
-    window = Window()
-    for at_ms, page in enumerate(pages):
-        window.add(read(page, at_ms * MS))
-    assert window.samples().keys() == {"batch", "web"}
-    assert window.readings[-1].slots["batch", "blk-read"].requests == 7
-    assert window.readings[-1].slots["web", "blk-write"].requests == 2
+    page = put(put(header(), 1, 0, "batch", requests=7), 2, 1, "web", requests=1)
+    first = read(page, 0)
+    put(page, 1, 0, "batch", seq=3, requests=8)
+    put(page, 2, 1, "web", seq=4, requests=2)
+    second = read(page, 100 * MS, first)
+    assert second.slots["batch", "blk-read"].requests == 7
+    assert second.slots["web", "blk-write"].requests == 2
+    # For as long as it stands still there is nothing to be read.
+    assert read(page, 200 * MS, second).content is second.content
+    put(page, 1, 0, "batch", seq=4, requests=9)
+    assert read(page, 300 * MS, second).slots["batch", "blk-read"].requests == 9
 
 
 def test_a_slot_is_as_it_was_only_in_the_same_page():
     before = read(put(header(), 1, 0, "batch", requests=7), 0)
-    replaced = read(put(header(created_ns=6), 1, 0, "batch", seq=3), MS)
-    assert replaced.settled(before).slots == replaced.settled(None).slots == {}
+    page = put(header(created_ns=6), 1, 0, "batch", seq=3)
+    assert read(page, MS, before).slots == read(page, MS).slots == {}
 
 
 def test_a_slot_that_nobody_uses_any_more_is_gone():
     before = read(put(header(), 1, 0, "batch", requests=7), 0)
-    page = put(put(header(), 1, 0, "batch"), 2, 1, "web", seq=3)
+    page = put(put(header(), 1, 0, "batch", seq=4), 2, 1, "web", seq=3)
     page[HEADER_BYTES + 4 * SLOT_BYTES + 4] = 0
-    assert read(page, MS).settled(before).slots == {}
+    for at_ms in (1, 2000):
+        assert read(page, at_ms * MS, before).slots == {}
 
 
+def test_a_slot_that_says_another_place_of_itself_is_none():
+    page = put(header(), 1, 0, "batch")
+    page[HEADER_BYTES + 4 * SLOT_BYTES + 5] = 2
+    assert read(page, 0).slots == {}
+
+
+@pytest.mark.parametrize("with_before", [False, True])
 @pytest.mark.parametrize(("writes", "found"), [(1, True), (3, True), (100, False)])
-def test_a_slot_that_is_written_meanwhile_is_read_again(writes, found):
+def test_a_slot_that_is_written_meanwhile_is_read_again(writes, found, with_before):
     """Each copy of the slot meets a writer between its beginning and its end."""
     page, left = put(header(), 1, 0, "batch", requests=1, bytes=1), [writes]
     offset = HEADER_BYTES + 4 * SLOT_BYTES
+    before = read(page, 0) if with_before else None
+    put(page, 1, 0, "batch", seq=4, requests=2, bytes=2)
 
     def copy(at, length):
         taken = bytearray(page[at : at + length])
-        if at == offset and length == SLOT_BYTES and left[0]:
+        if at <= offset < at + length and left[0]:
             left[0] -= 1
             for field in ("requests", "bytes"):
                 (value,) = struct.unpack_from("<Q", page, offset + OFFSETS[field])
                 struct.pack_into("<Q", page, offset + OFFSETS[field], value + 1)
             struct.pack_into("<I", page, offset, struct.unpack_from("<I", page, offset)[0] + 2)
             # The copy has the new count of bytes, and the rest of before.
-            taken[OFFSETS["bytes"]] += 1
+            taken[offset - at + OFFSETS["bytes"]] += 1
         return bytes(taken)
 
-    slots = read_page(copy, PAGE_BYTES, 0).slots
-    assert bool(slots) == found
-    for slot in slots.values():
-        assert slot.requests == slot.bytes == writes + 1
+    reading = read_page(copy, PAGE_BYTES, 0, before)
+    if found:
+        slot = reading.slots["batch", "blk-read"]
+        assert slot.requests == slot.bytes == writes + 2
+    else:
+        # As it was, if it was known, and nothing is made up.
+        assert {slot.bytes for slot in reading.slots.values()} == ({1} if with_before else set())
+        left[0] = 0
+        later = read_page(copy, PAGE_BYTES, 100 * MS, reading).slots["batch", "blk-read"]
+        assert later.requests == later.bytes
 
 
 def test_a_second_table_that_is_cut_off_meanwhile_is_refused():
@@ -298,19 +295,22 @@ def test_a_second_table_that_is_cut_off_meanwhile_is_refused():
         read_page(copy, len(page), 0)
 
 
-@given(st.integers(0, PAGE_BYTES - 1))
-def test_a_page_that_ends_anywhere_is_refused(length):
-    whole = bytes(put(header(), 15, 3, "batch"))
-    copies = iter([whole])
+@given(st.integers(0, PAGE_BYTES - 1), st.booleans())
+def test_a_page_that_ends_anywhere_is_refused(length, is_known):
+    """While it is read: of what was there, or of what has moved since the reading before."""
+    whole = put(header(), 15, 3, "batch")
+    before = read(whole, 0) if is_known else None
+    put(whole, 15, 3, "batch", seq=4)
+    copies = iter([bytes(whole)])
 
     def copy(offset, wanted):
-        return next(copies, whole[:length])[offset : offset + wanted]
+        return next(copies, bytes(whole)[:length])[offset : offset + wanted]
 
     if length <= HEADER_BYTES + 63 * SLOT_BYTES + SLOT_BYTES - 1:
         with pytest.raises(BadPage, match="the page was shortened: it ends before byte"):
-            read_page(copy, PAGE_BYTES, 0)
+            read_page(copy, PAGE_BYTES, 0, before)
     else:
-        assert read_page(copy, PAGE_BYTES, 0).slots
+        assert read_page(copy, PAGE_BYTES, 0, before).slots
 
 
 @given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES), st.integers(0, 67))
@@ -320,88 +320,6 @@ def test_any_slot_content_is_survived(content, index):
     page[offset : offset + SLOT_BYTES] = content
     for slot in read(page, 0).slots.values():
         assert slot.resource in ("blk-read", "blk-write", "net-tx", "net-rx")
-
-
-def window_of(*steps):
-    window = Window()
-    for at_ms, values in steps:
-        page = put(header(), 0, 0, "default", **values)
-        window.add(read(page, at_ms * MS))
-    return window
-
-
-def test_rates_over_the_last_second():
-    steps = [(t, {"bytes": t * 2000, "requests": t // 100}) for t in range(0, 3001, 100)]
-    sample = window_of(*steps).samples()["default"]["blk-read"]
-    assert sample["bytes_per_second"] == pytest.approx(2e6)
-    assert sample["requests_per_second"] == pytest.approx(10)
-
-
-def test_means_of_waiting_and_service():
-    sample = window_of(
-        (0, {}),
-        (
-            1000,
-            {
-                "requests": 10,
-                "held_requests": 4,
-                "held_ns": 40 * MS,
-                "completed_requests": 8,
-                "service_ns": 80 * MS,
-                "limit_bytes_per_second": 5000,
-            },
-        ),
-    ).samples()["default"]["blk-read"]
-    assert sample["held_mean_ms"] == 10
-    assert sample["service_mean_ms"] == 10
-    assert sample["limit_bytes_per_second"] == 5000
-    assert sample["limit_operations_per_second"] is None
-
-
-def test_counters_that_began_anew_give_no_negative_rate():
-    sample = window_of((0, {"bytes": 10**9}), (1000, {"bytes": 5})).samples()
-    assert sample["default"]["blk-read"]["bytes_per_second"] == 0
-
-
-def test_a_new_qemu_clears_the_window():
-    window = window_of((0, {"bytes": 0}))
-    window.add(read(put(header(created_ns=9), 0, 0, "default", bytes=10**9), 1000 * MS))
-    assert window.samples()["default"]["blk-read"]["bytes_per_second"] == 0
-
-
-def test_the_slowest_tick_counts():
-    window = window_of(
-        (0, {}),
-        (100, {"completed_requests": 1, "service_ns": 10 * MS}),
-        (200, {"completed_requests": 2, "service_ns": 90 * MS}),
-        (300, {"completed_requests": 4, "service_ns": 100 * MS}),
-    )
-    assert window.worst_service_ms("default", "blk-read") == 80
-
-
-def test_a_request_that_does_not_come_back_counts_while_it_waits():
-    window = window_of(*((t, {"in_flight": 1}) for t in range(0, 901, 100)))
-    assert window.worst_service_ms("default", "blk-read") == 900
-
-
-def test_percentiles_are_upper_edges():
-    assert percentile_ms((99, 1), 0.99) == 0.004
-    assert percentile_ms((0,) * 11 + (1,), 0.99) == 4**12 / 1000
-    assert percentile_ms((), 0.99) == 0
-
-
-def test_p99_counts_requests_that_did_not_wait():
-    steps = ((0, {}), (1000, {"requests": 1000, "histogram": (0, 0, 0, 0, 0, 5)}))
-    assert window_of(*steps).samples()["default"]["blk-read"]["held_p99_ms"] == 0
-    steps = ((0, {}), (1000, {"requests": 100, "histogram": (0, 0, 0, 0, 0, 5)}))
-    assert window_of(*steps).samples()["default"]["blk-read"]["held_p99_ms"] == 4**6 / 1000
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=2, max_size=30))
-def test_recent_rates_are_never_negative(counts):
-    window = window_of(*((i * 100, {"bytes": count}) for i, count in enumerate(counts)))
-    assert window.recent_bytes_per_second("default", "blk-read") >= 0
-    assert window.samples()["default"]["blk-read"]["bytes_per_second"] >= 0
 
 
 # Files

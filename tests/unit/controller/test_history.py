@@ -3,6 +3,7 @@
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from sluice_controller.domain import history
 from sluice_controller.domain.history import HISTORY_FIELDS, Summary
 
 POINTS = 5
+KEYS = 64
 VALUES = st.none() | st.integers(0, 99)
 SAMPLES = st.dictionaries(st.sampled_from("ab"), st.tuples(*[VALUES] * len(HISTORY_FIELDS)))
 ROWS = st.lists(st.tuples(st.integers(0, 40).map(lambda n: n / 2), SAMPLES), max_size=30)
@@ -46,3 +48,18 @@ def test_the_newest_steps_are_summed_up(rows, since, step):
             if not summary.add(at, samples):
                 break
     assert summary.as_json() == defined(rows, since, step)
+
+
+def test_of_names_that_come_and_go_the_newest_are_shown():
+    summary = Summary(0.0, 1.0)
+    for at in range(99, 0, -1):
+        assert summary.add(float(at), {f"c{at}/blk-read": (1, None, 0, 0)})
+    series = summary.as_json()["series"]
+    assert {key.split("/")[0] for key in series} == {f"c{n}" for n in range(99, 99 - KEYS, -1)}
+
+
+@pytest.mark.parametrize(
+    ("span_s", "seconds"), [(0, 1), (3600, 1), (4000, 1), (4001, 2), (2592000, 648)]
+)
+def test_of_a_long_time_not_every_second_is_read(span_s, seconds):
+    assert history.seconds_a_row(span_s) == seconds

@@ -2,6 +2,7 @@
 """The database in memory: the same code as on disk, without a disk."""
 
 import sqlite3
+from contextlib import suppress
 
 import pytest
 from alembic import command
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from sluice_controller.adapters.database import SqlStore, sqlite
@@ -34,10 +36,26 @@ from sluice_controller.domain.queues import Queue
 from sluice_controller.domain.scheduling import Scheduling, Window
 from unit.controller.scheduling_data import knobs
 
+END = 1e12
+
+
+class Runs:
+    """For how long the machine has been up."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
 
 @pytest.fixture
-def store(tmp_path):
-    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
+def runs():
+    return Runs()
+
+
+@pytest.fixture
+def store(tmp_path, runs):
+    store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}", runs)
     with store.transaction() as unit:
         unit.remember_domain("media", "u-1")
         unit.put_class(ShapingClass("batch", "Batch"))
@@ -238,27 +256,79 @@ def test_an_unknown_domain_is_named(store):
         unit.put_grant(Grant("nope", "batch", 1))
 
 
-def test_history_is_kept_for_its_time(store):
+def write_each_second(store, runs, rows):
+    """A row of history a second; the host's clock may say anything."""
+    for at in rows:
+        runs.now += 1
+        with store.transaction() as unit:
+            unit.add_history([(at, "media", {"batch/blk-read": [1, None, 0, 0]})])
+
+
+def test_history_is_kept_for_its_time(store, runs):
+    write_each_second(store, runs, [float(t) for t in range(9)])
     with store.transaction() as unit:
-        unit.add_history(
-            [(float(t), "media", {"batch/blk-read": [1, None, 0, 0]}) for t in range(9)]
-        )
-        unit.prune(5.0)
-        assert [row.at for row in unit.history("media", 0.0, 9)] == [8.0, 7.0, 6.0, 5.0]
-        (newest,) = unit.history("media", 7.5, 9)
+        unit.prune(3.0)
+        assert [row.at for row in unit.history("media", 0.0, END, 9)] == [8.0, 7.0, 6.0, 5.0]
+        (newest,) = unit.history("media", 7.5, END, 9)
         assert newest.samples == {"batch/blk-read": [1, None, 0, 0]}
 
 
-def test_much_that_is_old_goes_a_part_at_a_time(store, monkeypatch):
+@pytest.mark.parametrize("wrong", [1e9, -1e9, float(2**31)])
+def test_what_is_right_outlasts_a_clock_that_is_wrong(store, runs, wrong):
+    """The clock jumps and comes back: an age is how long sluiced has run since."""
+    write_each_second(store, runs, [10.0, 11.0, wrong, wrong + 1, 14.0])
+    with store.transaction() as unit:
+        unit.add_report("film", 10.0, {})
+        unit.add_decision(10.0, {})
+        unit.prune(10.0)
+        assert [row.at for row in unit.history("media", 9.0, 14.0, 9)] == [14.0, 11.0, 10.0]
+    runs.now += 8
+    with store.transaction() as unit:
+        unit.prune(8.5)
+        # All that was written earlier than that is gone, the wrong times with it.
+        assert [row.at for row in unit.history("media", -END, END, 9)] == [14.0]
+        assert len(unit.reports("film", 0.0, END, 9)) == len(unit.decisions(0.0, END, 9)) == 1
+
+
+def test_the_time_that_sluiced_has_run_goes_on_after_a_restart(store, runs):
+    write_each_second(store, runs, [1.0, 2.0, 3.0])
+    other = SqlStore(store.url, runs)
+    runs.now += 100
+    write_each_second(other, runs, [4.0])
+    with other.transaction() as unit:
+        unit.prune(102.0)
+        assert [row.at for row in unit.history("media", 0.0, END, 9)] == [4.0, 3.0, 2.0]
+    other.close()
+
+
+def test_what_is_of_a_time_to_come_is_in_no_answer(store):
+    """It was written before the clock was set back, and would hide what came after."""
+    with store.transaction() as unit:
+        for at in (5.0, 1e9):
+            unit.add_history([(at, "media", {})])
+            unit.add_report("film", at, {})
+            unit.add_decision(at, {})
+        assert [row.at for row in unit.history("media", 0.0, 6.0, 9)] == [5.0]
+        assert [row["at"] for row in unit.reports("film", 0.0, 6.0, 9)] == [5.0]
+        assert [row["at"] for row in unit.decisions(0.0, 6.0, 9)] == [5.0]
+
+
+def test_of_many_rows_every_so_many_seconds_are_read(store):
+    with store.transaction() as unit:
+        unit.add_history([(t + 0.3, "media", {}) for t in range(20)])
+        found = unit.history("media", 0.0, END, 9, every_s=5)
+    assert [row.at for row in found] == [15.3, 10.3, 5.3, 0.3]
+
+
+def test_much_that_is_old_goes_a_part_at_a_time(store, runs, monkeypatch):
     """Others wait for the store meanwhile."""
     monkeypatch.setattr(database, "PRUNED_ROWS", 3)
-    with store.transaction() as unit:
-        unit.add_history([(float(t), "media", {}) for t in range(9)])
+    write_each_second(store, runs, [float(t) for t in range(9)])
     more, left = True, []
     while more:
         with store.transaction() as unit:
-            more = unit.prune(7.0)
-            left.append(len(unit.history("media", 0.0, 99)))
+            more = unit.prune(1.0)
+            left.append(len(unit.history("media", 0.0, END, 99)))
     assert left == [6, 3, 2]
 
 
@@ -268,7 +338,7 @@ def test_history_is_read_in_slices_that_miss_and_repeat_nothing(store):
     with store.transaction() as unit:
         unit.add_history([(at, "media", {}) for at in times])
         found, before = [], None
-        while rows := unit.history("media", 0.5, 2, before):
+        while rows := unit.history("media", 0.5, END, 2, before):
             found += rows
             before = rows[-1]
     assert [row.at for row in found] == [3.0, 3.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
@@ -286,12 +356,12 @@ def test_reports_and_decisions_are_kept_up_to_a_number(store, monkeypatch):
             unit.add_decision(float(at), {"sentence": str(at)})
         unit.add_report("radio", 0.0, {"stalls": 0})
     with store.transaction() as unit:
-        unit.prune(0.0)
+        unit.prune(60.0)
     with store.transaction() as unit:
-        assert [r["at"] for r in unit.reports("film", 0.0, 99)] == [4.0, 5.0, 6.0, 7.0, 8.0]
+        assert [r["at"] for r in unit.reports("film", 0.0, END, 99)] == [4.0, 5.0, 6.0, 7.0, 8.0]
         # One that floods costs no other its reports.
-        assert [r["at"] for r in unit.reports("radio", 0.0, 99)] == [0.0]
-        assert [d["at"] for d in unit.decisions(0.0, 99)] == [8.0, 7.0, 6.0]
+        assert [r["at"] for r in unit.reports("radio", 0.0, END, 99)] == [0.0]
+        assert [d["at"] for d in unit.decisions(0.0, END, 99)] == [8.0, 7.0, 6.0]
 
 
 def test_of_reports_the_newest_are_read(store):
@@ -299,8 +369,50 @@ def test_of_reports_the_newest_are_read(store):
         for at in (3.0, 1.0, 2.0, 2.0):
             unit.add_report("film", at, {"stalls": at})
     with store.transaction() as unit:
-        assert [r["at"] for r in unit.reports("film", 0.0, 3)] == [2.0, 2.0, 3.0]
-        assert [r["at"] for r in unit.reports("film", 2.5, 3)] == [3.0]
+        assert [r["at"] for r in unit.reports("film", 0.0, END, 3)] == [2.0, 2.0, 3.0]
+        assert [r["at"] for r in unit.reports("film", 2.5, END, 3)] == [3.0]
+
+
+def test_a_damaged_database_cannot_be_used_now(store):
+    """Not a fault of sluiced: it answers 503 and goes on, and says what to look at."""
+    path = store.engine.url.database
+    store.engine.dispose()
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 65536)
+    with pytest.raises(StoreUnavailable, match="malformed.*whole"), store.transaction() as unit:
+        unit.classes()
+
+
+def test_what_is_wrong_with_a_question_is_no_trouble_of_the_database(store):
+    with pytest.raises(IntegrityError), store.transaction() as unit:
+        unit.put_class(ShapingClass("new", None))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_operators_declare_is_counted_before_it_is_in_force(store, ends):
+    """Who has read something else meanwhile must read again."""
+    before = store.changes
+    with suppress(RuntimeError), store.transaction() as unit:
+        unit.put_class(ShapingClass("new", "New"))
+        assert store.changes > before
+        if not ends:
+            raise RuntimeError
+    for change in (
+        lambda unit: unit.put_settings(Settings(history_seconds=99)),
+        lambda unit: unit.put_grant(Grant("media", "batch", 2)),
+        lambda unit: unit.put_stream(Stream("film", "media", "batch", 1e6)),
+        lambda unit: unit.remember_domain("films", "u-1"),
+    ):
+        before = store.changes
+        with store.transaction() as unit:
+            change(unit)
+        assert store.changes > before
+    before = store.changes
+    with store.transaction() as unit:
+        unit.add_history([(1.0, "films", {})])
+        unit.put_value("auto-state", {})
+    assert store.changes == before
 
 
 def test_the_audit_is_newest_first(store):

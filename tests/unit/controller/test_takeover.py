@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice_controller.domain.carried import Holding
@@ -39,6 +39,7 @@ def taken(held, own=(DEFAULT,), streams=(), rules=(), most_rules=256):
 
 
 @given(holdings())
+@settings(max_examples=50)
 def test_what_a_shaper_holds_is_wanted_after_it_was_taken_over(held):
     shaper = shaper_with(held)
     row = shaper.query()
@@ -49,6 +50,7 @@ def test_what_a_shaper_holds_is_wanted_after_it_was_taken_over(held):
 
 
 @given(holdings())
+@settings(max_examples=50)
 def test_what_is_carried_makes_the_other_hosts_shaper_the_same(held):
     there = shaper_with(held).query()
     shaper = Shaper()
@@ -62,6 +64,7 @@ def test_what_is_carried_makes_the_other_hosts_shaper_the_same(held):
 
 
 @given(holdings(), holdings())
+@settings(max_examples=50)
 def test_where_both_say_something_the_shapers_word_holds(there, carried):
     row = shaper_with(there).query()
     both = merged(holding_of("vm", row), carried)
@@ -77,6 +80,7 @@ def test_where_both_say_something_the_shapers_word_holds(there, carried):
 
 
 @given(holdings(), st.floats(1e4, 1e9), st.data())
+@settings(max_examples=50)
 def test_what_auto_shaping_held_is_the_operators_again(held, rate, data):
     tuned = data.draw(pairs(held))
     caps = {("vm", *pair): rate for pair in tuned}
@@ -88,6 +92,7 @@ def test_what_auto_shaping_held_is_the_operators_again(held, rate, data):
 
 
 @given(holdings(), holdings(), st.data())
+@settings(max_examples=50)
 def test_of_another_shaper_it_is_these_limits_alone(there, carried, data):
     tuned = data.draw(pairs(carried))
     row = holding_of("vm", shaper_with(there).query())
@@ -196,6 +201,7 @@ def test_a_rule_that_this_host_has_for_all_is_not_taken_twice():
 
 
 @given(holdings(), st.lists(st.sampled_from("abcd"), unique=True))
+@settings(max_examples=50)
 def test_no_class_is_lost_on_the_way_into_the_catalogue(held, names):
     own = [DEFAULT, *(ShapingClass(name, name) for name in names)]
     own[0] = held.classes["default"]

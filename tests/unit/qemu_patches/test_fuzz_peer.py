@@ -6,11 +6,12 @@ import json
 import re
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sluice_controller.domain import scheduling
-from sluice_controller.domain.counters import Header, More, Reading, Slot
+from sluice_controller.domain.counters import More, Slot
 from sluice_controller.domain.group_page import check_identity, read_limit
 
 TOP = Path(__file__).parents[3]
@@ -35,7 +36,8 @@ def slot(resource, requests=5, held=2, limit=10000, drops=None, marked=1, name="
 
 
 def reading(*slots):
-    return Reading(0, Header(0, 0, 0, 0, "sluice0"), {(s.class_name, s.resource): s for s in slots})
+    """What a peer asks of a reading."""
+    return SimpleNamespace(slots={(s.class_name, s.resource): s for s in slots})
 
 
 LIMITS = [{"resource": resource, "bytes-per-second": 10000} for resource in ("net-tx", "net-rx")]

@@ -24,8 +24,11 @@ class CountersPages:
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self.monotonic_ns = monotonic_ns
 
-    def read(self, path: str) -> Reading:
-        """A reading; raises OSError or BadPage, both with a sentence to show."""
+    def read(self, path: str, before: Reading | None = None) -> Reading:
+        """A reading; raises OSError or BadPage, both with a sentence to show.
+
+        `before` is the last reading of this path: what it has and nobody changed is kept.
+        """
         descriptor = os.open(path, _FLAGS)
         try:
             status = os.fstat(descriptor)
@@ -35,6 +38,7 @@ class CountersPages:
                 lambda offset, length: os.pread(descriptor, length, offset),
                 status.st_size,
                 self.monotonic_ns(),
+                before,
             )
         finally:
             os.close(descriptor)

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Counters pages (`docs/specs/counters-page.md`): reading, and rates from two readings.
+"""Counters pages (`docs/specs/counters-page.md`): reading them.
 
 The page is another process's memory, written while we read: each slot is a
 seqlock. QEMU writes the page, and QEMU faces a hostile guest: sizes come from
 the specification, never from the page, and the page may end anywhere.
+
+Hundreds of pages are read ten times a second, and few of their figures are ever
+asked for. A reading is therefore the page's own bytes, and `window.py` decodes
+what somebody wants to know.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from .limits import RESOURCES
 
@@ -28,13 +33,23 @@ MORE_BYTES_LIMIT = 4096
 DROP_REASONS = ("backlog", "codel", "connection", "window", "reset")
 HEARTBEAT_LIMIT_NS = 2_000_000_000
 SEQUENCE_BYTES = 4
+SERVICE_OFFSET = 136
+HISTOGRAM_OFFSET = 160
 READ_ATTEMPTS = 8
+# How often slots beyond the last used one are looked at, though nothing says that there are more.
+WHOLE_NS = 1_000_000_000
+# Guests with the same classes under the same tags have the same layout.
+KNOWN_LAYOUTS = 1024
 
 # (offset, length) → a copy of that much of the page; shorter where the page ends.
 Copy = Callable[[int, int], bytes]
+# (class, resource)
+Key = tuple[str, str]
 
 _HEADER = struct.Struct("<8sIIIIQQQII64sQ")
 _SLOT = struct.Struct("<IBBBB32s15Q12Q")
+_SERVICE = struct.Struct("<3Q")
+_HISTOGRAM = struct.Struct("<12Q")
 _MORE = struct.Struct("<5Q5Q2qQ")
 # What a bucket holds that is none, because there is no such limit.
 _UNLIMITED = 2**63 - 1
@@ -44,8 +59,7 @@ class BadPage(ValueError):
     """The file is not a counters page of this version."""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     created_ns: int
     generation: int
     heartbeat_ns: int
@@ -98,36 +112,91 @@ class Slot:
     more: More | None = None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One look at a page: (class, resource) → slot."""
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which slots of a page are used, and by which classes."""
+
+    # Of the 64 slots of classes, each one's byte `used`; then sequence and head of the used ones.
+    flags: bytes
+    indexes: tuple[int, ...]
+    # (tag, class) of each used slot, and its number among these by (class, resource).
+    classes: tuple[tuple[int, str], ...]
+    numbers: Mapping[Key, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a page's used slots held; readings between which nothing changed share it.
+
+    `slots` and `more` are the page's own bytes, from slot 0 to the last used one: what
+    nobody asks for is not decoded.
+    """
+
+    layout: Layout
+    slots: bytes
+    more: bytes = b""
+    more_bytes: int = 0
+    # Of each used slot its sequence and its first fields, as they were when it was read.
+    marks: tuple[Any, ...] = ()
+    # Numbers of slots whose writer did not rest: they are as they were at the reading before.
+    unsettled: frozenset[int] = frozenset()
+
+    def slot(self, key: Key) -> Slot | None:
+        number = self.layout.numbers.get(key)
+        if number is None:
+            return None
+        index = self.layout.indexes[number]
+        _seq, _used, tag, resource, priority, name, *fields = _SLOT.unpack_from(
+            self.slots, index * SLOT_BYTES
+        )
+        more = _more(self.more, index * self.more_bytes) if self.more_bytes else None
+        return Slot(
+            _text(name),
+            tag,
+            RESOURCES[resource],
+            priority,
+            *fields[:15],
+            histogram=tuple(fields[15:]),
+            more=more,
+        )
+
+    @cached_property
+    def gauges(self) -> tuple[tuple[int, int, int, int, int], ...]:
+        """Of each used slot: requests, bytes, requests and bytes that wait, byte limit."""
+        found = _shape(self.layout.flags).gauges.unpack_from(self.slots)
+        return tuple(zip(*[iter(found)] * 5, strict=True))
+
+    def service(self, key: Key) -> tuple[int, int, int] | None:
+        """(completed requests, their service time in ns, requests in flight)"""
+        number = self.layout.numbers.get(key)
+        if number is None:
+            return None
+        at = self.layout.indexes[number] * SLOT_BYTES + SERVICE_OFFSET
+        return _SERVICE.unpack_from(self.slots, at)
+
+    def histogram(self, number: int) -> tuple[int, ...]:
+        """Of the used slot of this number."""
+        at = self.layout.indexes[number] * SLOT_BYTES + HISTOGRAM_OFFSET
+        return _HISTOGRAM.unpack_from(self.slots, at)
+
+
+class Reading(NamedTuple):
+    """One look at a page."""
 
     at_ns: int
     header: Header
-    slots: dict[tuple[str, str], Slot]
-    # Places, tag * 4 + resource, of slots whose writer did not rest: they are in no slot.
-    unsettled: frozenset[int] = frozenset()
+    content: Content
+    # When all slots were looked at.
+    whole_ns: int = 0
 
-    def settled(self, before: Reading | None) -> Reading:
-        """This reading with unsettled slots as they were in the one before of the same page.
+    @property
+    def slots(self) -> dict[Key, Slot]:
+        """(class, resource) → slot, decoded anew at each question."""
+        return {key: self.content.slot(key) for key in self.content.layout.numbers}
 
-        A QEMU that loses its processor in the middle of a write leaves the slot so for
-        as long as it waits for the next: its class is there all the same.
-        """
-        if not self.unsettled or before is None:
-            return self
-        if before.header.created_ns != self.header.created_ns:
-            return self
-        kept = {key: slot for key, slot in before.slots.items() if _place(slot) in self.unsettled}
-        return replace(self, slots=kept | self.slots)
-
-
-class _Unsettled(Exception):
-    """A slot's writer will not rest."""
-
-
-def _place(slot: Slot) -> int:
-    return slot.tag * len(RESOURCES) + RESOURCES.index(slot.resource)
+    @property
+    def unsettled(self) -> frozenset[int]:
+        return self.content.unsettled
 
 
 def _text(raw: bytes) -> str:
@@ -136,8 +205,9 @@ def _text(raw: bytes) -> str:
 
 def read_header(page: bytes, size: int | None = None) -> Header:
     """BadPage if this is no page; `size` is the file's, if `page` is only its beginning."""
-    if len(page) < PAGE_BYTES:
-        raise BadPage(f"the page has {len(page)} bytes, expected {PAGE_BYTES}")
+    size = len(page) if size is None else size
+    if size < PAGE_BYTES or len(page) < HEADER_BYTES:
+        raise BadPage(f"the page has {min(size, len(page))} bytes, expected {PAGE_BYTES}")
     magic, version, header, slot, count, *rest = _HEADER.unpack_from(page, 0)
     created, generation, heartbeat, pid, more_bytes, name, more_offset = rest
     if magic != MAGIC:
@@ -147,7 +217,7 @@ def read_header(page: bytes, size: int | None = None) -> Header:
             f"the page has version {version}, header {header}, slots {count} of {slot} bytes, "
             f"expected {VERSION}, {HEADER_BYTES}, {SLOT_COUNT} of {SLOT_BYTES}"
         )
-    if not _has_more(size or len(page), more_bytes, more_offset):
+    if not _has_more(size, more_bytes, more_offset):
         more_bytes = more_offset = 0
     return Header(created, generation, heartbeat, pid, _text(name), more_offset, more_bytes)
 
@@ -159,6 +229,56 @@ def _has_more(size: int, more_bytes: int, more_offset: int) -> bool:
     return PAGE_BYTES <= more_offset <= size - SLOT_COUNT * more_bytes
 
 
+def _more(table: bytes, offset: int) -> More:
+    values = _MORE.unpack_from(table, offset)
+    *tokens, tokens_ns = values[10:]
+    # A writer from before there were tokens has zeros there.
+    told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
+    return More(values[:5], *values[5:10], *told)
+
+
+# Looking at a page
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How the used slots lie in a page: formats that take a field of all of them at once."""
+
+    indexes: tuple[int, ...]
+    # Slots from the first to the last used one.
+    span: int
+    marks: struct.Struct
+    gauges: struct.Struct
+
+
+@lru_cache(maxsize=KNOWN_LAYOUTS)
+def _shape(flags: bytes) -> _Shape:
+    indexes = tuple(index for index, used in enumerate(flags) if used)
+    span = indexes[-1] + 1 if indexes else 0
+
+    def of_each(fields: str) -> struct.Struct:
+        """The format of one slot, for each used slot; others are passed over."""
+        empty = f"{SLOT_BYTES}x"
+        return struct.Struct("<" + "".join(fields if flags[i] else empty for i in range(span)))
+
+    return _Shape(indexes, span, of_each("I36s216x"), of_each("40xQQ32xQQQ144x"))
+
+
+@lru_cache(maxsize=KNOWN_LAYOUTS)
+def _layout(flags: bytes, heads: tuple[bytes, ...], without: frozenset[int]) -> Layout:
+    """`heads`: of each used slot the bytes from `used` to the name."""
+    indexes, classes, numbers = [], [], {}
+    for index, head in zip(_shape(flags).indexes, heads, strict=True):
+        tag, resource = divmod(index, len(RESOURCES))
+        # One that says another place of itself is none.
+        if index not in without and head[0] and head[1:3] == bytes((tag, resource)):
+            name = _text(head[4:])
+            numbers[name, RESOURCES[resource]] = len(indexes)
+        indexes.append(index)
+        classes.append((tag, _text(head[4:])))
+    return Layout(flags, tuple(indexes), tuple(classes), numbers)
+
+
 def _copied(copy: Copy, offset: int, length: int) -> bytes:
     found = copy(offset, length)
     if len(found) < length:
@@ -166,228 +286,125 @@ def _copied(copy: Copy, offset: int, length: int) -> bytes:
     return found
 
 
-def _read_more(copy: Copy, header: Header, index: int) -> bytes | None:
-    if not header.more_bytes:
-        return None
-    return _copied(copy, header.more_offset + index * header.more_bytes, _MORE.size)
+def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) -> Reading:
+    """What a page of `size` bytes says; BadPage if it is none of this version, or cut short.
 
-
-def _more(raw: bytes | None) -> More | None:
-    if raw is None:
-        return None
-    values = _MORE.unpack(raw)
-    *tokens, tokens_ns = values[10:]
-    # A writer from before there were tokens has zeros there.
-    told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
-    return More(values[:5], *values[5:10], *told)
-
-
-def _read_slot(copy: Copy, header: Header, index: int, before: bytes) -> Slot | None:
-    """A consistent copy; None if the slot is unused, _Unsettled if its writer will not rest.
-
-    `before` is the sequence as it was copied earlier: what is copied between two
-    equal, even ones was not being written.
+    `before` is the last reading of the same path, if there is one. A slot whose sequence
+    is what it was then holds what it held then: where none has moved, one copy of the
+    used slots is all that is taken.
     """
-    offset = HEADER_BYTES + index * SLOT_BYTES
-    for _attempt in range(READ_ATTEMPTS):
-        raw = _copied(copy, offset, SLOT_BYTES)
-        more = _read_more(copy, header, index)
-        after = _copied(copy, offset, SEQUENCE_BYTES)
-        if before == raw[:SEQUENCE_BYTES] == after and not after[0] % 2:
-            break
-        before = after
-    else:
-        raise _Unsettled
-    fields = _SLOT.unpack(raw)
-    used, tag, resource, priority, name = fields[1:6]
-    if not used or resource >= len(RESOURCES):
-        return None
-    return Slot(
-        _text(name),
-        tag,
-        RESOURCES[resource],
-        priority,
-        *fields[6:21],
-        histogram=fields[21:33],
-        more=_more(more),
-    )
-
-
-def read_page(copy: Copy, size: int, at_ns: int) -> Reading:
-    """What a page of `size` bytes says; BadPage if it is none of this version, or cut short."""
+    if before is not None and at_ns - before.whole_ns < WHOLE_NS:
+        last = before.content
+        page = copy(0, HEADER_BYTES + _shape(last.layout.flags).span * SLOT_BYTES)
+        header = read_header(page, size)
+        if _as_before(before.header, header):
+            content = _content(copy, page, last.layout.flags, header, last)
+            return Reading(at_ns, header, content, before.whole_ns)
     page = copy(0, PAGE_BYTES)
-    header = read_header(page, size)
-    slots, unsettled = {}, set()
-    for index in range(CEILING_SLOT):
-        offset = HEADER_BYTES + index * SLOT_BYTES
-        if page[offset + SEQUENCE_BYTES]:
-            before = page[offset : offset + SEQUENCE_BYTES]
-            try:
-                slot = _read_slot(copy, header, index, before)
-            except _Unsettled:
-                unsettled.add(index)
-                continue
-            if slot is not None:
-                slots[slot.class_name, slot.resource] = slot
-    return Reading(at_ns, header, slots, frozenset(unsettled))
+    # Whatever the size was, it may have been shortened since.
+    header = read_header(page, size if len(page) == PAGE_BYTES else len(page))
+    is_same = before is not None and before.header.created_ns == header.created_ns
+    last = before.content if is_same else None
+    flags = page[HEADER_BYTES + SEQUENCE_BYTES :: SLOT_BYTES][:CEILING_SLOT]
+    return Reading(at_ns, header, _content(copy, page, flags, header, last), at_ns)
 
 
-def percentile_ms(histogram: tuple[int, ...], fraction: float) -> float:
-    """The upper edge of the bucket that holds the percentile; buckets are 4^i µs."""
-    total = sum(histogram)
-    if total <= 0:
-        return 0.0
-    seen = 0
-    for i, count in enumerate(histogram):
-        seen += count
-        if seen >= fraction * total:
-            return 4 ** (i + 1) / 1000
-    return 4 ** len(histogram) / 1000
+def _as_before(before: Header, header: Header) -> bool:
+    """Whether it is the same page, and its classes are the same by its own word."""
+    return header == before._replace(heartbeat_ns=header.heartbeat_ns)
 
 
-def _per(amount: int, count: int, scale: float) -> float:
-    return amount / count / scale if count > 0 else 0.0
+def _content(
+    copy: Copy, page: bytes, flags: bytes, header: Header, last: Content | None
+) -> Content:
+    """The slots as they are while nobody writes them; `last`, if they are still that.
 
-
-def _frames(base: More | None, new: More | None, span_s: float) -> dict[str, Any]:
-    """What became of frames; null where the page does not tell."""
-    if new is None:
-        return dict.fromkeys(
-            ("drops_per_second", "marked_per_second", "buffered_bytes", "buffer_bytes_max")
-        )
-    base = base or new
-    return {
-        "drops_per_second": {
-            reason: max(0, after - before) / span_s
-            for reason, before, after in zip(DROP_REASONS, base.drops, new.drops, strict=True)
-        },
-        "marked_per_second": max(0, new.marked_requests - base.marked_requests) / span_s,
-        "buffered_bytes": new.buffered_bytes,
-        "buffer_bytes_max": new.buffer_bytes_max,
-    }
-
-
-def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
-    """Rates between two readings of a slot, in the API's form.
-
-    Without an older reading, or after the counters began anew (another class
-    took the slot, QEMU restarted), rates are zero and gauges as they are.
+    What has moved is copied a second time: what two copies agree on was not being
+    written during either.
     """
-    fresh = old is None or new.requests < old.requests or new.bytes < old.bytes
-    base = new if fresh else old
-    span = elapsed_s if elapsed_s > 0 else 1.0
-    held = new.held_requests - base.held_requests
-    done = new.completed_requests - base.completed_requests
-    waits = tuple(max(0, a - b) for a, b in zip(new.histogram, base.histogram, strict=True))
-    admitted = new.requests - base.requests
-    # Admitted without waiting counts as a wait of nothing.
-    quick = (max(0, admitted - sum(waits)),) + waits
-    p99 = 0.0 if quick[0] >= 0.99 * sum(quick) else percentile_ms(waits, _tail(quick))
-    return {
-        "bytes_per_second": (new.bytes - base.bytes) / span,
-        "requests_per_second": admitted / span,
-        "limit_bytes_per_second": new.limit_bytes_per_second or None,
-        "limit_operations_per_second": new.limit_operations_per_second or None,
-        "burst_bytes": new.burst_bytes if new.limit_bytes_per_second else None,
-        "burst_operations": new.burst_operations if new.limit_operations_per_second else None,
-        "backlog_requests": new.backlog_requests,
-        "backlog_bytes": new.backlog_bytes,
-        "held_p99_ms": p99,
-        "held_mean_ms": _per(new.held_ns - base.held_ns, held, 1e6),
-        "service_mean_ms": _per(new.service_ns - base.service_ns, done, 1e6),
-        "in_flight": new.in_flight,
-        "dropped_per_second": (new.dropped_requests - base.dropped_requests) / span,
-        "tokens_bytes": new.more.tokens_bytes if new.more else None,
-        "tokens_operations": new.more.tokens_operations if new.more else None,
-        **_frames(base.more, new.more, span),
+    shape = _shape(flags)
+    end = HEADER_BYTES + shape.span * SLOT_BYTES
+    if len(page) < end:
+        raise BadPage(f"the page was shortened: it ends before byte {end}")
+    marks = shape.marks.unpack_from(page, HEADER_BYTES)
+    alike = last is not None and (flags, header.more_bytes) == (last.layout.flags, last.more_bytes)
+    if alike and marks == last.marks:
+        return last
+
+    def tables() -> tuple[bytes, bytes]:
+        slots = _copied(copy, HEADER_BYTES, end - HEADER_BYTES)
+        return slots, _copied(copy, header.more_offset, shape.span * header.more_bytes)
+
+    first = (
+        page[HEADER_BYTES:end],
+        _copied(copy, header.more_offset, shape.span * header.more_bytes),
+    )
+    if first == tables() and not any(sequence & 1 for sequence in marks[::2]):
+        known = alike and not last.unsettled and marks[1::2] == last.marks[1::2]
+        layout = last.layout if known else _layout(flags, marks[1::2], frozenset())
+        return Content(layout, *first, header.more_bytes, marks)
+    return _settled(tables, flags, header.more_bytes, last)
+
+
+def _settled(
+    tables: Callable[[], tuple[bytes, bytes]], flags: bytes, more_bytes: int, last: Content | None
+) -> Content:
+    """Slots that somebody writes just now.
+
+    A QEMU that loses its processor in the middle of a write leaves the slot so for as
+    long as it waits for the next: its class is there all the same, as it was `last`.
+    """
+    shape = _shape(flags)
+    moving = set(shape.indexes)
+    found = tables()
+    for _attempt in range(READ_ATTEMPTS):
+        again = tables()
+        moving = _apart(moving, found, again, more_bytes)
+        if not moving:
+            break
+        found = _joined(found, again, moving, more_bytes)
+    marks = list(shape.marks.unpack_from(found[0]))
+    for number, index in enumerate(shape.indexes):
+        if index in moving and not marks[2 * number] % 2:
+            # It moved on each time: whatever its sequence is next, it must be read anew.
+            marks[2 * number] = None
+    lost = frozenset(moving)
+    if last is not None and last.more_bytes == more_bytes:
+        had = {last.layout.indexes[number] for number in last.layout.numbers.values()}
+        lost = lost - had
+        found = _joined(found, (last.slots, last.more), moving & had, more_bytes)
+    layout = _layout(flags, shape.marks.unpack_from(found[0])[1::2], lost)
+    return Content(layout, *found, more_bytes, tuple(marks), frozenset(moving))
+
+
+def _apart(
+    moving: set[int], one: tuple[bytes, bytes], other: tuple[bytes, bytes], more_bytes: int
+) -> set[int]:
+    """Of these slots, those that two copies do not agree on, or that were being written."""
+    slots = one[0]
+    resting = {index for index in moving if not slots[index * SLOT_BYTES] % 2}
+    if one == other:
+        return moving - resting
+    return moving - {
+        index
+        for index in resting
+        if all(
+            a[index * length : (index + 1) * length] == b[index * length : (index + 1) * length]
+            for a, b, length in zip(one, other, (SLOT_BYTES, more_bytes), strict=True)
+        )
     }
 
 
-def _tail(quick: tuple[int, ...]) -> float:
-    """The 99th percentile of all requests, as a fraction of those that waited."""
-    total, waited = sum(quick), sum(quick[1:])
-    return max(0.0, (0.99 * total - quick[0]) / waited) if waited else 0.0
-
-
-class Window:
-    """The readings of the last second of one page."""
-
-    def __init__(self, length_ns: int = 1_000_000_000) -> None:
-        self.length_ns = length_ns
-        self.readings: list[Reading] = []
-
-    def add(self, reading: Reading) -> None:
-        last = self.readings[-1] if self.readings else None
-        if last is not None and last.header.created_ns != reading.header.created_ns:
-            self.readings.clear()
-        reading = reading.settled(last)
-        self.readings.append(reading)
-        # Keep one reading at or beyond the window's far edge to measure against.
-        while len(self.readings) > 2 and reading.at_ns - self.readings[1].at_ns >= self.length_ns:
-            self.readings.pop(0)
-
-    def samples(self) -> dict[str, dict[str, dict[str, float | None]]]:
-        """{class: {resource: sample}} over the window."""
-        newest, oldest = self.readings[-1], self.readings[0]
-        elapsed_s = (newest.at_ns - oldest.at_ns) / 1e9
-        result: dict[str, dict[str, Any]] = {}
-        for (class_name, resource), slot in newest.slots.items():
-            old = oldest.slots.get((class_name, resource))
-            result.setdefault(class_name, {})[resource] = sample(old, slot, elapsed_s)
-        return result
-
-    def recent_bytes_per_second(
-        self, class_name: str, resource: str, span_ns: int = 300_000_000
-    ) -> float:
-        """The rate over the window's last part: ahead of the mean while a load rises."""
-        newest = self.readings[-1]
-        base = next((r for r in self.readings if newest.at_ns - r.at_ns <= span_ns), newest)
-        key = (class_name, resource)
-        old, new = base.slots.get(key), newest.slots.get(key)
-        if old is None or new is None or newest.at_ns == base.at_ns:
-            return 0.0
-        return max(0, new.bytes - old.bytes) / ((newest.at_ns - base.at_ns) / 1e9)
-
-    def latest_service_ms(self, class_name: str, resource: str) -> float:
-        """As `worst_service_ms`, for the last tick in which anything completed."""
-        key = (class_name, resource)
-        newest = self.readings[-1]
-        new = newest.slots.get(key)
-        waiting_ms = 0.0
-        for before, after in zip(self.readings[-2::-1], self.readings[:0:-1], strict=False):
-            old, later = before.slots.get(key), after.slots.get(key)
-            if old is None or later is None or new is None:
-                return waiting_ms
-            done = later.completed_requests - old.completed_requests
-            if done > 0:
-                return max(waiting_ms, (later.service_ns - old.service_ns) / done / 1e6)
-            if new.in_flight > 0 and old.in_flight > 0:
-                waiting_ms = (newest.at_ns - before.at_ns) / 1e6
-        return waiting_ms
-
-    def worst_service_ms(self, class_name: str, resource: str) -> float:
-        """The slowest tick of the window: the mean service time of what completed in it.
-
-        A request still in flight since its class last completed anything counts
-        with the time it has waited at least.
-        """
-        key = (class_name, resource)
-        worst, quiet_since_ns = 0.0, None
-        for before, after in zip(self.readings, self.readings[1:], strict=False):
-            old, new = before.slots.get(key), after.slots.get(key)
-            if old is None or new is None:
-                continue
-            done = new.completed_requests - old.completed_requests
-            if done > 0:
-                worst = max(worst, (new.service_ns - old.service_ns) / done / 1e6)
-                quiet_since_ns = None
-            elif old.in_flight > 0 and new.in_flight > 0:
-                if quiet_since_ns is None:
-                    quiet_since_ns = before.at_ns
-                worst = max(worst, (after.at_ns - quiet_since_ns) / 1e6)
-            else:
-                quiet_since_ns = None
-        return worst
-
-
-ReadPage = Callable[[str], Reading]
+def _joined(
+    tables: tuple[bytes, bytes], newer: tuple[bytes, bytes], indexes: Iterable[int], more_bytes: int
+) -> tuple[bytes, bytes]:
+    """The tables, with these slots from others."""
+    joined = []
+    for table, from_table, length in zip(tables, newer, (SLOT_BYTES, more_bytes), strict=True):
+        mixed = bytearray(table)
+        for index in indexes:
+            mixed[index * length : (index + 1) * length] = from_table[
+                index * length : (index + 1) * length
+            ]
+        joined.append(bytes(mixed))
+    return joined[0], joined[1]

@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What of a domain's past an answer shows. Pure."""
+"""What of a domain's past an answer shows, and of how many rows. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 HISTORY_FIELDS = ("bytes_per_second", "limit_bytes_per_second", "backlog_bytes", "held_p99_ms")
 MAX_HISTORY_POINTS = 2000
+# "class/resource" keys of an answer: as many as a shaper has slots.
+MOST_KEYS = 64
+# Of a domain, for one answer; history has one a second, and an hour of it unless told
+# otherwise. A row costs a tenth of a millisecond.
+MOST_ROWS = 4000
+
+
+def seconds_a_row(span_s: float) -> int:
+    """Of so long a time, one row in how many seconds is read: of a month there are millions."""
+    return max(1, math.ceil(span_s / MOST_ROWS))
 
 
 class _Mean:
@@ -54,13 +65,15 @@ _MERGED = {"limit_bytes_per_second": _Newest, "held_p99_ms": _Largest}
 class Summary:
     """Rows, newest first, as an answer: means per step; a limit is the last of its step.
 
-    null where nothing was seen. Only the newest steps are kept, and of each step only sums.
+    null where nothing was seen. Only the newest steps are kept, and of each step only sums;
+    of keys, too, the newest, as classes come and go.
     """
 
     def __init__(self, since: float, step: float) -> None:
         self.since = since
         self.step = step
         self._steps: dict[int, dict[str, list[_Merged]]] = {}
+        self._keys: set[str] = set()
 
     def add(self, at: float, samples: Mapping[str, Sequence[float | None]]) -> bool:
         """Whether there is room for the row; if not, there is none for an older one."""
@@ -73,6 +86,9 @@ class Summary:
         for key, values in samples.items():
             merged = keys.get(key)
             if merged is None:
+                if key not in self._keys and len(self._keys) == MOST_KEYS:
+                    continue
+                self._keys.add(key)
                 merged = keys[key] = [_MERGED.get(name, _Mean)() for name in HISTORY_FIELDS]
             for one, value in zip(merged, values, strict=False):
                 one.add(value)
@@ -81,7 +97,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         order = sorted(self._steps)
         series: dict[str, list[float | None]] = {}
-        for key in sorted({key for keys in self._steps.values() for key in keys}):
+        for key in sorted(self._keys):
             for position, name in enumerate(HISTORY_FIELDS):
                 series[f"{key}/{name}"] = [
                     self._steps[index][key][position].value() if key in self._steps[index] else None

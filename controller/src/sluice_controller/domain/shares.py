@@ -17,7 +17,7 @@ is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Key = tuple[str, str, str]
 
@@ -29,8 +29,7 @@ NEWCOMER_SHARE = 0.25
 DRIFT_TO_EQUAL = 0.1
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """One background class on one resource, over the last second."""
 
     domain: str
@@ -96,8 +95,10 @@ def split(
     before: Mapping[Key, float],
 ) -> dict[Key, float]:
     loads = list(loads)
-    hungry = [load for load in loads if is_hungry(load, before.get(load.key))]
-    idle = [load for load in loads if load not in hungry]
+    hungry: list[Load] = []
+    idle: list[Load] = []
+    for load in loads:
+        (hungry if is_hungry(load, before.get(load.key)) else idle).append(load)
     # Room that nobody uses is no reason to hold anyone back.
     unused = max(0.0, level - sum(load.bytes_per_second for load in loads))
     caps = {

@@ -55,8 +55,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from .limits import MAX_PER_SECOND
+from .limits import MAX_PER_SECOND, RESOURCES
 from .shares import Key, Load, first_split, is_held_back, scaled, split, used_floor
 from .tuner_sense import is_active, left_of_link, pressures, recent, total, unexplained
 from .tuner_types import (
@@ -89,10 +90,20 @@ class _Look:
 
     name: str
     pressure: Pressure
-    loads: list[Load]
     observation: Observation
     policy: Policy
     now_ns: int
+
+    @cached_property
+    def loads(self) -> list[Load]:
+        """The background on this arm; most ticks need none of it."""
+        protected = _protected(self.observation)
+        return [
+            load
+            for load in self.observation.background
+            if load.resource in ARM_RESOURCES[self.name]
+            and (load.domain, load.class_name) not in protected
+        ]
 
     def floors_total(self) -> float:
         """The lowest level that is worth setting."""
@@ -113,21 +124,17 @@ def decide(
     observation: Observation, state: State, policy: Policy, now_ns: int
 ) -> tuple[State, tuple[Decision, ...]]:
     """One tick. The new state's caps are what should hold from now on."""
-    protected = {(s.domain, s.class_name) for s in observation.streams}
+    protected = _protected(observation)
     felt = pressures(observation, policy)
     decisions: list[Decision] = []
     arms = {}
     for name, arm in state.arms.items():
-        loads = [
-            load
-            for load in observation.background
-            if load.resource in ARM_RESOURCES[name]
-            and (load.domain, load.class_name) not in protected
-        ]
-        look = _Look(name, felt[name], loads, observation, policy, now_ns)
+        look = _Look(name, felt[name], observation, policy, now_ns)
         # A class that was held may have become a stream's.
-        caps = {key: cap for key, cap in arm.caps.items() if key[:2] not in protected}
-        arms[name], decision = _step(replace(arm, caps=caps), look)
+        if any((*pair, resource) in arm.caps for pair in protected for resource in RESOURCES):
+            caps = {key: cap for key, cap in arm.caps.items() if key[:2] not in protected}
+            arm = replace(arm, caps=caps)
+        arms[name], decision = _step(arm, look)
         if decision is not None:
             decisions.append(decision)
     state = replace(state, arms=arms)
@@ -138,6 +145,10 @@ def decide(
         state = replace(state, unexplained_ns=now_ns)
         decisions.append(Decision(None, "unexplained", stream, "disk and uplink are at ease"))
     return state, tuple(decisions)
+
+
+def _protected(observation: Observation) -> set[tuple[str, str]]:
+    return {(s.domain, s.class_name) for s in observation.streams}
 
 
 def _step(arm: Arm, look: _Look) -> Step:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .limits import BLK_READ, BLK_WRITE, NET_TX
 from .shares import Key, Load
@@ -90,10 +91,33 @@ class UplinkView:
     link_bytes_per_second: float | None
 
 
+class Background(Sequence[Load]):
+    """Loads that are worked out when somebody asks for them.
+
+    That is seldom: while every stream is at ease and nothing is held, nobody does.
+    """
+
+    def __init__(self, work_out: Callable[[], Sequence[Load]]) -> None:
+        self._work_out = work_out
+
+    @cached_property
+    def _loads(self) -> Sequence[Load]:
+        return self._work_out()
+
+    def __getitem__(self, index):
+        return self._loads[index]
+
+    def __len__(self) -> int:
+        return len(self._loads)
+
+    def __iter__(self) -> Iterator[Load]:
+        return iter(self._loads)
+
+
 @dataclass(frozen=True)
 class Observation:
     streams: tuple[StreamView, ...]
-    background: tuple[Load, ...]
+    background: Sequence[Load]
     uplink: UplinkView | None = None
     # What classes send that no cap holds.
     unmanaged_net_bytes_per_second: float = 0.0

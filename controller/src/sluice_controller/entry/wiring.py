@@ -28,11 +28,13 @@ from ..domain.errors import SluiceError
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
+from ..services.declared import Declared
 from ..services.domains import Domains
 from ..services.groups import Groups
 from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
+from ..services.records import Records
 from ..services.restarts import Restarts
 from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.streams import Streams
@@ -106,13 +108,24 @@ class Services:
             self._changed,
         )
         self.groups.restore()
+        self.declared = Declared(self.store)
+        self.records = Records(self.store, self.declared, self.clock, time.monotonic)
         self.sampler = Sampler(
-            self.store, self.host, CountersPages(time.monotonic_ns), self.uplinks, self.clock
+            self.declared,
+            self.records,
+            self.host,
+            CountersPages(time.monotonic_ns),
+            self.uplinks,
+            self.clock,
         )
         self.nightly = Nightly(self.store, self.clock)
-        self.streams = Streams(self.store, self.sampler, self.clock, self.catalogue.about)
+        self.streams = Streams(
+            self.store, self.declared, self.sampler, self.clock, self.catalogue.about
+        )
         self.auto = Auto(
             self.store,
+            self.declared,
+            self.records,
             self.sampler,
             self.streams,
             self.auto_limits,
@@ -143,8 +156,7 @@ class Services:
             unit.put_value("settings", {**stored, "emulator": self.config.emulator})
 
     def _changed(self, domain: str | None) -> None:
-        if domain is None:
-            self.sampler.settings_changed()
+        self.records.wake()
         self.reconciler.changed(domain)
 
     # Answers that span services
@@ -167,7 +179,7 @@ class Services:
 
     def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
         self.catalogue.check_known(domain)
-        return self.sampler.history(domain, since, step)
+        return self.records.history(domain, since, step)
 
     # Threads
 
@@ -186,12 +198,17 @@ class Services:
         self.reconciler.wait()
         self.reconciler.round()
 
+    def _record(self) -> None:
+        self.records.wait()
+        self.records.round()
+
     def start(self) -> None:
         loops = [
             Loop("libvirt", POLL_SECONDS, self._poll_libvirt),
             Loop("reconciler", 0.0, self._reconcile),
             Loop("agents", 0.0, self.agents.round),
             Loop("sampler", 1 / SAMPLE_HZ, self._sample),
+            Loop("records", 0.0, self._record),
             Loop("restarts", POLL_SECONDS, self.restarts.round),
         ]
         for loop in loops:
@@ -215,6 +232,8 @@ class Services:
         self.stopping.set()
         self.reconciler.close()
         self.agents.wake()
+        # What waits is written still.
+        self.records.wake()
         for thread in self._threads:
             thread.join(timeout=5)
         self.agents.close()

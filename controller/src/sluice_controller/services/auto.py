@@ -24,13 +24,13 @@ from ..domain.limits import (
     finite_number,
 )
 from ..domain.model import Stream
-from ..domain.render import reserved
 from ..domain.shares import Load
 from ..domain.tuner import decide
 from ..domain.tuner_types import (
     OFF,
     PROBING,
     Arm,
+    Background,
     Decision,
     Observation,
     Policy,
@@ -40,16 +40,17 @@ from ..domain.tuner_types import (
 )
 from ..domain.tuner_words import leading, sentence
 from ..domain.values import parse_bool
-from .auto_limits import AutoLimits, Key
+from .auto_limits import AutoLimits
 from .catalogue import audited
+from .declared import Declaration, Declared
 from .ports import Clock, Store
+from .records import Records
 from .sampler import PageState, Sampler
 from .streams import Streams
 
 log = logging.getLogger(__name__)
 
 DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
-GRANTS_AGE_NS = 1_000_000_000
 SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
 # For so long a domain of which nothing is seen may still be doing what it did.
@@ -93,6 +94,8 @@ class Auto:
     def __init__(
         self,
         store: Store,
+        declared: Declared,
+        records: Records,
         sampler: Sampler,
         streams: Streams,
         auto_limits: AutoLimits,
@@ -100,16 +103,14 @@ class Auto:
         changed: Callable[[str | None], None],
     ) -> None:
         self.store = store
+        self.declared = declared
+        self.records = records
         self.sampler = sampler
         self.streams = streams
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
         self._lock = threading.RLock()
-        self._own_limits: dict[Key, float | None] = {}
-        self._reserved: dict[Key, float] = {}
-        self._unmanaged: set[str] = set()
-        self._grants_at_ns = -GRANTS_AGE_NS
         self._reports_seen = streams.reports_so_far()
         self._saved_ns = 0
         self._began_ns: int | None = None
@@ -159,12 +160,13 @@ class Auto:
         self._apply()
 
     def _apply(self) -> None:
-        if self.auto_limits.replace(self.state.caps):
+        caps = self.state.caps
+        if caps != self.auto_limits.snapshot() and self.auto_limits.replace(caps):
             self.changed(None)
 
     def log(self, since: float, limit: int) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
-            return unit.decisions(since, limit)
+            return unit.decisions(since, self.clock(), limit)
 
     # One tick
 
@@ -197,29 +199,17 @@ class Auto:
 
     def _observe(self, now_ns: int) -> Observation:
         pages, uplink, uplink_unseen = self.sampler.observed()
-        self._refresh_grants(now_ns)
-        streams = self.streams.all()
-        protected = {(s.domain, s.class_name) for s in streams}
-        background, unmanaged_net = [], 0.0
-        for domain, page in pages.items():
-            if page.error is not None:
-                continue
-            for class_name, resources in page.samples.items():
-                if (domain, class_name) in protected:
-                    continue
-                if class_name in self._unmanaged:
-                    unmanaged_net += resources.get(NET_TX, {}).get("bytes_per_second", 0.0)
-                else:
-                    background += self._loads(domain, class_name, page, resources)
+        declaration = self.declared.now
+        streams = declaration.streams
         reports = (self._reports_seen, self.streams.reports_so_far())
         self._reports_seen = reports[1]
         views = tuple(self._view(s, pages.get(s.domain), reports, now_ns) for s in streams)
         watched = {s.domain for s in streams} | {domain for domain, *_ in self.state.caps}
         return Observation(
             views,
-            tuple(background),
+            Background(lambda: _others(pages, declaration)),
             _uplink_view(uplink),
-            unmanaged_net,
+            _unmanaged_net(pages, declaration),
             self._unseen(watched, pages, now_ns),
             uplink_unseen,
         )
@@ -236,41 +226,6 @@ class Auto:
         began_ns = now_ns if self._began_ns is None else self._began_ns
         return frozenset(d for d in watched - seen if self._seen_ns.get(d, began_ns) >= since_ns)
 
-    def _refresh_grants(self, now_ns: int) -> None:
-        if now_ns - self._grants_at_ns < GRANTS_AGE_NS:
-            return
-        self._grants_at_ns = now_ns
-        with self.store.transaction() as unit:
-            grants = unit.grants()
-            self._unmanaged = {c.name for c in unit.classes() if c.unmanaged}
-        self._own_limits = {
-            (grant.domain, grant.class_name, resource): limit.bytes_per_second
-            for grant in grants
-            for resource, limit in grant.limits.items()
-        }
-        self._reserved = {
-            (grant.domain, grant.class_name, resource): reserved(grant, resource)
-            for grant in grants
-            for resource in grant.scheduling
-        }
-
-    def _loads(
-        self, domain: str, class_name: str, page: PageState, resources: Mapping[str, Any]
-    ) -> list[Load]:
-        return [
-            Load(
-                domain,
-                class_name,
-                resource,
-                sample["bytes_per_second"],
-                page.window.recent_bytes_per_second(class_name, resource),
-                sample["backlog_requests"],
-                self._own_limits.get((domain, class_name, resource)),
-                self._reserved.get((domain, class_name, resource), 0.0),
-            )
-            for resource, sample in resources.items()
-        ]
-
     def _view(
         self, stream: Stream, page: PageState | None, reports: tuple[int, int], now_ns: int
     ) -> StreamView:
@@ -278,8 +233,13 @@ class Auto:
             stream.name, stream.domain, stream.class_name, stream.nominal_bytes_per_second
         )
         if page is not None and page.error is None:
-            resources = page.samples.get(stream.class_name, {})
-            disk, net = resources.get(BLK_READ), resources.get(NET_TX)
+            span = page.window.span()
+            disk, net = (
+                span.sample((stream.class_name, resource))
+                if (stream.class_name, resource) in page.keys
+                else None
+                for resource in (BLK_READ, NET_TX)
+            )
             if disk is not None:
                 requests = disk["requests_per_second"]
                 view = replace(
@@ -296,19 +256,11 @@ class Auto:
         return _with_faults(view, self.streams.reports_between(stream.name, *reports), now_ns)
 
     def _log(self, decisions: tuple[Decision, ...], dry_run: bool) -> None:
-        if not decisions:
-            return
         at = self.clock()
-        told = [(decision, sentence(decision)) for decision in decisions]
-        for _decision, text in told:
+        for decision in decisions:
+            text = sentence(decision)
             log.info("%s%s", "(dry run) " if dry_run else "", text)
-        try:
-            with self.store.transaction() as unit:
-                for decision, text in told:
-                    unit.add_decision(at, _decision_json(decision, text, dry_run))
-        except Exception as error:
-            # A full disk, say. What was decided is in force, and the streams need the next.
-            log.error("these decisions are not kept: %s", error)
+            self.records.add_decision(at, _decision_json(decision, text, dry_run))
 
     def _save(self, now_ns: int) -> None:
         """The levels, at most once a second, for the next start."""
@@ -322,12 +274,7 @@ class Auto:
         }
         if saved == self._saved:
             return
-        try:
-            with self.store.transaction() as unit:
-                unit.put_value("auto-state", saved)
-        except Exception as error:
-            log.error("the levels of auto-shaping are not kept: %s", error)
-            return
+        self.records.put_value("auto-state", saved)
         self._saved = saved
 
 
@@ -353,6 +300,40 @@ def _begun(state: State, now_ns: int) -> State:
             for name, arm in state.arms.items()
         },
     )
+
+
+def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Load]:
+    """The classes of no stream that can be held."""
+    left_out = declaration.unmanaged
+    own_limits, promised = declaration.own_limits, declaration.reserved
+    protected = {(s.domain, s.class_name) for s in declaration.streams}
+    loads = []
+    for domain, page in pages.items():
+        if page.span() is None:
+            continue
+        for key, rates in page.window.rates(page.keys).items():
+            if key[0] not in left_out and (domain, key[0]) not in protected:
+                whole = (domain, *key)
+                own, reserved = own_limits.get(whole), promised.get(whole, 0.0)
+                loads.append(Load(*whole, *rates, own, reserved))
+    return loads
+
+
+def _unmanaged_net(pages: Mapping[str, PageState], declaration: Declaration) -> float:
+    """What classes send that no cap holds, and that are no stream's."""
+    protected = {(s.domain, s.class_name) for s in declaration.streams}
+    sent = 0.0
+    for domain, page in pages.items() if declaration.unmanaged else ():
+        keys = [
+            (name, resource)
+            for name, resource in page.keys
+            if resource == NET_TX
+            and name in declaration.unmanaged
+            and (domain, name) not in protected
+        ]
+        if keys and page.span() is not None:
+            sent += sum(rates.bytes_per_second for rates in page.window.rates(keys).values())
+    return sent
 
 
 def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:

@@ -84,21 +84,29 @@ class Transaction(Protocol):
 
     def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None: ...
     def history(
-        self, domain: str, since: float, most: int, before: HistoryEntry | None = None
+        self,
+        domain: str,
+        since: float,
+        until: float,
+        most: int,
+        before: HistoryEntry | None = None,
+        every_s: int = 1,
     ) -> list[HistoryEntry]:
-        """The newest rows first; `before`: only those older than that one."""
+        """The newest rows first; `before`: only those older than that one; `every_s`: of so
+        many seconds one row."""
         ...
 
     def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None: ...
-    def reports(self, stream: str, since: float, most: int) -> list[dict[str, Any]]:
+    def reports(self, stream: str, since: float, until: float, most: int) -> list[dict[str, Any]]:
         """The newest, in the order of their times."""
         ...
 
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None: ...
-    def decisions(self, since: float, limit: int) -> list[dict[str, Any]]: ...
-    def prune(self, before: float) -> bool:
-        """Removes what was measured or decided before, and the oldest where there is too
-        much. Not more at a time than others can wait for: whether there is more to do."""
+    def decisions(self, since: float, until: float, limit: int) -> list[dict[str, Any]]: ...
+    def prune(self, keep_s: float) -> bool:
+        """Removes what was measured or decided earlier than that, and the oldest where there
+        is too much. Time is counted while sluiced runs, whatever the host's clock says in
+        between. Not more at a time than others can wait for: whether there is more to do."""
         ...
 
     def add_nightly(
@@ -112,9 +120,10 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     @property
-    def renames(self) -> int:
-        """How many domains have got another name so far. Counted before the unit of
-        work ends that gives it: who reads after this waits for that."""
+    def changes(self) -> int:
+        """How often something that operators declare was changed so far, or a domain's
+        name. Counted before the unit of work ends that does it: who reads after this
+        waits for that."""
         ...
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
@@ -175,7 +184,9 @@ class GroupPages(Protocol):
 class Pages(Protocol):
     """Counters pages by path."""
 
-    def read(self, path: str) -> Reading: ...
+    def read(self, path: str, before: Reading | None = None) -> Reading:
+        """`before`: the last reading of that path, if there is one."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,81 +1,114 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ten times a second: counters pages and the uplink's queue; once a second, history."""
+"""Ten times a second: counters pages and the uplink's queue; once a second, history.
+
+Nothing here asks the store: what is declared comes from `declared.py`, and history goes
+to `records.py`.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Window
-from ..domain.errors import SluiceError
+from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Key, Layout
+from ..domain.errors import SluiceError, shortened
 from ..domain.guests import Guest
-from ..domain.history import HISTORY_FIELDS, Summary
-from .ports import Clock, Host, Pages, Store, UplinkReading, Uplinks
+from ..domain.window import SECOND_NS, Span, Window
+from .declared import Declared, Granted
+from .ports import Clock, Host, Pages, UplinkReading, Uplinks
+from .records import Records
 
 log = logging.getLogger(__name__)
 
 SAMPLE_HZ = 10
-SECOND_NS = 1_000_000_000
-PRUNE_NS = 60 * SECOND_NS
-# Of history, in one unit of work; a month has millions of rows.
-SLICE_ROWS = 1000
-LET_IN_S = 0.001
+# A class that was just revoked is in the page until QEMU has been told.
+STRANGERS_NS = 10 * SECOND_NS
+# Of a page's words, in the host's journal.
+JOURNAL_CHARS = 300
 
 
 @dataclass
 class PageState:
+    domain: str
     path: str
     window: Window = field(default_factory=Window)
     at: float = 0.0
     error: str | None = None
-    samples: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    # Of the newest reading: the classes that are granted to the domain, on each resource.
+    keys: tuple[Key, ...] = ()
+    # Of what `keys` was made.
+    _seen: tuple[Layout, Granted] | None = None
+    # Names in the page that were never granted, since when, and whether that was said.
+    strangers: frozenset[str] = frozenset()
+    _strange_ns: int = 0
+    _told: frozenset[str] = frozenset()
 
-    def live_json(self) -> dict[str, Any]:
-        return {
-            "at": self.at,
-            "page_ok": self.error is None,
-            "error": self.error,
-            "classes": self.samples if self.error is None else {},
-        }
+    def span(self) -> Span | None:
+        """None while the page cannot be read."""
+        return self.window.span() if self.error is None and self.window.readings else None
+
+    def admit(self, granted: Granted, now_ns: int) -> None:
+        """Of the newest reading's classes those that are granted: a name is QEMU's word.
+
+        A QEMU that its guest has taken over may name any class, and another each second;
+        nobody is shown it, and no history keeps it.
+        """
+        layout = self.window.readings[-1].content.layout
+        if self._seen is None or self._seen[0] is not layout or self._seen[1] is not granted:
+            classes, numbers = layout.classes, layout.numbers
+            self.keys = tuple(key for key in numbers if classes[numbers[key]] in granted)
+            self._seen = layout, granted
+            strangers = frozenset(key[0] for key in numbers) - {key[0] for key in self.keys}
+            if strangers and not self.strangers:
+                self._strange_ns = now_ns
+            self.strangers = strangers
+        if self.strangers and now_ns - self._strange_ns >= STRANGERS_NS:
+            self._tell_strangers()
+
+    def _tell_strangers(self) -> None:
+        if not self._told:
+            log.warning(
+                "domain %s: its counters page names classes that are not granted to it, which"
+                " are left out: %s; see what its QEMU was given: sluice show %s",
+                self.domain,
+                shortened(repr(sorted(self.strangers)), JOURNAL_CHARS),
+                self.domain,
+            )
+        self._told = self.strangers
+
+    def unread(self, why: str) -> str:
+        """The error, and nothing is known of the page any more."""
+        self.error = f"{self.path}: {why}"
+        self.window = Window()
+        return self.error
 
 
 class Sampler:
     def __init__(
-        self, store: Store, host: Host, pages: Pages, uplinks: Uplinks, clock: Clock
+        self,
+        declared: Declared,
+        records: Records,
+        host: Host,
+        pages: Pages,
+        uplinks: Uplinks,
+        clock: Clock,
     ) -> None:
-        self.store = store
+        self.declared = declared
+        self.records = records
         self.host = host
         self.pages = pages
         self.uplinks = uplinks
         self.clock = clock
         self._lock = threading.Lock()
-        # Held from reading the settings until they count: the last reader has the newest.
-        self._reading_settings = threading.Lock()
         self._states: dict[str, PageState] = {}
         self._uplink: dict[str, Any] | None = None
         self._uplink_name: str | None = None
         self._uplink_said = ""
         self._uplink_readings: deque[tuple[int, UplinkReading]] = deque()
-        self._history_seconds = 3600
         self._next_second_ns = 0
-        self._next_prune_ns = 0
-        self.settings_changed()
-
-    def settings_changed(self) -> None:
-        with self._reading_settings:
-            with self.store.transaction() as unit:
-                settings = unit.settings()
-            with self._lock:
-                self._history_seconds = settings.history_seconds
-                if settings.uplink != self._uplink_name:
-                    self._uplink_name = settings.uplink
-                    self._uplink_readings.clear()
-                    self._uplink = None
-                    self._uplink_said = ""
 
     # One tick
 
@@ -85,11 +118,7 @@ class Sampler:
         if now_ns >= self._next_second_ns:
             # In step with the seconds, unless the loop itself fell behind.
             self._next_second_ns = max(self._next_second_ns, now_ns - SECOND_NS) + SECOND_NS
-            try:
-                self._record(now_ns)
-            except Exception as error:
-                # A full disk, say. The tuner, which comes next, needs no history.
-                log.error("the history of this second is lost: %s", error)
+            self._record()
 
     def _active(self) -> list[Guest] | None:
         try:
@@ -101,6 +130,8 @@ class Sampler:
     def _sample_pages(self, now_ns: int) -> None:
         active = self._active()
         guests = {g.name: g for g in active or ()}
+        declaration = self.declared.now
+        at = self.clock()
         with self._lock:
             if active is not None:
                 for name in set(self._states) - set(guests):
@@ -108,21 +139,21 @@ class Sampler:
             for name, guest in guests.items():
                 state = self._states.get(name)
                 if state is None or state.path != guest.live.page_path:
-                    self._states[name] = PageState(guest.live.page_path)
-            for state in self._states.values():
-                self._sample_page(state, now_ns)
+                    self._states[name] = PageState(name, guest.live.page_path)
+            for name, state in self._states.items():
+                state.at = at
+                self._sample_page(state, declaration.granted_to(name), now_ns)
 
-    def _sample_page(self, state: PageState, now_ns: int) -> None:
-        state.at = self.clock()
+    def _sample_page(self, state: PageState, granted: Granted, now_ns: int) -> None:
         try:
-            reading = self.pages.read(state.path)
+            reading = self.pages.read(state.path, state.window.newest())
         except (OSError, BadPage) as error:
-            self._unread(state, str(error))
+            state.unread(str(error))
             return
         except Exception as error:
             # What nobody foresaw of one guest's page hides no other's.
             before = state.error
-            if self._unread(state, repr(error)) != before:
+            if state.unread(repr(error)) != before:
                 log.exception("%s: the page cannot be read", state.path)
             return
         age_ns = now_ns - reading.header.heartbeat_ns
@@ -131,16 +162,14 @@ class Sampler:
             return
         state.error = None
         state.window.add(reading)
-        state.samples = state.window.samples()
-
-    def _unread(self, state: PageState, why: str) -> str:
-        state.error = f"{state.path}: {why}"
-        state.window = Window()
-        return state.error
+        state.admit(granted, now_ns)
 
     def _sample_uplink(self, now_ns: int) -> None:
-        with self._lock:
-            name = self._uplink_name
+        name = self.declared.now.settings.uplink
+        if name != self._uplink_name:
+            with self._lock:
+                self._uplink_name, self._uplink, self._uplink_said = name, None, ""
+                self._uplink_readings.clear()
         if name is None:
             return
         try:
@@ -162,16 +191,38 @@ class Sampler:
                 readings.popleft()
             self._uplink = _uplink_json(name, list(readings))
 
+    def _record(self) -> None:
+        """History, for whoever writes it: the store's troubles are not the tick's."""
+        with self._lock:
+            spans = {
+                name: (span, state.keys)
+                for name, state in self._states.items()
+                if (span := state.span()) is not None and state.keys
+            }
+        if spans:
+            self.records.add_second(self.clock(), spans)
+
     # Questions
 
     def live(self, domain: str | None = None) -> dict[str, Any]:
         with self._lock:
-            domains = {
-                name: state.live_json()
+            seen = {
+                name: (state.at, state.error, state.span(), state.keys)
                 for name, state in self._states.items()
                 if domain in (None, name)
             }
-            return {"at": self.clock(), "domains": domains, "uplink": self._public_uplink()}
+            uplink = self._public_uplink()
+        # Readings do not change: the tick need not wait until they are worked out.
+        domains = {
+            name: {
+                "at": at,
+                "page_ok": error is None,
+                "error": error,
+                "classes": {} if span is None else span.samples(keys),
+            }
+            for name, (at, error, span, keys) in seen.items()
+        }
+        return {"at": self.clock(), "domains": domains, "uplink": uplink}
 
     def _public_uplink(self) -> dict[str, Any] | None:
         if self._uplink is None:
@@ -191,46 +242,6 @@ class Sampler:
             if state is None or state.error is not None or not state.window.readings:
                 return None
             return state.window.readings[-1].header.generation
-
-    # History
-
-    def _record(self, now_ns: int) -> None:
-        now = self.clock()
-        with self._lock:
-            rows = []
-            for name, state in self._states.items():
-                samples = {
-                    f"{class_name}/{resource}": [sample[f] for f in HISTORY_FIELDS]
-                    for class_name, resources in state.samples.items()
-                    for resource, sample in resources.items()
-                }
-                if state.error is None and samples:
-                    rows.append((now, name, samples))
-            keep = self._history_seconds
-        # First, and on its own: it makes the room that new rows may lack.
-        if now_ns >= self._next_prune_ns:
-            self._next_prune_ns = now_ns + PRUNE_NS
-            with self.store.transaction() as unit:
-                is_more = unit.prune(now - keep)
-            if is_more:
-                self._next_prune_ns = now_ns + SECOND_NS
-        if rows:
-            with self.store.transaction() as unit:
-                unit.add_history(rows)
-
-    def history(self, domain: str, since: float, step: float) -> dict[str, Any]:
-        """Reads no further back than the answer reaches, and lets others in between."""
-        summary = Summary(since, step)
-        oldest = None
-        while True:
-            with self.store.transaction() as unit:
-                rows = unit.history(domain, since, SLICE_ROWS, oldest)
-            room = all([summary.add(row.at, row.samples) for row in rows])
-            if not room or len(rows) < SLICE_ROWS:
-                return summary.as_json()
-            oldest = rows[-1]
-            # Who waits for the store gets it: a lock that is taken again at once would not let go.
-            time.sleep(LET_IN_S)
 
 
 def _uplink_json(name: str, readings: list[tuple[int, UplinkReading]]) -> dict[str, Any]:

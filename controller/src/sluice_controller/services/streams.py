@@ -20,6 +20,7 @@ from ..domain.quality import (
     stream_verdict,
 )
 from .catalogue import audited, find_class, find_grant
+from .declared import Declared
 from .ports import Clock, Store, Transaction
 from .sampler import Sampler
 
@@ -53,40 +54,22 @@ class Streams:
     def __init__(
         self,
         store: Store,
+        declared: Declared,
         sampler: Sampler,
         clock: Clock,
         about: Callable[[str], AbstractContextManager[Transaction]],
     ) -> None:
         self.store = store
+        self.declared = declared
         self.sampler = sampler
         self.clock = clock
         self.about = about
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
         self._reports = 0
-        # The tuner asks ten times a second; only this service changes them, but for
-        # the names of their domains.
-        self._streams: list[Stream] | None = None
-        self._renames = 0
-        self._changes = 0
 
-    def all(self) -> list[Stream]:
-        with self._lock:
-            renames = self.store.renames
-            if self._streams is not None and renames == self._renames:
-                return self._streams
-            changes = self._changes
-        with self.store.transaction() as unit:
-            streams = unit.streams()
-        with self._lock:
-            if changes == self._changes:
-                self._streams, self._renames = streams, renames
-        return streams
-
-    def _forget_list(self) -> None:
-        with self._lock:
-            self._streams = None
-            self._changes += 1
+    def all(self) -> tuple[Stream, ...]:
+        return self.declared.fresh().streams
 
     def list_json(self) -> list[dict[str, Any]]:
         return [self._json(stream) for stream in self.all()]
@@ -153,7 +136,6 @@ class Streams:
             unit.put_stream(after)
             old = asdict(before) if before else None
             audited(unit, self.clock, "set stream", name, old, asdict(after))
-        self._forget_list()
         return self._json(after)
 
     def delete(self, name: str) -> None:
@@ -161,7 +143,6 @@ class Streams:
         with self.store.transaction() as unit:
             unit.delete_stream(name)
             audited(unit, self.clock, "remove stream", name, asdict(stream), None)
-        self._forget_list()
         with self._lock:
             self._memory.pop(name, None)
 
@@ -199,7 +180,7 @@ class Streams:
     def history(self, name: str, since: float) -> list[dict[str, Any]]:
         self._find(name)
         with self.store.transaction() as unit:
-            return unit.reports(name, since, MOST_HISTORY)
+            return unit.reports(name, since, self.clock(), MOST_HISTORY)
 
 
 def _missing(name: str) -> NotFound:

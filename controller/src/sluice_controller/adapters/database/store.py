@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import create_engine, delete, func, or_, select
+from sqlalchemy import BigInteger, cast, create_engine, delete, func, insert, or_, select
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
 from ...domain.errors import NotFound, StoreUnavailable
@@ -59,11 +60,14 @@ DECISION_ROWS_KEPT = 100_000
 PRUNED_ROWS = 5000
 # Its server is away, another program has it locked, a disk is full: what may pass.
 PASSING = (InterfaceError, OperationalError)
+# What is measured and decided, and grows by itself.
+GROWING = (HistoryRow, ReportRow, DecisionRow)
 
 
 class SqlStore:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.url = url
+        self.monotonic = monotonic
         is_sqlite = make_url(url).get_backend_name() == "sqlite"
         arguments = {"timeout": sqlite.BUSY_SECONDS} if is_sqlite else {}
         # A server that was started anew has ended the connections that wait here.
@@ -73,9 +77,23 @@ class SqlStore:
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
         self._writer = threading.RLock()
         self._in_unit = False
-        # Domains that got another name: what somebody holds by name is then out of date.
-        self.renames = 0
+        # Of what operators declare, and of names of domains.
+        self.changes = 0
         upgrade(self.engine)
+        self._began_s = monotonic() - self._ran_before_s()
+
+    def _ran_before_s(self) -> float:
+        with Session(self.engine) as session:
+            newest = [session.scalar(select(func.max(table.ran_s))) for table in GROWING]
+        return max(found or 0.0 for found in newest)
+
+    def ran_s(self) -> float:
+        """For how many seconds sluiced has run on this database, as far as rows tell.
+
+        A row's age is counted in these: the host's clock may be wrong for a while, or for
+        years, and what is right must not be removed for that.
+        """
+        return self.monotonic() - self._began_s
 
     @contextmanager
     def transaction(self) -> Iterator[SqlTransaction]:
@@ -86,27 +104,40 @@ class SqlStore:
             self._in_unit = True
             try:
                 with Session(self.engine) as session, session.begin():
-                    yield SqlTransaction(session, self._note_rename)
-            except PASSING as error:
+                    yield SqlTransaction(session, self._note_change, self.ran_s())
+            except DatabaseError as error:
+                if not _is_the_databases(error):
+                    raise
+                raise self._unavailable(error) from error
+            except InterfaceError as error:
                 raise self._unavailable(error) from error
             finally:
                 self._in_unit = False
 
-    def _unavailable(self, error: InterfaceError | OperationalError) -> StoreUnavailable:
+    def _unavailable(self, error: DatabaseError | InterfaceError) -> StoreUnavailable:
         reason = (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
         return StoreUnavailable(
             "database",
             self.engine.url.render_as_string(hide_password=True),
             f"cannot be used now ({reason})",
-            "try again; if that goes on, see that it is there, has room, and is not locked by"
-            " another program",
+            "try again; if that goes on, see that it is there, whole, has room, and is not locked"
+            " by another program",
         )
 
-    def _note_rename(self) -> None:
-        self.renames += 1
+    def _note_change(self) -> None:
+        self.changes += 1
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _is_the_databases(error: DatabaseError) -> bool:
+    """Whether the database failed, and not what was asked of it.
+
+    SQLite says of a damaged file only that it is a DatabaseError, PostgreSQL that it is
+    an InternalError.
+    """
+    return type(error) is DatabaseError or isinstance(error, OperationalError | InternalError)
 
 
 def _out(by_resource: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,9 +172,11 @@ def _nightly_out(row: NightlyRow | None) -> dict[str, Any] | None:
 
 
 class SqlTransaction:
-    def __init__(self, session: Session, note_rename: Callable[[], None]) -> None:
+    def __init__(self, session: Session, changed: Callable[[], None], ran_s: float) -> None:
         self.session = session
-        self.note_rename = note_rename
+        # To be called for each change of what operators declare.
+        self.changed = changed
+        self.ran_s = ran_s
 
     # Classes
 
@@ -163,10 +196,12 @@ class SqlTransaction:
         ]
 
     def put_class(self, shaping_class: ShapingClass) -> None:
+        self.changed()
         self.session.merge(ClassRow(**asdict(shaping_class)))
         self.session.flush()
 
     def delete_class(self, name: str) -> None:
+        self.changed()
         self.session.execute(delete(ClassRow).where(ClassRow.name == name))
 
     # Domains
@@ -192,18 +227,19 @@ class SqlTransaction:
             # The name went to a new domain; what was granted stays with the old one.
             stale.name = f"{stale.name}#{stale.uuid}"
             self.session.flush()
-            self.note_rename()
+            self.changed()
         if row is None:
             self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}))
         else:
             row.name = name
-            self.note_rename()
+            self.changed()
         self.session.flush()
 
     def ceiling(self, domain: str) -> dict[str, Limit]:
         return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}
 
     def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
+        self.changed()
         self._domain(domain).ceiling = _out(limits)
 
     def stored_xml(self, domain: str) -> dict[str, Any] | None:
@@ -232,6 +268,7 @@ class SqlTransaction:
         ]
 
     def put_grant(self, grant: Grant) -> None:
+        self.changed()
         self.session.merge(
             GrantRow(
                 domain_id=self._domain(grant.domain).id,
@@ -246,6 +283,7 @@ class SqlTransaction:
         self.session.flush()
 
     def delete_grant(self, domain: str, class_name: str) -> None:
+        self.changed()
         row = self.session.get(GrantRow, (self._domain(domain).id, class_name))
         if row is not None:
             self.session.delete(row)
@@ -260,12 +298,14 @@ class SqlTransaction:
         ]
 
     def put_group(self, group: Group) -> None:
+        self.changed()
         self.session.merge(
             GroupRow(name=group.name, resource=group.resource, **asdict(group.limit))
         )
         self.session.flush()
 
     def delete_group(self, name: str) -> None:
+        self.changed()
         self.session.execute(delete(GroupRow).where(GroupRow.name == name))
 
     def memberships(self) -> list[Membership]:
@@ -276,6 +316,7 @@ class SqlTransaction:
         ]
 
     def put_membership(self, membership: Membership) -> None:
+        self.changed()
         self.session.merge(
             GroupMemberRow(
                 group_name=membership.group,
@@ -286,6 +327,7 @@ class SqlTransaction:
         self.session.flush()
 
     def delete_membership(self, group: str, domain: str) -> None:
+        self.changed()
         row = self.session.get(GroupMemberRow, (group, self._domain(domain).id))
         if row is not None:
             self.session.delete(row)
@@ -306,6 +348,7 @@ class SqlTransaction:
         ]
 
     def add_rule(self, rule: Rule) -> Rule:
+        self.changed()
         row = RuleRow(
             domain_id=self._domain_id(rule.domain),
             class_name=rule.class_name,
@@ -317,6 +360,7 @@ class SqlTransaction:
         return Rule(row.id, rule.domain, rule.class_name, rule.match, rule.created_at)
 
     def delete_rule(self, rule_id: int) -> None:
+        self.changed()
         self.session.execute(delete(RuleRow).where(RuleRow.id == rule_id))
 
     def assignments(self, domain: str | None = None) -> list[Assignment]:
@@ -336,12 +380,14 @@ class SqlTransaction:
         ]
 
     def put_assignment(self, assignment: Assignment) -> None:
+        self.changed()
         values = asdict(assignment)
         values["domain_id"] = self._domain(values.pop("domain")).id
         self.session.merge(AssignmentRow(**values))
         self.session.flush()
 
     def delete_assignment(self, domain: str, pid: int) -> None:
+        self.changed()
         row = self.session.get(AssignmentRow, (self._domain(domain).id, pid))
         if row is not None:
             self.session.delete(row)
@@ -356,12 +402,14 @@ class SqlTransaction:
         ]
 
     def put_stream(self, stream: Stream) -> None:
+        self.changed()
         values = asdict(stream)
         values["domain_id"] = self._domain(values.pop("domain")).id
         self.session.merge(StreamRow(**values))
         self.session.flush()
 
     def delete_stream(self, name: str) -> None:
+        self.changed()
         self.session.execute(delete(StreamRow).where(StreamRow.name == name))
         self.session.execute(delete(ReportRow).where(ReportRow.stream == name))
 
@@ -378,6 +426,7 @@ class SqlTransaction:
         return Settings(**self.value("settings", {}))
 
     def put_settings(self, settings: Settings) -> None:
+        self.changed()
         self.put_value("settings", asdict(settings))
 
     # Audit
@@ -411,43 +460,56 @@ class SqlTransaction:
     # What was measured and decided
 
     def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None:
-        self.session.add_all(
-            HistoryRow(at=at, domain=domain, samples=dict(samples)) for at, domain, samples in rows
-        )
+        if not rows:
+            return
+        values = [
+            {"at": at, "domain": domain, "samples": dict(samples), "ran_s": self.ran_s}
+            for at, domain, samples in rows
+        ]
+        self.session.execute(insert(HistoryRow), values)
 
     def history(
-        self, domain: str, since: float, most: int, before: HistoryEntry | None = None
+        self,
+        domain: str,
+        since: float,
+        until: float,
+        most: int,
+        before: HistoryEntry | None = None,
+        every_s: int = 1,
     ) -> list[HistoryEntry]:
         query = (
             select(HistoryRow.at, HistoryRow.id, HistoryRow.samples)
-            .where(HistoryRow.domain == domain, HistoryRow.at >= since)
+            .where(HistoryRow.domain == domain, HistoryRow.at.between(since, until))
             .order_by(HistoryRow.at.desc(), HistoryRow.id.desc())
             .limit(most)
         )
         if before is not None:
             older = or_(HistoryRow.at < before.at, HistoryRow.id < before.row_id)
             query = query.where(HistoryRow.at <= before.at, older)
+        if every_s > 1:
+            query = query.where(cast(HistoryRow.at, BigInteger) % every_s == 0)
         return [HistoryEntry(*row) for row in self.session.execute(query)]
 
     def add_report(self, stream: str, at: float, report: Mapping[str, Any]) -> None:
-        self.session.add(ReportRow(at=at, stream=stream, report=dict(report)))
+        row = ReportRow(at=at, stream=stream, report=dict(report), ran_s=self.ran_s)
+        self.session.add(row)
 
-    def reports(self, stream: str, since: float, most: int) -> list[dict[str, Any]]:
+    def reports(self, stream: str, since: float, until: float, most: int) -> list[dict[str, Any]]:
         query = (
             select(ReportRow.at, ReportRow.report)
-            .where(ReportRow.stream == stream, ReportRow.at >= since)
+            .where(ReportRow.stream == stream, ReportRow.at.between(since, until))
             .order_by(ReportRow.at.desc(), ReportRow.id.desc())
             .limit(most)
         )
         return [{"at": at, **report} for at, report in reversed(self.session.execute(query).all())]
 
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None:
-        self.session.add(DecisionRow(at=at, entry=dict(entry)))
+        self.session.add(DecisionRow(at=at, entry=dict(entry), ran_s=self.ran_s))
 
-    def decisions(self, since: float, limit: int) -> list[dict[str, Any]]:
+    def decisions(self, since: float, until: float, limit: int) -> list[dict[str, Any]]:
         query = (
             select(DecisionRow)
-            .where(DecisionRow.at >= since)
+            .where(DecisionRow.at.between(since, until))
             .order_by(DecisionRow.id.desc())
             .limit(limit)
         )
@@ -498,10 +560,10 @@ class SqlTransaction:
         kept = [but, *self.session.scalars(newest)]
         self.session.execute(delete(NightlyRow).where(NightlyRow.id.not_in(kept)))
 
-    def prune(self, before: float) -> bool:
+    def prune(self, keep_s: float) -> bool:
         is_more = False
-        for table in (HistoryRow, ReportRow, DecisionRow):
-            old = select(table.id).where(table.at < before).limit(PRUNED_ROWS)
+        for table in GROWING:
+            old = select(table.id).where(table.ran_s < self.ran_s - keep_s).limit(PRUNED_ROWS)
             done = self.session.execute(delete(table).where(table.id.in_(old)))
             is_more = is_more or done.rowcount == PRUNED_ROWS
         for stream in self.session.scalars(select(StreamRow.name)).all():
@@ -513,9 +575,9 @@ class SqlTransaction:
         return is_more
 
     def _prune_reports(self, stream: str) -> None:
-        """All but the newest, by time: the numbers of rows are those of all streams."""
+        """All but the newest, in the order in which they came."""
         of_it = ReportRow.stream == stream
-        newest = select(ReportRow.at).where(of_it).order_by(ReportRow.at.desc())
+        newest = select(ReportRow.id).where(of_it).order_by(ReportRow.id.desc())
         last = self.session.scalar(newest.offset(REPORT_ROWS_KEPT).limit(1))
         if last is not None:
-            self.session.execute(delete(ReportRow).where(of_it, ReportRow.at <= last))
+            self.session.execute(delete(ReportRow).where(of_it, ReportRow.id <= last))

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -130,14 +131,20 @@ class AuditRow(Base):
 
 
 class HistoryRow(Base):
-    """One row per domain and second: {"class/resource": [bytes/s, limit, backlog, p99]}."""
+    """One row per domain and second: {"class/resource": [bytes/s, limit, backlog, p99]}.
+
+    `at` is the host's clock, which may be wrong for a while; a row's age, by which it is
+    removed, is in `ran_s`: for how many seconds sluiced had run when it was written. The
+    same in the two tables below.
+    """
 
     __tablename__ = "history"
     __table_args__ = (Index("history_domain_at", "domain", "at"),)
     id: Mapped[int] = mapped_column(Long, primary_key=True)
-    at: Mapped[float] = mapped_column(index=True)
+    at: Mapped[float]
     domain: Mapped[str]
     samples: Mapped[dict[str, Any]]
+    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
 
 
 class ReportRow(Base):
@@ -147,6 +154,7 @@ class ReportRow(Base):
     at: Mapped[float]
     stream: Mapped[str]
     report: Mapped[dict[str, Any]]
+    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
 
 
 class DecisionRow(Base):
@@ -154,6 +162,7 @@ class DecisionRow(Base):
     id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     entry: Mapped[dict[str, Any]]
+    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
 
 
 class NightlyRow(Base):

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What operators have declared, as far as each tick needs it, without a question to the store.
+
+The database may be locked by another program, and its disk may take seconds: no tick
+waits for either. Whoever writes to the store renews this first (`records.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..domain.model import DEFAULT_CLASS, Grant, Settings, ShapingClass, Stream
+from ..domain.render import reserved
+from .auto_limits import Key
+from .ports import Store
+
+# (tag, class) pairs.
+Granted = frozenset[tuple[int, str]]
+
+DEFAULT_GRANT: Granted = frozenset({(0, DEFAULT_CLASS)})
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    settings: Settings
+    streams: tuple[Stream, ...]
+    unmanaged: frozenset[str]
+    # Bytes per second; None is a limit of operations alone.
+    own_limits: Mapping[Key, float | None]
+    reserved: Mapping[Key, float]
+    granted: Mapping[str, Granted]
+
+    def granted_to(self, domain: str) -> Granted:
+        return self.granted.get(domain, DEFAULT_GRANT)
+
+
+def _declaration(
+    settings: Settings, streams: list[Stream], classes: list[ShapingClass], grants: list[Grant]
+) -> Declaration:
+    granted: dict[str, set[tuple[int, str]]] = {}
+    for grant in grants:
+        pairs = granted.setdefault(grant.domain, set(DEFAULT_GRANT))
+        pairs.add((grant.tag, grant.class_name))
+    return Declaration(
+        settings,
+        tuple(streams),
+        frozenset(c.name for c in classes if c.unmanaged),
+        {
+            (grant.domain, grant.class_name, resource): limit.bytes_per_second
+            for grant in grants
+            for resource, limit in grant.limits.items()
+        },
+        {
+            (grant.domain, grant.class_name, resource): reserved(grant, resource)
+            for grant in grants
+            for resource in grant.scheduling
+        },
+        {domain: frozenset(pairs) for domain, pairs in granted.items()},
+    )
+
+
+class Declared:
+    """`now` is for the tick; everybody else asks for `fresh`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lock = threading.Lock()
+        self._changes: int | None = None
+        self.now = self.fresh()
+
+    def fresh(self) -> Declaration:
+        """As the store has it; reads there only after a change. StoreUnavailable if it cannot."""
+        with self._lock:
+            # Counted before it is in force: who counts first and reads then overlooks nothing.
+            changes = self.store.changes
+            if changes != self._changes:
+                with self.store.transaction() as unit:
+                    self.now = _declaration(
+                        unit.settings(), unit.streams(), unit.classes(), unit.grants()
+                    )
+                self._changes = changes
+            return self.now

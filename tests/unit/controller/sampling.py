@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The parts of sluiced that look at pages and remember, put together as it does."""
+
+from dataclasses import dataclass
+
+from sluice_controller.services.auto import Auto
+from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.declared import Declared
+from sluice_controller.services.records import Records
+from sluice_controller.services.sampler import Sampler
+from sluice_controller.services.streams import Streams
+
+
+@dataclass
+class Parts:
+    declared: Declared
+    records: Records
+    sampler: Sampler
+    streams: Streams
+    limits: AutoLimits
+    auto: Auto
+
+
+def parts(store, host, pages, clock, uplinks=None, monotonic=lambda: 0.0):
+    declared = Declared(store)
+    records = Records(store, declared, clock, monotonic)
+    sampler = Sampler(declared, records, host, pages, uplinks, clock)
+    streams = Streams(store, declared, sampler, clock, lambda domain: store.transaction())
+    limits = AutoLimits()
+    auto = Auto(store, declared, records, sampler, streams, limits, clock, lambda domain: None)
+    return Parts(declared, records, sampler, streams, limits, auto)
