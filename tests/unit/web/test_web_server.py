@@ -211,11 +211,25 @@ def test_there_is_room_for_a_new_connection_at_any_time(serve):
     assert ended(first)
 
 
-def test_what_nobody_reads_is_not_kept(serve):
-    page = serve(SHORT)
+def unread_request(page):
+    """A request whose answer is more than a socket holds."""
     page.controller.said = b"[" + b" " * (16 << 20) + b"]"
     token = page.user("olga")["Authorization"]
-    page.raw(f"GET /api/v1/auto HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode())
+    return f"GET /api/v1/auto HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode()
+
+
+def test_clients_that_read_nothing_leave_room_for_others(serve):
+    page = serve(Patience(connections=3))
+    request = unread_request(page)
+    for _ in range(3):
+        page.raw(request).recv(1)
+    page.ask()
+    assert page.server.connections() <= 3
+
+
+def test_what_nobody_reads_is_not_kept(serve):
+    page = serve(SHORT)
+    page.raw(unread_request(page)).recv(1)
     deadline = time.monotonic() + AT_ONCE_SECONDS
     while page.server.connections() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -110,8 +110,8 @@ class Channel(HTTPChannel):
         return not self.requests and now > self.deadline
 
     def may_go(self) -> bool:
-        """True while nothing is being worked out or sent here."""
-        return not self.requests and not self.total_outbufs_len
+        """True while no thread works for it: it sends, or reads or does not read an answer."""
+        return not self.requests
 
 
 class TlsChannel(Channel):
@@ -238,8 +238,9 @@ class Listener(TcpWSGIServer):
 def crowded_out(channels: list[Channel]) -> Channel:
     """Which connection makes room: of the address with the most of them, the oldest.
 
-    Those that wait go before those that are being answered.
+    The newest stays, and those for which a thread works, as far as possible.
     """
+    channels = sorted(channels, key=lambda one: one.opened)[:-1]
     waiting = [channel for channel in channels if channel.may_go()] or channels
     held = Counter(channel.network for channel in waiting)
     return max(waiting, key=lambda one: (held[one.network], -one.opened))
