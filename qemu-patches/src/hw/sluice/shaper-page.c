@@ -181,15 +181,19 @@ void shaper_page_take(ShaperPage *page, unsigned slot)
     const ShaperPageMore *to_more = &page->shown->more[slot];
     uint64_t tokens_ns = more->tokens_ns;
 
+    if (!from->used && !to->used) {
+        return;                 /* nobody looks at it */
+    }
     /* These two are no news. */
     from->seq = to->seq;
     more->tokens_ns = to_more->tokens_ns;
-    if (memcmp(from, to, sizeof(*from)) || memcmp(more, to_more, sizeof(*more))) {
-        page->changed[slot] = true;
+    page->changed[slot] = memcmp(from, to, sizeof(*from))
+                          || memcmp(more, to_more, sizeof(*more));
+    if (page->changed[slot]) {
         more->tokens_ns = tokens_ns;
+        page->taken->slots[slot] = *from;
+        page->taken->more[slot] = *more;
     }
-    page->taken->slots[slot] = *from;
-    page->taken->more[slot] = *more;
 }
 
 /* Of a slot that changes, the sequence becomes odd; of one that is written, even. */
