@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Counters pages (`docs/specs/counters-page.md`): reading them.
 
-The page is another process's memory, written while we read: each slot is a
-seqlock. QEMU writes the page, and QEMU faces a hostile guest: sizes come from
-the specification, never from the page, and the page may end anywhere.
+The page is another process's, written while we read: each slot is a seqlock. QEMU
+writes the page, and QEMU faces a hostile guest: sizes come from the specification,
+never from the page, and the page may end anywhere.
 
 Hundreds of pages are read ten times a second, and few of their figures are ever
 asked for. A reading is therefore the page's own bytes, and `window.py` decodes
@@ -30,6 +30,7 @@ CEILING_SLOT = 64
 MORE_BYTES = 128
 # Entries of later writers may be longer, within reason.
 MORE_BYTES_LIMIT = 4096
+TAIL_BYTES = 64
 DROP_REASONS = ("backlog", "codel", "connection", "window", "reset")
 HEARTBEAT_LIMIT_NS = 2_000_000_000
 SEQUENCE_BYTES = 4
@@ -183,6 +184,7 @@ class Content:
 class Reading(NamedTuple):
     """One look at a page."""
 
+    # When its counters were so: some time ago, if QEMU has not written them since.
     at_ns: int
     header: Header
     content: Content
@@ -235,6 +237,18 @@ def _more(table: bytes, offset: int) -> More:
     # A writer from before there were tokens has zeros there.
     told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
     return More(values[:5], *values[5:10], *told)
+
+
+def _counted_ns(header: Header, size: int, at_ns: int) -> int:
+    """When the counters of a page of `size` bytes, read at `at_ns`, were so.
+
+    A writer with a tail writes all of them at its heartbeat, which may be a while ago;
+    one before it wrote each as it changed.
+    """
+    tail = header.more_offset + SLOT_COUNT * header.more_bytes
+    if not header.more_bytes or size < tail + TAIL_BYTES:
+        return at_ns
+    return min(at_ns, header.heartbeat_ns)
 
 
 # Looking at a page
@@ -299,14 +313,15 @@ def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) 
         header = read_header(page, size)
         if _as_before(before.header, header):
             content = _content(copy, page, last.layout.flags, header, last)
-            return Reading(at_ns, header, content, before.whole_ns)
+            return Reading(_counted_ns(header, size, at_ns), header, content, before.whole_ns)
     page = copy(0, PAGE_BYTES)
     # Whatever the size was, it may have been shortened since.
     header = read_header(page, size if len(page) == PAGE_BYTES else len(page))
     is_same = before is not None and before.header.created_ns == header.created_ns
     last = before.content if is_same else None
     flags = page[HEADER_BYTES + SEQUENCE_BYTES :: SLOT_BYTES][:CEILING_SLOT]
-    return Reading(at_ns, header, _content(copy, page, flags, header, last), at_ns)
+    content = _content(copy, page, flags, header, last)
+    return Reading(_counted_ns(header, size, at_ns), header, content, at_ns)
 
 
 def _as_before(before: Header, header: Header) -> bool:

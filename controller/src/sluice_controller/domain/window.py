@@ -188,6 +188,9 @@ class Window:
         last = self.newest()
         if last is not None and last.header.created_ns != reading.header.created_ns:
             self.readings.clear()
+        elif last is not None and reading.at_ns <= last.at_ns:
+            # The page has not been written since.
+            return
         self.readings.append(reading)
         # Keep one reading at or beyond the window's far edge to measure against.
         while len(self.readings) > 2 and reading.at_ns - self.readings[1].at_ns >= self.length_ns:
