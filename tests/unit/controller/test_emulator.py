@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which files sluiced takes for a QEMU with shaping: real programs are run."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from sluice_controller.adapters import emulator as emulator_module
 from sluice_controller.adapters.emulator import PROBLEM_AGE_SECONDS, Emulators, check
 from sluice_controller.domain.errors import Conflict
 
@@ -25,6 +29,43 @@ def test_a_qemu_without_the_object_is_refused(emulator):
     check(emulator(0))
     with pytest.raises(Conflict, match="is a QEMU without shaping"):
         check(emulator(1))
+
+
+@pytest.mark.parametrize("mode", [0o757, 0o777])
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_what_others_can_change_is_not_started(emulator, tmp_path, mode, which):
+    path = emulator(0)
+    weak = Path(path) if which == "file" else tmp_path
+    weak.chmod(mode)
+    with pytest.raises(Conflict, match=f"is not started: .*is writable for others .mode {mode:o}"):
+        check(path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("which", ["file", "folder"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_what_belongs_to_somebody_else_is_not_started(emulator, tmp_path, which):
+    path = emulator(0)
+    os.chown(path if which == "file" else tmp_path, 65534, -1)
+    with pytest.raises(Conflict, match="belongs to the user 65534.*chown root:root"):
+        check(path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_link_does_not_hide_whose_a_file_is(emulator, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(emulator(0))
+    check(str(link))
+    (tmp_path / "qemu").chmod(0o777)
+    with pytest.raises(Conflict, match="is writable for others"):
+        check(str(link))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_it_is_tried_without_privileges(monkeypatch):
+    """A shell stands for it, which says by its status whether it is root's."""
+    monkeypatch.setattr(emulator_module, "PROBE", ("-c", "exit $(( $(id -u) != 65534 ))"))
+    check("/bin/sh")
 
 
 def test_a_file_is_asked_once_until_it_changes(emulator, tmp_path):

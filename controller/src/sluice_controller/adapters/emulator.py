@@ -1,35 +1,93 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether a file is a QEMU with shaping. It is asked, by running it."""
+"""Whether a file is a QEMU with shaping. It is asked, by running it.
+
+Who may choose the path is not root by that: a file that anybody but root can change is
+not run at all, and the others run as nobody where that is possible.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import stat
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from ..domain.errors import Conflict
 
 PROBE_SECONDS = 20
 PROBLEM_AGE_SECONDS = 60.0
 REMEDY = "install sluice-qemu, or set its path: sluice settings --emulator PATH"
+NOBODY = 65534
+PROBE = ("-machine", "none", "-display", "none", "-object", "shaper,help")
+# Of a shell or of the loader: it cannot be run, or not by this user.
+NOT_RUN = (126, 127)
+
+
+def weak_spot(status: os.stat_result) -> str | None:
+    """How somebody beside root, and who runs this, can change the file or folder."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to the user {status.st_uid}"
+    # Of a folder with the sticky bit nobody takes what belongs to others.
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return None
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid):
+        return f"is writable for others (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
+
+
+def _check_owners(emulator: str) -> None:
+    """Conflict unless the file and all its folders are root's, or those of who runs this."""
+    file = Path(emulator)
+    for path in (file, *file.parents):
+        problem = weak_spot(path.stat())
+        if problem is not None:
+            where = "" if path == file else f"is in the folder {path}, which "
+            raise Conflict(
+                "emulator",
+                emulator,
+                f"is not started: it {where}{problem}",
+                f"give it to root alone: chown root:root {path}; chmod go-w {path}",
+            )
+
+
+def _run(emulator: str, user: int | None) -> int:
+    return subprocess.run(
+        [emulator, *PROBE],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_SECONDS,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    ).returncode
+
+
+def _status(emulator: str) -> int:
+    if os.geteuid() == 0:
+        try:
+            status = _run(emulator, NOBODY)
+            if status not in NOT_RUN:
+                return status
+        except PermissionError:
+            # A folder on the way that only root may enter, or a unit that may not change users.
+            pass
+    return _run(emulator, None)
 
 
 def check(emulator: str) -> None:
-    """Conflict for a QEMU that is missing, does not run, or does not know shapers."""
+    """Conflict for a QEMU that is missing, others can change, does not run, or cannot shape."""
     if not os.access(emulator, os.X_OK):
         raise Conflict("emulator", emulator, "is not an executable file", REMEDY)
+    # What the checks are of is what runs: no link on the way is followed later.
+    emulator = os.path.realpath(emulator)
     try:
-        probe = subprocess.run(
-            [emulator, "-machine", "none", "-display", "none", "-object", "shaper,help"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
+        _check_owners(emulator)
+        status = _status(emulator)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Conflict("emulator", emulator, f"does not run ({error})", REMEDY) from error
-    if probe.returncode != 0:
+    if status != 0:
         problem = "is a QEMU without shaping (no object type shaper)"
         raise Conflict("emulator", emulator, problem, REMEDY)
 
