@@ -120,4 +120,5 @@ def main():
         print(json.dumps({"path": f"state:{name}", "type": "state", "target": value}))
 
 
-main()
+if __name__ == "__main__":
+    main()
