@@ -29,7 +29,7 @@ struct ShaperPage {
     ShaperPageFile *taken;      /* copies of its slots, not yet written */
     ShaperPageFile *shown;      /* what the file holds */
     bool changed[SHAPER_PAGE_SLOTS];    /* taken and not yet shown */
-    bool shortening_told;
+    bool damage_told;
     char *path;
     int fd;                     /* -1: none */
     dev_t device;
@@ -131,18 +131,14 @@ static bool is_ours(const ShaperPage *page, const struct stat *st)
            && st->st_ino == page->inode;
 }
 
-/* It is written whole every time, and so becomes whole again. */
-static void note_size(ShaperPage *page, off_t bytes)
+/* Said once: whoever does it can do it ten times a second. */
+static void note_damage(ShaperPage *page, const char *what)
 {
-    if (bytes == sizeof(*page->shown)) {
-        return;
-    }
     page->failures++;
-    if (!page->shortening_told) {
-        page->shortening_told = true;
-        warn_report("another process has made page '%s' %" PRId64 " bytes long; "
-                    "it is written anew, now and from now on", page->path,
-                    (int64_t)bytes);
+    if (!page->damage_told) {
+        page->damage_told = true;
+        warn_report("another process has %s page '%s'; it is made anew, now and "
+                    "whenever that happens again", what, page->path);
     }
 }
 
@@ -157,7 +153,9 @@ static bool page_find(ShaperPage *page, Error **errp)
 
     if (lstat(page->path, &st) == 0) {
         if (is_ours(page, &st)) {
-            note_size(page, st.st_size);
+            if (st.st_size != sizeof(*page->shown)) {
+                note_damage(page, "cut");
+            }
             return true;
         }
         if (S_ISREG(st.st_mode) && st.st_uid == geteuid()) {
@@ -168,7 +166,11 @@ static bool page_find(ShaperPage *page, Error **errp)
         }
     }
     page_close(page);
-    return page_create(page, errp);
+    if (!page_create(page, errp)) {
+        return false;
+    }
+    note_damage(page, "removed");
+    return true;
 }
 
 /* What is shown */

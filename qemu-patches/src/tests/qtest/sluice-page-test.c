@@ -337,9 +337,11 @@ static void test_replaced(void)
     Disk *disk = disk_new("", "");
     unsigned sent = 0;
 
+    g_assert_cmpint(page_failures(disk), ==, 0);
     g_assert_cmpint(unlink(disk->page), ==, 0);
     check_goes_on(disk, &sent);
     wait_for(page_counts(disk, sent));
+    g_assert_cmpint(page_failures(disk), ==, 1);
     g_assert_cmpint(unlink(disk->page), ==, 0);
     g_assert_cmpint(mkfifo(disk->page, 0600), ==, 0);
     check_goes_on(disk, &sent);
