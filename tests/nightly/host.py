@@ -44,7 +44,7 @@ class Controller:
             ) from None
         try:
             with httpx.Client(
-                transport=httpx.HTTPTransport(uds=str(self._socket)),
+                transport=httpx.HTTPTransport(uds=str(self._socket), verify=False),
                 base_url="http://sluiced",
                 timeout=API_SECONDS,
                 headers={"Authorization": f"Bearer {token}", "X-Sluice-Actor": "sluice-nightly"},
