@@ -17,46 +17,56 @@ help: ## list the targets
 	@echo "  make deb ONLY=controller             one package (tools/packaging/build.sh --list)"
 	@echo "  make perf EXPERIMENT=E2              one of the papers' experiments"
 
-.PHONY: packages venv qemu qemu-stock qemu-asan qemu-tsan agent web-assets images rotdisk setup
-packages:
-	@bash $(SETUP)/packages.sh
-venv: packages
+# packages-PURPOSE: tools/setup/packages.sh has a list for each.
+.PHONY: venv qemu qtests qemu-stock qemu-asan qemu-tsan agent web-assets images rotdisk
+packages-%:
+	@bash $(SETUP)/packages.sh $*
+venv: packages-python
 	@bash $(SETUP)/venv.sh
-qemu: packages ## build the patched QEMU into build/qemu
+qemu: packages-qemu ## build the patched QEMU into build/qemu
 	@bash $(SETUP)/qemu.sh
+qtests: qemu ## build the qtests for it into build/qemu-qtests
+	@bash $(SETUP)/qemu.sh --qtests
 qemu-stock: qemu ## build the same QEMU without patches: the baseline of experiment E1
 	@bash $(SETUP)/qemu.sh --stock
-qemu-asan: packages ## build it with address sanitizer and fuzzer into build/qemu-asan
+qemu-asan: packages-sanitizers ## build it with address sanitizer and fuzzer into build/qemu-asan
 	@bash $(SETUP)/qemu.sh --asan
-qemu-tsan: packages ## build it with the thread sanitizer into build/qemu-tsan
+	@bash $(SETUP)/qemu.sh --asan --qtests
+qemu-tsan: packages-sanitizers ## build it with the thread sanitizer into build/qemu-tsan
 	@bash $(SETUP)/qemu.sh --tsan
-agent: packages ## build the guest agent into build/agent
+	@bash $(SETUP)/qemu.sh --tsan --qtests
+agent: packages-compile ## build the guest agent into build/agent
 	@bash $(SETUP)/agent.sh
-web-assets: packages
+web-assets:
 	@bash $(SETUP)/web-assets.sh
-images: packages
+images: packages-images
 	@bash $(SETUP)/images.sh
-rotdisk: packages
+rotdisk: packages-images
 	@bash $(SETUP)/rotdisk.sh
-setup: packages venv agent web-assets rotdisk images qemu ## everything that demo and test need
+
+# What a target needs, and no more; its steps run beside each other.
+.PHONY: setup setup-demo setup-test setup-test-long
+setup-demo: packages-demo
+	@python3 $(SETUP)/all.py demo
+setup-test: packages-test
+	@python3 $(SETUP)/all.py test
+setup-test-long: packages-test-long
+	@python3 $(SETUP)/all.py test-long
+setup: setup-test ## everything that demo and test need
 
 .PHONY: demo
-demo: setup ## the main job: a VLC stream survives an overload
+demo: setup-demo ## the main job: a VLC stream survives an overload
 	@build/venv/bin/python -m demo $(ARGS)
 
-# The device fuzzers have a build of their own, made for the runs that have them.
-# Where clang cannot link fuzzers, all are skipped.
-.PHONY: test test-long fuzz-build
-test: setup $(if $(ONLY),$(if $(filter fuzz,$(ONLY)),fuzz-build),fuzz-build) ## all tests; prints how many of each kind
+.PHONY: test test-long
+test: setup-test ## all tests but the long ones; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
-test-long: setup qemu-stock fuzz-build ## what make test leaves out: stress, long fuzzing, hosts; an hour or so
+test-long: setup-test-long qemu-stock ## what make test leaves out: stress, long fuzzing, hosts; an hour or so
 	@$(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh
 	@bash tools/test/run.sh --long $(ONLY)
-fuzz-build: packages
-	@! bash qemu-patches/scripts/fuzzer-library.sh >/dev/null || bash $(SETUP)/qemu.sh --asan
 
 .PHONY: machines test-deploy
-machines: packages
+machines: packages-images
 	@bash $(SETUP)/machines.sh
 test-deploy: venv qemu images ## deploy to two emulated Debian 13 machines and take it away again
 	@$(MAKE) deb ONLY= ARGS=
@@ -64,33 +74,35 @@ test-deploy: venv qemu images ## deploy to two emulated Debian 13 machines and t
 	@bash tools/test/deploy.sh $(ARGS)
 
 .PHONY: deb
-deb: packages venv agent web-assets ## Debian packages into build/deb, a flat APT repository
+deb: packages-images venv agent web-assets ## Debian packages into build/deb, a flat APT repository
 	@bash tools/packaging/build.sh $(ONLY) $(ARGS)
 
 .PHONY: bench bench-tick
 bench-tick: venv ## what one tick of sluiced costs at 10, 50 and 200 guests, and its bars
 	@build/venv/bin/python controller/bench/tick.py $(ARGS)
-bench: qemu ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
+bench: qemu packages-bench ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
 	@bash qemu-patches/bench/run.sh $(ARGS)
 
 .PHONY: perf
-perf: setup ## an experiment of the papers: make perf EXPERIMENT=E2
+perf: setup-demo packages-perf ## an experiment of the papers: make perf EXPERIMENT=E2
 	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
 	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
 
 .PHONY: stress fuzz stock-tests check-series newest-qemu
 stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes, hosts
 	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, changes, hosts or "migration --count 50"'; exit 2; }
-	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t=setup ;; esac; $(MAKE) $$t
+	@case "$(ARGS)" in lifecycle*) t=qemu-asan ;; threads*) t=qemu-tsan ;; *) t="setup-demo packages-perf" ;; esac; $(MAKE) $$t
 	@case "$(ARGS)" in hosts*) $(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh ;; esac
 	@case "$(ARGS)" in \
 	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
 	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
 	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
-fuzz: fuzz-build ## all fuzzers for long: make fuzz MINUTES=10 (each)
+fuzz: qemu-asan ## all fuzzers for long: make fuzz MINUTES=10 (each)
 	@SLUICE_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) bash qemu-patches/scripts/fuzz.sh
-stock-tests: qemu qemu-stock ## QEMU's own qtests and iotests, with the series and without
-	@python3 qemu-patches/scripts/stock_tests.py build/qemu-stock build/qemu $(ARGS)
+stock-tests: packages-qemu ## QEMU's own qtests and iotests, with the series and without
+	@bash $(SETUP)/qemu.sh --full
+	@bash $(SETUP)/qemu.sh --stock --full
+	@python3 qemu-patches/scripts/stock_tests.py build/qemu-stock-full build/qemu-full $(ARGS)
 check-series: qemu ## each patch applies and builds alone; the series is small
 	@bash qemu-patches/scripts/check-series.sh
 newest-qemu: qemu ## try the series on the newest QEMU that Debian packages
@@ -98,7 +110,7 @@ newest-qemu: qemu ## try the series on the newest QEMU that Debian packages
 	    bash qemu-patches/scripts/newest.sh "$$SLUICE_CACHE/qemu-newest"
 
 .PHONY: lint
-lint: venv agent ## linters and formatters, changing nothing
+lint: venv agent packages-lint ## linters and formatters, changing nothing
 	@bash tools/test/lint.sh
 
 .PHONY: lock

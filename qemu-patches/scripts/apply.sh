@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # apply.sh [--stock] FOLDER TREE: unpacks the source package in FOLDER to TREE,
 # lays src/ over it and applies the series, without fuzz. With --stock it only
-# unpacks: the baseline that a patched build is compared with.
+# unpacks, and lays the set of devices over it: the baseline that a patched build
+# is compared with.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 stock=
@@ -23,7 +24,10 @@ dpkg-source --no-check -x "${dsc[0]}" "$tree"
 for archive in "$folder"/qemu_*.orig.tar.*; do
     rm -f "$tree/../$(basename "$archive")"
 done
-[ -z "$stock" ] || exit 0
+[ -z "$stock" ] || {
+    cp -R "$top/src/configs" "$tree/"
+    exit 0
+}
 cp -R "$top/src/." "$tree/"
 while read -r patch; do
     case $patch in '' | '#'*) continue ;; esac

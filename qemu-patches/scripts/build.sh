@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# build.sh TREE [VENV [VARIANT]]: configures TREE/build if need be and builds
-# what Sluice uses. VENV is where the Python environment for configure is kept.
+# build.sh TREE [VENV [VARIANT [PRODUCTS]]]: configures TREE/build if need be and
+# builds what Sluice uses. VENV is where the Python environment for configure is
+# kept. PRODUCTS is emulator (with qemu-img), qtests (those of virtio and ours), or
+# all (default).
 #
 # VARIANT is what the build is for:
-#   plain   (default) use, and all tests
+#   plain   (default) use, and all tests, with no other machines and devices than
+#           these use (src/configs/devices/x86_64-softmmu/sluice.mak)
+#   full    the same with all of QEMU's: its own tests
 #   asan    clang with the address and undefined-behaviour sanitizers, and
 #           QEMU's fuzzer: stress and fuzzing
 #   tsan    clang with the thread sanitizer: several I/O threads
@@ -16,6 +20,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 tree=$(cd "$1" && pwd)
 venv=${2:-$tree/../venv}
 variant=${3:-plain}
+which=${4:-all}
 jobs=${JOBS:-$(nproc)}
 
 configure_options=(
@@ -28,11 +33,14 @@ configure_options=(
     # libvirt passes no -L; the firmware is that of the distribution's packages.
     --firmwarepath=/usr/share/qemu:/usr/share/seabios:/usr/lib/ipxe/qemu
 )
-products=(qemu-system-x86_64 qemu-img qemu-io qemu-nbd tests/qtest/qos-test)
+emulator=(qemu-system-x86_64 qemu-img)
+qtests=(tests/qtest/qos-test)
 compiler=gcc
+[ "$variant" = full ] ||
+    configure_options+=(--without-default-devices --with-devices-x86_64=sluice)
 case $variant in
-plain)
-    products+=(tests/vhost-user-bridge libqemuutil.a)
+plain | full)
+    qtests+=(tests/vhost-user-bridge)
     # What is added to QEMU moves all that is linked behind it. Where a hot loop then
     # lies in its cache lines is luck that is to be no part of a comparison with the
     # stock build: every function begins a line, in both.
@@ -40,7 +48,7 @@ plain)
     ;;
 asan)
     compiler=clang
-    products+=(qemu-fuzz-x86_64)
+    emulator+=(qemu-fuzz-x86_64)
     configure_options+=(--enable-asan --enable-ubsan --enable-fuzzing --extra-cflags=-g1)
     ;;
 tsan)
@@ -48,15 +56,24 @@ tsan)
     configure_options+=(--enable-tsan --extra-cflags=-g1)
     ;;
 *)
-    echo "error: variant '$variant' is not known; use plain, asan or tsan" >&2
+    echo "error: variant '$variant' is not known; use plain, full, asan or tsan" >&2
     exit 2
     ;;
 esac
 for test in "$top"/src/tests/qtest/*-test.c; do
     # A stock tree, or one without the whole series, does not know ours.
     ! grep -q "'$(basename "$test" .c)'" "$tree/tests/qtest/meson.build" ||
-        products+=("tests/qtest/$(basename "$test" .c)")
+        qtests+=("tests/qtest/$(basename "$test" .c)")
 done
+case $which in
+emulator) products=("${emulator[@]}") ;;
+qtests) products=("${qtests[@]}") ;;
+all) products=("${emulator[@]}" "${qtests[@]}") ;;
+*)
+    echo "error: products '$which' are not known; use emulator, qtests or all" >&2
+    exit 2
+    ;;
+esac
 
 if command -v ccache >/dev/null; then
     export CCACHE_BASEDIR=$tree CCACHE_NOHASHDIR=1

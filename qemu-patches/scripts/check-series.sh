@@ -43,7 +43,7 @@ while read -r patch; do
         result FAIL "$patch does not apply"
         break
     fi
-    if bash "$top/scripts/build.sh" "$work/tree" "$cache/qemu/venv" >"$work/log" 2>&1 &&
+    if bash "$top/scripts/build.sh" "$work/tree" "$cache/qemu/venv" plain emulator >"$work/log" 2>&1 &&
         "$work/tree/build/qemu-system-x86_64" --version >/dev/null; then
         result ok "$patch builds ($((SECONDS - start)) s)"
     else

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # qtest.sh [BUILD]: QEMU's own qtests of virtio-blk and virtio-net, without a
 # shaper and with one attached to every device, and the qtests of the shaper,
-# on the build tree BUILD (build/qemu). The last line is: N passed, N failed.
+# on the build tree BUILD (build/qemu). The last line is: N passed, N failed. Their
+# programs are in BUILD-qtests (`make qtests`), else in BUILD/tests/qtest.
 #
 # Tests start QEMU through a wrapper, which adds the firmware's folders and,
 # with a shaper, `-object` and `-global shaper=`: the tests are the stock ones.
@@ -10,7 +11,9 @@
 #   SLUICE_TEST_JOBS   how many programs run at a time (2)
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "${1:-$top/build/qemu}" && pwd -P) || exit 1
+given=${1:-$top/build/qemu}
+build=$(cd "$given" && pwd -P) || exit 1
+[ -d "$given-qtests" ] && programs=$(cd "$given-qtests" && pwd -P) || programs=$build/tests/qtest
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 limit_seconds=900
@@ -67,18 +70,18 @@ begin() {
 plain=$(wrapper plain)
 for kind in blk net; do
     # Every path through the graph to the tests that the device itself has.
-    mapfile -t tests < <(cd "$build" && QTEST_QEMU_BINARY=$plain tests/qtest/qos-test -l 2>/dev/null |
+    mapfile -t tests < <(cd "$build" && QTEST_QEMU_BINARY=$plain "$programs/qos-test" -l 2>/dev/null |
         grep -E "/virtio-$kind(-tests|-pci-tests)?/" | grep -vE "vhost-user")
     options=()
     for test in "${tests[@]}"; do options+=(-p "$test"); done
-    begin "virtio-$kind" "$plain" tests/qtest/qos-test "${options[@]}"
+    begin "virtio-$kind" "$plain" "$programs/qos-test" "${options[@]}"
     shaped=$(wrapper "shaped-$kind" -object "shaper,id=stock-tests,page=$work/$kind.page" \
         -global virtio-blk-device.shaper=stock-tests -global virtio-net-device.shaper=stock-tests)
-    begin "virtio-$kind-shaped" "$shaped" tests/qtest/qos-test "${options[@]}"
+    begin "virtio-$kind-shaped" "$shaped" "$programs/qos-test" "${options[@]}"
 done
 for program in "$top"/qemu-patches/src/tests/qtest/sluice-*-test.c; do
     name=$(basename "$program" .c)
-    begin "$name" "$plain" "tests/qtest/$name"
+    begin "$name" "$plain" "$programs/$name"
 done
 wait
 # A program without a verdict has failed.

@@ -15,9 +15,9 @@ Guests run under TCG: /dev/kvm is covered for the tests, since one that opens an
 in many virtual machines, would fail them on both sides. --kvm leaves it as it is.
 
 example:
-  stock_tests.py build/qemu-stock build/qemu
-  stock_tests.py build/qemu-stock build/qemu --only 'qos-test|io-raw-.*'
-  stock_tests.py build/qemu-stock build/qemu --only migration-test --kvm
+  stock_tests.py build/qemu-stock-full build/qemu-full
+  stock_tests.py build/qemu-stock-full build/qemu-full --only 'qos-test|io-raw-.*'
+  stock_tests.py build/qemu-stock-full build/qemu-full --only migration-test --kvm
 """
 
 import argparse
@@ -284,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for folder in (given.stock, given.patched):
         if not (folder / "meson-info").is_dir():
-            parser.error(f"{folder} is no build tree of QEMU; make qemu and make qemu-stock do two")
+            parser.error(f"{folder} is no build tree of QEMU; make stock-tests makes two")
     try:
         wanted = re.compile(given.only)
     except re.error as wrong:

@@ -19,6 +19,8 @@ set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 part=${1:?PART is lifecycle or threads}
 build=$(cd "${2:?BUILD is missing}" && pwd -P) || exit 2
+# As `make qemu-asan` and `make qemu-tsan` link them.
+[ -d "$2-qtests" ] && programs=$(cd "$2-qtests" && pwd -P) || programs=$build/tests/qtest
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -41,10 +43,10 @@ fail() {
 list_tests() {
     local status=0
     TSAN_OPTIONS=die_after_fork=0 QTEST_QEMU_BINARY=$work/qemu-system-x86_64 \
-        "$build/tests/qtest/$1" -l >"$work/list" 2>"$work/list-errors" </dev/null || status=$?
+        "$programs/$1" -l >"$work/list" 2>"$work/list-errors" </dev/null || status=$?
     mapfile -t paths < <(grep ^/ "$work/list")
     if [ "$status" -ne 0 ] || [ ${#paths[@]} -eq 0 ]; then
-        fail "listing the tests of $build/tests/qtest/$1: exit status $status, ${#paths[@]} tests" \
+        fail "listing the tests of $programs/$1: exit status $status, ${#paths[@]} tests" \
             "$work/list-errors"
         paths=()
         return
@@ -58,7 +60,7 @@ run_test() {
     shift 3
     (cd "$build" && env "$@" QTEST_QEMU_BINARY="$work/qemu-system-x86_64" \
         QTEST_QEMU_IMG="$build/qemu-img" TMPDIR="$work" SLUICE_CYCLES="$cycles" \
-        timeout "$test_seconds" "tests/qtest/$program" --tap -k -p "$path") \
+        timeout "$test_seconds" "$programs/$program" --tap -k -p "$path") \
         >"$work/log" 2>&1 </dev/null || status=$?
     if [ "$status" -eq 0 ] && grep -q '^ok ' "$work/log" &&
         ! grep -qiE '^ok .*# *SKIP' "$work/log"; then

@@ -37,10 +37,11 @@ mkdir -p "$SLUICE_LOGS"
 
 # hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words. It
 # fails rather than leave something out: a tree would be taken for a newer one.
+# What :!FOLDER names is no part of it.
 hash_of() {
     local paths=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
-        [ -e "$1" ] || die "$1, on which a build depends, is not in $SLUICE_TOP"
+        [ -e "${1#:!}" ] || die "${1#:!}, on which a build depends, is not in $SLUICE_TOP"
         paths+=("$1")
         shift
     done

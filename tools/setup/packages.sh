@@ -1,45 +1,81 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Installs the Debian packages that building, testing and the demo need, and
+# packages.sh PURPOSE…: installs the Debian packages that the purposes need, and
 # only those that are missing. Services that packages bring are not started.
+# `packages.sh --list PURPOSE…` prints the packages and installs nothing.
 . "$(dirname "$0")/common.sh"
 
-# What each group is for; one line per purpose, so that a reader sees why.
-packages=(
-    # QEMU's build
-    build-essential ccache ninja-build pkg-config flex bison dpkg-dev patch xz-utils
-    libglib2.0-dev libpixman-1-dev zlib1g-dev libcap-ng-dev libslirp-dev
-    libaio-dev liburing-dev libfdt-dev python3-venv python3-dev
-    # firmware for the guests
-    seabios ipxe-qemu qemu-system-data
-    # a QEMU without shaping, which attach must refuse
-    qemu-system-x86
-    # the host side: libvirt, network namespaces
-    # (libvirt-daemon-system makes the user libvirt-qemu, which libvirtd insists on)
-    libvirt-dev libvirt-daemon libvirt-daemon-system libvirt-clients dnsmasq-base
-    iproute2 ethtool procps util-linux ca-certificates
-    # the store's other database
-    postgresql
-    # guest images and the model of a disk
-    mmdebstrap debian-archive-keyring e2fsprogs nbdkit nbdkit-plugin-dev
-    # the demo's clients
-    vlc-bin vlc-plugin-base ffmpeg httperf wget openssh-client
-    # the experiments' clients
-    iperf3 iputils-ping
-    # browser tests, benchmarks, linters
-    chromium fonts-dejavu-core valgrind shellcheck clang
+# One list per purpose, and no package in two of them.
+declare -A list=(
+    [compile]="build-essential pkg-config python3-venv python3-dev ca-certificates"
+    # Python's libvirt module is compiled here.
+    [python]="libvirt-dev"
+    [qemu]="ccache ninja-build flex bison dpkg-dev patch xz-utils
+        libglib2.0-dev libpixman-1-dev zlib1g-dev libcap-ng-dev libslirp-dev
+        libaio-dev liburing-dev libfdt-dev"
+    # Guest images, and the model of a disk.
+    [images]="mmdebstrap debian-archive-keyring e2fsprogs nbdkit nbdkit-plugin-dev ffmpeg"
+    # Firmware for the guests, libvirt and network namespaces. libvirt-daemon-system
+    # makes the user libvirt-qemu, which libvirtd insists on.
+    [host]="seabios ipxe-qemu qemu-system-data
+        libvirt-daemon libvirt-daemon-system libvirt-clients dnsmasq-base
+        iproute2 ethtool procps util-linux"
+    [demo]="vlc-bin vlc-plugin-base httperf wget openssh-client"
+    # Browser tests, the store's other database, and a QEMU without shaping, which
+    # attach must refuse.
+    [test]="chromium fonts-dejavu-core postgresql qemu-system-x86"
+    [sanitizers]="clang"
+    [loads]="iperf3 iputils-ping"
+    [bench]="valgrind"
+    [lint]="shellcheck"
+)
+# What a purpose needs beside its own list.
+declare -A needs=(
+    [python]=compile [qemu]=compile [images]=compile
+    [demo]="python qemu images host"
+    [test]="demo loads"
+    [sanitizers]=qemu
+    [perf]="demo loads" [bench]=qemu
+    # All there is to run.
+    [test-long]="test sanitizers perf bench"
+    [lint]=python
 )
 case $(debian_release) in
-debian-13) packages+=(libvirt-daemon-driver-qemu libvirt-daemon-log libclang-rt-19-dev) ;;
-debian-12) packages+=(libclang-rt-14-dev) ;;
+debian-13)
+    list[host]+=" libvirt-daemon-driver-qemu libvirt-daemon-log"
+    list[sanitizers]+=" libclang-rt-19-dev"
+    ;;
+debian-12) list[sanitizers]+=" libclang-rt-14-dev" ;;
 *) die "$(. /etc/os-release && echo "$PRETTY_NAME") is not supported; use Debian 12 or 13" ;;
 esac
 
-missing=()
-for package in "${packages[@]}"; do
-    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
-        missing+=("$package")
-done
+# packages_for PURPOSE…: one a line; of a purpose that several need, more than once.
+packages_for() {
+    local purpose more
+    for purpose in "$@"; do
+        [ -n "${list[$purpose]:-}${needs[$purpose]:-}" ] ||
+            die "packages for '$purpose' are not known; there are: $(printf '%s\n' "${!list[@]}" "${!needs[@]}" | sort -u | xargs)"
+        tr -s ' \n' '\n' <<<"${list[$purpose]:-}"
+        read -ra more <<<"${needs[$purpose]:-}"
+        packages_for "${more[@]}"
+    done
+}
+only_list=
+[ "${1:-}" != --list ] || {
+    only_list=yes
+    shift
+}
+[ $# -gt 0 ] || die "packages.sh needs a purpose, for example demo or test"
+wanted=$(packages_for "$@")
+wanted=$(grep . <<<"$wanted" | LC_ALL=C sort -u)
+[ -z "$only_list" ] || {
+    echo "$wanted"
+    exit
+}
+# shellcheck disable=SC2086  # names
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
+    sed -n 's/^installed //p' | LC_ALL=C sort -u) || true
+mapfile -t missing < <(LC_ALL=C comm -23 <(echo "$wanted") <(echo "$installed"))
 [ ${#missing[@]} -eq 0 ] && exit 0
 [ "$(id -u)" -eq 0 ] || die "missing packages: ${missing[*]}; run as root, or install them"
 

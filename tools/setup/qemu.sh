@@ -1,22 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds the patched QEMU in the cache, in a folder named by the hash of its
-# sources, and links build/qemu to it. With --stock it does the same with the
-# unpatched source and build/qemu-stock: the baseline of experiment E1.
+# qemu.sh [--stock] [--full|--asan|--tsan] [--qtests]: builds the patched QEMU in the cache, in
+# a folder named by the hash of its sources, and links build/qemu to it. With --stock
+# it does the same with the unpatched source and build/qemu-stock: the baseline of
+# experiment E1. The name of a variant (build.sh) goes behind that of the link.
+#
+# With --qtests it builds the qtests, and links build/qemu-qtests to their programs.
+# The hash of QEMU's folder does not follow their sources, which go into its tree
+# under the lock: a changed line of a qtest compiles that qtest. The programs are kept
+# in a folder named by the hash of theirs, so that checkouts with others are not
+# disturbed.
 . "$(dirname "$0")/common.sh"
 
 root=$SLUICE_CACHE/qemu
 source_folder=$root/source
-variant=plain
-case ${1:-} in
-'') link=qemu apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
---stock) link=qemu-stock apply_options=(--stock) sources=() ;;
---asan) link=qemu-asan variant=asan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
---tsan) link=qemu-tsan variant=tsan apply_options=() sources=(qemu-patches/src qemu-patches/patches) ;;
-*) die "$1: not an option; there are --stock, --asan and --tsan" ;;
-esac
+tests=qemu-patches/src/tests/qtest
+variant=plain link=qemu apply_options=() products=emulator
+sources=(qemu-patches/src ":!$tests" qemu-patches/patches)
+for option in "$@"; do
+    case $option in
+    --stock) link=qemu-stock apply_options=(--stock) sources=(qemu-patches/src/configs) ;;
+    --full | --asan | --tsan) variant=${option#--} ;;
+    --qtests) products=qtests ;;
+    *) die "$option: not an option; there are --stock, --full, --asan, --tsan and --qtests" ;;
+    esac
+done
+[ "$variant" = plain ] || link+=-$variant
 compiler=gcc
-[ "$variant" = plain ] || compiler=clang
+case $variant in asan | tsan) compiler=clang ;; esac
 # Its configuration asks for the fuzzers.
 [ "$variant" != asan ] || reason=$(bash qemu-patches/scripts/fuzzer-library.sh) || die "$link: $reason"
 export CCACHE_DIR=$root/ccache
@@ -33,8 +44,21 @@ build_tree() {
         bash qemu-patches/scripts/apply.sh "${apply_options[@]}" "$source_folder" "$tree"
         touch "$tree/.patched"
     fi
-    bash qemu-patches/scripts/build.sh "$tree" "$venv" "$variant"
+    bash qemu-patches/scripts/build.sh "$tree" "$venv" "$variant" emulator
     touch "$tree/.built"
+}
+build_qtests() {
+    local tree=$1 programs=$2 file name
+    # Only what differs, for ninja goes by the time of a file.
+    for file in "$tests"/*; do
+        name=$tree/tests/qtest/$(basename "$file")
+        cmp -s "$file" "$name" || cp "$file" "$name"
+    done
+    bash qemu-patches/scripts/build.sh "$tree" "$venv" "$variant" qtests
+    rm -rf "$programs"
+    mkdir -p "$programs"
+    cp "$tree/build/tests/qtest"/{qos-test,sluice-*-test} "$programs/"
+    touch "$programs/.complete"
 }
 remove_old_trees() {
     # The newest ten stay: other checkouts may use them.
@@ -55,7 +79,7 @@ remove_old_venvs() {
     remove_unused "$root" 'venv-[0-9a-f]{16}'
 }
 make_qemu() {
-    local key tree venv made_with
+    local key tree venv made_with programs
     mkdir -p "$root"
     [ -e "$source_folder/version" ] || step qemu-source fetch_source
     made_with=$(debian_release; first_line "$compiler" --version; cat "$source_folder/version")
@@ -67,6 +91,13 @@ make_qemu() {
     [ -e "$tree/.built" ] || step "$link" build_tree "$tree"
     touch "$tree/.used"
     link_build "$link" "$tree/build"
+    if [ "$products" = qtests ]; then
+        programs=$tree/qtests/$(hash_of "$tests")
+        [ -e "$programs/.complete" ] || step "qtests${link#qemu}" build_qtests "$tree" "$programs"
+        touch "$programs/.complete"
+        link_build "$link-qtests" "$programs"
+        remove_unused "$tree/qtests" '[0-9a-f]{16}'
+    fi
     remove_old_trees
     remove_old_venvs
 }

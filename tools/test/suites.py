@@ -81,7 +81,7 @@ def _daily() -> list[Suite]:
             controller,
         ),
         # Seven of half a minute; clang may lack the library for them.
-        script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", may_skip=True),
+        script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", may_skip=True, long=True),
         pytest_suite("nightly", "integration", 1200, "tests/integration/nightly"),
         tap_suite("engine", f"{PATCHES}/tests/run.sh", count_tap),
         tap_suite("agent", f"{TOP}/tools/setup/agent.sh", count_cargo, "test"),

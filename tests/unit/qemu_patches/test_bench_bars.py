@@ -50,11 +50,6 @@ def test_growth_is_of_many_classes_by_few():
     assert said == ["all-in-use-growth is 1.51 times, the bar is 1.5"]
 
 
-def test_pass_is_held_against_the_baseline():
-    said = said_of(MEDIANS | {bars.BASELINE: 9.0}, COUNTS)
-    assert said == ["pass-of-baseline is 1.11 times, the bar is 1"]
-
-
 def test_a_time_above_its_bar_is_held_against_a_baseline_that_is_slow_too():
     """Twice as slow as where the bars were set: 60 ns are 120."""
     slow = MEDIANS | {bars.BASELINE: 2 * bars.BASELINE_NS}
@@ -72,21 +67,3 @@ def test_neither_ratios_nor_instructions_are_excused_by_a_slow_baseline():
         "all-in-use-growth is 1.51 times, the bar is 1.5",
         "pass-instructions is 101.00 instructions, the bar is 100",
     ]
-
-
-def test_a_fast_baseline_lowers_no_bar():
-    fast = MEDIANS | {bars.BASELINE: 12.0}
-    assert said_of(fast | {"all-in-use": 60.0}, COUNTS) == []
-
-
-def test_the_quietest_run_is_the_one_whose_baseline_is_fastest_whatever_else_it_says():
-    runs = [
-        {bars.BASELINE: (50.0, 49.0, 51.0), "hold-release": (20.0, 19.0, 21.0)},
-        {bars.BASELINE: (25.0, 24.0, 26.0), "hold-release": (90.0, 80.0, 95.0)},
-        {bars.BASELINE: (31.0, 30.0, 32.0), "hold-release": (10.0, 9.0, 11.0)},
-    ]
-    assert bars.quietest(runs) == runs[1]
-
-
-def test_without_a_baseline_there_is_one_run():
-    assert bars.quietest([{"group": (1.0, 0.9, 1.1)}]) == {"group": (1.0, 0.9, 1.1)}

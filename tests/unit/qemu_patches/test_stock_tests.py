@@ -3,10 +3,7 @@
 
 import importlib.util
 import json
-import re
-import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,11 +55,6 @@ def test_of_two_cases_with_one_name_the_worse_counts():
     assert stock_tests.cases_of("ok 1 x\nnot ok 2 x\n", 0)["x"] == FAILED
 
 
-def test_a_case_that_is_gone_is_worse():
-    (found,) = stock_tests.differences("t", {"a": PASSED, END: PASSED}, {END: PASSED})
-    assert (found.case, found.patched, found.is_worse) == ("a", ABSENT, True)
-
-
 @given(CASES, CASES)
 def test_worse_is_what_passed_without_the_series_and_did_not_with_it(stock, patched):
     found = stock_tests.differences("t", stock, patched)
@@ -82,36 +74,6 @@ def listed(name: str, suite: str = "qemu:block") -> dict:
         "depends": [],
         "timeout": 10,
     }
-
-
-@pytest.mark.parametrize(
-    ("one", "relevant"),
-    [
-        (listed("qtest-x86_64/qos-test", "qemu:qtest-x86_64"), True),
-        (listed("io-raw-051"), True),
-        (listed("io-qcow2-iothreads-create"), True),
-        (listed("io-qcow2-001"), False),
-        (listed("io-vmdk-051"), False),
-        (listed("test-aio", "qemu:unit"), False),
-    ],
-)
-def test_tests_with_a_virtio_device_are_relevant(one: dict, relevant: bool):
-    assert stock_tests.is_relevant(one, {"051", "iothreads-create"}) is relevant
-
-
-def test_iotests_are_run_in_both_formats():
-    raw = {**listed("io-raw-051"), "cmd": ["check", "-tap", "-raw", "051"]}
-    known = [raw, listed("io-raw-040"), listed("io-qcow2-040"), listed("qtest-x86_64/qos-test")]
-    found = stock_tests.with_qcow2(known)
-    assert found[:4] == known
-    assert [one["name"] for one in found[4:]] == ["io-qcow2-051"]
-    assert found[4]["cmd"] == ["check", "-tap", "-qcow2", "051"]
-
-
-def test_names_are_chosen_as_people_write_them():
-    both = [listed("qtest-x86_64/qos-test"), listed("io-raw-051")]
-    chosen = stock_tests.tests_in(both, re.compile("qos-test"))
-    assert [test.name for test in chosen] == ["qtest-x86_64/qos-test"]
 
 
 def program(folder: Path, text: str) -> Path:
@@ -157,28 +119,8 @@ def test_two_builds_are_compared(tmp_path: Path, capfd, patched: str, last: str,
     )
 
 
-def test_nothing_outlives_a_test_that_takes_too_long(tmp_path: Path):
-    kvm = "/dev/kvm"
-    text = f"(sleep 300; touch {tmp_path}/late) & cat {kvm} >{tmp_path}/kvm 2>&1; echo ok 1 a; wait"
-    folder = build(tmp_path / "stock", text)
-    made = stock_tests.Build(folder, tmp_path / "out", stock_tests.contained(kvm=False))
-    (test,) = made.tests(re.compile(".*"))
-    cases = made.run(replace(test, limit_seconds=2))
-    assert cases == {"a": PASSED, END: FAILED}
-    left = subprocess.run(["pgrep", "-f", f"touch {tmp_path}/late"], capture_output=True)
-    assert not left.stdout
-    if Path(kvm).exists():
-        assert (tmp_path / "kvm").read_text() == ""
-
-
 def test_nothing_compared_is_no_success(tmp_path: Path, capfd):
     stock = build(tmp_path / "stock", "echo ok 1 a")
     arguments = [str(stock), str(stock), "--only", "nothing", "--output", str(tmp_path / "out")]
     assert stock_tests.main(arguments) == 1
     assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 0 failed"
-
-
-def test_what_is_no_build_tree_is_named(tmp_path: Path, capfd):
-    with pytest.raises(SystemExit):
-        stock_tests.main([str(tmp_path), str(tmp_path)])
-    assert str(tmp_path) in capfd.readouterr().err
