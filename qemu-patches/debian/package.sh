@@ -2,7 +2,8 @@
 # How tools/packaging/build.sh makes QEMU's packages.
 # shellcheck shell=bash disable=SC2034,SC2154
 root=qemu
-inputs=(qemu-patches/src qemu-patches/patches qemu-patches/scripts/apply.sh)
+# The qtests come with the tree, and nothing of them is in a package.
+inputs=(qemu-patches/src ':!qemu-patches/src/tests' qemu-patches/patches qemu-patches/scripts/apply.sh)
 qemu_source=$SLUICE_CACHE/qemu/source
 
 # The same source as that of `make qemu`.

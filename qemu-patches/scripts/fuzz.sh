@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# fuzz.sh [--update-seeds] [NAME…]: runs the fuzzers, all or those named, and
+# fuzz.sh [--smoke|--update-seeds] [NAME…]: runs the fuzzers, all or those named, and
 # prints a line for each. The last line is: N passed, N failed[, N skipped].
+#
+# With --smoke no clang is needed, and no build with sanitizers: stored inputs are
+# tried, then changes of them without a look at what they reach (tests/fuzz-replay.c).
+# The pure code has gcc's sanitizers. The devices are those of the plain build, which
+# is linked with QEMU's fuzzer (tests/fuzz_link.py).
 #
 #   engine, frame, classify     qemu-patches/tests/fuzz-NAME.c, on the pure code
 #   virtio-blk, virtio-blk-iothread, virtio-net, virtio-net-own
 #                               QEMU's generic device fuzzer on a device with a
-#                               shaper; needs build/qemu-asan. The disks have a
+#                               shaper; needs build/qemu-asan (with --smoke
+#                               build/qemu and its qtests). The disks have a
 #                               queue that belongs to a class; the last one's only
 #                               queue does
 #
-#   SLUICE_FUZZ_SECONDS   how long each runs (30)
+#   SLUICE_FUZZ_SECONDS   how long each runs (30; with --smoke 1 for the changes)
 #   SLUICE_TEST_JOBS      how many run at a time (2)
-#   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan)
+#   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan), with
+#                         --smoke of variant plain (build/qemu)
 #
 # What a fuzzer finds is kept in build/fuzz with the input that shows it, and so
 # are the inputs that it collects. --update-seeds runs nothing: it replaces the
@@ -32,15 +39,23 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 tests=$top/qemu-patches/tests
 sources=$top/qemu-patches/src
 output=$top/build/fuzz
-qemu=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu-asan}")/qemu-fuzz-x86_64
-seconds=${SLUICE_FUZZ_SECONDS:-30}
 jobs=${SLUICE_TEST_JOBS:-2}
 every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify)
 action=run
-[ "${1:-}" != --update-seeds ] || {
-    action=update_seeds
-    shift
-}
+case ${1:-} in
+--update-seeds) action=update_seeds ;;
+--smoke) action=smoke ;;
+esac
+[ "$action" = run ] || shift
+if [ "$action" = smoke ]; then
+    seconds=${SLUICE_FUZZ_SECONDS:-1} grace_seconds=120
+    built=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu}")
+    qemu=$output/qemu-fuzz
+else
+    seconds=${SLUICE_FUZZ_SECONDS:-30} grace_seconds=600
+    built=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu-asan}")
+    qemu=$built/qemu-fuzz-x86_64
+fi
 [ $# -gt 0 ] || set -- "${every[@]}"
 for name in "$@"; do
     [[ " ${every[*]} " == *" $name "* ]] || {
@@ -51,7 +66,7 @@ done
 mkdir -p "$output"
 cd "$output" || exit 2
 
-if ! reason=$(bash "$top/qemu-patches/scripts/fuzzer-library.sh"); then
+if [ "$action" != smoke ] && ! reason=$(bash "$top/qemu-patches/scripts/fuzzer-library.sh"); then
     echo "SKIPPED [$#] fuzzing: $reason"
     echo "0 passed, 0 failed, $# skipped"
     exit 0
@@ -84,38 +99,60 @@ remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net
 
 # build NAME: the fuzzer of the pure code of that name.
 build() {
-    clang -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes \
-        -Wstrict-prototypes -Wvla -O1 -g "-fsanitize=fuzzer,address,undefined" \
+    local compiler=(clang "-fsanitize=fuzzer,address,undefined")
+    [ "$action" != smoke ] ||
+        compiler=(gcc "-fsanitize=address,undefined" "$tests/fuzz-replay.c")
+    "${compiler[@]}" -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wundef -Wmissing-prototypes \
+        -Wstrict-prototypes -Wvla -O1 -g \
         -fno-sanitize-recover=all -I"$sources/include" -I"$sources" -I"$tests" \
         "$tests/fuzz-$1.c" "$sources"/sluice/*.c -o "fuzz-$1"
 }
 
-# fuzzer NAME OPTION…: runs it with libFuzzer's options. Leaks are looked for
-# in our code only: QEMU keeps what it has until it ends. It blocks the signal of
-# libFuzzer's own time limit.
+# fuzzer NAME OPTION…: runs it with libFuzzer's options, or those of fuzz-replay.c.
+# Leaks are looked for in our code only: QEMU keeps what it has until it ends. It
+# blocks the signal of libFuzzer's own time limit.
 fuzzer() {
-    local name=$1 lengths=() watch=()
+    local name=$1 options=() watch=()
     shift
-    # Drivers are long: they are varied from the beginning.
-    [ "$name" = virtio-blk-iothread ] || lengths=(-len_control=0)
+    if [ "$action" != smoke ]; then
+        options=(-timeout=300 -report_slow_units=60 -handle_ill=0 -rss_limit_mb=4096)
+        # Drivers are long: they are varied from the beginning.
+        [ "$name" = virtio-blk-iothread ] || options+=(-len_control=0)
+    fi
     [ "$name" != virtio-blk-iothread ] || [ "$action" != run ] ||
         watch=(python3 "$tests/fuzz_watch.py")
     case $name in
     virtio-*)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
-            ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + 600)) \
+            ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + grace_seconds)) \
             "${watch[@]}" python3 "$tests/fuzz_shaper.py" groups "$output/$name" \
-            "$qemu" --fuzz-target=generic-fuzz -timeout=300 -report_slow_units=60 -handle_ill=0 \
-            -rss_limit_mb=4096 "${lengths[@]}" "$@"
+            "$qemu" --fuzz-target=generic-fuzz "${options[@]}" "$@"
         ;;
-    engine) ./fuzz-engine -max_len=2048 "$@" ;;
-    *) ./"fuzz-$name" -max_len=600 "$@" ;;
+    *)
+        [ "$action" = smoke ] || options=(-max_len="$([ "$name" = engine ] && echo 2048 || echo 600)")
+        # So that the replay keeps the input of what a sanitizer has found.
+        ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 \
+            ./"fuzz-$name" "${options[@]}" "$@"
+        ;;
     esac
+}
+
+# link_qemu: the plain build with the fuzzer, unless it is there.
+link_qemu() {
+    local made_of
+    made_of="$built $(cat "$tests/fuzz_link.py" "$tests/fuzz-replay.c" | sha256sum)"
+    [ "$(cat "$qemu.of" 2>/dev/null)" != "$made_of" ] || return 0
+    python3 "$tests/fuzz_link.py" "$built" "$qemu" || return
+    ln -sfn "$built/qemu-bundle" qemu-bundle
+    echo "$made_of" >"$qemu.of"
 }
 
 prepare() {
     case $1 in
     virtio-*)
+        if [ "$action" = smoke ]; then
+            (flock 9 && link_qemu) 9>"$qemu.lock" || return
+        fi
         [ -x "$qemu" ] || {
             echo "$qemu is missing; make qemu-asan builds it"
             return 1
@@ -146,7 +183,7 @@ with_peer() {
     peer=$!
     "$@" || status=$?
     kill "$peer"
-    wait "$peer" || [ "$action" != run ] || status=$((status ? status : 1))
+    wait "$peer" || [ "$action" = update_seeds ] || status=$((status ? status : 1))
     cat "$name.peer"
     return "$status"
 }
@@ -175,6 +212,27 @@ run() {
             "$(tail -n 1 "$name.peer" 2>/dev/null)${stuck:+; ${stuck#*: }}${slow:+; ${slow,}}"
     else
         echo "FAIL $name: exit status $status; the end of $output/$name.log:"
+        tail -n 30 "$name.log"
+    fi
+}
+
+# smoke NAME: tries stored inputs, then changes of them, and prints the verdict.
+smoke() {
+    local name=$1 status=0 folder folders=()
+    rm -f "$name-crash"
+    {
+        prepare "$name" || status=$?
+        for folder in "$tests/fuzz-$name-seeds" "drivers-$name"; do
+            [ ! -d "$folder" ] || folders+=("$folder")
+        done
+        [ "$status" -ne 0 ] ||
+            with_peer "$name" fuzzer "$name" "$seconds" "$name-crash" "${folders[@]}" || status=$?
+    } >"$name.log" 2>&1 </dev/null
+    if [ "$status" -eq 0 ] && grep -aq '^Done [1-9]' "$name.log"; then
+        echo "ok   $name: $(grep -a '^Done ' "$name.log") $(tail -n 1 "$name.peer" 2>/dev/null)"
+    else
+        echo "FAIL $name: exit status $status$([ ! -e "$name-crash" ] || echo "; the input is" \
+            "$output/$name-crash"); the end of $output/$name.log:"
         tail -n 30 "$name.log"
     fi
 }

@@ -49,9 +49,12 @@ def script(name: str, seconds: float, *command: str, log: str = "") -> Step:
 
 QEMU = script("qemu", 240, "qemu.sh", log="qemu.log")
 QTESTS = script("qtests", 40, "qemu.sh", "--qtests", log="qtests.log")
-SANITIZED = (
+OTHER_BUILDS = (
     script("qemu with sanitizers", 600, "qemu.sh", "--asan", log="qemu-asan.log"),
     script("its qtests", 60, "qemu.sh", "--asan", "--qtests", log="qtests-asan.log"),
+    # With all devices, for QEMU's own tests.
+    script("whole qemu", 300, "qemu.sh", "--full", log="qemu-full.log"),
+    script("stock qemu", 120, "qemu.sh", "--stock", "--full", log="qemu-stock-full.log"),
 )
 # The longest first: they are what the lane beside QEMU is as long as.
 OTHERS = (
@@ -65,7 +68,7 @@ OTHERS = (
 LANES: dict[str, tuple[tuple[Step, ...], ...]] = {
     "demo": ((QEMU,), OTHERS),
     "test": ((QEMU, QTESTS), OTHERS),
-    "test-long": ((QEMU, QTESTS, *SANITIZED), OTHERS),
+    "test-long": ((QEMU, QTESTS, *OTHER_BUILDS), OTHERS),
 }
 
 

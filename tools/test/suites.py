@@ -80,8 +80,7 @@ def _daily() -> list[Suite]:
             *(f"--ignore={controller}/{name}" for name in GUESTS),
             controller,
         ),
-        # Seven of half a minute; clang may lack the library for them.
-        script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", may_skip=True, long=True),
+        script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", "--smoke"),
         pytest_suite("nightly", "integration", 1200, "tests/integration/nightly"),
         tap_suite("engine", f"{PATCHES}/tests/run.sh", count_tap),
         tap_suite("agent", f"{TOP}/tools/setup/agent.sh", count_cargo, "test"),
@@ -91,7 +90,7 @@ def _daily() -> list[Suite]:
 def _long() -> list[Suite]:
     """Pieces that are bounded, so that all of them take an hour or so."""
     scripts, stress = PATCHES / "scripts", [sys.executable, "-m", "stress"]
-    builds = [f"{TOP}/build/qemu-stock", f"{TOP}/build/qemu"]
+    builds = [f"{TOP}/build/qemu-stock-full", f"{TOP}/build/qemu-full"]
     return [
         Suite(
             "stock-tests",
