@@ -31,6 +31,14 @@ settings.load_profile("sluice")
 KINDS = ("unit", "integration", "e2e", "deploy")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-pictures",
+        action="store_true",
+        help="store what the pages look like now (tests/e2e/web/test_web_pictures.py)",
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with the folder of tests/ that it is in; be patient with real parts."""
     kinds = set()

@@ -46,7 +46,7 @@ class Service:
     def start_sluiced(self) -> None:
         folders = [f"--{name}-dir={self.folder / name}" for name in ("state", "run", "etc")]
         self._start("sluiced", [*folders, "--libvirt-uri=test:///default"])
-        _until(lambda: self.controller("GET", "/v1/status").status_code == 200, "sluiced")
+        until(lambda: self.controller("GET", "/v1/status").status_code == 200, "sluiced")
 
     def start_web(self) -> None:
         self._start(
@@ -58,10 +58,14 @@ class Service:
                 f"--state-dir={self.folder / 'web'}",
             ],
         )
+<<<<<<< Updated upstream
         _until(
             lambda: httpx.get(f"{self.address}/healthz", verify=False).status_code == 200,
             "sluice-web",
         )
+=======
+        until(lambda: httpx.get(f"{self.address}/healthz").status_code == 200, "sluice-web")
+>>>>>>> Stashed changes
 
     def controller(self, method: str, path: str, **kwargs) -> httpx.Response:
         """Ask sluiced itself, past the web."""
@@ -129,7 +133,7 @@ class Service:
             )
 
 
-def _until(ready, name: str) -> None:
+def until(ready, name: str) -> None:
     limit_seconds = patience.seconds(START_SECONDS)
     deadline = time.monotonic() + limit_seconds
     while time.monotonic() < deadline:
@@ -142,7 +146,7 @@ def _until(ready, name: str) -> None:
     raise AssertionError(f"{name} did not answer within {limit_seconds:g} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -151,7 +155,7 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory) -> Iterator[Service]:
     """Both daemons, up; the first admin's password read where an operator reads it."""
-    made = Service(tmp_path_factory.mktemp("service"), _free_port())
+    made = Service(tmp_path_factory.mktemp("service"), free_port())
     try:
         made.start_sluiced()
         made.start_web()

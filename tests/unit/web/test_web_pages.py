@@ -2,6 +2,7 @@
 """The pages as HTML, with names that people may choose."""
 
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -64,6 +65,18 @@ MEDIA = {
     "active": True,
     "needs_restart": False,
     "agent": {"connected": True},
+    "devices": [
+        {"kind": "disk", "alias": "ua-vda", "target": "vda", "shaped": True},
+        {
+            "kind": "net",
+            "alias": "net0",
+            "target": None,
+            "shaped": False,
+            "unshaped_because": "was added after attach: <b>",
+        },
+    ],
+    "shaped_count": 1,
+    "shaped_sentence": "1 of 2 disks and cards shaped; net0: was added after attach",
     "classes": [granted(tag, name) for tag, name in enumerate(["default", *WORDS])],
     "ceiling": {},
 }
@@ -145,6 +158,13 @@ def test_the_overview_says_how_a_stream_plays_and_what_protects_it(client):
     text = client.get("/").text
     assert text.count("reads come back in 3 ms") == len(WORDS)
     assert text.count("Nothing: auto-shaping is off and no other class is limited") == len(WORDS)
+
+
+def test_every_disk_and_card_says_whether_it_is_shaped_and_why_not(client):
+    text = " ".join(re.sub("<[^>]*>", "", client.get("/vm/media").text).split())
+    assert "✓ disk vda shaped" in text
+    assert "✗ network card net0 not shaped: was added after attach: &lt;b&gt;" in text
+    assert "1 of 2 disks and cards shaped" in client.get("/").text
 
 
 def test_each_limit_of_a_class_has_a_place_for_its_burst(client):

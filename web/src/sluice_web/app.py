@@ -193,6 +193,7 @@ def _prepare_templates(app: Flask) -> None:
         csrf_token=auth.csrf_token,
         resources=views.RESOURCE_TITLES,
         group_words=views.GROUP_WORDS,
+        device_words=views.DEVICE_WORDS,
         verdict_mark=views.VERDICT_MARK,
         outcome_mark=nights.OUTCOME_MARK,
         outcome_words=nights.OUTCOME_WORDS,

@@ -20,6 +20,7 @@ GROUP_WORDS = {
     "net-tx": "Network, what VMs send",
     "net-rx": "Network, what VMs receive",
 }
+DEVICE_WORDS = {"disk": "disk", "net": "network card"}
 VERDICT_RANK = {"poor": 0, "unknown": 1, "good": 2, "perfect": 3}
 VERDICT_MARK = {"perfect": "●", "good": "◐", "poor": "▲", "unknown": "○"}
 PALETTE_SIZE = 8

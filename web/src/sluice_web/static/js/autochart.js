@@ -60,7 +60,7 @@ export async function drawAuto() {
 }
 
 function options(lines) {
-  const axis = { stroke: css("--muted"), font: "11px system-ui", grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false } };
+  const axis = { stroke: css("--muted"), font: `11px ${css("--sans")}`, grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false } };
   const now = Date.now() / 1000;
   return {
     width: Math.max(holder.clientWidth, 120), height: holder.clientHeight, legend: { show: false },
@@ -68,7 +68,7 @@ function options(lines) {
       x: { range: () => [now - WINDOW_SECONDS, now] },
       y: { range: (_plot, _low, high) => [0, Math.max((high ?? 0) * 1.1, 1)] },
     },
-    axes: [{ ...axis, values: (_plot, ticks) => ticks.map((tick) => clock(tick, false)), space: 70 },
+    axes: [{ ...axis, values: (_plot, ticks) => ticks.map((tick) => clock(tick, false)), space: 70, size: 26 },
       { ...axis, size: 46, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) }],
     series: [{}, ...lines.map((line) => ({
       label: `${line.name} ${line.field}`, stroke: css(`--c${line.colour}`), points: { show: false },

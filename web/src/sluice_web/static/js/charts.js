@@ -95,8 +95,8 @@ function build() {
 
 function axis() {
   return {
-    stroke: css("--muted"), font: "11px system-ui", grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false },
-    values: (_plot, ticks) => ticks.map((tick) => clock(tick)), space: 60,
+    stroke: css("--muted"), font: `11px ${css("--sans")}`, grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false },
+    values: (_plot, ticks) => ticks.map((tick) => clock(tick)), space: 60, size: 26,
   };
 }
 

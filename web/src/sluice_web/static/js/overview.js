@@ -88,7 +88,7 @@ function showDomains(domains) {
     known = domains.problem.detail;
     return;
   }
-  const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart, one.ceiling]));
+  const facts = JSON.stringify(domains.map((one) => [one.name, one.state, one.attached, one.needs_restart, one.ceiling, one.shaped_sentence]));
   if (known !== null && known !== facts) refreshPart();
   known = facts;
 }

@@ -25,7 +25,7 @@ function draw(made) {
 }
 
 function options(chart) {
-  const axis = { stroke: css("--muted"), font: "11px system-ui", grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false } };
+  const axis = { stroke: css("--muted"), font: `11px ${css("--sans")}`, grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false } };
   return {
     width: Math.max(chart.holder.clientWidth, 120), height: chart.holder.clientHeight, legend: { show: false },
     cursor: { sync: { key: chart.sync }, points: { size: 6 }, y: false, drag: { x: false, y: false } },
@@ -54,7 +54,7 @@ function options(chart) {
 function drawBands(made, bands) {
   const { ctx, bbox } = made;
   ctx.save();
-  ctx.font = `${11 * window.devicePixelRatio}px system-ui`;
+  ctx.font = `${11 * window.devicePixelRatio}px ${css("--sans")}`;
   for (const band of bands) {
     const from = Math.max(made.valToPos(band.from, "x", true), bbox.left);
     const to = Math.min(made.valToPos(band.to, "x", true), bbox.left + bbox.width);

@@ -27,7 +27,7 @@ function showDomain(details) {
     advanced.show(details);
   }
   setText(document.getElementById("vm-state"), details.state);
-  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected].join();
+  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected, JSON.stringify(details.devices)].join();
   if (described !== null && described !== facts) refreshNote();
   described = facts;
 }
@@ -56,7 +56,7 @@ async function refreshNote() {
   const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const selector of ["#vm-note", ".vm-head"]) {
+  for (const selector of ["#vm-note", ".vm-head", "#devices"]) {
     const fresh = page.querySelector(selector);
     if (fresh) document.querySelector(selector)?.replaceWith(fresh);
   }

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every page looks as its stored picture: on a desk, on a phone and in the dark.
+
+After a change that is meant to be seen, renew the pictures, look at them, and keep them:
+
+    build/venv/bin/python -m pytest -c tests/pytest.ini tests/e2e/web/test_web_pictures.py \
+        --update-pictures
+"""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from marshmallow import Schema, fields
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from e2e.browser import sign_in
+from e2e.web.conftest import BIN, free_port, until
+from e2e.web.picture import compare, save, shrunk
+from e2e.web.still_host import ANSWERS, EMPTY, NOW, StillHost
+from sluice_controller.entry.api import schemas
+from sluice_controller.entry.api.class_schemas import ClassSchema
+
+STORED = Path(__file__).parent / "pictures"
+BUILD = Path(__file__).parents[3] / "build" / "pictures"
+# Where a page is, and what says that it is drawn: live figures, a chart, a strip.
+LIVE_BAR = "#uplink:has-text('queued')"
+STRIPS = "canvas[aria-label*='poor']"
+PAGES = {
+    "overview": ("/", [LIVE_BAR, STRIPS]),
+    "vm": ("/vm/media", [".process-row", "#chart-rate canvas", ".burst:not(:empty)"]),
+    "vm-waits": ("/vm/db", ["#chart-rate canvas", "#processes-empty:has-text('No agent')"]),
+    "streams": ("/streams", ["#chart-auto canvas", STRIPS]),
+    "classes": ("/classes", []),
+    "groups": ("/groups", ["tbody [data-field=rate]:has-text('MB/s')", ".state:has-text('waits')"]),
+    "nightly": ("/nightly", ["#trend[data-drawn=yes]"]),
+    "night": ("/nightly/5", ["#night[data-drawn=yes]"]),
+    "audit": ("/audit", []),
+    "users": ("/users", []),
+    "question": ("/vm/media/classes/batch/take-away", []),
+    "error": ("/vm/nothing", []),
+    "sign-in": ("/sign-in", []),
+    "empty-overview": ("/", []),
+    "empty-streams": ("/streams", ["#chart-auto canvas"]),
+    "empty-groups": ("/groups", []),
+    "empty-nightly": ("/nightly", []),
+    "empty-audit": ("/audit", []),
+    "lost": ("/", [LIVE_BAR, STRIPS]),
+}
+LOOKS = {"desktop": (1280, "light"), "phone": (360, "light"), "dark": (1280, "dark")}
+# Of what differs from the others in words alone, one look is enough.
+ONE_LOOK = {"vm-waits", "lost", *(name for name in PAGES if name.startswith("empty"))}
+TAKEN = [
+    (name, look) for name in PAGES for look in LOOKS if look == "desktop" or name not in ONE_LOOK
+]
+# Live news of an earlier state of the host may still come, for a round of questions.
+SETTLED_MS = 4000
+TRIES = 10
+# How old the data is says another number each time; of the web's own times, which are
+# not of the still host, only the place stays. Bars are at their ends at once.
+FREEZE = """([now]) => {
+    document.documentElement.style.setProperty("--sans", '"DejaVu Sans"');
+    document.documentElement.style.setProperty("--mono", '"DejaVu Sans Mono"');
+    document.getElementById("data-age")?.style.setProperty("visibility", "hidden");
+    for (const time of document.querySelectorAll("time")) {
+        if (Number(time.dataset.at) > now + 86400) time.textContent = "Jun 3 12:00:00";
+    }
+}"""
+
+
+@dataclass
+class Studio:
+    """The pages of a host on which nothing moves, in one tab for each look."""
+
+    host: StillHost
+    address: str
+    tabs: dict[str, Page]
+    visitor: Page
+
+    def show(self, name: str, look: str) -> Page:
+        """The page, drawn."""
+        self.host.answers = EMPTY if name.startswith("empty") else ANSWERS
+        page = self.tabs[look] if name != "sign-in" else self.visitor
+        width, scheme = LOOKS[look]
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        where, drawn = PAGES[name]
+        page.goto(self.address + where)
+        for selector in drawn:
+            expect(page.locator(selector).first).to_be_visible()
+        if name == "lost":
+            self.host.answers = {}
+            expect(page.get_by_test_id("banner")).to_be_visible()
+        page.evaluate(FREEZE, [NOW])
+        return page
+
+
+def shot(page: Page) -> Image.Image:
+    return shrunk(page.screenshot(full_page=True, type="jpeg", quality=95))
+
+
+@pytest.fixture(scope="module")
+def studio(browser: Browser, tmp_path_factory) -> Iterator[Studio]:
+    """A real sluice-web before the still host; signed in once."""
+    folder = tmp_path_factory.mktemp("still")
+    (folder / "token").write_text("of the still host")
+    host = StillHost(str(folder / "sluiced.sock"))
+    threading.Thread(target=host.serve_forever, daemon=True).start()
+    port = free_port()
+    options = [
+        f"--bind=127.0.0.1:{port}",
+        f"--controller-socket={folder / 'sluiced.sock'}",
+        f"--token-file={folder / 'token'}",
+        f"--state-dir={folder / 'web'}",
+    ]
+    with (folder / "log").open("w") as log:
+        web = subprocess.Popen([BIN / "sluice-web", *options], stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    contexts = []
+
+    def tab(session=None) -> Page:
+        contexts.append(
+            browser.new_context(timezone_id="UTC", locale="en-US", storage_state=session)
+        )
+        page = contexts[-1].new_page()
+        page.clock.set_fixed_time(NOW)
+        return page
+
+    try:
+        until(lambda: httpx.get(f"{address}/healthz").status_code == 200, "sluice-web")
+        said = (folder / "log").read_text()
+        password = said.partition("Password:")[2].split()[0]
+        visitor = tab()
+        session = sign_in(visitor.context, address, "admin", password).context.storage_state()
+        visitor.context.clear_cookies()
+        yield Studio(host, address, {look: tab(session) for look in LOOKS}, visitor)
+    finally:
+        for context in contexts:
+            context.close()
+        web.terminate()
+        web.wait(15)
+        host.shutdown()
+
+
+@pytest.mark.parametrize(("name", "look"), TAKEN, ids=lambda part: part)
+def test_a_page_looks_as_its_stored_picture(studio, request, name, look):
+    page = studio.show(name, look)
+    stored = STORED / f"{name}-{look}.webp"
+    if request.config.getoption("--update-pictures"):
+        page.wait_for_timeout(SETTLED_MS)
+        save(shot(page), stored)
+        return
+    assert stored.exists(), f"{stored} is not there; run this test with --update-pictures"
+    expected = Image.open(stored)
+    found = compare(expected, actual := shot(page))
+    for _ in range(TRIES):
+        if found.is_within_tolerance:
+            return
+        page.wait_for_timeout(SETTLED_MS / TRIES)
+        found = compare(expected, actual := shot(page))
+    BUILD.mkdir(parents=True, exist_ok=True)
+    kinds = {"actual": actual, "expected": expected, "difference": found.picture}
+    for kind, picture in kinds.items():
+        picture.save(BUILD / f"{name}-{look}.{kind}.png")
+    pytest.fail(
+        f"the page {name} ({look}) is not as its stored picture: {found}. Look at"
+        f" {BUILD}/{name}-{look}.*.png; if it is meant so, --update-pictures"
+    )
+
+
+def test_no_picture_is_of_a_page_that_is_not_taken():
+    assert {path.stem for path in STORED.iterdir()} == {f"{name}-{look}" for name, look in TAKEN}
+
+
+SHAPES = {
+    "/v1/status": schemas.StatusSchema,
+    "/v1/settings": schemas.SettingsSchema,
+    "/v1/domains": schemas.DomainSchema,
+    "/v1/domains/media": schemas.DomainSchema,
+    "/v1/domains/media/processes": schemas.ProcessesSchema,
+    "/v1/domains/media/assignments": schemas.AssignmentSchema,
+    "/v1/classes": ClassSchema,
+    "/v1/groups": schemas.GroupSchema,
+    "/v1/rules": schemas.RuleSchema,
+    "/v1/live": schemas.LiveSchema,
+    "/v1/history?domain=media": schemas.HistorySchema,
+    "/v1/streams": schemas.StreamSchema,
+    "/v1/auto": schemas.AutoSchema,
+    "/v1/auto/log": schemas.DecisionSchema,
+    "/v1/audit": schemas.AuditSchema,
+    "/v1/nightly": schemas.NightlySummarySchema,
+    "/v1/nightly/5": schemas.NightlySchema,
+}
+# In an answer to attach and detach only.
+NOT_ASKED_FOR = {"changes"}
+
+
+def unlike(value, field, where: str) -> list[str]:
+    """Where the members of an answer are not those of its schema."""
+    if value is None:
+        return []
+    if isinstance(field, fields.Nested):
+        return unlike(value, field.schema, where)
+    if isinstance(field, fields.List):
+        return [said for one in value for said in unlike(one, field.inner, where)]
+    if isinstance(field, fields.Dict) and field.value_field:
+        return [
+            said
+            for key, one in value.items()
+            for said in unlike(one, field.value_field, f"{where}.{key}")
+        ]
+    if not isinstance(field, Schema):
+        return []
+    promised = {one.data_key or name: one for name, one in field.fields.items()}
+    found = [f"{where}.{key}" for key in (promised.keys() ^ value.keys()) - NOT_ASKED_FOR]
+    for key in promised.keys() & value.keys():
+        found += unlike(value[key], promised[key], f"{where}.{key}")
+    return found
+
+
+@pytest.mark.parametrize("path", SHAPES)
+def test_the_still_host_answers_as_the_controller_promises(path):
+    answer, schema = ANSWERS[path], SHAPES[path]()
+    assert answer
+    rows = answer if isinstance(answer, list) else [answer]
+    assert [said for row in rows for said in unlike(row, schema, path)] == []
