@@ -58,14 +58,10 @@ class Service:
                 f"--state-dir={self.folder / 'web'}",
             ],
         )
-<<<<<<< Updated upstream
-        _until(
+        until(
             lambda: httpx.get(f"{self.address}/healthz", verify=False).status_code == 200,
             "sluice-web",
         )
-=======
-        until(lambda: httpx.get(f"{self.address}/healthz").status_code == 200, "sluice-web")
->>>>>>> Stashed changes
 
     def controller(self, method: str, path: str, **kwargs) -> httpx.Response:
         """Ask sluiced itself, past the web."""
