@@ -63,25 +63,20 @@ def suites() -> list[Suite]:
 def _daily() -> list[Suite]:
     scripts = PATCHES / "scripts"
     controller = "tests/integration/controller"
+    guests = [f"{controller}/{name}" for name in GUESTS]
+    no_guests = [controller, *(f"--ignore={name}" for name in guests)]
+    page_tests = "tests/e2e/web"
     return [
         script_suite("qtest", "qtest", 1800, f"{scripts}/qtest.sh"),
-        pytest_suite(
-            "controller-guests", "integration", 1800, *(f"{controller}/{name}" for name in GUESTS)
-        ),
-        pytest_suite("e2e", "e2e", 1500, "--ignore=tests/e2e/web", "tests/e2e"),
+        pytest_suite("controller-guests", "integration", 1800, *guests, processors=0.5),
+        pytest_suite("e2e", "e2e", 1800, f"--ignore={page_tests}", "tests/e2e", processors=0.5),
         pytest_suite("python-unit", "unit", 900, "-m", "not hypothesis", "tests/unit"),
-        pytest_suite("e2e-web", "e2e", 900, "tests/e2e/web"),
-        pytest_suite("testbed", "integration", 1200, "tests/integration/testbed"),
+        pytest_suite("testbed", "integration", 1200, "tests/integration/testbed", processors=0.5),
+        pytest_suite("e2e-web", "e2e", 900, page_tests),
+        pytest_suite("controller", "integration", 900, *no_guests),
         pytest_suite("python-property", "property", 900, "-m", "hypothesis", "tests/unit"),
-        pytest_suite(
-            "controller",
-            "integration",
-            900,
-            *(f"--ignore={controller}/{name}" for name in GUESTS),
-            controller,
-        ),
         script_suite("fuzz", "fuzz", 900, f"{scripts}/fuzz.sh", "--smoke"),
-        pytest_suite("nightly", "integration", 1200, "tests/integration/nightly"),
+        pytest_suite("nightly", "integration", 1200, "tests/integration/nightly", processors=0.5),
         tap_suite("engine", f"{PATCHES}/tests/run.sh", count_tap),
         tap_suite("agent", f"{TOP}/tools/setup/agent.sh", count_cargo, "test"),
     ]
