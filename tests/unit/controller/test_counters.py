@@ -193,6 +193,17 @@ def test_of_a_page_that_nobody_writes_one_copy_is_taken_and_kept():
     assert (second.at_ns, second.header.heartbeat_ns) == (100 * MS, 2000)
 
 
+@pytest.mark.parametrize(("tail", "as_of"), [(0, 100), (63, 100), (64, 60)])
+def test_counters_of_a_page_with_a_tail_are_as_old_as_its_heartbeat(tail, as_of):
+    page = put(with_second_table(header()), 0, 0, "default") + bytes(tail)
+    struct.pack_into("<Q", page, 40, 60 * MS)
+    first = read(page, 100 * MS)
+    assert (first.at_ns, read(page, 100 * MS, first).at_ns) == (as_of * MS, as_of * MS)
+    # Of a time to come nothing is known.
+    struct.pack_into("<Q", page, 40, 2**64 - 1)
+    assert read(page, 100 * MS).at_ns == 100 * MS
+
+
 def test_a_slot_that_moved_is_read_anew_and_the_layout_stays():
     page = put(put(with_second_table(header()), 0, 0, "default"), 1, 3, "batch", bytes=7)
     first = read(page, 0)

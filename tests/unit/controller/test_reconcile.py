@@ -5,12 +5,13 @@ import threading
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import event
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, Unavailable
 from sluice_controller.domain.guests import Description, Device, Guest
 from sluice_controller.domain.limits import Limit
-from sluice_controller.domain.model import Assignment, Grant, ShapingClass
+from sluice_controller.domain.model import Assignment, Grant, Rule, ShapingClass
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.reconcile import SHAPES_AGE_S, WORKERS, Reconciler
@@ -386,6 +387,54 @@ def test_guests_that_hang_keep_no_other_from_its_limits(store, metadata):
 
 def process(pid, rule):
     return {"pid": pid, "start_time_ticks": 99, "rule": rule}
+
+
+@pytest.fixture
+def assigned(store, qemu):
+    """(what gives rules to an agent in which no process of an assignment runs, its agent)"""
+    agents, now = OneAgent([]), [100.0]
+    found = Reconciler(
+        store, OneGuest(), qemu, agents, AutoLimits(), lambda name: None,
+        lambda: now[0], lambda: 100.0, lambda unit, name: {},
+        TakeOver(store, qemu, NoMetadata(), DomainLocks(), lambda: 100.0),
+    )  # fmt: skip
+    yield found, agents, now
+    found.close()
+
+
+@pytest.mark.parametrize(("made_s_ago", "kept"), [(1.0, True), (11.0, False), (-3600.0, False)])
+def test_a_process_that_is_not_seen_yet_has_its_time_and_no_more(store, assigned, made_s_ago, kept):
+    """Nor has one that was assigned before the clock was set back, until then."""
+    found, _agents, now = assigned
+    with store.transaction() as unit:
+        made = Assignment("web1", 812, 99, "batch", now[0] - made_s_ago, "b-1")
+        unit.put_assignment(made)
+    found.round()
+    found.flush("web1")
+    with store.transaction() as unit:
+        assert bool(unit.assignments("web1")) == kept
+
+
+def test_what_nobody_changed_is_asked_of_no_database(store, assigned):
+    found, agents, _now = assigned
+    with store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "A weight that this QEMU takes"))
+    for _ in range(4):
+        found.round()
+        found.flush("web1")
+    units = []
+    event.listen(store.engine, "begin", units.append)
+    found.round()
+    found.flush("web1")
+    assert units == []
+    with store.transaction() as unit:
+        unit.add_rule(Rule(0, None, "batch", {"exe": "/bin/cat"}, 1.0))
+        unit.put_grant(Grant("web1", "batch", 1, (), {"blk-read": Limit(7e6)}))
+    found.round()
+    found.flush("web1")
+    assert len(agents.rules) == 1
+    (limit,) = found._known["web1"].pushed["classes"]["batch"]["limits"]
+    assert limit["bytes-per-second"] == 7_000_000
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ class Span(NamedTuple):
 
     @property
     def elapsed_s(self) -> float:
-        return (self.new.at_ns - self.old.at_ns) / 1e9
+        """A second if none has passed, and nothing has happened."""
+        return max(0, self.new.at_ns - self.old.at_ns) / 1e9 or 1.0
 
     def sample(self, key: Key) -> Sample | None:
         """As the API has it; None if the page has no such class."""
@@ -153,7 +154,7 @@ class Span(NamedTuple):
     def history(self, keys: Iterable[Key]) -> dict[str, list[float | None]]:
         """{"class/resource": values}: of each sample what `HISTORY_FIELDS` names."""
         old, new = self.old.content, self.new.content
-        rates = _moved(old, new, self.elapsed_s or 1.0)
+        rates = _moved(old, new, self.elapsed_s)
         result: dict[str, list[float | None]] = {}
         for key in keys:
             number = new.layout.numbers[key]
@@ -205,8 +206,8 @@ class Window:
         newest = whole.new
         base = next(r for r in self.readings if newest.at_ns - r.at_ns <= RECENT_NS)
         recent_s = (newest.at_ns - base.at_ns) / 1e9
-        means = _moved(whole.old.content, newest.content, whole.elapsed_s or 1.0)
-        recents = _moved(base.content, newest.content, recent_s) if recent_s else {}
+        means = _moved(whole.old.content, newest.content, whole.elapsed_s)
+        recents = _moved(base.content, newest.content, recent_s) if recent_s > 0 else {}
         gauges, numbers = newest.content.gauges, newest.content.layout.numbers
         return {
             key: Rates(means.get(key, 0.0), recents.get(key, 0.0), gauges[numbers[key]][2])

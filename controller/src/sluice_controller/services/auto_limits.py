@@ -13,6 +13,8 @@ class AutoLimits:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._caps: dict[Key, float] = {}
+        # How often a cap was changed so far.
+        self.changes = 0
 
     def snapshot(self) -> dict[Key, float]:
         with self._lock:
@@ -29,8 +31,10 @@ class AutoLimits:
             keys = set(caps) | set(self._caps)
             changed = {key for key in keys if caps.get(key) != self._caps.get(key)}
             self._caps = dict(caps)
+            self.changes += bool(changed)
         return {(domain, class_name) for domain, class_name, _ in changed}
 
     def forget(self, domain: str, class_name: str) -> None:
         with self._lock:
             self._caps = {k: v for k, v in self._caps.items() if k[:2] != (domain, class_name)}
+            self.changes += 1

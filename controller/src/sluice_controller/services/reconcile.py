@@ -62,6 +62,12 @@ class _Shaper:
 
     incarnation: int
     lock: threading.Lock = field(default_factory=threading.Lock)
+    # What it is to hold, as of so many changes, and whether it is in groups.
+    want: Config | None = None
+    want_as_of: tuple[int, int] = (0, 0)
+    in_groups: bool = False
+    # As of what its agent has its rules; None if processes of assignments are looked for.
+    rules_as_of: tuple[int, str | None, int | None] | None = None
     pushed: Config | None = None
     pushed_at: float = 0.0
     generation: int | None = None
@@ -153,7 +159,7 @@ class Reconciler:
                 self._start(name, guest, shaper)
                 # Until then its agent goes on by the rules that it has.
                 if shaper.taken and not guest.moving:
-                    self._push_rules(name)
+                    self._push_rules(name, shaper)
             except Exception as error:
                 self._left_out(name, shaper, error)
             else:
@@ -189,7 +195,7 @@ class Reconciler:
         if not shaper.taken and not self._is_ours(name, guest, shaper):
             return
         changes = self._changes
-        want = self._wanted(name)
+        want = self._wanted(name, shaper)
         differs = self._differs(name, shaper, want)
         # A shaper that refuses some of it does not keep the domain from carrying it, nor
         # does auto-shaping with other limits for it in every round.
@@ -299,16 +305,24 @@ class Reconciler:
 
     # Pushing
 
-    def _wanted(self, name: str) -> Config:
-        with self.store.transaction() as unit:
-            return wanted(
-                name,
-                unit.grants(name),
-                unit.classes(),
-                unit.ceiling(name),
-                self.auto_limits.snapshot(),
-                self.groups(unit, name),
-            )
+    def _wanted(self, name: str, shaper: _Shaper) -> Config:
+        """Worked out anew after a change, and in each round if it is in a group, whose page
+        may have to be made anew."""
+        # Counted before they are read: what changes meanwhile is seen in the next round.
+        as_of = self.store.changes, self.auto_limits.changes
+        if shaper.want is None or shaper.want_as_of != as_of or shaper.in_groups:
+            with self.store.transaction() as unit:
+                shaper.in_groups = any(m.domain == name for m in unit.memberships())
+                shaper.want = wanted(
+                    name,
+                    unit.grants(name),
+                    unit.classes(),
+                    unit.ceiling(name),
+                    self.auto_limits.snapshot(),
+                    self.groups(unit, name),
+                )
+            shaper.want_as_of = as_of
+        return shaper.want
 
     def _differs(self, name: str, shaper: _Shaper, want: Config) -> bool:
         if shaper.pushed != want:
@@ -405,9 +419,13 @@ class Reconciler:
 
     # Rules
 
-    def _push_rules(self, name: str) -> None:
+    def _push_rules(self, name: str, shaper: _Shaper) -> None:
         status = self.hub.status(name)
         if not status["connected"]:
+            return
+        max_tag = self.hub.max_tag(name)
+        as_of = self.store.changes, status["boot_id"], max_tag
+        if as_of == shaper.rules_as_of:
             return
         with self.store.transaction() as unit:
             grants, rules = unit.grants(name), unit.rules()
@@ -416,9 +434,9 @@ class Reconciler:
             for assignment in assignments:
                 if assignment not in present:
                     unit.delete_assignment(name, assignment.pid)
-        max_tag = self.hub.max_tag(name)
         fitting = [grant for grant in grants if grant.tag <= max_tag]
         self.hub.set_rules(name, agent_rules(name, fitting, rules, present))
+        shaper.rules_as_of = None if assignments else as_of
 
     def _present(self, name: str, boot_id: str, assignments: list[Assignment]) -> list[Assignment]:
         """The assignments of this boot whose process exists, or what it started and left."""
@@ -436,6 +454,7 @@ class Reconciler:
                 not certain
                 or (a.pid, a.start_time_ticks) in alive
                 or assignment_rule(a) in heirs
-                or now - a.created_at < ASSIGNMENT_GRACE_S
+                # One of a time to come was made before the clock was set back.
+                or 0 <= now - a.created_at < ASSIGNMENT_GRACE_S
             )
         ]
