@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``python -m demo``: a VLC stream survives an overload.
 
-Exit code 0: all bars hold. 1: a bar does not hold. 2: the demo could not run.
+Exit code 0: all bars hold. 1: a bar does not hold. 2: the demo could not run. 3: processors
+were short, so that nothing is said of disk and link.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from demo import judge, report, show
 from demo.api import ApiError
 from demo.plan import BadPlan, Bars, Plan
 from demo.run import Outcome, Run, RunError
+from demo.scale import FILMS_MBIT
 from demo.scene import Scene, SceneError
-from testbed import CommandFailed, GuestError, SandboxError, ServiceError
+from testbed import CommandFailed, GuestError, SandboxError, ServiceError, processors
 from testbed.hypervisor import HypervisorError
 from testbed.paths import Missing
 from testbed.rotdisk import DiskError
@@ -40,26 +42,45 @@ KNOWN = (
 )
 
 
+PROCESSORS_SHORT = 3
+
+
 def parse() -> Plan:
     default = Plan()
     parser = argparse.ArgumentParser(
         prog="make demo",
-        description="A VLC stream beside twelve cat readers and an overloaded web server: "
-        "alone, without shaping, and with auto-shaping.",
-        epilog="example: make demo ARGS='--once --link-mbit 400'",
+        description="A VLC stream beside cat readers and an overloaded web server: "
+        "alone, without shaping, and with auto-shaping. Film, link, disk and readers are "
+        "chosen to fit this machine, unless they are given.",
+        epilog="examples: make demo ARGS=--once\n"
+        "          make demo ARGS='--once --link-mbit 400 --film-mbit 7'\n"
+        "exit code: 0 all bars hold, 1 one does not, 2 it could not run, 3 processors were short",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--once", action="store_true", help="end by itself and clean up")
-    parser.add_argument("--link-mbit", type=int, default=default.link_mbit, metavar="N")
-    parser.add_argument("--readers", type=int, default=default.readers, metavar="N")
-    parser.add_argument("--wgets", type=int, default=default.wgets, metavar="N")
-    parser.add_argument("--overload", type=float, default=default.overload, metavar="X")
-    parser.add_argument("--seconds-control", type=float, default=default.control_s, metavar="S")
-    parser.add_argument("--seconds-unshaped", type=float, default=default.unshaped_s, metavar="S")
-    parser.add_argument("--seconds-auto", type=float, default=default.auto_s, metavar="S")
+
+    def setting(option: str, kind: type, preset: object, metavar: str, words: str) -> None:
+        chosen = "chosen" if preset is None else f"{preset:g}"
+        parser.add_argument(
+            option, type=kind, default=preset, metavar=metavar, help=f"{words} ({chosen})"
+        )
+
+    films = ", ".join(f"{film:g}" for film in FILMS_MBIT)
+    setting("--film-mbit", float, None, "N", f"the film's rate in Mbit/s, of {films}")
+    setting("--link-mbit", int, None, "N", "the uplink's rate in Mbit/s")
+    setting("--disk-mb", float, None, "N", "the speed of the disk's platter in MB/s")
+    setting("--readers", int, None, "N", "how many cats read")
+    setting("--wgets", int, default.wgets, "N", "how many wgets fetch files")
+    setting("--overload", float, default.overload, "X", "what httperf asks for, in links")
+    setting("--seconds-control", float, default.control_s, "S", "length of the first phase")
+    setting("--seconds-unshaped", float, default.unshaped_s, "S", "length of the second")
+    setting("--seconds-auto", float, default.auto_s, "S", "how long auto must be perfect")
     arguments = parser.parse_args()
     try:
         return Plan(
+            film_mbit=arguments.film_mbit,
             link_mbit=arguments.link_mbit,
+            disk_bytes_per_s=arguments.disk_mb and round(arguments.disk_mb * 1e6),
             readers=arguments.readers,
             wgets=arguments.wgets,
             overload=arguments.overload,
@@ -81,37 +102,50 @@ def wait_for_end(console: Console, scene: Scene) -> None:
     threading.Event().wait()
 
 
-def finish(console: Console, scene: Scene, outcome: Outcome) -> bool:
-    """Judge, print, write; return whether all bars hold."""
-    found = judge.check(outcome.phases, outcome.settled_after_s, Bars())
+def finish(console: Console, scene: Scene, outcome: Outcome) -> int:
+    """Judge, print, write; return the exit code."""
+    attempt, short = outcome.attempt, outcome.shortage
+    found = judge.check(attempt.phases, attempt.settled_after_s, Bars())
     written = report.write(scene, outcome, found)
     console.print()
-    console.print(show.table(outcome))
-    show.checks(console, found)
+    if short:
+        console.print(
+            f"[bold red]processors were short[/]: {short}. Nothing is said of disk and link; "
+            "end other programs, or give this machine more processors.",
+            highlight=False,
+        )
+    console.print(show.table(outcome, short))
+    if not short:
+        show.checks(console, found)
+    console.print(attempt.scale.words, highlight=False)
     console.print("The disk is a model of a rotating one; its constants are in the report.")
     if outcome.problem:
         console.print(f"note: {outcome.problem}", highlight=False)
     for path in written:
         console.print(f"wrote {path}", highlight=False)
-    return all(check.holds for check in found)
+    if short:
+        return PROCESSORS_SHORT
+    return 0 if all(check.holds for check in found) else 1
 
 
-def play(console: Console, plan: Plan) -> bool:
+def play(console: Console, plan: Plan) -> int:
     say = show.Progress(console)
-    with Scene(plan, say) as scene:
+    with processors.Group("sluice-demo") as group, Scene(plan, say, processors=group) as scene:
+        if group.reason:
+            say(f"{group.reason}; other programs have the same right to processors as the demo")
         run = Run(scene, say)
         try:
             outcome = run.phases()
             if plan.once:
                 say("ending the loads")
                 outcome = replace(outcome, httperf=run.stop_loads())
-            holds = finish(console, scene, outcome)
+            code = finish(console, scene, outcome)
             if not plan.once:
                 wait_for_end(console, scene)
         finally:
             run.stop()
     say("done")
-    return holds
+    return code
 
 
 def interrupted(_number: int, _frame: object) -> None:
@@ -123,7 +157,7 @@ def main() -> int:
     console = Console(soft_wrap=True)
     signal.signal(signal.SIGTERM, interrupted)
     try:
-        return 0 if play(console, plan) else 1
+        return play(console, plan)
     except KeyboardInterrupt:
         console.print("\nended; everything is cleaned up")
         return 130 if plan.once else 0

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from demo.scale import DISK_MOST_BPS, FILMS_MBIT, READERS, Asked
 from testbed import patience
 
 PHASES = ("control", "unshaped", "auto")
@@ -11,13 +12,15 @@ STREAM = "movie"
 STREAM_CLASS = "stream"
 READERS_CLASS = "batch"
 MEDIA, WEB = "media", "web"
-MOVIE_FILE = "/srv/movie/movie.ts"
 READERS_MOUNT = "/srv/media"
 WEB_MOUNT = "/srv/web"
 STREAMER_EXECUTABLE = "/usr/bin/vlc"
 READER_EXECUTABLE = "/usr/bin/cat"
-# The movie's multiplex rate; the control phase measures what of it is sent.
-MOVIE_BPS = 875_000
+
+
+def movie_file(film_mbit: float) -> str:
+    """Return the path of a film in the guest; tests/testbed/images/data.sh makes them."""
+    return f"/srv/movie/movie-{film_mbit:g}.ts"
 
 
 class BadPlan(ValueError):
@@ -26,10 +29,15 @@ class BadPlan(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of one run. Times are seconds, the link is bits per second / 10^6."""
+    """Settings of one run. Times are seconds, film and link are bits per second / 10^6.
 
-    link_mbit: int = 200
-    readers: int = 12
+    Sizes that are None are chosen to fit the machine.
+    """
+
+    film_mbit: float | None = None
+    link_mbit: int | None = None
+    disk_bytes_per_s: int | None = None
+    readers: int | None = None
     wgets: int = 3
     overload: float = 1.5
     control_s: float = 20.0
@@ -43,8 +51,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         ranges = {
-            "link_mbit": (50, 10_000),
-            "readers": (1, 12),
+            "link_mbit": (10, 10_000),
+            "disk_bytes_per_s": (2_000_000, DISK_MOST_BPS),
+            "readers": (1, READERS),
             "wgets": (1, 16),
             "overload": (1.0, 10.0),
             "control_s": (5, 120),
@@ -58,13 +67,16 @@ class Plan:
         }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
-            if not least <= value <= most:
+            if value is not None and not least <= value <= most:
                 raise BadPlan(f"{name} is {value}; use {least} to {most}")
+        if self.film_mbit not in (None, *FILMS_MBIT):
+            films = ", ".join(f"{film:g}" for film in FILMS_MBIT)
+            raise BadPlan(f"film_mbit is {self.film_mbit:g}; there are films of {films}")
 
     @property
-    def link_bps(self) -> int:
-        """The link's rate in bytes per second."""
-        return self.link_mbit * 1_000_000 // 8
+    def asked(self) -> Asked:
+        """The sizes that are not to be chosen."""
+        return Asked(self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers)
 
     @property
     def longest_s(self) -> int:

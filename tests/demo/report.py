@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from demo import charts
+from demo import charts, judge
 from demo import plan as names
 from demo.charts import Line, Span
-from demo.judge import Check
-from demo.plan import PHASES
+from demo.judge import Check, Phase
 from demo.run import Outcome
 from demo.sampler import Sample
+from demo.scale import Scale
 from demo.scene import Scene
 from testbed import paths
 from testbed.rotdisk import constants
@@ -26,9 +26,7 @@ MB = 1e6
 READERS_KEY = f"{names.MEDIA}/{names.READERS_CLASS}/blk-read"
 WEB_DISK_KEY = f"{names.WEB}/default/blk-read"
 WEB_NET_KEY = f"{names.WEB}/default/net-tx"
-LINK_NOTE = (
-    "limited by tc; lower than the papers' 1 Gbit/s, so that the processors are not the limit"
-)
+LINK_NOTE = "limited by tc, so that the link is the limit and the processors are not"
 DISK_NOTE = "a model of a rotating disk behind a real NBD server (docs/explanation/demo.md)"
 
 
@@ -72,36 +70,33 @@ def series(samples: list[Sample], origin_s: float) -> list[dict]:
 def document(scene: Scene, outcome: Outcome, found: list[Check]) -> dict:
     """Return report.json's content."""
     origin_s = outcome.samples[0].at_s
-    phases = {}
-    for name in PHASES:
-        phase = outcome.phases[name]
-        phases[name] = {
-            "stream": phase.stream.as_dict(),
-            "background": asdict(phase.background),
-            "start_s": round(phase.start_s - origin_s, 2),
-            "end_s": round(phase.end_s - origin_s, 2),
-            "cpu_ratio": round(phase.cpu_ratio, 3),
-            "disk_busy_ratio": round(phase.disk_busy_ratio, 3),
-            "disk_seeks_per_s": round(phase.disk_seeks_per_s, 1),
-        }
-    settled = None if outcome.settled_after_s is None else round(outcome.settled_after_s, 2)
-    phases["auto"]["settled_after_s"] = settled
+    attempt = outcome.attempt
+    phases = {name: _phase(phase, origin_s) for name, phase in outcome.phases.items()}
+    settled = _rounded(attempt.settled_after_s, 2)
+    if "auto" in phases:
+        phases["auto"]["settled_after_s"] = settled
+    enabled_s = attempt.auto_from_s
     return {
         "generated_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "accelerator": scene.testbed.accelerator.name,
         "qemu_version": scene.qemu_version(),
         "phases": phases,
+        "table": [[t, *cells] for t, cells in judge.rows(outcome.phases, outcome.shortage)],
         "auto": {
             "settled_after_s": settled,
-            "enabled_at_s": round(outcome.auto_from_s - origin_s, 2),
+            "enabled_at_s": None if enabled_s is None else round(enabled_s - origin_s, 2),
         },
+        "scale": _scale(attempt.scale),
+        "costs": asdict(outcome.costs) if outcome.costs else None,
+        "given_up": _given_up(outcome, origin_s),
+        "shortage": outcome.shortage,
         "checks": [asdict(check) for check in found],
         "succeeded": all(check.holds for check in found),
         "plan": asdict(scene.plan),
-        "link": {"bytes_per_s": scene.plan.link_bps, "note": LINK_NOTE},
+        "link": {"bytes_per_s": attempt.scale.link_bytes_per_s, "note": LINK_NOTE},
         "disk": {"note": DISK_NOTE, "constants": [asdict(row) for row in constants()]},
         "httperf": {
-            "offered_connections_per_s": round(outcome.offered_connections_per_s, 1),
+            "offered_connections_per_s": round(attempt.offered_connections_per_s, 1),
             "result": asdict(outcome.httperf) if outcome.httperf else None,
         },
         "auto_log": [
@@ -114,6 +109,40 @@ def document(scene: Scene, outcome: Outcome, found: list[Check]) -> dict:
         ],
         "seconds": series(outcome.samples, origin_s),
         "note": outcome.problem,
+    }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _phase(phase: Phase, origin_s: float) -> dict:
+    return {
+        "stream": phase.stream.as_dict(),
+        "background": asdict(phase.background),
+        "start_s": round(phase.start_s - origin_s, 2),
+        "end_s": round(phase.end_s - origin_s, 2),
+        "cpu_ratio": round(phase.cpu_ratio, 3),
+        "cpu_ours_ratio": _rounded(phase.cpu_ours_ratio, 3),
+        "waited_ratio": round(phase.waited_ratio, 3),
+        "disk_busy_ratio": round(phase.disk_busy_ratio, 3),
+        "disk_seeks_per_s": round(phase.disk_seeks_per_s, 1),
+    }
+
+
+def _scale(scale: Scale) -> dict:
+    return {**asdict(scale), "expected_share": round(scale.expected_share, 3)}
+
+
+def _given_up(outcome: Outcome, origin_s: float) -> dict | None:
+    """The larger attempt before this one, which proved nothing for want of processors."""
+    before = outcome.given_up
+    if before is None:
+        return None
+    return {
+        "scale": _scale(before.scale),
+        "shortage": judge.shortage(before.phases),
+        "phases": {name: _phase(phase, origin_s) for name, phase in before.phases.items()},
     }
 
 
@@ -130,7 +159,7 @@ def _plots(facts: dict) -> str:
     to_s = max([row["at_s"] for row in rows] + [1.0])
     spans = [
         Span(name, facts["phases"][name]["start_s"], facts["phases"][name]["end_s"])
-        for name in PHASES
+        for name in facts["phases"]
     ]
     markers = [(row["at_s"], row["sentence"]) for row in facts["auto_log"]]
     pieces = [(w["start_s"], w["start_s"] + w["window_ms"] / 1000, w["verdict"]) for w in windows]
@@ -184,28 +213,9 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _phase_table(facts: dict) -> str:
-    phases = [facts["phases"][name] for name in PHASES]
-    streams = [phase["stream"] for phase in phases]
-    backgrounds = [phase["background"] for phase in phases]
-    rows = [
-        ["stream", *(s["verdict"] for s in streams)],
-        ["continuity errors", *(str(s["continuity_errors"]) for s in streams)],
-        ["stalls", *(f"{s['stalls']} ({s['stall_seconds']:.1f} s)" for s in streams)],
-        ["lost pictures", *(str(s["lost_pictures"]) for s in streams)],
-        ["delivered", *(f"{s['delivered_ratio']:.2%}" for s in streams)],
-        ["largest gap", *(f"{s['max_gap_ms']:.0f} ms" for s in streams)],
-        ["http", *(f"{b['http_bytes_per_s'] / MB:.1f} MB/s" for b in backgrounds)],
-        ["disk (cats)", *(f"{b['disk_bytes_per_s'] / MB:.1f} MB/s" for b in backgrounds)],
-        ["disk seeks", *(f"{p['disk_seeks_per_s']:.0f}/s" for p in phases)],
-        ["disk busy", *(f"{p['disk_busy_ratio']:.0%}" for p in phases)],
-        ["processors busy", *(f"{p['cpu_ratio']:.0%}" for p in phases)],
-    ]
-    return _table(["", *PHASES], rows)
-
-
 def page(facts: dict) -> str:
     """Return report.html: one file, nothing loaded from anywhere."""
+    scale = facts["scale"]
     bars = "".join(
         f'<li class="{"holds" if check["holds"] else "fails"}">{escape(check["name"])}: '
         f"{escape(check['figures'])}</li>"
@@ -219,15 +229,21 @@ def page(facts: dict) -> str:
         ["constant", "value", "why"],
         [[r["name"], f"{r['value']:,}", r["why"]] for r in facts["disk"]["constants"]],
     )
+    headline = "All bars hold" if facts["succeeded"] else "A bar does not hold"
+    if facts["shortage"]:
+        headline = f"Processors were short: {facts['shortage']}; nothing is said of disk and link"
     parts = {
-        "headline": "All bars hold" if facts["succeeded"] else "A bar does not hold",
+        "heading": escape(judge.heading(scale["readers"])),
+        "headline": escape(headline),
         "about": escape(
             f"{facts['generated_at']}, QEMU {facts['qemu_version']}, accelerator "
-            f"{facts['accelerator']}; link {facts['plan']['link_mbit']} Mbit/s, "
-            f"{facts['link']['note']}; disk: {facts['disk']['note']}."
+            f"{facts['accelerator']}; film {scale['film_mbit']:g} Mbit/s, link "
+            f"{scale['link_mbit']} Mbit/s, {facts['link']['note']}; disk "
+            f"{scale['disk_bytes_per_s'] / MB:g} MB/s, {facts['disk']['note']}. "
+            f"Chosen for this machine: {scale['why']}."
         ),
         "bars": bars,
-        "phases": _phase_table(facts),
+        "phases": _table(["", *facts["phases"]], facts["table"]),
         "plots": _plots(facts),
         "log": log,
         "disk": disk,

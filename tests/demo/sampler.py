@@ -15,7 +15,7 @@ import httpx
 from demo import plan as names
 from demo.api import ApiError, ProbeApi
 from demo.scene import Scene
-from testbed import clients
+from testbed import clients, processors
 from testbed.sandbox import CommandFailed
 from testbed.stream import Window
 
@@ -36,6 +36,8 @@ REPORTED = (
 class Sample:
     """Running totals at a time (CLOCK_MONOTONIC seconds), and limits in force.
 
+    Processor time is that of the processors we may use; ``cpu_ours_s`` is None where ours
+    cannot be told from others'. ``threads`` are those of the QEMU that has the stream.
     ``classes`` maps "domain/class/resource" to {rate, limit} in bytes per second.
     """
 
@@ -48,15 +50,9 @@ class Sample:
     cpu_busy_s: float
     cpu_total_s: float
     link_backlog_bytes: int
+    cpu_ours_s: float | None = None
+    threads: dict[int, processors.Threads] = field(default_factory=dict)
     classes: dict[str, dict[str, float | None]] = field(default_factory=dict)
-
-
-def processor_seconds() -> tuple[float, float]:
-    """Return (busy, total) processor time of the machine since its start, in seconds."""
-    with open("/proc/stat") as stat:
-        ticks = [int(word) for word in stat.readline().split()[1:9]]
-    idle = ticks[3] + ticks[4]
-    return (sum(ticks) - idle) / 100, sum(ticks) / 100
 
 
 def class_rates(live: dict) -> dict[str, dict[str, float | None]]:
@@ -141,7 +137,7 @@ class Sampler:
         received = clients.received_bytes(testbed)
         backlog = testbed.link_counters().backlog_bytes
         volumes = self._scene.disk.counters()
-        busy_s, total_s = processor_seconds()
+        used = processors.now()
         with self._lock:
             stream = self._stream_wire_bytes
         return Sample(
@@ -151,8 +147,10 @@ class Sampler:
             disk_bytes={name: volume.bytes for name, volume in volumes.items()},
             disk_seeks=sum(volume.seeks for volume in volumes.values()),
             disk_busy_ns=sum(volume.busy_ns for volume in volumes.values()),
-            cpu_busy_s=busy_s,
-            cpu_total_s=total_s,
+            cpu_busy_s=used.busy_s,
+            cpu_total_s=used.total_s,
             link_backlog_bytes=backlog,
+            cpu_ours_s=self._scene.processors.used_s(),
+            threads=self._scene.media.threads(),
             classes=classes,
         )

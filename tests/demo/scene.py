@@ -7,11 +7,17 @@ from collections.abc import Callable
 from demo import plan as names
 from demo.api import ControllerApi, WebApi
 from demo.plan import Plan
-from testbed import GuestSpec, Testbed, loads, paths
+from demo.scale import DISK_MOST_BPS, FILMS_MBIT, Scale
+from testbed import Guest, GuestError, GuestSpec, Testbed, loads, network, paths
 from testbed.network import UPLINK
+from testbed.processors import Group
 from testbed.rotdisk import RotatingDisk
 
 Say = Callable[[str], None]
+# Of the uplink while it is not to be short; more than emulated guests send.
+OPEN_LINK_BPS = 1_250_000_000
+# A processor of a slow machine boots two guests one after the other.
+BOOT_SECONDS = 420.0
 
 
 class SceneError(Exception):
@@ -21,9 +27,21 @@ class SceneError(Exception):
 class Scene:
     """Everything that the phases run on. A context manager."""
 
-    def __init__(self, plan: Plan, say: Say, *, label: str = "demo", with_web: bool = True):
-        """Without the web, what its page would ask goes straight to sluiced."""
+    def __init__(
+        self,
+        plan: Plan,
+        say: Say,
+        *,
+        label: str = "demo",
+        with_web: bool = True,
+        processors: Group | None = None,
+    ):
+        """Without the web, what its page would ask goes straight to sluiced.
+
+        ``processors`` is the control group that all of this is started in, if there is one.
+        """
         self.plan = plan
+        self.processors = processors or Group(label)
         self._label = label
         self._with_web = with_web
         self._say = say
@@ -52,7 +70,7 @@ class Scene:
         return self.testbed.guests[names.WEB]
 
     def _set_up(self) -> None:
-        self.testbed = self._open.enter_context(Testbed(self._label, link_bps=self.plan.link_bps))
+        self.testbed = self._open.enter_context(Testbed(self._label, link_bps=OPEN_LINK_BPS))
         accelerator = self.testbed.accelerator
         self._say(f"accelerator {accelerator.name}: {accelerator.reason}")
         volumes = {"movie": "movie.img", "media": "media-data.img", "web": "web-data.img"}
@@ -72,11 +90,39 @@ class Scene:
         self.api = self._start_api()
         self._open.callback(self.api.close)
         for guest in (self.media, self.web_guest):
-            seconds = guest.wait_ready()
+            seconds = self._wait_for(guest)
             self._say(f"guest {guest.name} is up ({seconds:.0f} s)")
-        loads.tune_for_large_files(self.media, names.READERS_MOUNT)
         loads.tune_for_large_files(self.web_guest, names.WEB_MOUNT)
         self._classify()
+
+    def _wait_for(self, guest: Guest) -> float:
+        """Wait until a guest has booted; start it again, once, if it does not."""
+        try:
+            return guest.wait_ready(BOOT_SECONDS)
+        except GuestError as problem:
+            reason = str(problem).splitlines()[0]
+            self._say(f"{reason}; it is started again")
+        guest.stop()
+        guest.start()
+        return guest.wait_ready(BOOT_SECONDS)
+
+    def polling(self, share: float) -> tuple[str, ...]:
+        """Return the words that bound a command that polls to a share of one processor."""
+        return self.processors.bounded("polling", share)
+
+    def resize(self, scale: Scale) -> None:
+        """Give link, disk and the readers' volume the sizes of a scale."""
+        queue_bytes = network.LINK_QUEUE_BYTES
+        network.limit_uplink(self.testbed.sandbox, scale.link_bytes_per_s, queue_bytes)
+        self.disk.set_speed(scale.disk_bytes_per_s)
+        loads.tune_for_large_files(self.media, names.READERS_MOUNT, scale.read_ahead_kib)
+        self.declare_stream(scale.film_bytes_per_s)
+
+    def open_up(self) -> None:
+        """Let the disk be as quick as it can be, and the link no limit at all."""
+        network.limit_uplink(self.testbed.sandbox, OPEN_LINK_BPS, network.LINK_QUEUE_BYTES)
+        self.disk.set_speed(DISK_MOST_BPS)
+        loads.tune_for_large_files(self.media, names.READERS_MOUNT)
 
     def _start_api(self) -> WebApi | ControllerApi:
         if not self._with_web:
@@ -90,9 +136,16 @@ class Scene:
     def _add_guests(self) -> None:
         disk = self.disk
         media = (disk.volume("movie"), disk.volume("media"))
-        self.testbed.add_guest(GuestSpec(names.MEDIA, memory_mib=self.plan.media_mib, disks=media))
         web = (disk.volume("web"),)
-        self.testbed.add_guest(GuestSpec(names.WEB, memory_mib=self.plan.web_mib, disks=web))
+        # Two emulated processors wait for one another whenever the machine has not two to
+        # spare; under KVM they are two threads of one program.
+        count = 2 if self.testbed.accelerator.name == "kvm" else 1
+        for name, mib, disks in (
+            (names.MEDIA, self.plan.media_mib, media),
+            (names.WEB, self.plan.web_mib, web),
+        ):
+            spec = GuestSpec(name, memory_mib=mib, disks=disks, vcpus=count)
+            self.testbed.add_guest(spec)
 
     def _classify(self) -> None:
         """Make classes, grants, rules and the stream, as a person does on the page."""
@@ -111,7 +164,7 @@ class Scene:
             call("PUT", f"/domains/{names.MEDIA}/classes/{name}", {"limits": {}, "dscp": []})
             rule = {"domain": names.MEDIA, "class": name, "match": {"exe": executables[name]}}
             call("POST", "/rules", rule)
-        self.declare_stream(names.MOVIE_BPS)
+        self.declare_stream(FILMS_MBIT[0] * 125_000)
 
     def declare_stream(self, nominal_bps: float) -> None:
         body = {

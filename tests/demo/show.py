@@ -6,8 +6,8 @@ import time
 from rich.console import Console
 from rich.table import Table
 
+from demo import judge
 from demo.judge import Check
-from demo.plan import PHASES
 from demo.run import Outcome
 
 
@@ -26,28 +26,15 @@ class Progress:
 COLOURS = {"perfect": "green", "good": "yellow", "poor": "red"}
 
 
-def table(outcome: Outcome) -> Table:
-    """Return the three phases side by side."""
-    shown = Table(title="A VLC stream beside twelve readers and an overloaded web server")
+def table(outcome: Outcome, short: str) -> Table:
+    """Return the phases side by side."""
+    shown = Table(title=judge.heading(outcome.attempt.scale.readers))
     shown.add_column("")
-    for name in PHASES:
+    for name in outcome.phases:
         shown.add_column(name, justify="right")
-    phases = [outcome.phases[name] for name in PHASES]
-
-    def row(title: str, cells: list[str]) -> None:
-        shown.add_row(title, *cells)
-
-    verdicts = [phase.stream.verdict for phase in phases]
-    row("stream", [f"[bold {COLOURS[v]}]{v}[/]" for v in verdicts])
-    row("continuity errors", [str(p.stream.continuity_errors) for p in phases])
-    row("stalls", [f"{p.stream.stalls} ({p.stream.stall_seconds:.1f} s)" for p in phases])
-    row("lost pictures", [str(p.stream.lost_pictures) for p in phases])
-    row("delivered", [f"{p.stream.delivered_ratio:.2%}" for p in phases])
-    row("largest gap", [f"{p.stream.max_gap_ms:.0f} ms" for p in phases])
-    row("http", [f"{p.background.http_bytes_per_s / 1e6:.1f} MB/s" for p in phases])
-    row("disk (cats)", [f"{p.background.disk_bytes_per_s / 1e6:.1f} MB/s" for p in phases])
-    row("disk seeks", [f"{p.disk_seeks_per_s:.0f}/s" for p in phases])
-    row("processors busy", [f"{p.cpu_ratio:.0%}" for p in phases])
+    for title, cells in judge.rows(outcome.phases, short):
+        styled = [f"[bold {COLOURS[cell]}]{cell}[/]" if cell in COLOURS else cell for cell in cells]
+        shown.add_row(title, *styled)
     return shown
 
 

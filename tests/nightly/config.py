@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.plan import BadPlan, Bars, Plan
+from demo.scale import DISK_MOST_BPS, FILMS_MBIT
 from testbed import patience
 from testbed.paths import BUILD, TOP, Layout, checkout
 
@@ -127,7 +128,10 @@ class Config:
     def plan(self) -> Plan:
         """The demo's plan for a night."""
         r = self.run
+        # Nights are compared with one another, so their sizes stay.
         return Plan(
+            film_mbit=FILMS_MBIT[0],
+            disk_bytes_per_s=DISK_MOST_BPS,
             link_mbit=r.link_mbit,
             readers=r.readers,
             wgets=r.wgets,

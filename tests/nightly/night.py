@@ -158,7 +158,7 @@ def measure(
             outcome = run.phases()
             say("ending the loads")
             outcome = replace(outcome, httperf=run.stop_loads())
-            found = judge.check(outcome.phases, outcome.settled_after_s, config.bars())
+            found = judge.check(outcome.phases, outcome.attempt.settled_after_s, config.bars())
             facts = report.document(scene, outcome, found)
             done(facts)
             return facts

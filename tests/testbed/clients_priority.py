@@ -18,5 +18,5 @@ def first_in_line() -> tuple[str, ...]:
     return real_time if tried.returncode == 0 else ("nice", "-n", "-15")
 
 
-# Runs only when no other program would.
+# Within its control group (``testbed.processors``), runs only when no other program would.
 LAST_IN_LINE = ("chrt", "--idle", "0")

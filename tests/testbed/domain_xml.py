@@ -60,7 +60,8 @@ class GuestSpec:
 class Placement:
     """What the testbed chose for a guest: files, address, accelerator, network.
 
-    ``processors`` is how many the host has for its guests.
+    ``processors`` is how many the host has for its guests, ``cpuset`` which they are if
+    they are not all: libvirt would give a guest those, too, that the testbed may not use.
     """
 
     accelerator: str
@@ -74,6 +75,7 @@ class Placement:
     agent_image: Path | None = None
     uuid: str | None = None
     processors: int = 2
+    cpuset: str | None = None
     bridge: str = network.BRIDGE
     gateway: str = network.HOST_ADDRESS
 
@@ -144,6 +146,8 @@ def _vcpus(domain: ET.Element, count: int, placement: Placement) -> None:
     if count == 1 and placement.accelerator != "kvm":
         element.set("current", "1")
         count = 2
+    if placement.cpuset:
+        element.set("cpuset", placement.cpuset)
     element.text = str(count)
 
 

@@ -10,12 +10,15 @@ from subprocess import CompletedProcess
 
 import libvirt
 
-from testbed import patience
+from testbed import patience, processors
 from testbed.domain_xml import GuestSpec, Placement, domain_xml
 from testbed.hypervisor import Hypervisor
 from testbed.sandbox import CommandFailed, Sandbox, Task
 
 READY_SECONDS = 180.0
+# A guest that boots runs, or waits for a processor, nearly all of the time.
+ASLEEP_SECONDS = 30.0
+ASLEEP_SHARE = 0.02
 KILL_SECONDS = 20.0
 
 
@@ -90,6 +93,7 @@ class Guest:
         self._forget_connection()
         started = time.monotonic()
         limit_seconds = patience.seconds(timeout_seconds)
+        sleep = _Sleep(started)
         while True:
             try:
                 if self._ssh(["true"], connect_seconds=2, timeout_seconds=15).returncode == 0:
@@ -98,6 +102,11 @@ class Guest:
                 pass
             if not self.running():
                 raise GuestError(f"guest {self.name} has died{self._tails()}")
+            if sleep.lasts(self.threads(), time.monotonic()):
+                raise GuestError(
+                    f"guest {self.name} has done nothing for {ASLEEP_SECONDS:g} s while it "
+                    f"should boot{self._tails()}"
+                )
             if time.monotonic() - started > limit_seconds:
                 raise GuestError(
                     f"guest {self.name} has no ssh after {limit_seconds:g} s{self._tails()}"
@@ -178,15 +187,17 @@ class Guest:
         """
         return self._sandbox.popen(self._ssh_argv([command], 10), name=name, log=log)
 
-    def spawn(self, command: str, *, unit: str, user: str = "root") -> None:
+    def spawn(self, command: str, *, unit: str, user: str = "root", weight: int = 100) -> None:
         """Start a shell command as a transient service of the guest.
 
         It has a unit, and so a cgroup, of its own: ``kill_unit`` ends it with
-        all its children.
+        all its children. ``weight`` is its share of the guest's processors beside
+        other units, which have 100; nice says nothing between two units.
         """
         self.ssh(
             f"systemd-run --quiet --collect --unit={unit} --uid={user} "
-            f"--property=KillSignal=SIGKILL /bin/sh -c {shell_quote(command)}"
+            f"--property=KillSignal=SIGKILL --property=CPUWeight={weight} "
+            f"/bin/sh -c {shell_quote(command)}"
         )
 
     def kill_unit(self, unit: str) -> None:
@@ -216,6 +227,13 @@ class Guest:
             return int(pid_file.read_text())
         except (OSError, ValueError):
             raise GuestError(f"guest {self.name} has no QEMU process{self._tails()}") from None
+
+    def threads(self) -> dict[int, processors.Threads]:
+        """Return what the threads of the guest's QEMU have used; empty if it does not run."""
+        try:
+            return processors.threads_of(self._sandbox.path(f"/proc/{self.qemu_pid()}"))
+        except GuestError:
+            return {}
 
     def vcpus(self) -> int:
         """Return how many processors the running guest has."""
@@ -289,6 +307,21 @@ class Guest:
             ],
             check=False,
         )
+
+
+class _Sleep:
+    """Notices a guest whose QEMU neither runs nor waits for a processor."""
+
+    def __init__(self, now_s: float):
+        self._since_s = now_s
+        self._used_s = 0.0
+
+    def lasts(self, threads: dict[int, processors.Threads], now_s: float) -> bool:
+        """Take a reading; True if nothing was done for ASLEEP_SECONDS."""
+        used_s = sum(thread.ran_s + thread.waited_s for thread in threads.values())
+        if used_s - self._used_s > ASLEEP_SHARE * (now_s - self._since_s):
+            self._since_s, self._used_s = now_s, used_s
+        return now_s - self._since_s > ASLEEP_SECONDS
 
 
 def _rate(read: Callable[[], int], window_seconds: float) -> float:

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Self
 
-from testbed import accelerator, agent_disk, hypervisor, network, paths, runs
+from testbed import accelerator, agent_disk, hypervisor, network, paths, processors, runs
 from testbed.domain_xml import GuestSpec, Placement
 from testbed.guest import Guest
 from testbed.sandbox import Sandbox, Task
@@ -101,6 +101,7 @@ class Testbed:
         index = next(self._indices) if place is None else place
         overlay = self.folder / "disks" / f"{spec.name}.qcow2"
         self._make_overlay(overlay, paths.image("root.img"))
+        allowed = processors.allowed()
         placement = Placement(
             accelerator=self.accelerator.name,
             emulator=spec.emulator or paths.emulator(),
@@ -112,7 +113,8 @@ class Testbed:
             mac=f"52:54:00:77:00:{index + 1:02x}",
             agent_image=self._agent_image() if spec.agent else None,
             uuid=None if place is None else str(uuid.UUID(int=FIRST_UUID.int + place)),
-            processors=len(os.sched_getaffinity(0)),
+            processors=len(allowed),
+            cpuset=_list_of(allowed) if len(allowed) < (os.cpu_count() or 1) else None,
         )
         key = paths.image("id_ed25519")
         guest = Guest(spec, placement, self.sandbox, self.hypervisor, key)
@@ -185,3 +187,7 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise RuntimeError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr}")
+
+
+def _list_of(numbers: set[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))

@@ -9,18 +9,19 @@ it was started for by more than ``seconds``.
 from testbed.guest import Guest
 
 READERS = 12
+STREAMER_WEIGHT = 1000
 # What an administrator sets on a volume of large files: one request is then as
 # long as what the reader asks for, and pays for its seek.
 READ_AHEAD_KIB = 3072
 LARGEST_REQUEST_KIB = 4096
 
 
-def tune_for_large_files(guest: Guest, mount: str) -> None:
+def tune_for_large_files(guest: Guest, mount: str, read_ahead_kib: int = READ_AHEAD_KIB) -> None:
     """Set a large read-ahead on the disk that is mounted at ``mount``."""
     guest.ssh(
         f"queue=/sys/block/$(basename $(findmnt -no SOURCE {mount}))/queue && "
         f"echo {LARGEST_REQUEST_KIB} >$queue/max_sectors_kb && "
-        f"echo {READ_AHEAD_KIB} >$queue/read_ahead_kb"
+        f"echo {read_ahead_kib} >$queue/read_ahead_kb"
     )
 
 
@@ -46,15 +47,18 @@ def start_streamer(guest: Guest, movie: str, address: str, port: int, seconds: i
     default of 300 ms is for local files and interactive use), and must not
     make that longer when it is late, as that would be a pause of the stream.
     It runs before the readers on the guest's processors: what is shown here
-    is about disk and network.
+    is about disk and network. What the guest has kept of the movie is forgotten,
+    so that a second showing reads the disk as well.
     """
     guest.spawn(
-        "while :; do nice -n -10 setpriv --reuid=player --regid=player --init-groups "
+        f"dd if={movie} iflag=nocache count=0 status=none; "
+        "while :; do setpriv --reuid=player --regid=player --init-groups "
         "vlc --intf=dummy --no-media-library --ignore-config "
         "--file-caching=1000 --sout-mux-caching=1000 --clock-jitter=0 "
         f"{movie} --sout '#rtp{{mux=ts,dst={address},port={port},ttl=2}}' vlc://quit; "
         f"done & sleep {seconds}",
         unit="streamer",
+        weight=STREAMER_WEIGHT,
     )
 
 

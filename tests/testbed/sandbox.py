@@ -175,12 +175,16 @@ class Sandbox:
         stdin: int = subprocess.DEVNULL,
         stdout: int | None = None,
         pass_fds: Sequence[int] = (),
+        outside: Sequence[str] = (),
     ) -> Task:
-        """Start a process inside; its output goes to ``log`` unless stdout says else."""
+        """Start a process inside; its output goes to ``log`` unless stdout says else.
+
+        ``outside`` are words before the command that enters the sandbox.
+        """
         stream = log.open("ab") if log else None
         sink = stream or subprocess.DEVNULL
         process = subprocess.Popen(
-            self.argv(command, netns),
+            [*outside, *self.argv(command, netns)],
             stdin=stdin,
             stdout=sink if stdout is None else stdout,
             stderr=sink,

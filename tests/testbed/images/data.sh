@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # data.sh FOLDER: makes the demo's data disks in FOLDER.
 #
-#   movie.img       ext4, label MOVIE: movie.ts, five minutes of 7 Mbit/s. A disk
-#                   of its own, because read-ahead is set for a whole disk
+#   movie.img       ext4, label MOVIE: five minutes each of movie-7.ts, movie-3.ts
+#                   and movie-1.5.ts, named by their Mbit/s. A disk of its own,
+#                   because read-ahead is set for a whole disk
 #   media-data.img  ext4, label MEDIA: f01 … f12 of 160 MiB each: several times
 #                   a guest's memory, so reading them in turn never finds them
 #                   in its cache
@@ -25,17 +26,24 @@ random_bytes() {
         -in /dev/zero 2>/dev/null | head -c "$2" || true
 }
 
-# A picture that moves everywhere, with noise, so that the encoder needs its
-# rate; the multiplexer pads to 7 Mbit/s exactly.
+# film NAME SIZE VIDEO_KBIT AUDIO_KBIT MUX_KBIT: a picture that moves everywhere, with
+# noise, so that the encoder needs its rate; the multiplexer pads to the last exactly.
+film() {
+    ffmpeg -nostdin -v error -y \
+        -f lavfi -i "testsrc2=size=$2:rate=25" -f lavfi -i sine=frequency=440:sample_rate=48000 \
+        -t 300 -vf noise=alls=24:allf=t \
+        -c:v mpeg2video -b:v "$3k" -minrate "$3k" -maxrate "$3k" -bufsize 1835k -g 25 -bf 0 \
+        -pix_fmt yuv420p -c:a mp2 -b:a "$4k" \
+        -f mpegts -muxrate "$5k" -pcr_period 20 "$work/movie/movie-$1.ts"
+}
+
+# A smaller picture costs a slow machine less to play.
 make_movie() {
     mkdir "$work/movie"
-    ffmpeg -nostdin -v error -y \
-        -f lavfi -i testsrc2=size=720x576:rate=25 -f lavfi -i sine=frequency=440:sample_rate=48000 \
-        -t 300 -vf noise=alls=24:allf=t \
-        -c:v mpeg2video -b:v 6200k -minrate 6200k -maxrate 6200k -bufsize 1835k -g 25 -bf 0 \
-        -pix_fmt yuv420p -c:a mp2 -b:a 192k \
-        -f mpegts -muxrate 7000k -pcr_period 20 "$work/movie/movie.ts"
-    mke2fs -q -t ext4 -O '^has_journal' -m 0 -L MOVIE -d "$work/movie" "$out/movie.img" 288M
+    film 7 720x576 6200 192 7000
+    film 3 480x384 2500 128 3000
+    film 1.5 352x288 1150 96 1500
+    mke2fs -q -t ext4 -O '^has_journal' -m 0 -L MOVIE -d "$work/movie" "$out/movie.img" 464M
 }
 
 # fill IMAGE COMMANDS: debugfs says nothing useful in its exit code.

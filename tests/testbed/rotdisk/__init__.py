@@ -30,6 +30,8 @@ MAGIC = b"ROTDISK1"
 HEADER_BYTES = 16
 NAME_BYTES = 32
 EXPORT = struct.Struct("<8Q")
+MOST_EXPORTS = 16
+SPEED_AT = HEADER_BYTES + MOST_EXPORTS * (NAME_BYTES + EXPORT.size)
 
 
 class DiskError(Exception):
@@ -111,8 +113,8 @@ class RotatingDisk:
             if not server.running() or time.monotonic() > deadline:
                 raise DiskError(f"the modelled disk does not start: {log.read_text().strip()}")
             time.sleep(0.02)
-        with sandbox.path(STATS).open("rb") as file:
-            self._page = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with sandbox.path(STATS).open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), 0)
 
     def volume(self, name: str) -> NbdDisk:
         """Return the volume as a disk for a guest."""
@@ -122,3 +124,9 @@ class RotatingDisk:
 
     def counters(self) -> dict[str, VolumeCounters]:
         return read_counters(self._page)
+
+    def set_speed(self, bytes_per_s: int) -> None:
+        """Let the platter pass the head at another speed from the next request on."""
+        if bytes_per_s <= 0:
+            raise DiskError(f"{bytes_per_s} bytes/s is no speed of a disk; use more than 0")
+        struct.pack_into("<Q", self._page, SPEED_AT, bytes_per_s)

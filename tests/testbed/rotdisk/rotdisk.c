@@ -14,7 +14,8 @@
  *
  * stats= names a file of counters that other processes may map while the
  * server runs: see struct stats. Every field is a little-endian 64-bit word,
- * each written atomically on its own.
+ * each written atomically on its own. One goes the other way: who writes
+ * media_bps gives the drive another speed from its next request on.
  */
 #define _GNU_SOURCE
 #define NBDKIT_API_VERSION 2
@@ -56,6 +57,7 @@ struct stats {
     char magic[8];
     uint64_t exports;
     struct export_stats export[MAX_EXPORTS];
+    _Atomic uint64_t media_bps;        /* written by others; 0 is no speed, and left out */
 };
 
 struct export {
@@ -130,6 +132,15 @@ static void account(const struct waiter *w)
     }
 }
 
+static void take_speed(void)
+{
+    uint64_t media_bps = atomic_load(&stats->media_bps);
+
+    if (media_bps) {
+        model.params.media_bps = media_bps;
+    }
+}
+
 static void *arm(void *unused)
 {
     (void)unused;
@@ -145,6 +156,7 @@ static void *arm(void *unused)
             pthread_cond_signal(&w->done_cond);
             continue;
         }
+        take_speed();
         switch (rotdisk_decide(&model, now_ns(), &until_ns)) {
         case ROTDISK_EMPTY:
             pthread_cond_wait(&arrival, &lock);
@@ -322,6 +334,7 @@ static int map_stats(void)
         snprintf(stats->export[i].name, NAME_BYTES, "%s", exports[i].name);
     }
     stats->exports = export_count;
+    stats->media_bps = params.media_bps;
     atomic_thread_fence(memory_order_release);
     memcpy(stats->magic, STATS_MAGIC, sizeof(stats->magic));
     return 0;

@@ -5,9 +5,20 @@ import dataclasses
 
 from demo.judge import Background, Phase
 from demo.sampler import Sample
+from demo.scale import Scale
 from testbed.stream import Window, judge
 
 STREAM_BPS = 830_000
+SCALE = Scale(
+    film_mbit=3.0,
+    link_mbit=100,
+    disk_bytes_per_s=25_000_000,
+    readers=9,
+    read_ahead_kib=3072,
+    polling_share=0.1,
+    expected_share=0.6,
+    why="it fits",
+)
 
 
 def windows(start_s: float, end_s: float, **faults) -> list[Window]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """From windows and samples to figures, and from figures to bars."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,14 +98,49 @@ def test_the_background_bar_is_about_the_sum_and_shows_the_parts():
     assert "http 10.0 of 20.0 MB/s (50%)" in check.figures
 
 
+BUSY = {"cpu_ratio": 0.97, "cpu_ours_ratio": 0.95}
+
+
 @pytest.mark.parametrize(
-    "bad", [{"link_mbit": 10}, {"readers": 13}, {"overload": 0.5}, {"auto_s": -1}, {"wgets": 0}]
+    ("changes", "words"),
+    [
+        (BUSY, "95% busy with the demo in auto"),
+        ({"cpu_ratio": 1.0, "cpu_ours_ratio": 0.5}, ""),
+        ({"cpu_ratio": 0.97, "cpu_ours_ratio": None}, "97% busy with the demo in auto"),
+        ({"waited_ratio": 0.6}, "the stream's guest waited 60% of auto for a processor"),
+    ],
+)
+def test_processors_are_short_by_the_demo_s_own_load_or_where_the_stream_waits(changes, words):
+    found = phases()
+    found["auto"] = dataclasses.replace(found["auto"], **changes)
+    assert judge.shortage(found) == words
+
+
+def test_a_poor_stream_proves_nothing_while_processors_are_short():
+    poor = phase("auto", 18e6, 37e6, **POOR)
+    assert not judge.inconclusive(phases(auto=poor), None, Bars())
+    short = phases(auto=dataclasses.replace(poor, **BUSY))
+    assert judge.inconclusive(short, None, Bars())
+    shown = dict(judge.rows(short, judge.shortage(short)))
+    assert shown["stream"] == ["perfect", "not judged", "not judged"]
+    assert "poor" in dict(judge.rows(short, ""))["stream"]
+
+
+def test_bars_that_hold_on_busy_processors_hold():
+    busy = {name: dataclasses.replace(found, **BUSY) for name, found in phases().items()}
+    assert not judge.inconclusive(busy, 20.0, Bars())
+
+
+def test_a_run_that_ended_after_its_control_is_judged_by_that():
+    control = dataclasses.replace(phase("control", 0, 0, **POOR), **BUSY)
+    assert judge.inconclusive({"control": control}, None, Bars())
+    assert failing({"control": control}) == ["control is perfect"]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"link_mbit": 9}, {"readers": 13}, {"overload": 0.5}, {"auto_s": -1}, {"wgets": 0}]
 )
 def test_a_bad_plan_names_what_is_wrong(bad):
     (name,) = bad
     with pytest.raises(BadPlan, match=name):
         Plan(**bad)
-
-
-def test_the_link_is_bits_the_rest_bytes():
-    assert Plan(link_mbit=200).link_bps == 25_000_000

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from demo import charts, judge, report
 from demo.plan import Bars, Plan
-from demo.run import Outcome
+from demo.run import Attempt, Outcome
 from demo.sampler import class_rates
 from testbed.rotdisk import Constant
-from unit.demo.facts import phase, samples, windows
+from unit.demo.facts import SCALE, phase, samples, windows
 
 VERDICTS = {"control": {}, "unshaped": {"stalls": 9, "stall_seconds": 20.0}, "auto": {}}
 
@@ -24,15 +24,15 @@ VERDICTS = {"control": {}, "unshaped": {"stalls": 9, "stall_seconds": 20.0}, "au
 def facts(monkeypatch) -> dict:
     table = [Constant("media_bps", 50_000_000, "a drive's <own> rate")]
     monkeypatch.setattr(report, "constants", lambda: table)
+    played = {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()}
     outcome = Outcome(
-        phases={name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()},
-        settled_after_s=12.345,
-        auto_from_s=60.0,
+        attempt=Attempt(SCALE, played, 12.345, 60.0, 371.7),
+        given_up=Attempt(SCALE, {"control": played["control"]}),
+        costs=None,
         windows=windows(0, 90),
         samples=[*samples(0, 90, 20e6, 40e6)],
         auto_log=[{"at": 1_700_000_000.0, "sentence": "disk <wait> 300 ms: 40 → 20 MB/s"}],
         httperf=None,
-        offered_connections_per_s=371.7,
         problem="",
     )
     for sample in outcome.samples:
@@ -42,7 +42,7 @@ def facts(monkeypatch) -> dict:
         testbed=SimpleNamespace(accelerator=SimpleNamespace(name="tcg", reason="no /dev/kvm")),
         qemu_version=lambda: "10.0.13",
     )
-    found = judge.check(outcome.phases, outcome.settled_after_s, Bars())
+    found = judge.check(outcome.phases, outcome.attempt.settled_after_s, Bars())
     return report.document(scene, outcome, found)
 
 
@@ -66,6 +66,9 @@ def test_the_report_has_what_is_promised(facts):
     assert read["auto"]["settled_after_s"] == pytest.approx(12.345, abs=0.01)
     assert read["disk"]["constants"][0]["name"] == "media_bps"
     assert read["succeeded"] is True
+    chosen = ("film_mbit", "link_mbit", "disk_bytes_per_s", "readers", "why")
+    assert [read["scale"][name] for name in chosen] == [3.0, 100, 25_000_000, 9, "it fits"]
+    assert list(read["given_up"]["phases"]) == ["control"]
 
 
 def test_rates_per_second_come_from_totals(facts):
@@ -77,6 +80,7 @@ def test_rates_per_second_come_from_totals(facts):
 
 def test_the_page_loads_nothing_and_escapes_what_it_shows(facts):
     page = report.page(facts)
+    assert "beside 9 readers" in page
     assert not re.search(r"(src|href)\s*=|@import|url\(", page)
     assert "drive's <own>" not in page
     assert "disk <wait>" not in page

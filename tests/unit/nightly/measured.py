@@ -4,11 +4,12 @@
 from types import SimpleNamespace
 
 from demo import judge, report
-from demo.plan import Bars, Plan
-from demo.run import Outcome
+from demo.plan import Bars
+from demo.run import Attempt, Outcome
+from nightly.config import Config
 from nightly.result import About
 from testbed.rotdisk import Constant
-from unit.demo.facts import phase, samples, windows
+from unit.demo.facts import SCALE, phase, samples, windows
 
 ABOUT = About(
     "0123456789abcdef" * 2,
@@ -19,18 +20,18 @@ ABOUT = About(
 VERDICTS = {"control": {}, "unshaped": {"stalls": 9, "stall_seconds": 20.0}, "auto": {}}
 
 
-def facts(monkeypatch, **changes) -> dict:
+def facts(monkeypatch, settled_after_s: float | None = 12.345, **changes) -> dict:
     monkeypatch.setattr(report, "constants", lambda: [Constant("media_bps", 1, "why")])
+    played = {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()}
     found = {
-        "phases": {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()},
-        "settled_after_s": 12.345,
-        "auto_from_s": 60.0,
+        "attempt": Attempt(SCALE, played, settled_after_s, 60.0, 371.7),
+        "given_up": None,
+        "costs": None,
         # The viewer starts before the first sample.
         "windows": windows(-2, 90),
         "samples": samples(0, 90, 20e6, 40e6),
         "auto_log": [{"at": 1_700_000_000.0, "sentence": "batch: 40 → 20 MB/s"}],
         "httperf": None,
-        "offered_connections_per_s": 371.7,
         "problem": "",
         **changes,
     }
@@ -41,9 +42,9 @@ def facts(monkeypatch, **changes) -> dict:
             sample.classes["media/batch/blk-read"] = limited
     outcome = Outcome(**found)
     scene = SimpleNamespace(
-        plan=Plan(),
+        plan=Config().plan(),
         testbed=SimpleNamespace(accelerator=SimpleNamespace(name="tcg", reason="no /dev/kvm")),
         qemu_version=lambda: "10.0.13",
     )
-    checks = judge.check(outcome.phases, outcome.settled_after_s, Bars())
+    checks = judge.check(outcome.phases, outcome.attempt.settled_after_s, Bars())
     return report.document(scene, outcome, checks)
