@@ -2,22 +2,29 @@
 """A few seconds in which the real guests show what disk, link and stream cost here."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from demo import plan as names
-from demo.scale import Costs
+from demo.scale import FILMS_MBIT, READERS, Asked, Costs
 from demo.scene import Scene
 from testbed import clients, loads, processors
 
 SPAN_SECONDS = 3.0
-# A program that has just been started is still being loaded from its disk.
-START_SECONDS = 1.5
+# A program that has just been started is still being loaded from its disk, and a link that
+# is asked for too much has its crowd of waiting connections only after a while.
+START_SECONDS = 2.0
+CROWD_SECONDS = 4.0
+# Sizes at which loads are tried out: those of a machine of which little is known.
+DISK_BPS = 20_000_000
+LINK_MBIT = 40
+POLLING_SHARE = 0.1
+TRIAL = replace(
+    Asked(FILMS_MBIT[1], LINK_MBIT, DISK_BPS, READERS).scale(), polling_share=POLLING_SHARE
+)
 # Until it takes no less any more from one span to the next.
 CALM_SECONDS = 2.0
 CALM_SPANS = 8
 CALM_SHARE = 0.9
-READERS = 2
-WGETS = 1
 # Less says nothing of what a byte costs.
 LEAST_BYTES = 100_000
 
@@ -114,15 +121,16 @@ class Trial:
 
     def loads(self) -> tuple[Use, Use, Use]:
         """Return the use of processors without load, with readers, and with visitors."""
-        scene = self._scene
+        scene, plan = self._scene, self._scene.plan
+        scene.resize(TRIAL)
         idle = self._calm()
-        loads.start_readers(scene.media, names.READERS_MOUNT, READERS, 60)
+        loads.start_readers(scene.media, names.READERS_MOUNT, TRIAL.readers, 60)
         time.sleep(START_SECONDS)
         disk = self._span()
         loads.stop_readers(scene.media)
         visitors = clients.Visitors(scene.testbed, scene.web_guest.address, scene.polling)
-        visitors.try_out(WGETS, 60)
-        time.sleep(START_SECONDS)
+        visitors.start(TRIAL.link_bytes_per_s, plan.overload, plan.wgets, POLLING_SHARE, 60)
+        time.sleep(CROWD_SECONDS)
         link = self._span()
         visitors.stop()
         for what, moved in (("readers", disk.disk_bps), ("visitors", link.link_bps)):
@@ -153,7 +161,7 @@ def costs(idle: Use, disk: Use, link: Use, stream: Use, film_mbit: float) -> Cos
         disk_guest_s_per_byte=per_byte(
             disk.guest_shares[media], idle.guest_shares[media], disk.disk_bps
         ),
-        link_s_per_byte=per_byte(link.ours_share, idle.ours_share, link.link_bps),
+        link_s_per_byte=per_byte(link.ours_share - POLLING_SHARE, idle.ours_share, link.link_bps),
         link_guest_s_per_byte=per_byte(
             link.guest_shares[web], idle.guest_shares[web], link.link_bps
         ),

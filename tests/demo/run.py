@@ -87,8 +87,9 @@ class Run:
     def phases(self) -> Outcome:
         """Run all three, twice if processors were short; return what was measured."""
         self._viewer.start()
-        costs, scale = self._fit()
+        # What watches the demo takes its part, too.
         self._sampler.start()
+        costs, scale = self._fit()
         attempt, given_up = self._attempt(scale), None
         less = smaller(scale, costs, self._plan.asked) if costs else None
         if less and judge.inconclusive(attempt.phases, attempt.settled_after_s, Bars()):
@@ -124,7 +125,6 @@ class Run:
         if asked:
             return None, asked
         self._say("a few seconds to see what guests, disk, link and stream take of this machine")
-        self.scene.open_up()
         trial = measure.Trial(self.scene)
         try:
             idle, disk, link = trial.loads()

@@ -2,43 +2,36 @@
 """How large the demo is on this machine. Pure: costs in, sizes and their reason out.
 
 Disk and link are to be short, and processors are not, or the demo would show something
-that Sluice does not claim to mend. So all loads together may take ``BUSY`` of the
-processors. The stream has its part first; what is left is halved between what the disk
-gives to readers and what the link carries for the web server, and what one of them cannot
-use is the other's. Neither may ask more of its guest than ``GUEST_BUSY`` of the one
-processor that an emulated guest has.
-
-At the top of each range are the papers' sizes (SCS, section 5.5): a stream of about
-1 MB/s, a disk that gives twelve readers 45 MB/s, a link of 1 Gbit/s.
+that Sluice does not claim to mend. So everything together may take ``BUSY`` of the
+processors. The film is the largest that leaves room for the loads it has to survive. The
+disk is the papers' drive (SCS, section 5.5: twelve readers get 45 MB/s beside a stream of
+about 1 MB/s), slowed down as the film is: whatever takes the drive a while then takes the
+same part of the time in which the film needs its next block. The link has what is left.
+Neither may ask more of its guest than ``GUEST_BUSY`` of the one processor that an emulated
+guest has.
 """
 
 from dataclasses import dataclass, replace
 
-BUSY = 0.70
+BUSY = 0.65
 # Of the time of the processor that its guest has.
 GUEST_BUSY = 0.60
-# What connections cost that are refused by a link that is full, of those that are served.
-CROWD = 1.25
 # httperf asks for its next event without sleeping; of what serving costs the guest and the host.
 POLLING = 0.25
 LEAST_POLLING, MOST_POLLING = 0.04, 0.30
 
 FILMS_MBIT = (7.0, 3.0, 1.5)
-# A stream that takes more leaves no room for the load that it is to survive.
-STREAM_SHARE = 0.45
 READERS = 12
 DISK_MOST_BPS = 50_000_000
+# Of the drive that goes with the film; a slower one would hardly be faster than the film.
+DISK_LEAST = 0.4
 LINK_MBIT_MOST = 1000
-# Under these a disk and a link are not worth the name beside the film.
-DISK_LEAST_FILMS = 25
 LINK_LEAST_FILMS = 8
 
-# Readers of a volume of large files ask for 3 MiB, which a drive of the papers' reads in
-# 63 ms, while the 7 Mbit/s film waits for 128 KiB each 150 ms. That proportion is kept.
+# Readers of a volume of large files ask for 3 MiB, which the papers' drive reads in 63 ms.
 READ_AHEAD_KIB = 3072
-READ_AHEAD_LEAST_KIB = 512
 READ_AHEAD_STEP_KIB = 128
-# What the readers have asked for must not take longer to come than auto-shaping waits.
+# The readers' first requests must have come before auto-shaping looks at what it has done.
 QUEUE_MOST_S = 2.5
 READERS_LEAST = 6
 
@@ -48,8 +41,9 @@ class Costs:
     """What was measured. ``*_share`` is processor time per time: 1.0 is one processor.
 
     ``idle_share`` is all of the demo without load, ``others_share`` other programs.
-    ``*_s_per_byte`` is processor time for a byte that a load moves, the guest's own part in
-    ``*_guest_s_per_byte``. ``film_share`` is the film of ``film_mbit`` from disk to picture.
+    ``*_s_per_byte`` is processor time for a byte that a load moves which asks for more than
+    it gets, the guest's own part in ``*_guest_s_per_byte``. ``film_share`` is the film of
+    ``film_mbit``, from disk to picture.
     """
 
     processors: int
@@ -118,20 +112,18 @@ def choose(costs: Costs, asked: Asked) -> Scale:
     """Return the largest demo that leaves the processors unhurried."""
     budget = BUSY * costs.processors - costs.idle_share
     film_mbit = asked.film_mbit or _film(costs, budget)
-    film_bps = film_mbit * 125_000
-    left = max(0.0, budget - costs.stream_share(film_mbit))
-    link_cost = costs.link_s_per_byte * CROWD * (1 + POLLING)
-    disk_most = min(DISK_MOST_BPS, GUEST_BUSY / costs.disk_guest_s_per_byte)
-    link_most = min(LINK_MBIT_MOST * 125_000, GUEST_BUSY / (costs.link_guest_s_per_byte * CROWD))
-    disk_bps = min(disk_most, left / 2 / costs.disk_s_per_byte)
-    link_bps = min(link_most, (left - disk_bps * costs.disk_s_per_byte) / link_cost)
-    disk_bps = min(disk_most, (left - link_bps * link_cost) / costs.disk_s_per_byte)
-    disk_bps = _clear(max(disk_bps, DISK_LEAST_FILMS * film_bps))
-    link_mbit = _clear(max(link_bps, LINK_LEAST_FILMS * film_bps) / 125_000)
+    left = budget - costs.stream_share(film_mbit)
+    link_cost = costs.link_s_per_byte * (1 + POLLING)
+    link_least = LINK_LEAST_FILMS * film_mbit * 125_000
+    disk_most = min(_drive(film_mbit), GUEST_BUSY / costs.disk_guest_s_per_byte)
+    disk_bps = min(disk_most, (left - link_least * link_cost) / costs.disk_s_per_byte)
+    disk_bps = max(disk_bps, DISK_LEAST * _drive(film_mbit))
+    link_bps = (left - disk_bps * costs.disk_s_per_byte) / link_cost
+    link_bps = min(link_bps, LINK_MBIT_MOST * 125_000, GUEST_BUSY / costs.link_guest_s_per_byte)
     scale = _with_readers(
         film_mbit,
-        asked.link_mbit or link_mbit,
-        min(DISK_MOST_BPS, asked.disk_bytes_per_s or disk_bps),
+        asked.link_mbit or _clear(max(link_bps, link_least) / 125_000),
+        asked.disk_bytes_per_s or _clear(disk_bps),
         asked.readers,
     )
     return _with_words(scale, costs)
@@ -141,9 +133,9 @@ def smaller(scale: Scale, costs: Costs, asked: Asked) -> Scale | None:
     """Return a demo of about half the size; None if this is the smallest there is."""
     films = [film for film in FILMS_MBIT if film < scale.film_mbit]
     film_mbit = asked.film_mbit or (films[0] if films else scale.film_mbit)
-    film_bps = film_mbit * 125_000
-    disk_bps = _clear(max(scale.disk_bytes_per_s / 2, DISK_LEAST_FILMS * film_bps))
     link_mbit = _clear(max(scale.link_mbit / 2, LINK_LEAST_FILMS * film_mbit))
+    slower = scale.film_mbit == film_mbit
+    disk_bps = _clear(_drive(film_mbit) * (DISK_LEAST if slower else 1))
     less = _with_readers(
         film_mbit,
         asked.link_mbit or min(scale.link_mbit, link_mbit),
@@ -156,24 +148,36 @@ def smaller(scale: Scale, costs: Costs, asked: Asked) -> Scale | None:
     return _with_words(less, costs)
 
 
+def _drive(film_mbit: float) -> float:
+    """Return the speed of the drive that goes with a film, in bytes per second."""
+    return DISK_MOST_BPS * film_mbit / FILMS_MBIT[0]
+
+
 def _film(costs: Costs, budget: float) -> float:
+    """Return the largest film that fits together with its drive and the slowest link."""
     for film_mbit in FILMS_MBIT:
-        if costs.stream_share(film_mbit) <= STREAM_SHARE * budget:
+        link_bps = LINK_LEAST_FILMS * film_mbit * 125_000
+        needed = (
+            costs.stream_share(film_mbit)
+            + _drive(film_mbit) * costs.disk_s_per_byte
+            + link_bps * costs.link_s_per_byte * (1 + POLLING)
+        )
+        if needed <= budget:
             return film_mbit
     return FILMS_MBIT[-1]
 
 
 def _with_readers(film_mbit: float, link_mbit: int, disk_bps: int, readers: int | None) -> Scale:
-    ahead = READ_AHEAD_KIB * (disk_bps / DISK_MOST_BPS) * (FILMS_MBIT[0] / film_mbit)
-    ahead_kib = round(ahead / READ_AHEAD_STEP_KIB) * READ_AHEAD_STEP_KIB
-    ahead_kib = min(READ_AHEAD_KIB, max(READ_AHEAD_LEAST_KIB, ahead_kib))
+    ahead_kib = READ_AHEAD_KIB * min(1.0, disk_bps / _drive(film_mbit))
+    ahead_kib = round(ahead_kib / READ_AHEAD_STEP_KIB) * READ_AHEAD_STEP_KIB
+    ahead_kib = max(READ_AHEAD_STEP_KIB, ahead_kib)
     fit = int(QUEUE_MOST_S * disk_bps / (ahead_kib * 1024))
     count = readers or min(READERS, max(READERS_LEAST, fit))
     return Scale(film_mbit, link_mbit, disk_bps, count, ahead_kib, 0.0, 0.0, "")
 
 
 def _with_words(scale: Scale, costs: Costs) -> Scale:
-    serving = scale.link_bytes_per_s * costs.link_s_per_byte * CROWD
+    serving = scale.link_bytes_per_s * costs.link_s_per_byte
     polling = min(MOST_POLLING, max(LEAST_POLLING, POLLING * serving))
     parts = {
         "idle": costs.idle_share,

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from demo import plan as names
 from demo.api import ControllerApi, WebApi
 from demo.plan import Plan
-from demo.scale import DISK_MOST_BPS, FILMS_MBIT, Scale
+from demo.scale import FILMS_MBIT, Scale
 from testbed import Guest, GuestError, GuestSpec, Testbed, loads, network, paths
 from testbed.network import UPLINK
 from testbed.processors import Group
 from testbed.rotdisk import RotatingDisk
 
 Say = Callable[[str], None]
-# Of the uplink while it is not to be short; more than emulated guests send.
-OPEN_LINK_BPS = 1_250_000_000
 # A processor of a slow machine boots two guests one after the other.
 BOOT_SECONDS = 420.0
 
@@ -70,7 +68,7 @@ class Scene:
         return self.testbed.guests[names.WEB]
 
     def _set_up(self) -> None:
-        self.testbed = self._open.enter_context(Testbed(self._label, link_bps=OPEN_LINK_BPS))
+        self.testbed = self._open.enter_context(Testbed(self._label))
         accelerator = self.testbed.accelerator
         self._say(f"accelerator {accelerator.name}: {accelerator.reason}")
         volumes = {"movie": "movie.img", "media": "media-data.img", "web": "web-data.img"}
@@ -117,12 +115,6 @@ class Scene:
         self.disk.set_speed(scale.disk_bytes_per_s)
         loads.tune_for_large_files(self.media, names.READERS_MOUNT, scale.read_ahead_kib)
         self.declare_stream(scale.film_bytes_per_s)
-
-    def open_up(self) -> None:
-        """Let the disk be as quick as it can be, and the link no limit at all."""
-        network.limit_uplink(self.testbed.sandbox, OPEN_LINK_BPS, network.LINK_QUEUE_BYTES)
-        self.disk.set_speed(DISK_MOST_BPS)
-        loads.tune_for_large_files(self.media, names.READERS_MOUNT)
 
     def _start_api(self) -> WebApi | ControllerApi:
         if not self._with_web:

@@ -29,8 +29,6 @@ PLAYER_CACHING_MS = 1000
 PAGE_BYTES = 94 * 1024
 # A page on the wire: headers of HTTP, TCP, IP and Ethernet.
 PAGE_WIRE_BYTES = int(PAGE_BYTES * 1.045) + 300
-TRIAL_POLLING_SHARE = 0.1
-TRIAL_CONNECTIONS = 1_000_000
 Polling = Callable[[float], tuple[str, ...]]
 WINDOW_FIELDS = {field.name for field in fields(Window)}
 
@@ -129,25 +127,12 @@ class Visitors:
     ) -> float:
         """Start all; return the rate of connections per second that httperf offers."""
         rate = overload * link_bps / PAGE_WIRE_BYTES
-        self._start_httperf(
-            polling_share, f"--rate={rate:.1f}", f"--num-conns={int(rate * seconds)}"
-        )
-        self._start_wgets(wgets, seconds)
-        return rate
-
-    def try_out(self, wgets: int, seconds: int) -> None:
-        """Start as many, each asking for its next page when it has its last."""
-        self._start_httperf(TRIAL_POLLING_SHARE, f"--num-conns={TRIAL_CONNECTIONS}")
-        self._start_wgets(wgets, seconds)
-
-    def _start_httperf(self, polling_share: float, *options: str) -> None:
         # httperf polls without sleeping; it must not take the guests' time.
         command = [*LAST_IN_LINE, "httperf", "--hog", f"--server={self._address}"]
-        command += ["--uri=/page.bin", "--timeout=10", "--num-calls=1", *options]
+        command += ["--uri=/page.bin", f"--rate={rate:.1f}", "--timeout=10"]
+        command += [f"--num-conns={int(rate * seconds)}", "--num-calls=1"]
         outside = self._polling(polling_share)
         self._tasks.append(self._testbed.client_popen(command, name="httperf", outside=outside))
-
-    def _start_wgets(self, wgets: int, seconds: int) -> None:
         for index in range(wgets):
             first = 1 + index * (150 // wgets)
             # Not timeout(1), which would leave the group that is ended.
@@ -158,6 +143,7 @@ class Visitors:
             )
             command = ["sh", "-c", loop]
             self._tasks.append(self._testbed.client_popen(command, name=f"wget-{index}"))
+        return rate
 
     def stop(self) -> HttperfResult | None:
         """End all; SIGINT makes httperf print its summary."""
