@@ -71,7 +71,7 @@ def parse() -> Plan:
     setting("--disk-mb", float, None, "N", "the speed of the disk's platter in MB/s")
     setting("--readers", int, None, "N", "how many cats read")
     setting("--wgets", int, default.wgets, "N", "how many wgets fetch files")
-    setting("--overload", float, default.overload, "X", "what httperf asks for, in links")
+    setting("--overload", float, None, "X", "what httperf asks for, in links")
     setting("--seconds-control", float, default.control_s, "S", "length of the first phase")
     setting("--seconds-unshaped", float, default.unshaped_s, "S", "length of the second")
     setting("--seconds-auto", float, default.auto_s, "S", "how long auto must be perfect")

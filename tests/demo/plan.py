@@ -39,7 +39,7 @@ class Plan:
     disk_bytes_per_s: int | None = None
     readers: int | None = None
     wgets: int = 3
-    overload: float = 1.5
+    overload: float | None = None
     control_s: float = 20.0
     unshaped_s: float = 30.0
     auto_s: float = 30.0
@@ -55,7 +55,7 @@ class Plan:
             "disk_bytes_per_s": (2_000_000, DISK_MOST_BPS),
             "readers": (1, READERS),
             "wgets": (1, 16),
-            "overload": (1.0, 10.0),
+            "overload": (0.1, 10.0),
             "control_s": (5, 120),
             "unshaped_s": (5, 300),
             "auto_s": (5, 600),
@@ -76,7 +76,9 @@ class Plan:
     @property
     def asked(self) -> Asked:
         """The sizes that are not to be chosen."""
-        return Asked(self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers)
+        return Asked(
+            self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers, self.overload
+        )
 
     @property
     def longest_s(self) -> int:

@@ -230,7 +230,7 @@ class Run:
         self._say(f"unshaped: {scale.readers} cats, httperf, {plan.wgets} wgets")
         loads.start_readers(self.scene.media, names.READERS_MOUNT, scale.readers, seconds)
         offered = self._visitors.start(
-            scale.link_bytes_per_s, plan.overload, plan.wgets, scale.polling_share, seconds
+            scale.link_bytes_per_s, scale.overload, plan.wgets, scale.polling_share, seconds
         )
         time.sleep(plan.ramp_s)
         return offered

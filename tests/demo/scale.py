@@ -24,9 +24,14 @@ FILMS_MBIT = (7.0, 3.0, 1.5)
 READERS = 12
 DISK_MOST_BPS = 50_000_000
 # Of the drive that goes with the film; a slower one would hardly be faster than the film.
-DISK_LEAST = 0.4
+DISK_LEAST = 0.8
 LINK_MBIT_MOST = 1000
 LINK_LEAST_FILMS = 8
+# httperf asks for half more than the link carries, or, where processors are dear, for a part
+# of it beside wgets that take all there is. A crowd of connections that get a packet at a
+# time costs several times as much for a byte.
+OVERLOAD, OVERLOAD_LEAST = 1.5, 0.6
+CROWD = 2.5
 
 # Readers of a volume of large files ask for 3 MiB, which the papers' drive reads in 63 ms.
 READ_AHEAD_KIB = 3072
@@ -69,23 +74,30 @@ class Asked:
     link_mbit: int | None = None
     disk_bytes_per_s: int | None = None
     readers: int | None = None
+    overload: float | None = None
 
     def scale(self) -> "Scale | None":
         """Return what was asked for, if nothing is left to choose."""
         if None in (self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers):
             return None
-        found = _with_readers(self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers)
+        found = _sized(self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self)
         return replace(found, polling_share=MOST_POLLING, why="as was asked for")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the demo. ``expected_share`` is what all of it should take of all processors."""
+    """Sizes of the demo.
+
+    ``overload`` is what httperf asks for, as a multiple of the link. ``polling_share`` of a
+    processor is the most that httperf gets, ``expected_share`` of all processors what all of
+    the demo should take.
+    """
 
     film_mbit: float
     link_mbit: int
     disk_bytes_per_s: int
     readers: int
+    overload: float
     read_ahead_kib: int
     polling_share: float
     expected_share: float
@@ -113,18 +125,18 @@ def choose(costs: Costs, asked: Asked) -> Scale:
     budget = BUSY * costs.processors - costs.idle_share
     film_mbit = asked.film_mbit or _film(costs, budget)
     left = budget - costs.stream_share(film_mbit)
-    link_cost = costs.link_s_per_byte * (1 + POLLING)
+    link_cost = _link_cost(costs, film_mbit)
     link_least = LINK_LEAST_FILMS * film_mbit * 125_000
     disk_most = min(_drive(film_mbit), GUEST_BUSY / costs.disk_guest_s_per_byte)
     disk_bps = min(disk_most, (left - link_least * link_cost) / costs.disk_s_per_byte)
     disk_bps = max(disk_bps, DISK_LEAST * _drive(film_mbit))
     link_bps = (left - disk_bps * costs.disk_s_per_byte) / link_cost
     link_bps = min(link_bps, LINK_MBIT_MOST * 125_000, GUEST_BUSY / costs.link_guest_s_per_byte)
-    scale = _with_readers(
+    scale = _sized(
         film_mbit,
         asked.link_mbit or _clear(max(link_bps, link_least) / 125_000),
         asked.disk_bytes_per_s or _clear(disk_bps),
-        asked.readers,
+        asked,
     )
     return _with_words(scale, costs)
 
@@ -136,16 +148,22 @@ def smaller(scale: Scale, costs: Costs, asked: Asked) -> Scale | None:
     link_mbit = _clear(max(scale.link_mbit / 2, LINK_LEAST_FILMS * film_mbit))
     slower = scale.film_mbit == film_mbit
     disk_bps = _clear(_drive(film_mbit) * (DISK_LEAST if slower else 1))
-    less = _with_readers(
+    less = _sized(
         film_mbit,
         asked.link_mbit or min(scale.link_mbit, link_mbit),
         asked.disk_bytes_per_s or min(scale.disk_bytes_per_s, disk_bps),
-        asked.readers,
+        asked,
     )
     sizes = ("film_mbit", "link_mbit", "disk_bytes_per_s")
     if all(getattr(less, name) == getattr(scale, name) for name in sizes):
         return None
     return _with_words(less, costs)
+
+
+def _link_cost(costs: Costs, film_mbit: float) -> float:
+    """Return the processor time for a byte on the link, the visitors' part included."""
+    crowd = CROWD if _overload(film_mbit) > OVERLOAD_LEAST else 1.0
+    return costs.link_s_per_byte * (1 + POLLING) * crowd
 
 
 def _drive(film_mbit: float) -> float:
@@ -160,25 +178,31 @@ def _film(costs: Costs, budget: float) -> float:
         needed = (
             costs.stream_share(film_mbit)
             + _drive(film_mbit) * costs.disk_s_per_byte
-            + link_bps * costs.link_s_per_byte * (1 + POLLING)
+            + link_bps * _link_cost(costs, film_mbit)
         )
         if needed <= budget:
             return film_mbit
     return FILMS_MBIT[-1]
 
 
-def _with_readers(film_mbit: float, link_mbit: int, disk_bps: int, readers: int | None) -> Scale:
+def _sized(film_mbit: float, link_mbit: int, disk_bps: int, asked: Asked) -> Scale:
     ahead_kib = READ_AHEAD_KIB * min(1.0, disk_bps / _drive(film_mbit))
     ahead_kib = round(ahead_kib / READ_AHEAD_STEP_KIB) * READ_AHEAD_STEP_KIB
     ahead_kib = max(READ_AHEAD_STEP_KIB, ahead_kib)
     fit = int(QUEUE_MOST_S * disk_bps / (ahead_kib * 1024))
-    count = readers or min(READERS, max(READERS_LEAST, fit))
-    return Scale(film_mbit, link_mbit, disk_bps, count, ahead_kib, 0.0, 0.0, "")
+    count = asked.readers or min(READERS, max(READERS_LEAST, fit))
+    overload = asked.overload or _overload(film_mbit)
+    return Scale(film_mbit, link_mbit, disk_bps, count, overload, ahead_kib, 0.0, 0.0, "")
+
+
+def _overload(film_mbit: float) -> float:
+    return OVERLOAD if film_mbit == FILMS_MBIT[0] else OVERLOAD_LEAST
 
 
 def _with_words(scale: Scale, costs: Costs) -> Scale:
-    serving = scale.link_bytes_per_s * costs.link_s_per_byte
-    polling = min(MOST_POLLING, max(LEAST_POLLING, POLLING * serving))
+    web = scale.link_bytes_per_s * _link_cost(costs, scale.film_mbit)
+    serving = web / (1 + POLLING)
+    polling = min(MOST_POLLING, max(LEAST_POLLING, web - serving))
     parts = {
         "idle": costs.idle_share,
         "the stream": costs.stream_share(scale.film_mbit),

@@ -83,13 +83,16 @@ class Scene:
             if done.returncode:
                 raise SceneError(f"sluice attach {guest}: {done.stderr or done.stdout}")
         self._say("starting both guests")
-        self.media.start()
-        self.web_guest.start()
+        for guest in (self.media, self.web_guest):
+            guest.start()
         self.api = self._start_api()
         self._open.callback(self.api.close)
         for guest in (self.media, self.web_guest):
             seconds = self._wait_for(guest)
             self._say(f"guest {guest.name} is up ({seconds:.0f} s)")
+        for guest in (self.media, self.web_guest):
+            # It answers before it has booted, and what it does then is no load of the demo's.
+            guest.ssh("systemctl is-system-running --wait", check=False, timeout_seconds=120)
         loads.tune_for_large_files(self.web_guest, names.WEB_MOUNT)
         self._classify()
 

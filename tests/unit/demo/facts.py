@@ -14,6 +14,7 @@ SCALE = Scale(
     link_mbit=100,
     disk_bytes_per_s=25_000_000,
     readers=9,
+    overload=0.6,
     read_ahead_kib=3072,
     polling_share=0.1,
     expected_share=0.6,

@@ -138,7 +138,7 @@ def test_a_run_that_ended_after_its_control_is_judged_by_that():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"link_mbit": 9}, {"readers": 13}, {"overload": 0.5}, {"auto_s": -1}, {"wgets": 0}]
+    "bad", [{"link_mbit": 9}, {"readers": 13}, {"overload": 0.05}, {"auto_s": -1}, {"wgets": 0}]
 )
 def test_a_bad_plan_names_what_is_wrong(bad):
     (name,) = bad

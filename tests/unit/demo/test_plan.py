@@ -11,7 +11,7 @@ RANGES = [
     ("link_mbit", 10, 10_000),
     ("readers", 1, 12),
     ("wgets", 1, 16),
-    ("overload", 1.0, 10.0),
+    ("overload", 0.1, 10.0),
     ("control_s", 5, 120),
     ("unshaped_s", 5, 300),
     ("auto_s", 5, 600),
