@@ -3,12 +3,14 @@
 
 Disk and link are to be short, and processors are not, or the demo would show something
 that Sluice does not claim to mend. So everything together may take ``BUSY`` of the
-processors. The film is the largest that leaves room for the loads it has to survive. The
-disk is the papers' drive (SCS, section 5.5: twelve readers get 45 MB/s beside a stream of
-about 1 MB/s), slowed down as the film is: whatever takes the drive a while then takes the
-same part of the time in which the film needs its next block. The link has what is left.
-Neither may ask more of its guest than ``GUEST_BUSY`` of the one processor that an emulated
-guest has.
+processors. The film is the largest that leaves room for the slowest disk and link. What is
+then left is halved between what the disk gives to readers and what the link carries for
+the web server, and what one of them cannot use is the other's. Neither may ask more of its
+guest than ``GUEST_BUSY`` of the one processor that an emulated guest has.
+
+At the top of each range are the papers' sizes (SCS, section 5.5): a stream of about
+1 MB/s, a disk that gives twelve readers 45 MB/s, a link of 1 Gbit/s. At the bottom disk and
+link still are several times as fast as the film and as auto-shaping's floors of 1 MiB/s.
 """
 
 from dataclasses import dataclass, replace
@@ -22,23 +24,18 @@ LEAST_POLLING, MOST_POLLING = 0.04, 0.30
 
 FILMS_MBIT = (7.0, 3.0, 1.5)
 READERS = 12
-DISK_MOST_BPS = 50_000_000
-# Of the drive that goes with the film; a slower one would hardly be faster than the film.
-DISK_LEAST = 0.8
-LINK_MBIT_MOST = 1000
-LINK_LEAST_FILMS = 8
+DISK_LEAST_BPS, DISK_MOST_BPS = 16_000_000, 50_000_000
+LINK_LEAST_MBIT, LINK_MOST_MBIT = 24, 1000
 # httperf asks for half more than the link carries, or, where processors are dear, for a part
 # of it beside wgets that take all there is. A crowd of connections that get a packet at a
 # time costs several times as much for a byte.
-OVERLOAD, OVERLOAD_LEAST = 1.5, 0.6
+OVERLOAD, OVERLOAD_LEAST = 1.5, 0.4
 CROWD = 2.5
 
-# Readers of a volume of large files ask for 3 MiB, which the papers' drive reads in 63 ms.
+# Readers of a volume of large files ask for 3 MiB, which the papers' drive reads in 63 ms; of
+# a slower drive they ask for less, so that a player waits as long for one of them to be done.
 READ_AHEAD_KIB = 3072
 READ_AHEAD_STEP_KIB = 128
-# The readers' first requests must have come before auto-shaping looks at what it has done.
-QUEUE_MOST_S = 2.5
-READERS_LEAST = 6
 
 
 @dataclass(frozen=True)
@@ -125,16 +122,21 @@ def choose(costs: Costs, asked: Asked) -> Scale:
     budget = BUSY * costs.processors - costs.idle_share
     film_mbit = asked.film_mbit or _film(costs, budget)
     left = budget - costs.stream_share(film_mbit)
-    link_cost = _link_cost(costs, film_mbit)
-    link_least = LINK_LEAST_FILMS * film_mbit * 125_000
-    disk_most = min(_drive(film_mbit), GUEST_BUSY / costs.disk_guest_s_per_byte)
-    disk_bps = min(disk_most, (left - link_least * link_cost) / costs.disk_s_per_byte)
-    disk_bps = max(disk_bps, DISK_LEAST * _drive(film_mbit))
-    link_bps = (left - disk_bps * costs.disk_s_per_byte) / link_cost
-    link_bps = min(link_bps, LINK_MBIT_MOST * 125_000, GUEST_BUSY / costs.link_guest_s_per_byte)
+    disk_cost, link_cost = costs.disk_s_per_byte, _link_cost(costs, film_mbit)
+    disk_most = min(DISK_MOST_BPS, GUEST_BUSY / costs.disk_guest_s_per_byte)
+    link_most = min(LINK_MOST_MBIT * 125_000, GUEST_BUSY / costs.link_guest_s_per_byte)
+
+    def disk(share: float) -> float:
+        return max(DISK_LEAST_BPS, min(disk_most, share / disk_cost))
+
+    def link(share: float) -> float:
+        return max(LINK_LEAST_MBIT * 125_000, min(link_most, share / link_cost))
+
+    link_bps = link(left - disk(left / 2) * disk_cost)
+    disk_bps = disk(left - link_bps * link_cost)
     scale = _sized(
         film_mbit,
-        asked.link_mbit or _clear(max(link_bps, link_least) / 125_000),
+        asked.link_mbit or _clear(link_bps / 125_000),
         asked.disk_bytes_per_s or _clear(disk_bps),
         asked,
     )
@@ -145,9 +147,8 @@ def smaller(scale: Scale, costs: Costs, asked: Asked) -> Scale | None:
     """Return a demo of about half the size; None if this is the smallest there is."""
     films = [film for film in FILMS_MBIT if film < scale.film_mbit]
     film_mbit = asked.film_mbit or (films[0] if films else scale.film_mbit)
-    link_mbit = _clear(max(scale.link_mbit / 2, LINK_LEAST_FILMS * film_mbit))
-    slower = scale.film_mbit == film_mbit
-    disk_bps = _clear(_drive(film_mbit) * (DISK_LEAST if slower else 1))
+    link_mbit = _clear(max(scale.link_mbit / 2, LINK_LEAST_MBIT))
+    disk_bps = _clear(max(scale.disk_bytes_per_s / 2, DISK_LEAST_BPS))
     less = _sized(
         film_mbit,
         asked.link_mbit or min(scale.link_mbit, link_mbit),
@@ -166,33 +167,31 @@ def _link_cost(costs: Costs, film_mbit: float) -> float:
     return costs.link_s_per_byte * (1 + POLLING) * crowd
 
 
-def _drive(film_mbit: float) -> float:
-    """Return the speed of the drive that goes with a film, in bytes per second."""
-    return DISK_MOST_BPS * film_mbit / FILMS_MBIT[0]
-
-
 def _film(costs: Costs, budget: float) -> float:
-    """Return the largest film that fits together with its drive and the slowest link."""
+    """Return the largest film that fits together with the slowest disk and link."""
     for film_mbit in FILMS_MBIT:
-        link_bps = LINK_LEAST_FILMS * film_mbit * 125_000
-        needed = (
-            costs.stream_share(film_mbit)
-            + _drive(film_mbit) * costs.disk_s_per_byte
-            + link_bps * _link_cost(costs, film_mbit)
+        loads = DISK_LEAST_BPS * costs.disk_s_per_byte + LINK_LEAST_MBIT * 125_000 * _link_cost(
+            costs, film_mbit
         )
-        if needed <= budget:
+        if costs.stream_share(film_mbit) + loads <= budget:
             return film_mbit
     return FILMS_MBIT[-1]
 
 
 def _sized(film_mbit: float, link_mbit: int, disk_bps: int, asked: Asked) -> Scale:
-    ahead_kib = READ_AHEAD_KIB * min(1.0, disk_bps / _drive(film_mbit))
+    ahead_kib = READ_AHEAD_KIB * disk_bps / DISK_MOST_BPS
     ahead_kib = round(ahead_kib / READ_AHEAD_STEP_KIB) * READ_AHEAD_STEP_KIB
-    ahead_kib = max(READ_AHEAD_STEP_KIB, ahead_kib)
-    fit = int(QUEUE_MOST_S * disk_bps / (ahead_kib * 1024))
-    count = asked.readers or min(READERS, max(READERS_LEAST, fit))
-    overload = asked.overload or _overload(film_mbit)
-    return Scale(film_mbit, link_mbit, disk_bps, count, overload, ahead_kib, 0.0, 0.0, "")
+    return Scale(
+        film_mbit=film_mbit,
+        link_mbit=link_mbit,
+        disk_bytes_per_s=disk_bps,
+        readers=asked.readers or READERS,
+        overload=asked.overload or _overload(film_mbit),
+        read_ahead_kib=max(READ_AHEAD_STEP_KIB, ahead_kib),
+        polling_share=0.0,
+        expected_share=0.0,
+        why="",
+    )
 
 
 def _overload(film_mbit: float) -> float:

@@ -106,6 +106,19 @@ def test_the_disk_settles_soon_with_most_of_its_capacity(capacity_bps, times):
     assert busy.rate("blk-read") >= 0.85 * capacity_bps
 
 
+@pytest.mark.parametrize("nominal_bps", [875_000.0, 375_000.0, 187_500.0, 20_000.0])
+def test_a_stream_that_reads_seldom_waits_no_longer_than_its_player_can(nominal_bps):
+    busy = plant.busy_disk(nominal_bps=nominal_bps)
+    busy.run(3, enabled=False)
+    busy.run(21)
+    late = 0
+    for _ in range(300):
+        busy.tick()
+        # Half of the second that players buffer. Only while a probe goes too far.
+        late += busy.waits_ms[-1] > 500
+    assert late < 75
+
+
 def test_the_disk_follows_a_step_in_its_capacity():
     busy = plant.busy_disk(45e6)
     busy.run(30)

@@ -23,6 +23,8 @@ from .tuner_types import (
 # whether the stream keeps up; the player's buffer covers a late one.
 MEAN_EDGE = 0.6
 WORST_EDGE = 2.0
+# Twice this is half of what players buffer who are not told otherwise (VLC: one second).
+LONGEST_DEADLINE_MS = 250.0
 # Fewer requests in a second have no mean worth the name: one of them was late.
 REQUESTS_OF_A_MEAN = 3
 # Below this pressure a resource is not blamed for what a client reports.
@@ -30,8 +32,13 @@ BLAME_PRESSURE = 0.6
 
 
 def disk_deadline_ms(stream: StreamView) -> float:
+    """Return how long a read of the stream may take so that it keeps up, in milliseconds.
+
+    A stream of a low rate reads seldom, and its player has no larger buffer for that.
+    """
     request = stream.disk_request_bytes or 128 * 1024
-    return min(1000.0, max(20.0, 1000 * request / stream.nominal_bytes_per_second))
+    lasts_ms = 1000 * request / stream.nominal_bytes_per_second
+    return min(LONGEST_DEADLINE_MS, max(20.0, lasts_ms))
 
 
 def _disk_pressure(stream: StreamView) -> Pressure:
