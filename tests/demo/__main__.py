@@ -21,7 +21,7 @@ from demo.plan import BadPlan, Bars, Plan
 from demo.run import Outcome, Run, RunError
 from demo.scale import FILMS_MBIT
 from demo.scene import Scene, SceneError
-from testbed import CommandFailed, GuestError, SandboxError, ServiceError, processors
+from testbed import CommandFailed, GuestError, SandboxError, ServiceError, patience, processors
 from testbed.hypervisor import HypervisorError
 from testbed.paths import Missing
 from testbed.rotdisk import DiskError
@@ -155,6 +155,7 @@ def interrupted(_number: int, _frame: object) -> None:
 def main() -> int:
     plan = parse()
     console = Console(soft_wrap=True)
+    patience.use(patience.of_this_machine())
     signal.signal(signal.SIGTERM, interrupted)
     try:
         return play(console, plan)

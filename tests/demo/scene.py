@@ -14,8 +14,6 @@ from testbed.processors import Group
 from testbed.rotdisk import RotatingDisk
 
 Say = Callable[[str], None]
-# A processor of a slow machine boots two guests one after the other.
-BOOT_SECONDS = 420.0
 
 
 class SceneError(Exception):
@@ -99,13 +97,13 @@ class Scene:
     def _wait_for(self, guest: Guest) -> float:
         """Wait until a guest has booted; start it again, once, if it does not."""
         try:
-            return guest.wait_ready(BOOT_SECONDS)
+            return guest.wait_ready()
         except GuestError as problem:
             reason = str(problem).splitlines()[0]
             self._say(f"{reason}; it is started again")
         guest.stop()
         guest.start()
-        return guest.wait_ready(BOOT_SECONDS)
+        return guest.wait_ready()
 
     def polling(self, share: float) -> tuple[str, ...]:
         """Return the words that bound a command that polls to a share of one processor."""
