@@ -272,3 +272,12 @@ def test_a_fault_that_nothing_here_explains_is_logged_and_limits_nothing(
     controller.call("DELETE", "/v1/streams/film")
     controller.call("DELETE", f"/v1/domains/{NAME}/classes/stream")
     controller.call("DELETE", "/v1/classes/stream")
+
+
+def test_of_every_device_the_api_says_whether_its_qemu_shapes_it(controller, guest):
+    def devices():
+        return controller.call("GET", f"/v1/domains/{NAME}")["devices"]
+
+    until(lambda: all(d["shaped"] for d in devices() if d["shapeable"]))
+    (shaper,) = qmp(guest, "query-shapers")
+    assert len(shaper["devices"]) == sum(d["shaped"] for d in devices()) >= 2

@@ -427,3 +427,17 @@ def test_a_preview_ends_in_time(catalogue, agents, monkeypatch):
 def test_processes_are_handed_on_as_they_came(catalogue):
     said = {"at": 3.0, "age_seconds": 2.0, "truncated": False, "processes": [PROCESS]}
     assert json.loads(catalogue.processes("web1")) == said
+
+
+def test_a_rule_that_is_posted_again_is_answered_with_the_one_that_is_there(services):
+    client = create_app(services, "secret").test_client()
+
+    def post():
+        headers = {"Authorization": "Bearer secret"}
+        # Who asks is noted in the context: not in that of the other tests.
+        return copy_context().run(client.post, "/v1/rules", json=RULE, headers=headers)
+
+    first, again = post(), post()
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.get_json() == again.get_json()
+    assert services.catalogue.rules(None) == [first.get_json()]
