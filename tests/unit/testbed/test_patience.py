@@ -47,3 +47,13 @@ def test_a_command_that_never_ends_is_given_what_patience_says():
 def test_an_error_says_what_was_run_in_the_words_of_who_ran_it():
     with pytest.raises(CommandFailed, match="^guest: `false` ended with 1"):
         Here(Path("/"), {}).run(["false"], shown="guest: `false`")
+
+
+def test_a_machine_of_one_processor_is_given_more_and_none_too_much(monkeypatch):
+    monkeypatch.setattr(patience, "NUMBERS", 1)
+    monkeypatch.setattr(patience.os, "sched_getaffinity", lambda _pid: {0})
+    assert patience.of_this_machine() == 2
+    # So much takes a thousand times longer than it should.
+    monkeypatch.setattr(patience, "NUMBERS", 50_000)
+    monkeypatch.setattr(patience, "NUMBERS_SECONDS", 1e-7)
+    assert patience.of_this_machine() == patience.MOST
