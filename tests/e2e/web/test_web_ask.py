@@ -11,8 +11,9 @@ RULE = {"domain": "test", "class": "batch", "match": {"exe": "/usr/bin/rsync"}}
 
 @pytest.fixture
 def rules(service, batch):
-    """Two rules for the class."""
-    return [service.controller("POST", "/v1/rules", json=RULE).json()["id"] for _ in range(2)]
+    """Two rules for the class; equal ones would be one."""
+    bodies = [{**RULE, "match": {"exe": exe}} for exe in ("/usr/bin/rsync", "/usr/bin/rclone")]
+    return [service.controller("POST", "/v1/rules", json=body).json()["id"] for body in bodies]
 
 
 @pytest.fixture
