@@ -6,6 +6,7 @@ import threading
 from contextvars import copy_context
 
 import pytest
+from sqlalchemy import event
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.linear_expressions import LinearExpressions
@@ -107,6 +108,24 @@ def test_a_class_is_taken_from_a_domain_whose_name_another_has(catalogue, host, 
 def test_a_domain_that_never_was_has_no_class_to_take(catalogue):
     with pytest.raises(NotFound):
         catalogue.revoke("web2", "batch")
+
+
+def test_what_many_domains_have_is_read_in_one_unit_of_work(catalogue, host, store):
+    host.uuids["web2"] = "u-2"
+    catalogue.put_grant("web2", "default", {"limits": {"blk-read": {"bytes_per_second": 5e6}}})
+    catalogue.put_ceiling("web2", {"net-tx": {"bytes_per_second": 9e6}})
+    units = []
+    event.listen(store.engine, "begin", units.append)
+    found = catalogue.of_domains(["web1", "web2", "new"])
+    assert len(units) == 1
+    assert {name: [c["class"] for c in one["classes"]] for name, one in found.items()} == {
+        "web1": ["default", "batch"],
+        "web2": ["default"],
+        "new": ["default"],
+    }
+    for name, one in found.items():
+        assert one == {"classes": catalogue.grants(name), "ceiling": catalogue.ceiling(name)}
+    assert found["web2"]["ceiling"]["net-tx"]["bytes_per_second"] == 9e6
 
 
 def test_no_more_is_assigned_than_an_agent_takes(catalogue, store):

@@ -155,8 +155,8 @@ class State:
     arms: Mapping[str, Arm] = field(default_factory=lambda: {DISK: Arm(), NETWORK: Arm()})
     unexplained_ns: int | None = None
 
-    @property
-    def caps(self) -> dict[Key, float]:
+    @cached_property
+    def caps(self) -> Mapping[Key, float]:
         return {key: cap for arm in self.arms.values() for key, cap in arm.caps.items()}
 
     @property

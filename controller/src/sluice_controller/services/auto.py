@@ -40,7 +40,7 @@ from ..domain.tuner_types import (
 )
 from ..domain.tuner_words import leading, sentence
 from ..domain.values import parse_bool
-from .auto_limits import AutoLimits
+from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
 from .ports import Clock, Store
@@ -121,6 +121,8 @@ class Auto:
             self.settings = AutoSettings(**unit.value("auto", {}))
             self._saved = unit.value("auto-state", {})
         self.state = State()
+        # The caps of each arm that the shared ones are made of.
+        self._applied: list[Mapping[Key, float]] = [{} for _ in self.state.arms]
         if self.settings.enabled and not self.settings.dry_run:
             # Shapers hold these still: go on from there, not from nothing.
             self.state = _restored(self._saved)
@@ -160,8 +162,12 @@ class Auto:
         self._apply()
 
     def _apply(self) -> None:
-        caps = self.state.caps
-        if caps != self.auto_limits.snapshot() and self.auto_limits.replace(caps):
+        # Most ticks leave the caps as they are, and there may be thousands.
+        caps = [arm.caps for arm in self.state.arms.values()]
+        if all(new is old for new, old in zip(caps, self._applied, strict=True)):
+            return
+        self._applied = caps
+        if self.auto_limits.replace(self.state.caps):
             self.changed(None)
 
     def log(self, since: float, limit: int) -> list[dict[str, Any]]:

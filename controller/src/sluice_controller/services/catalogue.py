@@ -243,6 +243,27 @@ class Catalogue:
         shaping_class = find_class(unit, grant.class_name)
         return render.grant_json(grant, shaping_class, self.auto_limits.snapshot())
 
+    def of_domains(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """{"classes", "ceiling"} of each domain, from one unit of work for all."""
+        caps = self.auto_limits.snapshot()
+        with self.store.transaction() as unit:
+            classes = {c.name: c for c in unit.classes()}
+            ceilings, grants = unit.ceilings(), unit.grants()
+        of_each: dict[str, list[Grant]] = {name: [] for name in names}
+        for grant in grants:
+            if grant.domain in of_each:
+                of_each[grant.domain].append(grant)
+        return {
+            name: {
+                "classes": [
+                    render.grant_json(grant, classes[grant.class_name], caps)
+                    for grant in render.with_default(name, own)
+                ],
+                "ceiling": render.by_resource_json(ceilings.get(name, {})),
+            }
+            for name, own in of_each.items()
+        }
+
     def grants(self, domain: str) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
             grants = render.with_default(domain, unit.grants(domain))

@@ -77,20 +77,21 @@ class Domains:
         self.shapes = shapes
 
     def list(self) -> list[dict[str, Any]]:
-        return [self._json(guest) for guest in self.host.guests()]
+        guests = self.host.guests()
+        declared = self.catalogue.of_domains(guest.name for guest in guests)
+        return [self._json(guest, declared[guest.name]) for guest in guests]
 
     def get(self, name: str) -> dict[str, Any]:
-        return self._json(self.host.guest(name))
+        return self._json(self.host.guest(name), self.catalogue.of_domains([name])[name])
 
-    def _json(self, guest: Guest) -> dict[str, Any]:
+    def _json(self, guest: Guest, declared: Mapping[str, Any]) -> dict[str, Any]:
         # One that runs has been started with its QEMU.
         is_off = guest.attached and guest.live is None
         problem = self.editor.emulator_problem(guest.persistent.emulator or "") if is_off else None
         return {
             **render.guest_json(guest, self.shapes(guest), problem),
             "agent": dict(self.agents.status(guest.name)),
-            "classes": self.catalogue.grants(guest.name),
-            "ceiling": self.catalogue.ceiling(guest.name),
+            **declared,
         }
 
     # Attach

@@ -238,6 +238,11 @@ class SqlTransaction:
     def ceiling(self, domain: str) -> dict[str, Limit]:
         return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}
 
+    def ceilings(self) -> dict[str, dict[str, Limit]]:
+        """Of each domain that has one."""
+        rows = self.session.execute(select(DomainRow.name, DomainRow.ceiling))
+        return {name: _limits_in(raw) for name, raw in rows if raw}
+
     def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
         self.changed()
         self._domain(domain).ceiling = _out(limits)
