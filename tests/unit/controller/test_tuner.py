@@ -360,6 +360,7 @@ backgrounds = st.lists(
         recent_bytes_per_second=rates,
         backlog_requests=st.integers(0, 100),
         own_limit=st.none() | st.floats(FLOOR, 1e9),
+        reserved=st.just(0.0),
     ),
     unique_by=lambda load: load.key,
     max_size=8,
