@@ -132,7 +132,8 @@ def studio(browser: Browser, tmp_path_factory) -> Iterator[Studio]:
         return page
 
     try:
-        until(lambda: httpx.get(f"{address}/healthz").status_code == 200, "sluice-web")
+        healthy = f"{address}/healthz"
+        until(lambda: httpx.get(healthy, verify=False).status_code == 200, "sluice-web")
         said = (folder / "log").read_text()
         password = said.partition("Password:")[2].split()[0]
         visitor = tab()
