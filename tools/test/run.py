@@ -200,9 +200,8 @@ def print_sums(outcomes: list[Outcome], seconds: float) -> int:
     for outcome in outcomes:
         total.add(outcome.tally)
     slowest = sorted(one for outcome in outcomes for one in outcome.durations)[-SLOWEST_TOLD:]
-    print(f"\nslowest ({seconds:.0f} s in all, processor {_processor_seconds():.0f} s)")
-    for taken, test in reversed(slowest):
-        print(f"  {taken:6.1f} s  {test}")
+    print(*(f"  {taken:6.1f} s  {test}" for taken, test in reversed(slowest)), sep="\n")
+    print(f"  {seconds:6.0f} s  in all (processor {_processor_seconds():.0f} s)")
     for kind in KINDS:
         print(f"{kind:<12} {total.passed[kind]:5d}")
     if total.skipped:
