@@ -16,7 +16,7 @@
 #                               queue that belongs to a class; the last one's only
 #                               queue does
 #
-#   SLUICE_FUZZ_SECONDS   how long each runs (30; with --smoke 1 for the changes)
+#   SLUICE_FUZZ_SECONDS   how long each runs (30; with --smoke 3 for the changes)
 #   SLUICE_TEST_JOBS      how many run at a time (2)
 #   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan), with
 #                         --smoke of variant plain (build/qemu)
@@ -48,7 +48,7 @@ case ${1:-} in
 esac
 [ "$action" = run ] || shift
 if [ "$action" = smoke ]; then
-    seconds=${SLUICE_FUZZ_SECONDS:-1} grace_seconds=120
+    seconds=${SLUICE_FUZZ_SECONDS:-3} grace_seconds=120
     built=$(realpath -m "${SLUICE_FUZZ_QEMU:-$top/build/qemu}")
     qemu=$output/qemu-fuzz
 else

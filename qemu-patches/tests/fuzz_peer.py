@@ -251,7 +251,7 @@ def main(name: str, folder: Path, frame_folder: Path) -> int:
             read_at = time.monotonic()
             # It is not there yet, or no more.
             with contextlib.suppress(OSError, BadPage):
-                reading = pages.read(str(page)).settled(reading)
+                reading = pages.read(str(page), reading)
     found = complaints(name, folder, reading)
     for complaint in found:
         print(f"missing: {complaint}")
