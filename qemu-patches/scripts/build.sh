@@ -36,6 +36,8 @@ configure_options=(
 emulator=(qemu-system-x86_64 qemu-img)
 qtests=(tests/qtest/qos-test)
 compiler=gcc
+[ "$variant" = full ] ||
+    configure_options+=(--without-default-devices --with-devices-x86_64=sluice)
 case $variant in
 plain | full)
     qtests+=(tests/vhost-user-bridge)
