@@ -17,7 +17,7 @@ def answering(tmp_path, monkeypatch):
         answer = httpx.MockTransport(
             lambda request: httpx.Response(status, json={"detail": "this is why"})
         )
-        monkeypatch.setattr(httpx, "HTTPTransport", lambda uds: answer)
+        monkeypatch.setattr(httpx, "HTTPTransport", lambda uds, verify: answer)
         (tmp_path / "token").write_text("secret\n")
         return Controller(tmp_path / "socket", tmp_path / "token")
 
