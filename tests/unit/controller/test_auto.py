@@ -2,6 +2,7 @@
 """What auto-shaping sees: the real database, sampler and pages, on a host of one guest."""
 
 import struct
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -190,6 +191,31 @@ def test_a_page_that_is_not_refreshed_loosens_nothing(started):
     assert held and not started.sampler.live()["domains"]["media"]["page_ok"]
     for now in started.run(20):
         assert now == held
+
+
+# While the store takes its time
+
+
+def test_a_change_of_settings_that_waits_for_the_store_holds_up_no_tick(
+    started, store, monkeypatch
+):
+    asked, transaction = threading.Event(), store.transaction
+
+    def asking():
+        asked.set()
+        return transaction()
+
+    monkeypatch.setattr(store, "transaction", asking)
+    put = threading.Thread(target=started.auto.put, args=({"dry_run": True},), daemon=True)
+    tick = threading.Thread(target=started.auto.tick, args=(started.now_ns,), daemon=True)
+    with transaction():
+        put.start()
+        assert asked.wait(5)
+        tick.start()
+        tick.join(5)
+        assert not tick.is_alive() and put.is_alive()
+    put.join(5)
+    assert started.auto.status()["dry_run"]
 
 
 # What clients report

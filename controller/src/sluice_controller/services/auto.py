@@ -110,7 +110,10 @@ class Auto:
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
+        # Each tick takes it; so nobody has it while the store takes its time.
         self._lock = threading.RLock()
+        # Of those who change the settings, one after the other.
+        self._setting = threading.Lock()
         self._reports_seen = streams.reports_so_far()
         self._saved_ns = 0
         self._began_ns: int | None = None
@@ -144,15 +147,16 @@ class Auto:
             }
 
     def put(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        with self._lock:
+        with self._setting:
             before = self.settings
             after = parse_auto(body, before)
             with self.store.transaction() as unit:
                 unit.put_value("auto", asdict(after))
                 audited(unit, self.clock, "auto-shaping", "", asdict(before), asdict(after))
-            self.settings = after
-            if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
-                self._restart()
+            with self._lock:
+                self.settings = after
+                if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
+                    self._restart()
         return self.status()
 
     def _restart(self) -> None:
@@ -273,6 +277,15 @@ class Auto:
         if now_ns - self._saved_ns < SAVE_NS:
             return
         self._saved_ns = now_ns
+        self._keep()
+
+    def keep(self) -> None:
+        """Hands over what is held now, for the next start: no tick comes after this."""
+        with self._lock:
+            if self.settings.enabled and not self.settings.dry_run:
+                self._keep()
+
+    def _keep(self) -> None:
         saved = {
             name: {"level": arm.level, "caps": [[*key, cap] for key, cap in arm.caps.items()]}
             for name, arm in self.state.arms.items()
