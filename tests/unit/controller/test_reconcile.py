@@ -437,6 +437,22 @@ def test_what_nobody_changed_is_asked_of_no_database(store, assigned):
     assert limit["bytes-per-second"] == 7_000_000
 
 
+def test_an_agent_whose_channel_was_plugged_in_again_gets_its_rules(store, assigned):
+    found, agents, _now = assigned
+    with store.transaction() as unit:
+        unit.put_class(ShapingClass("batch", "A weight that this QEMU takes"))
+        unit.put_grant(Grant("web1", "batch", 1))
+        unit.add_rule(Rule(0, None, "batch", {"exe": "/bin/cat"}, 1.0))
+    for _ in range(4):
+        found.round()
+        found.flush("web1")
+    assert len(agents.rules) == 1
+    # The hub knows nothing of a channel that it has forgotten.
+    agents.rules = None
+    found.round()
+    assert agents.rules is not None and len(agents.rules) == 1
+
+
 @pytest.mark.parametrize(
     ("processes", "kept"),
     [

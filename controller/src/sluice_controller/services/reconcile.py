@@ -50,7 +50,7 @@ RETRY_S = 5.0
 
 class Hub(Protocol):
     def set_targets(self, paths: dict[str, str]) -> None: ...
-    def set_rules(self, domain: str, payload: dict[str, Any]) -> None: ...
+    def set_rules(self, domain: str, payload: Mapping[str, Any]) -> None: ...
     def status(self, domain: str) -> dict[str, Any]: ...
     def processes(self, domain: str) -> dict[str, Any] | None: ...
     def max_tag(self, domain: str) -> int: ...
@@ -68,6 +68,7 @@ class _Shaper:
     in_groups: bool = False
     # As of what its agent has its rules; None if processes of assignments are looked for.
     rules_as_of: tuple[int, str | None, int | None] | None = None
+    rules: Mapping[str, Any] = field(default_factory=dict)
     pushed: Config | None = None
     pushed_at: float = 0.0
     generation: int | None = None
@@ -426,6 +427,8 @@ class Reconciler:
         max_tag = self.hub.max_tag(name)
         as_of = self.store.changes, status["boot_id"], max_tag
         if as_of == shaper.rules_as_of:
+            # The hub has them already, unless the channel was unplugged and plugged in again.
+            self.hub.set_rules(name, shaper.rules)
             return
         with self.store.transaction() as unit:
             grants, rules = unit.grants(name), unit.rules()
@@ -435,7 +438,8 @@ class Reconciler:
                 if assignment not in present:
                     unit.delete_assignment(name, assignment.pid)
         fitting = [grant for grant in grants if grant.tag <= max_tag]
-        self.hub.set_rules(name, agent_rules(name, fitting, rules, present))
+        shaper.rules = agent_rules(name, fitting, rules, present)
+        self.hub.set_rules(name, shaper.rules)
         shaper.rules_as_of = None if assignments else as_of
 
     def _present(self, name: str, boot_id: str, assignments: list[Assignment]) -> list[Assignment]:
