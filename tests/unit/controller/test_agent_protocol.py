@@ -252,6 +252,16 @@ def test_a_restarted_agent_is_not_blamed_for_the_earlier_one():
     assert session.breach is None
 
 
+def test_an_answer_to_a_greeting_for_silence_leaves_what_went_wrong_said():
+    """Between two tables, which come every 10 s, an agent is greeted three times."""
+    session = greeted()
+    session.on_line(line(method="processes", params={"processes": [], "colour": 1}), 1.0)
+    assert "colour" in session.breach
+    hello = next(call for call in sent(session, 6.0) if call.get("method") == "hello")
+    session.on_line(line(id=hello["id"], result=HELLO), 6.1)
+    assert "colour" in session.breach
+
+
 def test_tables_that_were_delayed_and_come_together_are_no_breach():
     session = greeted()
     for _ in range(60):

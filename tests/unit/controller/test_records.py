@@ -95,6 +95,7 @@ def test_what_cannot_be_written_waits_is_said_once_and_arrives(scene, store, cap
 def test_what_nobody_foresaw_is_lost_alone_and_said_once(scene, store, caplog):
     for _ in range(2):
         scene.records.add_decision(scene.now, {"sentence": object()})
+        scene.records.put_value("auto-state", {"disk": 1})
         scene.records.round()
     scene.records.add_decision(scene.now, {"sentence": "good"})
     scene.records.round()
@@ -102,6 +103,21 @@ def test_what_nobody_foresaw_is_lost_alone_and_said_once(scene, store, caplog):
     assert "2 decisions are lost" in caplog.records[-1].getMessage()
     with store.transaction() as unit:
         assert [d["sentence"] for d in unit.decisions(0.0, 1e12, 9)] == ["good"]
+        assert unit.value("auto-state", None) == {"disk": 1}
+
+
+def test_a_value_that_cannot_be_written_keeps_nothing_else_from_it(scene, store, caplog):
+    scene.records.put_value("auto-state", {"disk": object()})
+    scene.records.round()
+    assert caplog.records[-1].exc_info
+    scene.records.add_decision(scene.now, {"sentence": "good"})
+    scene.records.put_value("auto-state", {"disk": object()})
+    scene.records.round()
+    assert "not kept for the next start: auto-state" in caplog.records[-1].getMessage()
+    scene.records.add_decision(scene.now, {"sentence": "better"})
+    scene.records.round()
+    with store.transaction() as unit:
+        assert [d["sentence"] for d in unit.decisions(0.0, 1e12, 9)] == ["better"]
 
 
 def test_on_a_full_disk_sampling_goes_on_and_history_waits(scene, store):

@@ -145,8 +145,10 @@ class Session:
         self._refused_revision: int | None = None
         self._sent_at = 0.0
         self.heard_at = now
-        # A table was of other rules.
-        self._doubts = False
+        # It may be another one: a table was of other rules, or it sent a log.
+        self._doubts = True
+        # Why it was greeted last: for that, and not for its silence.
+        self._greeted_in_doubt = True
         self._log_times: deque[float] = deque()
         self._table_times: deque[float] = deque()
         self._replies: list[bytes] = []
@@ -213,7 +215,7 @@ class Session:
         is_awaited = self._awaits("hello")
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_awaited else SILENCE_S
         self._greet_at = now + self._pause_s
-        self._doubts = False
+        self._greeted_in_doubt, self._doubts = self._doubts, False
         return self._request("hello", {"protocol": PROTOCOL})
 
     def _rules(self) -> list[bytes]:
@@ -349,14 +351,16 @@ class Session:
 
     def _take_hello(self, hello: dict[str, Any]) -> None:
         known, self.hello = self.hello or {}, hello
-        if any(known.get(name) != hello[name] for name in ("boot_id", "agent_version")):
+        is_another = any(known.get(name) != hello[name] for name in ("boot_id", "agent_version"))
+        if is_another:
             self._answered_revision = self._refused_revision = None
         told = (self._answered_revision, self._refused_revision)
         if self._sent_revision not in told and not self._awaits("set_rules"):
             # The rules were lost, or were another boot's.
             self._sent_revision = None
-        # A fresh start: what an earlier agent on this port did is past.
-        self.breach = None
+        if is_another or self._greeted_in_doubt:
+            # A fresh start: what an earlier agent on this port did is past.
+            self.breach = None
         if self._sent_revision is None or self._sent_revision != self._refused_revision:
             self.refusal = None
 

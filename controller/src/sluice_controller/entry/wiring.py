@@ -232,10 +232,12 @@ class Services:
         self.stopping.set()
         self.reconciler.close()
         self.agents.wake()
-        # What waits is written still.
         self.records.wake()
         for thread in self._threads:
             thread.join(timeout=5)
+        # What was decided since the threads last looked is written still.
+        self.auto.keep()
+        self.records.round()
         self.agents.close()
         for host in (self.host, self.qmp_host):
             host.close()

@@ -157,6 +157,8 @@ class Records:
         except Exception as error:
             # Nobody foresaw it: the next, without these, may do better.
             self._lose(seconds, decisions, error)
+            if seconds or decisions:
+                self._write_alone(values)
         else:
             if seconds or decisions or values:
                 self._say_kept()
@@ -173,6 +175,13 @@ class Records:
                 unit.add_decision(at, entry)
             for key, value in values.items():
                 unit.put_value(key, value)
+
+    def _write_alone(self, values: Mapping[str, Any]) -> None:
+        """Values are handed over only when they change: what went wrong may be another's fault."""
+        try:
+            self._write([], [], values)
+        except Exception as error:
+            log.error("not kept for the next start: %s: %s", ", ".join(values), error)
 
     def _prune(self) -> None:
         """First, and on its own: it makes the room that new rows may lack."""
