@@ -86,10 +86,13 @@ def in_words(seconds: float) -> str:
 
 
 def left_seconds(typical: float, elapsed: float, built: tuple[int, int] | None) -> float:
-    """Return how long a step still takes: by what ninja has built, else by what is usual."""
+    """Return how long a step still takes: by what ninja has built, else by what is usual.
+
+    It is 0 for one that has taken longer than usual.
+    """
     if built and built[0] > built[1] // 20:
         return elapsed * (built[1] - built[0]) / built[0]
-    return max(typical - elapsed, 1)
+    return max(typical - elapsed, 0)
 
 
 def remaining(
@@ -100,7 +103,10 @@ def remaining(
     A step that waits takes so long at most: it may find all there.
     """
     total = done + len(running) + len(waiting)
-    now = ", beside it ".join(f"{name} (about {in_words(left)})" for name, left in running)
+    now = ", beside it ".join(
+        f"{name} ({f'about {in_words(left)}' if left else 'longer than usual'})"
+        for name, left in running
+    )
     then = ", ".join(f"{name} ({in_words(usual)} at most)" for name, usual in waiting)
     return f"set-up: {done} of {total} done; now {now}" + (f"; then {then}" if then else "")
 

@@ -53,6 +53,8 @@ def test_what_remains_is_said_with_its_time():
         "set-up: 3 of 6 done; now qemu (about 4 min), beside it agent (about 10 s); "
         "then web pages (20 s at most)"
     )
+    assert "; now agent (longer than usual)" in set_up.remaining([("agent", 0)], [], 3)
+    assert set_up.left_seconds(40, 60, None) == 0
     assert set_up.left_seconds(240, 60, None) == 180
     assert set_up.left_seconds(240, 60, (1, 1400)) == 180
     assert set_up.left_seconds(240, 60, (700, 1400)) == 60
