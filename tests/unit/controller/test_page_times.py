@@ -72,6 +72,26 @@ def test_a_writer_without_a_tail_shows_what_is_now():
     assert sample(window)["bytes_per_second"] == pytest.approx(RATE_BPS)
 
 
+def test_a_writing_that_is_met_counts_as_of_its_own_time():
+    """The header is written last: when its slots rest, it says when they were so."""
+    window = Window()
+    for n in (1, 2):
+        look(window, written(n * 100 * MS, n * 100_000), n * 100 * MS)
+    whole = written(300 * MS, 300_000)
+    half = bytearray(written(200 * MS, 200_000))
+    half[128] += 1
+    copies = iter([bytes(half)])
+
+    def copy(offset, length):
+        return next(copies, whole)[offset : offset + length]
+
+    reading = read_page(copy, len(whole), 301 * MS, window.newest())
+    window.add(reading)
+    assert reading.at_ns == reading.header.heartbeat_ns == 300 * MS
+    assert reading.slots[KEY].bytes == 300_000
+    assert sample(window)["bytes_per_second"] == pytest.approx(RATE_BPS)
+
+
 @given(ages_ms=st.lists(st.integers(-5000, HEARTBEAT_LIMIT_NS // MS), min_size=1, max_size=80))
 def test_a_page_that_lies_about_its_time_gets_no_window_without_end(ages_ms):
     window = Window()

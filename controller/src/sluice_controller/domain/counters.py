@@ -34,6 +34,8 @@ TAIL_BYTES = 64
 DROP_REASONS = ("backlog", "codel", "connection", "window", "reset")
 HEARTBEAT_LIMIT_NS = 2_000_000_000
 SEQUENCE_BYTES = 4
+HEARTBEAT_OFFSET = 40
+HEARTBEAT_BYTES = 8
 SERVICE_OFFSET = 136
 HISTOGRAM_OFFSET = 160
 READ_ATTEMPTS = 8
@@ -312,7 +314,7 @@ def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) 
         page = copy(0, HEADER_BYTES + _shape(last.layout.flags).span * SLOT_BYTES)
         header = read_header(page, size)
         if _as_before(before.header, header):
-            content = _content(copy, page, last.layout.flags, header, last)
+            content, header = _content(copy, page, last.layout.flags, header, last)
             return Reading(_counted_ns(header, size, at_ns), header, content, before.whole_ns)
     page = copy(0, PAGE_BYTES)
     # Whatever the size was, it may have been shortened since.
@@ -320,7 +322,7 @@ def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) 
     is_same = before is not None and before.header.created_ns == header.created_ns
     last = before.content if is_same else None
     flags = page[HEADER_BYTES + SEQUENCE_BYTES :: SLOT_BYTES][:CEILING_SLOT]
-    content = _content(copy, page, flags, header, last)
+    content, header = _content(copy, page, flags, header, last)
     return Reading(_counted_ns(header, size, at_ns), header, content, at_ns)
 
 
@@ -331,11 +333,11 @@ def _as_before(before: Header, header: Header) -> bool:
 
 def _content(
     copy: Copy, page: bytes, flags: bytes, header: Header, last: Content | None
-) -> Content:
-    """The slots as they are while nobody writes them; `last`, if they are still that.
+) -> tuple[Content, Header]:
+    """The slots as they are while nobody writes them, and the header that goes with them.
 
-    What has moved is copied a second time: what two copies agree on was not being
-    written during either.
+    They are `last`, if they are still that. What has moved is copied a second time:
+    what two copies agree on was not being written during either.
     """
     shape = _shape(flags)
     end = HEADER_BYTES + shape.span * SLOT_BYTES
@@ -344,7 +346,7 @@ def _content(
     marks = shape.marks.unpack_from(page, HEADER_BYTES)
     alike = last is not None and (flags, header.more_bytes) == (last.layout.flags, last.more_bytes)
     if alike and marks == last.marks:
-        return last
+        return last, header
 
     def tables() -> tuple[bytes, bytes]:
         slots = _copied(copy, HEADER_BYTES, end - HEADER_BYTES)
@@ -357,8 +359,15 @@ def _content(
     if first == tables() and not any(sequence & 1 for sequence in marks[::2]):
         known = alike and not last.unsettled and marks[1::2] == last.marks[1::2]
         layout = last.layout if known else _layout(flags, marks[1::2], frozenset())
-        return Content(layout, *first, header.more_bytes, marks)
-    return _settled(tables, flags, header.more_bytes, last)
+        return Content(layout, *first, header.more_bytes, marks), header
+    content = _settled(tables, flags, header.more_bytes, last)
+    return content, _written_meanwhile(copy, header)
+
+
+def _written_meanwhile(copy: Copy, header: Header) -> Header:
+    """As of the writing that was met, if it is over: QEMU writes the header last."""
+    latest = _copied(copy, HEARTBEAT_OFFSET, HEARTBEAT_BYTES)
+    return header._replace(heartbeat_ns=max(header.heartbeat_ns, int.from_bytes(latest, "little")))
 
 
 def _settled(
