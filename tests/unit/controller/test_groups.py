@@ -9,6 +9,7 @@ import pytest
 
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.group_pages import GroupPages
+from sluice_controller.adapters.qmp import QmpShapers
 from sluice_controller.domain.groups import Membership
 from sluice_controller.services.groups import Groups
 
@@ -56,6 +57,45 @@ def test_a_page_that_somebody_broke_is_made_anew_for_its_members(store, groups, 
     assert listed.startswith("group disks has no page: group page")
     assert made.startswith("group disks: its page is made anew")
     assert "4096 bytes were read, not 16896" in made
+
+
+class LosingQemu(QmpShapers):
+    """Says that it has lost the pages of these objects."""
+
+    def __init__(self, *ids):
+        super().__init__(None)
+        self.groups = [{"id": i, "path": "/p", "lost": True} for i in ids]
+        self.groups += [{"id": "group-kept-1", "path": "/k", "lost": False}]
+        # As a QEMU of an earlier release says it.
+        self.groups += [{"id": "group-old-1", "path": "/o"}]
+
+    def execute(self, domain, command, arguments):
+        if command == "query-shapers":
+            return [{"id": "sluice0", "groups": []}]
+        return self.groups
+
+
+def test_a_page_that_is_lost_to_a_qemu_is_made_anew_however_whole_the_file_is(
+    store, groups, tmp_path, caplog
+):
+    page = tmp_path / "groups" / "disks.group"
+    whole, before = page.read_bytes(), wanted(store, groups)
+    # Another process shortens it, and puts back what it had.
+    os.truncate(page, 0)
+    page.write_bytes(whole)
+    assert wanted(store, groups) == before
+    lost_id = before["blk-read"]["group"]
+    for domain in ("web1", "web2"):
+        answer = LosingQemu(lost_id).query(domain, "sluice0")
+        assert answer["lost-groups"] == [lost_id]
+        groups.lost(domain, answer["lost-groups"])
+    # Once for all that had it.
+    (sentence,) = said(caplog)
+    assert sentence.startswith("group disks: its page is made anew")
+    assert "domain web1 has lost it" in sentence
+    after = wanted(store, groups)
+    assert after["blk-read"]["group"] != lost_id
+    assert wanted(store, groups) == after
 
 
 def test_a_page_that_cannot_be_made_is_named_once_and_made_when_it_can(

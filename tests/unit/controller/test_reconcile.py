@@ -216,6 +216,25 @@ def test_a_shaper_that_nobody_changes_is_left_alone(shared):
     assert (qemu.generation, qemu.asked) == (generation, asked)
 
 
+def test_what_a_qemu_has_lost_is_told_within_half_a_minute(store, metadata):
+    qemu, clock, told = Qemu(), Clock(), []
+    found = Reconciler(
+        store, OneGuest(), qemu, NoAgents(), AutoLimits(), lambda name: qemu.generation,
+        clock, clock, lambda unit, name: {},
+        TakeOver(store, qemu, metadata, DomainLocks(), clock),
+        lambda domain, object_ids: told.append((domain, object_ids)),
+    )  # fmt: skip
+    query = qemu.query
+    for second in range(40):
+        if second == 5:
+            qemu.query = lambda *which: {**query(*which), "lost-groups": ["group-disks-1"]}
+        found.round()
+        found.flush("web1")
+        clock.now += 1.0
+    found.close()
+    assert told == [("web1", ["group-disks-1"])]
+
+
 class Devices(OneGuest):
     """A guest with disks, as libvirt lists them and as its QEMU shapes them."""
 

@@ -118,6 +118,11 @@ class GroupPages:
                 return
             self._write(name, limit)
 
+    def renew(self, name: str, limit: GroupLimit, why: str) -> None:
+        """Another page, whatever the file looks like."""
+        with self._writing:
+            self._make_anew(name, checked(limit), why)
+
     def _make_anew(self, name: str, limit: GroupLimit, why: str) -> None:
         self._create(name, new_page(name, limit, self.now_ns(), empty=True))
         log.error("group %s: its page is made anew, which its members join: %s", name, why)

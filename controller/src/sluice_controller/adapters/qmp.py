@@ -47,7 +47,12 @@ class QmpShapers:
                 if "groups" not in shaper:
                     return shaper  # a QEMU of an earlier release, still running
                 groups = self.execute(domain, "query-shaper-groups", {})
-                return {**shaper, "group-objects": {g["id"]: g["path"] for g in groups}}
+                return {
+                    **shaper,
+                    "group-objects": {g["id"]: g["path"] for g in groups},
+                    # A QEMU of an earlier release does not outlive the loss of one.
+                    "lost-groups": [g["id"] for g in groups if g.get("lost")],
+                }
         raise Unavailable(
             "shaper of domain",
             domain,

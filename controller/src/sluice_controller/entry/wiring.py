@@ -144,6 +144,7 @@ class Services:
             time.monotonic,
             self.groups.wanted,
             TakeOver(self.store, shapers, LibvirtMetadata(self.qmp_host), editing, self.clock),
+            self.groups.lost,
         )
         self._threads: list[threading.Thread] = []
 

@@ -9,7 +9,7 @@ members.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
@@ -190,6 +190,22 @@ class Groups:
             audited(unit, self.clock, "leave group", f"{name}/{domain}", asdict(before), None)
         self.changed(domain)
 
+    def _object_id(self, name: str) -> str:
+        return f"group-{name}-{self.pages.created_ns(name)}"
+
+    def lost(self, domain: str, object_ids: Collection[str]) -> None:
+        """A QEMU has lost the pages of these. Their files may look whole again, but it
+        would hold the limits by itself for as long as it has these objects."""
+        with self.store.transaction() as unit:
+            groups = unit.groups()
+        for group in groups:
+            try:
+                if self._object_id(group.name) in object_ids:
+                    why = f"domain {domain} has lost it, when another process shortened it"
+                    self.pages.renew(group.name, group.limit, why)
+            except (SluiceError, OSError) as error:
+                self._say_unusable(group, error)
+
     def wanted(self, unit: Transaction, domain: str) -> dict[str, dict[str, Any]]:
         """{resource: {"group": object id, "path", "weight"}} for a shaper.
 
@@ -199,7 +215,7 @@ class Groups:
         groups = {group.name: group for group in unit.groups()}
         return {
             part: {
-                "group": f"group-{m.group}-{self.pages.created_ns(m.group)}",
+                "group": self._object_id(m.group),
                 "path": str(self.pages.path(m.group)),
                 "weight": m.weight,
             }

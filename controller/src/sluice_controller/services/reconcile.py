@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +104,7 @@ class Reconciler:
         monotonic: Callable[[], float],
         groups: Callable[[Transaction, str], Mapping[str, Mapping[str, Any]]],
         takeover: TakeOver,
+        lost: Callable[[str, Collection[str]], None] = lambda _domain, _object_ids: None,
     ) -> None:
         self.store = store
         self.host = host
@@ -115,6 +116,7 @@ class Reconciler:
         self.monotonic = monotonic
         self.groups = groups
         self.takeover = takeover
+        self.lost = lost
         self._changes = 0
         self._wake = threading.Event()
         self._known: dict[str, _Shaper] = {}
@@ -352,6 +354,8 @@ class Reconciler:
         answer = self.shapers.query(guest.name, guest.live.shaper_id)
         shaper.shapes, shaper.shapes_at = shaped_ids(answer), began
         shaper.shapes_of = guest.live.devices
+        if answer.get("lost-groups"):
+            self.lost(guest.name, answer["lost-groups"])
         return answer
 
     def shapes(self, guest: Guest) -> Shapes:
