@@ -51,7 +51,7 @@ static bool fill_hole(ShaperGuard *guard)
               != MAP_FAILED;
 }
 
-/* From here on the main thread blocks the signal, as it did without us. */
+/* Until the descriptor is read the main thread blocks the signal, as it did without us. */
 static bool leave_to_descriptor(int number, siginfo_t *info, ucontext_t *context)
 {
     pid_t pid = getpid();
@@ -62,6 +62,15 @@ static bool leave_to_descriptor(int number, siginfo_t *info, ucontext_t *context
     }
     sigaddset(&context->uc_sigmask, number);
     return syscall(SYS_rt_tgsigqueueinfo, pid, pid, number, info) == 0;
+}
+
+static void unblock(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 static void on_sigbus(int number, siginfo_t *info, void *context)
@@ -78,6 +87,10 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     }
     if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(number, info, context);
+        if (!context) {
+            /* The main thread has read it from the descriptor. */
+            unblock();
+        }
     } else {
         /* The instruction, or the sender, brings it again. */
         sigaction(number, &before, NULL);
@@ -92,16 +105,13 @@ void shaper_guard_arm(void)
     struct sigaction action = { .sa_flags = SA_SIGINFO,
                                 .sa_sigaction = on_sigbus };
     struct sigaction found;
-    sigset_t set;
 
     sigaction(SIGBUS, NULL, &found);
     if (!(found.sa_flags & SA_SIGINFO) || found.sa_sigaction != on_sigbus) {
         before = found;
         sigaction(SIGBUS, &action, NULL);
     }
-    sigemptyset(&set);
-    sigaddset(&set, SIGBUS);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    unblock();
 }
 
 static ShaperGuard *unused_guard(void)

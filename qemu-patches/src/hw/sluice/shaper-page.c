@@ -142,6 +142,17 @@ static void note_damage(ShaperPage *page, const char *what)
     }
 }
 
+static bool restore_length(ShaperPage *page, Error **errp)
+{
+    if (ftruncate(page->fd, sizeof(*page->shown)) < 0) {
+        error_setg_errno(errp, errno, "page '%s' cannot be given its length "
+                         "of %zu bytes; remove it", page->path,
+                         sizeof(*page->shown));
+        return false;
+    }
+    return true;
+}
+
 /*
  * The file of that name is ours, or is made anew. During a migration within a host
  * the other QEMU has taken the name: it keeps it. If that one goes, so does its file,
@@ -154,7 +165,8 @@ static bool page_find(ShaperPage *page, Error **errp)
     if (lstat(page->path, &st) == 0) {
         if (is_ours(page, &st)) {
             if (st.st_size != sizeof(*page->shown)) {
-                note_damage(page, "cut");
+                note_damage(page, "cut or lengthened");
+                return restore_length(page, errp);
             }
             return true;
         }
@@ -184,7 +196,9 @@ void shaper_page_take(ShaperPage *page, unsigned slot)
     uint64_t tokens_ns = more->tokens_ns;
 
     if (!from->used && !to->used) {
-        return;                 /* nobody looks at it */
+        /* Nobody looks at it; what was taken and not written is a class that is gone. */
+        page->changed[slot] = false;
+        return;
     }
     /* These two are no news. */
     from->seq = to->seq;
@@ -304,15 +318,19 @@ static void note_error(ShaperPage *page, Error *err)
 
 bool shaper_page_write(ShaperPage *page, uint64_t now_ns)
 {
-    bool changed = mark_changed(page);
+    bool changed = false;
     Error *err = NULL;
 
-    page->shown->header.generation = page->file->header.generation;
-    page->shown->header.heartbeat_ns = cpu_to_le64(now_ns);
-    page->shown->tail.heartbeat_ns = cpu_to_le64(now_ns);
-    if (page_find(page, &err) && !write_all(page, changed)) {
-        error_setg_errno(&err, errno, "page '%s' cannot be written; free some "
-                         "space", page->path);
+    /* A file that is made anew begins with what was shown, and as of then. */
+    if (page_find(page, &err)) {
+        changed = mark_changed(page);
+        page->shown->header.generation = page->file->header.generation;
+        page->shown->header.heartbeat_ns = cpu_to_le64(now_ns);
+        page->shown->tail.heartbeat_ns = cpu_to_le64(now_ns);
+        if (!write_all(page, changed)) {
+            error_setg_errno(&err, errno, "page '%s' cannot be written; free "
+                             "some space", page->path);
+        }
     }
     note_error(page, err);
     return changed;

@@ -331,6 +331,24 @@ static void test_shortened(void)
     disk_free(disk);
 }
 
+static void test_lengthened(void)
+{
+    Disk *disk = disk_new("", "");
+    unsigned sent = 0;
+    int64_t failures;
+
+    g_assert_cmpint(truncate(disk->page, 1 * MiB), ==, 0);
+    check_goes_on(disk, &sent);
+    wait_for(page_counts(disk, sent));
+    /* It is done with then. */
+    failures = page_failures(disk);
+    g_assert_cmpint(failures, >, 0);
+    g_free(next_page(disk->page));
+    g_assert_cmpint(page_failures(disk), ==, failures);
+    g_assert(page_is_well(disk));
+    disk_free(disk);
+}
+
 /* The name is given to nothing, or to what a page is not. */
 static void test_replaced(void)
 {
@@ -406,6 +424,39 @@ static bool squeeze(Disk *disk, const char *filler)
     return page_fails(disk, "free some space");
 }
 
+#define BULK_SLOT_AT    PAGE_SLOT_AT(2 * RESOURCES)
+
+/* A class that was revoked while nothing could be written is never shown. */
+static void test_revoked_meanwhile(void)
+{
+    g_autofree char *folder = g_dir_make_tmp("sluice-full.XXXXXX", NULL);
+    g_autofree char *filler = g_strconcat(folder, "/filler", NULL);
+    Disk *disk = disk_image("raw");
+
+    if (mount("tmpfs", folder, "tmpfs", 0, "size=64k") < 0) {
+        g_test_skip("no file system can be mounted here");
+    } else {
+        g_free(disk->page);
+        disk->page = g_strconcat(folder, "/page", NULL);
+        disk_boot(disk, "", "");
+        wait_for(squeeze(disk, filler));
+        limit_bulk(disk, "", "");
+        qmp_ok(disk->qts, "{'execute': 'shaper-remove-class', 'arguments': "
+               "{'id': 'sluice0', 'class': 'bulk'}}");
+        g_assert(page_fails(disk, "free some space"));
+        g_assert_cmpint(unlink(filler), ==, 0);
+        for (unsigned writings = 0; writings < 3; writings++) {
+            g_autofree char *page = next_page(disk->page);
+
+            g_assert_cmpint(page[BULK_SLOT_AT + 4], ==, 0);
+        }
+        disk_shutdown(disk);
+        g_assert_cmpint(umount(folder), ==, 0);
+    }
+    disk_free(disk);
+    rmdir(folder);
+}
+
 static void test_full(void)
 {
     g_autofree char *folder = g_dir_make_tmp("sluice-full.XXXXXX", NULL);
@@ -444,8 +495,10 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/page/sequences", test_sequences);
     qtest_add_func("/sluice/page/read-in-one-call", test_read_in_one_call);
     qtest_add_func("/sluice/page/shortened", test_shortened);
+    qtest_add_func("/sluice/page/lengthened", test_lengthened);
     qtest_add_func("/sluice/page/replaced", test_replaced);
     qtest_add_func("/sluice/page/taken-over", test_taken_over);
     qtest_add_func("/sluice/page/full", test_full);
+    qtest_add_func("/sluice/page/revoked-meanwhile", test_revoked_meanwhile);
     return g_test_run();
 }
