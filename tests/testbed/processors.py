@@ -114,10 +114,13 @@ class Group:
     def _open(self) -> None:
         if (self._mount / "cgroup.controllers").exists():
             version, base = 2, self._mount
+            # A group that has programs, as a session's has, may have no groups below it.
+            before = base / _own_path("")
             (base / "cgroup.subtree_control").write_text("+cpu")
         elif (self._mount / "cpu" / "cpu.shares").exists():
             # The groups above are bounded perhaps, and so shall this one be.
             version, base = 1, self._mount / "cpu" / _own_path("cpu")
+            before = base
         else:
             raise FileNotFoundError(f"{self._mount} has no controller named cpu")
         _remove_left_over(base, self._name)
@@ -127,9 +130,10 @@ class Group:
             (self._top / "cgroup.subtree_control").write_text("+cpu")
         else:
             (self._top / "cpu.shares").write_text(str(1024 * WEIGHT))
-        self._enter(self._make(self._top / "main"), base)
-        if version == 1:
-            base = self._mount / "cpuacct" / _own_path("cpuacct")
+        self._enter(self._make(self._top / "main"), before)
+        base = self._mount / "cpuacct" / _own_path("cpuacct")
+        # Most hosts have both controllers of version 1 in one tree.
+        if version == 1 and not (base / self._top.name).exists():
             _remove_left_over(base, self._name)
             self._account = self._make(base / self._top.name)
             self._enter(self._account, base)
@@ -137,7 +141,8 @@ class Group:
 
     def _make(self, path: Path) -> Path:
         path.mkdir(exist_ok=True)
-        self._made.append(path)
+        if path not in self._made:
+            self._made.append(path)
         # Where groups have parts of real-time, too, one without may not use it.
         real_time = path / "cpu.rt_runtime_us"
         if real_time.exists():

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What /proc says of processors, and control groups in both their versions."""
 
+import errno
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,26 @@ def version_1(mount):
     return mount / "cpu"
 
 
+def version_1_both_in_one(mount):
+    (mount / "cpu").mkdir()
+    (mount / "cpu" / "cpu.shares").write_text("1024")
+    (mount / "cpuacct").symlink_to("cpu")
+    return mount / "cpu"
+
+
+@pytest.fixture
+def as_the_kernel(monkeypatch):
+    """A group goes with its files, unless it has groups of its own."""
+
+    def rmdir(path):
+        if any(one.is_dir() for one in path.iterdir()):
+            raise OSError(errno.EBUSY, "busy")
+        shutil.rmtree(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    monkeypatch.setattr(processors, "EMPTY_SECONDS", 1.0)
+
+
 @pytest.mark.parametrize(
     ("prepare", "weight", "quota"),
     [
@@ -72,6 +95,31 @@ def test_a_group_has_its_weight_and_a_bounded_one_its_quota(
         assert words[-1] == str(top / "polling" / "cgroup.procs")
         assert (top / "polling" / quota[0]).read_text() == quota[1]
     assert (base / "cgroup.procs").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("prepare", [version_2, version_1, version_1_both_in_one])
+def test_no_group_stays_however_often_one_was_bounded(
+    tmp_path, monkeypatch, as_the_kernel, prepare
+):
+    base = prepare(tmp_path)
+    monkeypatch.setattr(processors, "_own_path", lambda _controller: "")
+    with Group("sluice-test", tmp_path) as group:
+        for share in (0.1, 0.2, 0.3):
+            group.bounded("polling", share)
+        top = base / f"sluice-test-{os.getpid()}"
+        assert not (top / "cgroup.procs").exists(), "beside the bounded group, not above it"
+    assert not list(tmp_path.glob("*/sluice-test-*")) + list(tmp_path.glob("sluice-test-*"))
+
+
+def test_the_program_goes_back_to_the_session_that_it_came_from(
+    tmp_path, monkeypatch, as_the_kernel
+):
+    session = version_2(tmp_path) / "user.slice"
+    session.mkdir()
+    monkeypatch.setattr(processors, "_own_path", lambda _controller: "user.slice")
+    with Group("sluice-test", tmp_path):
+        pass
+    assert (session / "cgroup.procs").read_text() == str(os.getpid())
 
 
 def test_what_a_killed_run_left_is_taken_away(tmp_path, monkeypatch):
