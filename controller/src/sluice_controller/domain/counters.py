@@ -73,6 +73,11 @@ class Header(NamedTuple):
     more_bytes: int = 0
 
 
+# Of a header all fields but its heartbeat, which moves on.
+HEARTBEAT = Header._fields.index("heartbeat_ns")
+AFTER = HEARTBEAT + 1
+
+
 @dataclass(frozen=True, slots=True)
 class More:
     """What becomes of frames; `drops` in the order of DROP_REASONS.
@@ -328,7 +333,7 @@ def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) 
 
 def _as_before(before: Header, header: Header) -> bool:
     """Whether it is the same page, and its classes are the same by its own word."""
-    return header == before._replace(heartbeat_ns=header.heartbeat_ns)
+    return header[:HEARTBEAT] == before[:HEARTBEAT] and header[AFTER:] == before[AFTER:]
 
 
 def _content(
@@ -336,8 +341,9 @@ def _content(
 ) -> tuple[Content, Header]:
     """The slots as they are while nobody writes them, and the header that goes with them.
 
-    They are `last`, if they are still that. What has moved is copied a second time:
-    what two copies agree on was not being written during either.
+    They are `last`, if they are still that. Where something has moved, the slots are copied
+    a second time, after the second table: a slot that both copies agree on was not being
+    written in between, nor was its entry of that table.
     """
     shape = _shape(flags)
     end = HEADER_BYTES + shape.span * SLOT_BYTES
@@ -348,15 +354,17 @@ def _content(
     if alike and marks == last.marks:
         return last, header
 
-    def tables() -> tuple[bytes, bytes]:
-        slots = _copied(copy, HEADER_BYTES, end - HEADER_BYTES)
-        return slots, _copied(copy, header.more_offset, shape.span * header.more_bytes)
+    def slots_again() -> bytes:
+        return _copied(copy, HEADER_BYTES, end - HEADER_BYTES)
 
-    first = (
-        page[HEADER_BYTES:end],
-        _copied(copy, header.more_offset, shape.span * header.more_bytes),
-    )
-    if first == tables() and not any(sequence & 1 for sequence in marks[::2]):
+    def more() -> bytes:
+        return _copied(copy, header.more_offset, shape.span * header.more_bytes)
+
+    def tables() -> tuple[bytes, bytes]:
+        return slots_again(), more()
+
+    first = page[HEADER_BYTES:end], more()
+    if first[0] == slots_again() and not any(sequence & 1 for sequence in marks[::2]):
         known = alike and not last.unsettled and marks[1::2] == last.marks[1::2]
         layout = last.layout if known else _layout(flags, marks[1::2], frozenset())
         return Content(layout, *first, header.more_bytes, marks), header

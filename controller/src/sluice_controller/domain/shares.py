@@ -139,24 +139,25 @@ def _fill(
     open_loads = list(hungry)
     while open_loads:
         fair = rest / len(open_loads)
-        weights = {
-            load.key: (1 - DRIFT_TO_EQUAL)
+        weights = [
+            (1 - DRIFT_TO_EQUAL)
             * max(before.get(load.key, load.bytes_per_second), NEWCOMER_SHARE * fair)
             + DRIFT_TO_EQUAL * fair
             for load in open_loads
-        }
-        total = sum(weights.values()) or 1.0
-        shares = {load.key: rest * weights[load.key] / total for load in open_loads}
-        bound = [(load, load.reserved) for load in open_loads if shares[load.key] < load.reserved]
-        bound = bound or [
+        ]
+        total = sum(weights) or 1.0
+        shares = [(load, rest * w / total) for load, w in zip(open_loads, weights, strict=True)]
+        short = [load for load, share in shares if share < load.reserved]
+        bound = [(load, load.reserved) for load in short] or [
             (load, load.own_limit)
-            for load in open_loads
-            if load.own_limit is not None and shares[load.key] > load.own_limit
+            for load, share in shares
+            if load.own_limit is not None and share > load.own_limit
         ]
         if not bound:
-            yield from ((load, shares[load.key]) for load in open_loads)
+            yield from shares
             return
         for load, share in bound:
             yield load, share
             rest = max(0.0, rest - share)
-            open_loads.remove(load)
+        done = {load.key for load, _share in bound}
+        open_loads = [load for load in open_loads if load.key not in done]

@@ -7,7 +7,7 @@ asks for costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .counters import DROP_REASONS, Content, Key, More, Reading, Slot
@@ -19,7 +19,7 @@ RECENT_NS = 300_000_000
 Sample = dict[str, Any]
 
 
-def percentile_ms(histogram: tuple[int, ...], fraction: float) -> float:
+def percentile_ms(histogram: Sequence[int], fraction: float) -> float:
     """The upper edge of the bucket that holds the percentile; buckets are 4^i µs."""
     total = sum(histogram)
     if total <= 0:
@@ -90,7 +90,9 @@ def _held_p99_ms(admitted: int, old: tuple[int, ...], new: tuple[int, ...]) -> f
     """Of all that were admitted; without waiting counts as a wait of nothing."""
     if old == new:
         return 0.0
-    waits = tuple([max(0, after - before) for before, after in zip(old, new, strict=True)])
+    waits = [
+        after - before if after > before else 0 for before, after in zip(old, new, strict=True)
+    ]
     waited = sum(waits)
     quick = max(0, admitted - waited)
     total = quick + waited
@@ -107,15 +109,17 @@ class Rates(NamedTuple):
     backlog_requests: int
 
 
-def _moved(old: Content, new: Content, span_s: float) -> Mapping[Key, float]:
+def _moved(old: Content, new: Content, span_s: float, keys: Iterable[Key]) -> Mapping[Key, float]:
     """Bytes per second between two readings, as `sample` has them; only what is not 0."""
     if old is new:
         return {}
     before, after = old.gauges, new.gauges
+    numbers, is_alike = new.layout.numbers, old.layout is new.layout
     rates = {}
-    for key, number in new.layout.numbers.items():
+    for key in keys:
+        number = numbers[key]
         # Mostly both have one layout.
-        earlier = number if old.layout is new.layout else old.layout.numbers.get(key)
+        earlier = number if is_alike else old.layout.numbers.get(key)
         if earlier is not None:
             requests, moved = before[earlier][:2]
             if after[number][0] >= requests and after[number][1] > moved:
@@ -151,10 +155,10 @@ class Span(NamedTuple):
                 result.setdefault(key[0], {})[key[1]] = found
         return result
 
-    def history(self, keys: Iterable[Key]) -> dict[str, list[float | None]]:
+    def history(self, keys: Collection[Key]) -> dict[str, list[float | None]]:
         """{"class/resource": values}: of each sample what `HISTORY_FIELDS` names."""
         old, new = self.old.content, self.new.content
-        rates = _moved(old, new, self.elapsed_s)
+        rates = _moved(old, new, self.elapsed_s, keys)
         result: dict[str, list[float | None]] = {}
         for key in keys:
             number = new.layout.numbers[key]
@@ -200,14 +204,14 @@ class Window:
     def span(self) -> Span:
         return Span(self.readings[0], self.readings[-1])
 
-    def rates(self, keys: Iterable[Key]) -> dict[Key, Rates]:
+    def rates(self, keys: Collection[Key]) -> dict[Key, Rates]:
         """Of these classes and resources, which the newest reading must have."""
         whole = self.span()
         newest = whole.new
         base = next(r for r in self.readings if newest.at_ns - r.at_ns <= RECENT_NS)
         recent_s = (newest.at_ns - base.at_ns) / 1e9
-        means = _moved(whole.old.content, newest.content, whole.elapsed_s)
-        recents = _moved(base.content, newest.content, recent_s) if recent_s > 0 else {}
+        means = _moved(whole.old.content, newest.content, whole.elapsed_s, keys)
+        recents = _moved(base.content, newest.content, recent_s, keys) if recent_s > 0 else {}
         gauges, numbers = newest.content.gauges, newest.content.layout.numbers
         return {
             key: Rates(means.get(key, 0.0), recents.get(key, 0.0), gauges[numbers[key]][2])

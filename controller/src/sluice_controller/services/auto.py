@@ -27,6 +27,7 @@ from ..domain.model import Stream
 from ..domain.shares import Load
 from ..domain.tuner import decide
 from ..domain.tuner_types import (
+    ARM_RESOURCES,
     OFF,
     PROBING,
     Arm,
@@ -55,6 +56,7 @@ SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
 # For so long a domain of which nothing is seen may still be doing what it did.
 UNSEEN_NS = 30_000_000_000
+HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ class Auto:
         reports = (self._reports_seen, self.streams.reports_so_far())
         self._reports_seen = reports[1]
         views = tuple(self._view(s, pages.get(s.domain), reports, now_ns) for s in streams)
-        watched = {s.domain for s in streams} | {domain for domain, *_ in self.state.caps}
+        held = {key[0] for arm in self.state.arms.values() for key in arm.caps}
+        watched = {s.domain for s in streams} | held
         return Observation(
             views,
             Background(lambda: _others(pages, declaration)),
@@ -322,7 +325,7 @@ def _begun(state: State, now_ns: int) -> State:
 
 
 def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Load]:
-    """The classes of no stream that can be held."""
+    """The classes of no stream that can be held, on the resources that can."""
     left_out = declaration.unmanaged
     own_limits, promised = declaration.own_limits, declaration.reserved
     protected = {(s.domain, s.class_name) for s in declaration.streams}
@@ -330,11 +333,17 @@ def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Lo
     for domain, page in pages.items():
         if page.span() is None:
             continue
-        for key, rates in page.window.rates(page.keys).items():
-            if key[0] not in left_out and (domain, key[0]) not in protected:
-                whole = (domain, *key)
-                own, reserved = own_limits.get(whole), promised.get(whole, 0.0)
-                loads.append(Load(*whole, *rates, own, reserved))
+        keys = [
+            key
+            for key in page.keys
+            if key[1] in HELD_RESOURCES
+            and key[0] not in left_out
+            and (domain, key[0]) not in protected
+        ]
+        for (name, resource), rates in page.window.rates(keys).items():
+            whole = (domain, name, resource)
+            own, reserved = own_limits.get(whole), promised.get(whole, 0.0)
+            loads.append(Load(*whole, *rates, own, reserved))
     return loads
 
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..domain.counters import Key
@@ -34,7 +34,7 @@ SLICE_ROWS = 1000
 LET_IN_S = 0.001
 
 # Of each domain, what happened on its page, and the classes that are to be kept of it.
-Spans = Mapping[str, tuple[Span, Iterable[Key]]]
+Spans = Mapping[str, tuple[Span, Collection[Key]]]
 
 
 class _Second:
