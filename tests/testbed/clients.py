@@ -120,6 +120,9 @@ class Visitors:
         self._testbed = testbed
         self._address = address
         self._polling = polling
+        self._log = testbed.logs / "httperf.log"
+        # The log goes on where an earlier start has ended.
+        self._said_before = 0
         self._tasks: list[Task] = []
 
     def start(
@@ -132,6 +135,7 @@ class Visitors:
         command += ["--uri=/page.bin", f"--rate={rate:.1f}", "--timeout=10"]
         command += [f"--num-conns={int(rate * seconds)}", "--num-calls=1"]
         outside = self._polling(polling_share)
+        self._said_before = self._log.stat().st_size if self._log.exists() else 0
         self._tasks.append(self._testbed.client_popen(command, name="httperf", outside=outside))
         for index in range(wgets):
             first = 1 + index * (150 // wgets)
@@ -154,8 +158,10 @@ class Visitors:
         for task in self._tasks:
             task.stop(grace_seconds=5)
         self._tasks.clear()
-        log = self._testbed.logs / "httperf.log"
-        return parse_httperf(log.read_text(errors="replace")) if log.exists() else None
+        if not self._log.exists():
+            return None
+        said = self._log.read_bytes()[self._said_before :]
+        return parse_httperf(said.decode(errors="replace"))
 
 
 def received_bytes(testbed: Testbed) -> int:
