@@ -114,7 +114,7 @@ def finish(console: Console, scene: Scene, outcome: Outcome) -> int:
             "end other programs, or give this machine more processors.",
             highlight=False,
         )
-    console.print(show.table(outcome, short))
+    console.print(show.table(outcome))
     if not short:
         show.checks(console, found)
     console.print(attempt.scale.words, highlight=False)

@@ -131,26 +131,37 @@ def perfect_since(windows: Sequence[Window], start_s: float) -> float | None:
 
 def shortage(phases: dict[str, Phase]) -> str:
     """Say in which phases processors were short, and how; empty if they were in none."""
-    words = []
-    for name, phase in phases.items():
-        ours = phase.cpu_ratio if phase.cpu_ours_ratio is None else phase.cpu_ours_ratio
-        if ours > BUSY_MOST:
-            words.append(f"{ours:.0%} busy with the demo in {name}")
-        elif phase.waited_ratio > WAITED_MOST:
-            words.append(
-                f"the stream's guest waited {phase.waited_ratio:.0%} of {name} for a processor"
-            )
-    return ", ".join(words)
+    return ", ".join(filter(None, map(_shortage_of, phases.values())))
+
+
+def _shortage_of(phase: Phase) -> str:
+    ours = phase.cpu_ratio if phase.cpu_ours_ratio is None else phase.cpu_ours_ratio
+    if ours > BUSY_MOST:
+        return f"{ours:.0%} busy with the demo in {phase.name}"
+    if phase.waited_ratio > WAITED_MOST:
+        return f"the stream's guest waited {phase.waited_ratio:.0%} of {phase.name} for a processor"
+    return ""
 
 
 def inconclusive(phases: dict[str, Phase], settled_after_s: float | None, bars: Bars) -> bool:
-    """Whether a bar fails while processors were short, which says nothing of disk and link."""
-    failed = any(not bar.holds for bar in check(phases, settled_after_s, bars))
-    return failed and bool(shortage(phases))
+    """Whether bars fail, and each in a phase in which processors were short.
+
+    That says nothing of disk and link. A bar that fails in another phase does.
+    """
+    judged = _judged(phases, settled_after_s, bars)
+    failed = {name for name, bar in judged if not bar.holds}
+    return bool(failed) and all(_shortage_of(phases[name]) for name in failed)
 
 
 def check(phases: dict[str, Phase], settled_after_s: float | None, bars: Bars) -> list[Check]:
     """Compare the phases that were played with the bars."""
+    return [bar for _name, bar in _judged(phases, settled_after_s, bars)]
+
+
+def _judged(
+    phases: dict[str, Phase], settled_after_s: float | None, bars: Bars
+) -> list[tuple[str, Check]]:
+    """Return each bar with the name of the phase in which it holds or does not."""
     checks = []
     for name, wanted in (
         ("control", bars.control),
@@ -165,19 +176,19 @@ def check(phases: dict[str, Phase], settled_after_s: float | None, bars: Bars) -
             f"{stream.stalls} stalls ({stream.stall_seconds:.1f} s), "
             f"{stream.lost_pictures} pictures lost, {stream.delivered_ratio:.2%} delivered"
         )
-        checks.append(Check(f"{name} is {wanted}", stream.verdict == wanted, figures))
+        bar = Check(f"{name} is {wanted}", stream.verdict == wanted, figures)
+        checks.append((name, bar))
     if "auto" not in phases:
         return checks
-    checks.append(_background_check(phases, bars))
+    # What was short in unshaped has made less of a background there: no excuse for auto.
+    checks.append(("auto", _background_check(phases, bars)))
     took = "never" if settled_after_s is None else f"{settled_after_s:.1f} s"
-    checks.append(
-        Check(
-            f"settled within {bars.settled_s:.0f} s",
-            settled_after_s is not None and settled_after_s <= bars.settled_s,
-            took,
-        )
+    bar = Check(
+        f"settled within {bars.settled_s:.0f} s",
+        settled_after_s is not None and settled_after_s <= bars.settled_s,
+        took,
     )
-    return checks
+    return [*checks, ("auto", bar)]
 
 
 def _background_check(phases: dict[str, Phase], bars: Bars) -> Check:
@@ -203,22 +214,20 @@ def heading(readers: int) -> str:
     return f"A VLC stream beside {readers} readers and an overloaded web server"
 
 
-def shown(phase: Phase, short: str) -> str:
-    """Return the phase's verdict; one that is not perfect proves nothing without processors."""
+def shown(phase: Phase) -> str:
+    """Return the phase's verdict; one that fails its bar proves nothing without processors."""
     verdict = phase.stream.verdict
-    return "not judged" if short and verdict != "perfect" else verdict
+    failed = verdict != getattr(Bars(), phase.name)
+    return "not judged" if failed and _shortage_of(phase) else verdict
 
 
-def rows(phases: dict[str, Phase], short: str) -> list[tuple[str, list[str]]]:
-    """Return the phases side by side: titles, and a cell for each phase.
-
-    ``short`` is what ``shortage`` says of a run that proves nothing, else empty.
-    """
+def rows(phases: dict[str, Phase]) -> list[tuple[str, list[str]]]:
+    """Return the phases side by side: titles, and a cell for each phase."""
     found = list(phases.values())
     streams = [phase.stream for phase in found]
     moved = [phase.background for phase in found]
     table = [
-        ("stream", [shown(phase, short) for phase in found]),
+        ("stream", [shown(phase) for phase in found]),
         ("continuity errors", [str(s.continuity_errors) for s in streams]),
         ("stalls", [f"{s.stalls} ({s.stall_seconds:.1f} s)" for s in streams]),
         ("lost pictures", [str(s.lost_pictures) for s in streams]),

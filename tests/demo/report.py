@@ -81,7 +81,7 @@ def document(scene: Scene, outcome: Outcome, found: list[Check]) -> dict:
         "accelerator": scene.testbed.accelerator.name,
         "qemu_version": scene.qemu_version(),
         "phases": phases,
-        "table": [[t, *cells] for t, cells in judge.rows(outcome.phases, outcome.shortage)],
+        "table": [[t, *cells] for t, cells in judge.rows(outcome.phases)],
         "auto": {
             "settled_after_s": settled,
             "enabled_at_s": None if enabled_s is None else round(enabled_s - origin_s, 2),

@@ -90,13 +90,14 @@ class Run:
         # What watches the demo takes its part, too.
         self._sampler.start()
         costs, scale = self._fit()
-        attempt, given_up = self._attempt(scale), None
+        # Sizes that were all asked for are played to the end: nothing else would be told.
+        attempt, given_up = self._attempt(scale, whole=costs is None), None
         less = smaller(scale, costs, self._plan.asked) if costs else None
         if less and judge.inconclusive(attempt.phases, attempt.settled_after_s, Bars()):
             short = judge.shortage(attempt.phases)
             self._say(f"processors were short ({short}): once more, about half the size")
             self._calm_down()
-            attempt, given_up = self._attempt(less), attempt
+            attempt, given_up = self._attempt(less, whole=False), attempt
         log = self.scene.api.call("GET", "/auto/log?limit=500")
         return Outcome(
             attempt=attempt,
@@ -136,14 +137,15 @@ class Run:
         loads.stop_streamer(self.scene.media)
         return costs, choose(costs, self._plan.asked)
 
-    def _attempt(self, scale: Scale) -> Attempt:
+    def _attempt(self, scale: Scale, *, whole: bool) -> Attempt:
+        """Play the phases; ``whole`` even if the first has shown that processors are short."""
         self._phases = {}
         self.scene.resize(scale)
         self._say(scale.words)
         self._say("control: the stream alone")
         self._start_stream(scale.film_mbit)
         self._control()
-        if judge.inconclusive(self._phases, None, Bars()):
+        if not whole and judge.inconclusive(self._phases, None, Bars()):
             return Attempt(scale, self._phases)
         offered = self._start_loads(scale)
         self._unshaped()
@@ -184,7 +186,7 @@ class Run:
         self._phases[name] = phase
         stream, background = phase.stream, phase.background
         self._say(
-            f"{name}: {stream.verdict} "
+            f"{name}: {judge.shown(phase)} "
             f"({stream.continuity_errors} continuity errors, {stream.stalls} stalls, "
             f"{stream.stall_seconds:.1f} s stalled, {stream.lost_pictures} pictures lost, "
             f"{stream.delivered_ratio:.1%} delivered); background "

@@ -26,13 +26,13 @@ class Progress:
 COLOURS = {"perfect": "green", "good": "yellow", "poor": "red"}
 
 
-def table(outcome: Outcome, short: str) -> Table:
+def table(outcome: Outcome) -> Table:
     """Return the phases side by side."""
     shown = Table(title=judge.heading(outcome.attempt.scale.readers))
     shown.add_column("")
     for name in outcome.phases:
         shown.add_column(name, justify="right")
-    for title, cells in judge.rows(outcome.phases, short):
+    for title, cells in judge.rows(outcome.phases):
         styled = [f"[bold {COLOURS[cell]}]{cell}[/]" if cell in COLOURS else cell for cell in cells]
         shown.add_row(title, *styled)
     return shown

@@ -121,9 +121,27 @@ def test_a_poor_stream_proves_nothing_while_processors_are_short():
     assert not judge.inconclusive(phases(auto=poor), None, Bars())
     short = phases(auto=dataclasses.replace(poor, **BUSY))
     assert judge.inconclusive(short, None, Bars())
-    shown = dict(judge.rows(short, judge.shortage(short)))
-    assert shown["stream"] == ["perfect", "not judged", "not judged"]
-    assert "poor" in dict(judge.rows(short, ""))["stream"]
+    assert dict(judge.rows(short))["stream"] == ["perfect", "poor", "not judged"]
+
+
+@pytest.mark.parametrize("busy", ["control", "unshaped"])
+@pytest.mark.parametrize(
+    ("auto", "settled"),
+    [(phase("auto", 18e6, 37e6, **POOR), None), (phase("auto", 9e6, 9e6), 20.0)],
+)
+def test_processors_that_were_short_in_another_phase_excuse_nothing(busy, auto, settled):
+    found = phases(auto=auto)
+    found[busy] = dataclasses.replace(found[busy], **BUSY)
+    assert judge.shortage(found)
+    assert not judge.inconclusive(found, settled, Bars())
+    assert judge.shown(found["auto"]) == auto.stream.verdict
+
+
+def test_one_bar_that_fails_with_processors_to_spare_makes_a_verdict():
+    control = dataclasses.replace(phase("control", 0, 0, **POOR), **BUSY)
+    assert judge.inconclusive(phases(control=control), 20.0, Bars())
+    both = phases(control=control, auto=phase("auto", 18e6, 37e6, **POOR))
+    assert not judge.inconclusive(both, None, Bars())
 
 
 def test_bars_that_hold_on_busy_processors_hold():
