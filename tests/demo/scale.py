@@ -118,19 +118,24 @@ class Scale:
 
 
 def choose(costs: Costs, asked: Asked) -> Scale:
-    """Return the largest demo that leaves the processors unhurried."""
+    """Return the largest demo that leaves the processors unhurried.
+
+    What was asked for takes its part first, whatever that is.
+    """
     budget = BUSY * costs.processors - costs.idle_share
-    film_mbit = asked.film_mbit or _film(costs, budget)
+    film_mbit = asked.film_mbit or _film(costs, budget, asked)
     left = budget - costs.stream_share(film_mbit)
-    disk_cost, link_cost = costs.disk_s_per_byte, _link_cost(costs, film_mbit)
+    disk_cost, link_cost = costs.disk_s_per_byte, _link_cost(costs, _overload(film_mbit, asked))
     disk_most = min(DISK_MOST_BPS, GUEST_BUSY / costs.disk_guest_s_per_byte)
     link_most = min(LINK_MOST_MBIT * 125_000, GUEST_BUSY / costs.link_guest_s_per_byte)
 
     def disk(share: float) -> float:
-        return max(DISK_LEAST_BPS, min(disk_most, share / disk_cost))
+        chosen = max(DISK_LEAST_BPS, min(disk_most, share / disk_cost))
+        return asked.disk_bytes_per_s or chosen
 
     def link(share: float) -> float:
-        return max(LINK_LEAST_MBIT * 125_000, min(link_most, share / link_cost))
+        chosen = max(LINK_LEAST_MBIT * 125_000, min(link_most, share / link_cost))
+        return asked.link_mbit * 125_000 if asked.link_mbit else chosen
 
     link_bps = link(left - disk(left / 2) * disk_cost)
     disk_bps = disk(left - link_bps * link_cost)
@@ -161,19 +166,19 @@ def smaller(scale: Scale, costs: Costs, asked: Asked) -> Scale | None:
     return _with_words(less, costs)
 
 
-def _link_cost(costs: Costs, film_mbit: float) -> float:
+def _link_cost(costs: Costs, overload: float) -> float:
     """Return the processor time for a byte on the link, the visitors' part included."""
-    crowd = CROWD if _overload(film_mbit) > OVERLOAD_LEAST else 1.0
+    crowd = CROWD if overload > OVERLOAD_LEAST else 1.0
     return costs.link_s_per_byte * (1 + POLLING) * crowd
 
 
-def _film(costs: Costs, budget: float) -> float:
+def _film(costs: Costs, budget: float, asked: Asked) -> float:
     """Return the largest film that fits together with the slowest disk and link."""
+    disk = (asked.disk_bytes_per_s or DISK_LEAST_BPS) * costs.disk_s_per_byte
+    link_bps = (asked.link_mbit or LINK_LEAST_MBIT) * 125_000
     for film_mbit in FILMS_MBIT:
-        loads = DISK_LEAST_BPS * costs.disk_s_per_byte + LINK_LEAST_MBIT * 125_000 * _link_cost(
-            costs, film_mbit
-        )
-        if costs.stream_share(film_mbit) + loads <= budget:
+        link = link_bps * _link_cost(costs, _overload(film_mbit, asked))
+        if costs.stream_share(film_mbit) + disk + link <= budget:
             return film_mbit
     return FILMS_MBIT[-1]
 
@@ -186,7 +191,7 @@ def _sized(film_mbit: float, link_mbit: int, disk_bps: int, asked: Asked) -> Sca
         link_mbit=link_mbit,
         disk_bytes_per_s=disk_bps,
         readers=asked.readers or READERS,
-        overload=asked.overload or _overload(film_mbit),
+        overload=_overload(film_mbit, asked),
         read_ahead_kib=max(READ_AHEAD_STEP_KIB, ahead_kib),
         polling_share=0.0,
         expected_share=0.0,
@@ -194,12 +199,12 @@ def _sized(film_mbit: float, link_mbit: int, disk_bps: int, asked: Asked) -> Sca
     )
 
 
-def _overload(film_mbit: float) -> float:
-    return OVERLOAD if film_mbit == FILMS_MBIT[0] else OVERLOAD_LEAST
+def _overload(film_mbit: float, asked: Asked) -> float:
+    return asked.overload or (OVERLOAD if film_mbit == FILMS_MBIT[0] else OVERLOAD_LEAST)
 
 
 def _with_words(scale: Scale, costs: Costs) -> Scale:
-    web = scale.link_bytes_per_s * _link_cost(costs, scale.film_mbit)
+    web = scale.link_bytes_per_s * _link_cost(costs, scale.overload)
     serving = web / (1 + POLLING)
     polling = min(MOST_POLLING, max(LEAST_POLLING, web - serving))
     parts = {
