@@ -55,6 +55,29 @@ def test_a_guest_that_cannot_be_connected_to_keeps_no_other_from_it(hub, guest, 
     assert hub.status("good")["error"] is None
 
 
+def test_a_connection_that_the_selector_refuses_keeps_no_other_from_its_own(
+    hub, guest, clock, monkeypatch
+):
+    """The kernel bounds how many a user may watch."""
+    register, is_full = hub._selector.register, [True]
+
+    def refuse(file, events, peer=None):
+        if is_full and peer is hub._peers["bad"]:
+            raise OSError(28, "No space left on device")
+        return register(file, events, peer)
+
+    monkeypatch.setattr(hub._selector, "register", refuse)
+    hub.set_targets({"bad": guest.getsockname(), "good": guest.getsockname()})
+    for _ in range(3):
+        hub.round()
+    assert "No space left" in hub.status("bad")["error"]
+    assert hub.status("good")["error"] is None
+    is_full.clear()
+    clock.now += 60
+    hub.round()
+    assert hub.status("bad")["error"] is None
+
+
 def test_what_one_agent_sends_ends_no_other_s_connection(hub, guest, clock, tmp_path, monkeypatch):
     read = agent_hub.read_line
 

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from sluice_controller.adapters.database import SqlStore, sqlite
+from sluice_controller.domain.errors import StoreUnavailable
 from sluice_controller.domain.model import Settings
 from sluice_controller.services import records as records_module
 from unit.controller.test_sampler import Scene, Uptime, history
@@ -65,6 +66,30 @@ def test_what_waits_is_bounded_and_what_is_lost_is_said(scene, store, lock, monk
     said = [r.getMessage() for r in caplog.records if r.name == records_module.__name__]
     assert len(said) == 2
     assert "lost from now on" in said[0] and "4 s of history and 0 decisions are lost" in said[1]
+
+
+def test_what_is_lost_while_the_writer_waits_in_vain_is_said_when_it_begins(
+    scene, store, monkeypatch, caplog
+):
+    """Everything waits in the writer's hands, and as much comes until it gives up."""
+    scene.records._seconds = records_module._Queue(3)
+    # What is old is removed now, and not again for a while.
+    scene.records.round()
+    scene.writes = False
+    scene.ticks(11)
+    transaction = store.transaction
+
+    def gives_up():
+        scene.ticks(30)
+        raise StoreUnavailable("database", "sqlite", "is locked", "try again")
+
+    monkeypatch.setattr(store, "transaction", gives_up)
+    scene.records.round()
+    said = [r.getMessage() for r in caplog.records if r.name == records_module.__name__]
+    assert len([line for line in said if "lost from now on" in line]) == 1
+    monkeypatch.setattr(store, "transaction", transaction)
+    scene.records.round()
+    assert "3 s of history and 0 decisions are lost" in caplog.records[-1].getMessage()
 
 
 def rename(store, old, new):

@@ -320,9 +320,11 @@ class AgentHub:
             return
         if peer.watched:
             self._selector.unregister(peer.socket)
-        peer.watched = wanted
+            peer.watched = 0
         if wanted:
             self._selector.register(peer.socket, wanted, peer)
+            # Not before: if that fails, the selector does not know it.
+            peer.watched = wanted
 
     def _flush(self, peer: _Peer) -> None:
         try:

@@ -55,30 +55,35 @@ class _Second:
 
 
 class _Queue:
-    """The newest of what came, at most so many; what was dropped is counted."""
+    """The newest of what came, at most so many; what was dropped is counted.
+
+    To add and to put back says whether there was room for everything.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.lost = 0
         self._waiting: deque[Any] = deque()
 
-    def add(self, item: Any) -> None:
+    def add(self, item: Any) -> bool:
         self._waiting.append(item)
-        self._trim()
+        return self._trim()
 
     def take(self) -> list[Any]:
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
 
-    def put_back(self, taken: list[Any]) -> None:
+    def put_back(self, taken: list[Any]) -> bool:
         self._waiting.extendleft(reversed(taken))
-        self._trim()
+        return self._trim()
 
-    def _trim(self) -> None:
-        while len(self._waiting) > self.most:
+    def _trim(self) -> bool:
+        lost = max(0, len(self._waiting) - self.most)
+        for _ in range(lost):
             self._waiting.popleft()
-            self.lost += 1
+        self.lost += lost
+        return not lost
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -99,6 +104,7 @@ class Records:
         self._decisions = _Queue(MOST_DECISIONS)
         self._values: dict[str, Any] = {}
         self._said = ""
+        self._is_loss_said = False
         self._prune_at = monotonic()
 
     # From the tick
@@ -111,15 +117,18 @@ class Records:
 
     def _add(self, queue: _Queue, item: Any) -> None:
         with self._lock:
-            lost = queue.lost
-            queue.add(item)
-            begins = queue.lost == 1 > lost
-        if begins:
+            found_room = queue.add(item)
+            self._say_lost(found_room)
+        self._wake.set()
+
+    def _say_lost(self, found_room: bool) -> None:
+        """When it begins. Under the lock."""
+        if not found_room and not self._is_loss_said:
+            self._is_loss_said = True
             log.error(
                 "the database takes too long: what waits for it is lost from now on, the oldest"
                 " first; this is said once"
             )
-        self._wake.set()
 
     def put_value(self, key: str, value: Any) -> None:
         with self._lock:
@@ -150,8 +159,8 @@ class Records:
         except SluiceError as error:
             self._say(error)
             with self._lock:
-                self._seconds.put_back(seconds)
-                self._decisions.put_back(decisions)
+                have_room = self._seconds.put_back(seconds), self._decisions.put_back(decisions)
+                self._say_lost(all(have_room))
                 # Those that were set anew meanwhile stay.
                 self._values = {**values, **self._values}
         except Exception as error:
@@ -217,6 +226,7 @@ class Records:
         with self._lock:
             lost = self._seconds.lost, self._decisions.lost
             self._seconds.lost = self._decisions.lost = 0
+            self._is_loss_said = False
         if any(lost):
             log.warning(
                 "the database takes history and decisions again; %d s of history and %d decisions"
