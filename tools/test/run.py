@@ -230,6 +230,10 @@ def main() -> int:
     unknown = [name for name in asked.only if name not in KINDS and name not in names]
     if unknown:
         parser.error(f"{unknown[0]}: no such kind or suite; one of {', '.join([*KINDS, *names])}")
+    here, there = ("make test-long", "make test") if asked.long else ("make test", "make test-long")
+    for name in asked.only:
+        if not choose(every, [name], asked.long):
+            parser.error(f"{name}: in no suite of {here}; give {there} ONLY={name}")
     LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()

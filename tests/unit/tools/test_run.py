@@ -113,6 +113,25 @@ def test_what_is_run_is_one_list_or_what_was_named():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["stress"], "stress: in no suite of make test; give make test-long"),
+        (["unit", "stress"], "stress: in no suite of make test; give make test-long"),
+        (["--long", "unit"], "unit: in no suite of make test-long; give make test"),
+    ],
+)
+def test_a_kind_that_the_list_has_not_is_an_error_and_no_success(
+    arguments, words, monkeypatch, capsys
+):
+    monkeypatch.setattr(runner, "run_all", lambda *_: pytest.fail("something is run"))
+    monkeypatch.setattr(runner.sys, "argv", ["run.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runner.main()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("line", "duration"),
     [
         ("12.50s setup    tests/e2e/test_a.py::test_b[1-x y]", (12.5, "setup")),
