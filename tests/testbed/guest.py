@@ -314,13 +314,18 @@ class _Sleep:
 
     def __init__(self, now_s: float):
         self._since_s = now_s
-        self._used_s = 0.0
+        self._then: dict[int, processors.Threads] = {}
 
     def lasts(self, threads: dict[int, processors.Threads], now_s: float) -> bool:
-        """Take a reading; True if nothing was done for ASLEEP_SECONDS."""
-        used_s = sum(thread.ran_s + thread.waited_s for thread in threads.values())
-        if used_s - self._used_s > ASLEEP_SHARE * (now_s - self._since_s):
-            self._since_s, self._used_s = now_s, used_s
+        """Take a reading; True if nothing was done for ASLEEP_SECONDS.
+
+        Without threads, on a kernel that does not count for them, nothing is known.
+        """
+        none = processors.Threads()
+        since = [now.since(self._then.get(number, none)) for number, now in threads.items()]
+        used_s = sum(thread.ran_s + thread.waited_s for thread in since)
+        if not threads or used_s > ASLEEP_SHARE * (now_s - self._since_s):
+            self._since_s, self._then = now_s, threads
         return now_s - self._since_s > ASLEEP_SECONDS
 
 
