@@ -45,6 +45,14 @@ KNOWN = (
 PROCESSORS_SHORT = 3
 
 
+def megabytes(text: str) -> int:
+    """Read MB/s; return bytes per second."""
+    try:
+        return round(float(text) * 1e6)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text} is no speed of a disk in MB/s") from None
+
+
 def parse() -> Plan:
     default = Plan()
     parser = argparse.ArgumentParser(
@@ -68,7 +76,7 @@ def parse() -> Plan:
     films = ", ".join(f"{film:g}" for film in FILMS_MBIT)
     setting("--film-mbit", float, None, "N", f"the film's rate in Mbit/s, of {films}")
     setting("--link-mbit", int, None, "N", "the uplink's rate in Mbit/s")
-    setting("--disk-mb", float, None, "N", "the speed of the disk's platter in MB/s")
+    setting("--disk-mb", megabytes, None, "N", "the speed of the disk's platter in MB/s")
     setting("--readers", int, None, "N", "how many cats read")
     setting("--wgets", int, default.wgets, "N", "how many wgets fetch files")
     setting("--overload", float, None, "X", "what httperf asks for, in links")
@@ -80,7 +88,7 @@ def parse() -> Plan:
         return Plan(
             film_mbit=arguments.film_mbit,
             link_mbit=arguments.link_mbit,
-            disk_bytes_per_s=arguments.disk_mb and round(arguments.disk_mb * 1e6),
+            disk_bytes_per_s=arguments.disk_mb,
             readers=arguments.readers,
             wgets=arguments.wgets,
             overload=arguments.overload,

@@ -90,7 +90,9 @@ class Sampler:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        # Where the viewer did not start, this did not, either.
+        if self._thread.is_alive():
+            self._thread.join(10)
         # The viewer's thread may be slow, and have windows left.
         with self._reporting:
             self._probe.close()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo import __main__ as command
 from demo.plan import PHASES, BadPlan, Bars, Plan
 
 RANGES = [
@@ -54,6 +55,15 @@ def test_loads_last_longer_than_everything_they_are_needed_for(
 def test_a_film_that_was_not_made_is_refused_with_those_that_were():
     with pytest.raises(BadPlan, match="film_mbit is 4; there are films of 7, 3, 1.5"):
         Plan(film_mbit=4.0)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "0", "51", "fast"])
+def test_a_speed_of_the_disk_that_cannot_be_is_refused_in_a_sentence(text, monkeypatch, capsys):
+    monkeypatch.setattr(command.sys, "argv", ["demo", f"--disk-mb={text}"])
+    with pytest.raises(SystemExit) as ended:
+        command.parse()
+    assert ended.value.code == 2
+    assert "disk" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_there_is_a_bar_for_each_phase():
