@@ -2,6 +2,7 @@
 """Which files sluiced takes for a QEMU with shaping: real programs are run."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,16 @@ def test_what_went_wrong_is_asked_again_after_a_while(emulator, tmp_path):
         now[0] += seconds
         assert "is a QEMU without shaping" in emulators.problem(path)
     assert (tmp_path / "runs").read_text() == "run\n" * 2
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_it_is_run_once_however_many_ask_at_once(emulator, tmp_path, status):
+    emulators = Emulators(lambda: 0.0)
+    path = emulator(status)
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda _: emulators.problem(path), range(8)))
+    assert len(set(said)) == 1
+    assert (tmp_path / "runs").read_text() == "run\n"
 
 
 def test_a_file_that_is_not_there_is_named_with_the_remedy(tmp_path):

@@ -11,6 +11,7 @@ import math
 import os
 import stat
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,8 @@ class Emulators:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
         self._found: dict[tuple[str, int, int], tuple[str | None, float]] = {}
+        # Whoever lists domains asks; one of them runs it, and the others wait for what it finds.
+        self._running = threading.Lock()
 
     def problem(self, emulator: str) -> str | None:
         """Why this one cannot shape; None if it can."""
@@ -109,12 +112,20 @@ class Emulators:
         except OSError as error:
             return f"emulator '{emulator}' cannot be found ({error.strerror}): {REMEDY}"
         key = emulator, status.st_ino, status.st_mtime_ns
+        if not self._is_known(key):
+            with self._running:
+                if not self._is_known(key):
+                    self._found[key] = _problem(emulator), self.monotonic()
+        return self._found[key][0]
+
+    def _is_known(self, key: tuple[str, int, int]) -> bool:
         problem, at = self._found.get(key, ("", -math.inf))
-        if problem is not None and self.monotonic() - at >= PROBLEM_AGE_SECONDS:
-            try:
-                check(emulator)
-                problem = None
-            except Conflict as error:
-                problem = str(error)
-            self._found[key] = problem, self.monotonic()
-        return problem
+        return problem is None or self.monotonic() - at < PROBLEM_AGE_SECONDS
+
+
+def _problem(emulator: str) -> str | None:
+    try:
+        check(emulator)
+    except Conflict as error:
+        return str(error)
+    return None
