@@ -111,7 +111,7 @@ class Testbed:
             console_log=self.logs / f"console-{spec.name}.log",
             address=network.guest_address(index),
             mac=f"52:54:00:77:00:{index + 1:02x}",
-            agent_image=self._agent_image() if spec.agent else None,
+            agent_image=self._agent_image(overlay, place) if spec.agent else None,
             uuid=None if place is None else str(uuid.UUID(int=FIRST_UUID.int + place)),
             processors=len(allowed),
             cpuset=_list_of(allowed) if len(allowed) < (os.cpu_count() or 1) else None,
@@ -145,9 +145,12 @@ class Testbed:
         command = [str(paths.qemu_img()), "create", "-q", "-f", "qcow2"]
         _run([*command, "-b", str(base), "-F", "raw", str(overlay)])
 
-    def _agent_image(self) -> Path:
-        """Today's agent and its unit on a small disk; one for all guests."""
-        image = self.folder / "disks" / "agent.img"
+    def _agent_image(self, overlay: Path, place: int | None) -> Path:
+        """Today's agent and its unit on a small disk; one for all guests without a place.
+
+        That of a guest with a place is replaced when it goes on where it was kept.
+        """
+        image = overlay.with_name("agent.img" if place is None else f"{overlay.stem}-agent.img")
         if not image.exists():
             agent_disk.make(image)
         return image

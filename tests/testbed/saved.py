@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from testbed import paths
-from testbed.guest import Guest
+from testbed.guest import Guest, GuestError
 
 # A few kinds of guests, each for the checkouts that are in use; 150 to 300 MB each.
 KEPT = 8
@@ -30,7 +30,8 @@ FORMAT = 1
 def start(guest: Guest) -> None:
     """Start a defined guest, booted, with ssh; it has a fixed ``place`` (``add_guest``).
 
-    Its clock is set, and a boot that has not happened yet happens now.
+    Its clock is set, and a boot that has not happened yet happens now. GuestError if it does
+    not go on: what was kept is removed then, and the next start boots.
     """
     if not guest.placement.uuid:
         raise ValueError(f"guest {guest.name} has no place of its own; give one to add_guest")
@@ -41,11 +42,8 @@ def start(guest: Guest) -> None:
             _boot(guest, folder)
         (folder / ".complete").touch()
         _prune()
-        # Its contents are the same, but not every byte of its file system.
-        if guest.placement.agent_image:
-            shutil.copyfile(folder / "agent.img", guest.placement.agent_image)
-        guest.restore(folder, definition)
-    guest.wait_ready()
+        with _removed_if_of_no_use(guest, folder):
+            _go_on(guest, folder, definition)
     guest.ssh(f"date -s @{time.time():.3f}")
 
 
@@ -61,6 +59,27 @@ def _locked() -> Iterator[None]:
     with (_root() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _removed_if_of_no_use(guest: Guest, folder: Path) -> Iterator[None]:
+    """A machine that went down, or a full disk, has left what no run could ever use."""
+    try:
+        yield
+    except (GuestError, OSError, libvirt.libvirtError) as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise GuestError(
+            f"guest {guest.name} does not go on where {folder} has kept it: {problem}; that is "
+            "removed, and the next start boots it again"
+        ) from None
+
+
+def _go_on(guest: Guest, folder: Path, definition: str) -> None:
+    # Its contents are the same, but not every byte of its file system.
+    if guest.placement.agent_image:
+        shutil.copyfile(folder / "agent.img", guest.placement.agent_image)
+    guest.restore(folder, definition)
+    guest.wait_ready()
 
 
 def _boot(guest: Guest, folder: Path) -> None:

@@ -96,6 +96,18 @@ def test_disk_reads_are_counted_by_the_hosts_kernel(booted):
     assert 32 * 2**20 <= read <= 48 * 2**20
 
 
+def test_the_agent_disk_of_a_guest_that_is_kept_is_no_other_guest_s(testbed):
+    """It is replaced when the guest goes on, and another one may run by then."""
+    guests = [testbed.add_guest(GuestSpec(f"kept-{place}"), place=place) for place in (97, 98)]
+    try:
+        first, second = (guest.placement.agent_image for guest in guests)
+        assert first != second
+        assert first.exists() and second.exists()
+    finally:
+        for guest in guests:
+            testbed.remove_guest(guest)
+
+
 def test_a_saved_guest_goes_on_as_it_was_each_time_and_under_another_definition(booted, tmp_path):
     booted.ssh("echo here >/run/in-memory; echo here >/root/on-disk; sync")
     booted.save(tmp_path / "saved")
