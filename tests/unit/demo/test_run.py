@@ -20,7 +20,7 @@ class Played(Run):
 
     def _found(self, name: str) -> None:
         found = phase(name, 1e6, 1e6, stalls=9, stall_seconds=9.0)
-        self._phases[name] = dataclasses.replace(found, cpu_ratio=0.99)
+        self._phases[name] = dataclasses.replace(found, waited_ratio=0.9)
 
     def _start_stream(self, _film_mbit):
         pass
