@@ -4,6 +4,7 @@
 import pytest
 
 from sluice_controller.entry.api.app import MAX_NESTING, create_app, nests_beyond
+from sluice_controller.services.catalogue import NOBODY_ASKS, current_actor
 
 HEADERS = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
 SHAPES = {
@@ -28,6 +29,11 @@ def test_a_deep_body_is_refused_in_words(client, shape):
         assert answer.status_code == 422, deep
         said = answer.get_json()
         assert said["thing"] == "body" and body.startswith(said["value"].rstrip("…"))
+
+
+def test_who_asked_is_nobody_once_the_request_is_over(client):
+    client.put("/v1/settings", data=b"[", headers={**HEADERS, "X-Sluice-Actor": "admin"})
+    assert current_actor.get() == NOBODY_ASKS
 
 
 def test_what_nests_no_deeper_than_may_be_is_not_beyond():

@@ -48,8 +48,9 @@ PREVIEW_SECONDS = 2.0
 # An expression may take all of that, and guests choose what it is searched in.
 MOST_PREVIEWS = 2
 
-# Who is asking; the API sets it for each request.
-current_actor: ContextVar[str] = ContextVar("current_actor", default="sluiced")
+# Who is asking; the API sets it for each request, and takes it back after that.
+NOBODY_ASKS = "sluiced"
+current_actor: ContextVar[str] = ContextVar("current_actor", default=NOBODY_ASKS)
 
 
 def audited(

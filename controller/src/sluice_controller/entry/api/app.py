@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException
 
 from ... import __version__
 from ...domain.errors import BadValue, NotFound, SluiceError, Unauthorised
-from ...services.catalogue import current_actor
+from ...services.catalogue import NOBODY_ASKS, current_actor
 from . import auto, classes, domains, groups, host, live, nightly, rules, streams
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,11 @@ def _check_token(token: str) -> Response | None:
             "send 'Authorization: Bearer TOKEN' with the token from the file api-token",
         )
     )
+
+
+def _forget_actor(_error: BaseException | None) -> None:
+    """The thread's next work may be nobody's request."""
+    current_actor.set(NOBODY_ASKS)
 
 
 def nests_beyond(value: Any, most: int) -> bool:
@@ -165,6 +170,7 @@ def create_app(services: Any, token: str) -> Flask:
         api.register_blueprint(module.blueprint)
 
     app.before_request(lambda: _check_token(token) or _check_body())
+    app.teardown_request(_forget_actor)
     app.register_error_handler(SluiceError, problem)
     app.register_error_handler(HTTPException, lambda error: problem(_shape_error(error)))
 
