@@ -126,6 +126,9 @@ def finish(console: Console, scene: Scene, outcome: Outcome) -> int:
     if not short:
         show.checks(console, found)
     console.print(attempt.scale.words, highlight=False)
+    if outcome.given_up:
+        before = judge.shortage(outcome.given_up.phases)
+        console.print(f"A larger demo was given up before: {before}.", highlight=False)
     console.print("The disk is a model of a rotating one; its constants are in the report.")
     if outcome.problem:
         console.print(f"note: {outcome.problem}", highlight=False)

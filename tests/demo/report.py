@@ -213,13 +213,26 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def _about(facts: dict) -> str:
+    scale, before = facts["scale"], facts["given_up"]
+    words = (
+        f"{facts['generated_at']}, QEMU {facts['qemu_version']}, accelerator "
+        f"{facts['accelerator']}; film {scale['film_mbit']:g} Mbit/s, link "
+        f"{scale['link_mbit']} Mbit/s, {facts['link']['note']}; disk "
+        f"{scale['disk_bytes_per_s'] / MB:g} MB/s, {facts['disk']['note']}. "
+        f"Why these sizes: {scale['why']}."
+    )
+    if before:
+        words += f" A larger demo was given up before: {before['shortage']}."
+    return words
+
+
 def page(facts: dict) -> str:
     """Return report.html: one file, nothing loaded from anywhere."""
-    scale = facts["scale"]
     bars = "".join(
         f'<li class="{"holds" if check["holds"] else "fails"}">{escape(check["name"])}: '
         f"{escape(check['figures'])}</li>"
-        for check in facts["checks"]
+        for check in (() if facts["shortage"] else facts["checks"])
     )
     log = _table(
         ["at", "auto-shaping"],
@@ -233,15 +246,9 @@ def page(facts: dict) -> str:
     if facts["shortage"]:
         headline = f"Processors were short: {facts['shortage']}; nothing is said of disk and link"
     parts = {
-        "heading": escape(judge.heading(scale["readers"])),
+        "heading": escape(judge.heading(facts["scale"]["readers"])),
         "headline": escape(headline),
-        "about": escape(
-            f"{facts['generated_at']}, QEMU {facts['qemu_version']}, accelerator "
-            f"{facts['accelerator']}; film {scale['film_mbit']:g} Mbit/s, link "
-            f"{scale['link_mbit']} Mbit/s, {facts['link']['note']}; disk "
-            f"{scale['disk_bytes_per_s'] / MB:g} MB/s, {facts['disk']['note']}. "
-            f"Chosen for this machine: {scale['why']}."
-        ),
+        "about": escape(_about(facts)),
         "bars": bars,
         "phases": _table(["", *facts["phases"]], facts["table"]),
         "plots": _plots(facts),

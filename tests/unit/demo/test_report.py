@@ -91,6 +91,23 @@ def test_the_page_loads_nothing_and_escapes_what_it_shows(facts):
         ET.fromstring(drawing)
 
 
+def test_where_processors_were_short_the_page_has_no_bars_and_no_poor_phase(facts):
+    facts["checks"] = [{"name": "auto is perfect", "holds": False, "figures": "poor: 9 stalls"}]
+    assert "poor: 9 stalls" in report.page(facts)
+    facts["shortage"] = "97% busy with the demo in auto"
+    page = report.page(facts)
+    assert "Processors were short: 97% busy" in page
+    assert "poor: 9 stalls" not in page
+
+
+def test_the_page_tells_of_a_larger_demo_that_was_given_up(facts):
+    facts["given_up"]["shortage"] = "97% busy with the demo in control"
+    told = "A larger demo was given up before: 97% busy with the demo in control"
+    assert told in report.page(facts)
+    facts["given_up"] = None
+    assert "given up" not in report.page(facts)
+
+
 def test_a_missing_value_interrupts_a_line_and_a_limit_is_in_steps():
     axes = charts.Axes(0, 10, 10.0)
     points = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 4.0), (4.0, 5.0)]
