@@ -33,6 +33,7 @@ KNOWN = (
     GuestError,
     HypervisorError,
     Missing,
+    OSError,
     RunError,
     SandboxError,
     SceneError,

@@ -79,9 +79,10 @@ def measure(
 ) -> Phase:
     """Put a phase together from what was collected; ValueError if nothing was."""
     inside = within(windows, start_s, end_s)
-    first, last = _nearest(samples, start_s), _nearest(samples, end_s)
-    seconds = last.at_s - first.at_s
-    if seconds <= 0:
+    if samples:
+        first, last = _nearest(samples, start_s), _nearest(samples, end_s)
+        seconds = last.at_s - first.at_s
+    if not samples or seconds <= 0:
         raise ValueError(f"phase {name}: no samples between {start_s:.0f} s and {end_s:.0f} s")
     stream = last.stream_bytes - first.stream_bytes
     http = last.client_bytes - first.client_bytes - stream

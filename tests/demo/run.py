@@ -180,9 +180,11 @@ class Run:
         time.sleep(STREAM_RAMP_SECONDS)
 
     def _measure(self, name: str, start_s: float, end_s: float) -> Phase:
-        phase = judge.measure(
-            name, start_s, end_s, self._sampler.windows(), self._sampler.samples()
-        )
+        windows, samples = self._sampler.windows(), self._sampler.samples()
+        try:
+            phase = judge.measure(name, start_s, end_s, windows, samples)
+        except ValueError as problem:
+            raise RunError(f"{problem}; {self._sampler.problem}".rstrip("; ")) from None
         self._phases[name] = phase
         stream, background = phase.stream, phase.background
         self._say(

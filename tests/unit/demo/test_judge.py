@@ -35,6 +35,11 @@ def test_a_phase_without_samples_is_an_error():
         judge.measure("control", 0, 10, windows(0, 10), samples(500, 500, 1, 1))
 
 
+def test_a_run_without_any_sample_is_an_error_that_names_the_phase():
+    with pytest.raises(ValueError, match="phase control: no samples"):
+        judge.measure("control", 0, 10, windows(0, 10), [])
+
+
 def test_perfect_since_is_the_last_fault_s_end():
     collected = windows(10, 20) + windows(20, 22, continuity_errors=1) + windows(22, 40)
     assert judge.perfect_since(collected, 5) == 22

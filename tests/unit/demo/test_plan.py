@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from demo import __main__ as command
 from demo.plan import PHASES, BadPlan, Bars, Plan
+from demo.run import RunError
 
 RANGES = [
     ("link_mbit", 10, 10_000),
@@ -64,6 +65,18 @@ def test_a_speed_of_the_disk_that_cannot_be_is_refused_in_a_sentence(text, monke
         command.parse()
     assert ended.value.code == 2
     assert "disk" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("problem", [OSError("no space left"), RunError("no samples")])
+def test_a_demo_that_could_not_run_is_no_bar_that_does_not_hold(problem, monkeypatch):
+    def play(*_arguments):
+        raise problem
+
+    monkeypatch.setattr(command, "parse", Plan)
+    monkeypatch.setattr(command, "play", play)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(command.patience, "use", lambda _factor: None)
+    assert command.main() == 2
 
 
 def test_there_is_a_bar_for_each_phase():
