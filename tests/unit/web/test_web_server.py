@@ -6,6 +6,8 @@ Deadlines are short here; all that is waited for is waited for as long as that t
 
 import contextlib
 import http.client
+import os
+import resource
 import socket
 import ssl
 import threading
@@ -17,7 +19,7 @@ from sluice_web import cli, server
 from sluice_web.app import create_app
 from sluice_web.certificate import Certificate
 from sluice_web.config import Config
-from sluice_web.connections import Patience
+from sluice_web.connections import REQUESTS_AHEAD, Patience
 from sluice_web.controller import Answer
 from sluice_web.live import MAX_STREAMS, STREAMS_PER_USER
 from sluice_web.store import Store
@@ -234,6 +236,71 @@ def test_what_nobody_reads_is_not_kept(serve):
     while page.server.connections() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert page.server.connections() == 0
+
+
+STATIC_FILE = b"GET /static/js/processes.js HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_few_requests_may_come_before_their_answers(serve):
+    page = serve()
+    sock = page.raw(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * REQUESTS_AHEAD)
+    said = b""
+    while said.count(b"HTTP/1.1 200 OK") < REQUESTS_AHEAD:
+        assert (more := sock.recv(65536))
+        said += more
+
+
+def test_a_connection_with_many_requests_ahead_ends(serve, monkeypatch):
+    page = serve()
+    # None is answered meanwhile.
+    monkeypatch.setattr(page.server._pools, "add_task", lambda _channel: None)
+    assert ended(page.raw(STATIC_FILE * (REQUESTS_AHEAD + 1)))
+
+
+def test_an_answer_that_is_not_read_keeps_no_file_open(serve):
+    page = serve()
+    # Less than one answer, on either side.
+    page.server._listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    page.ask("/static/js/processes.js")
+    before, unread = open_files(), 8
+    for _ in range(unread):
+        sock = page.open.enter_context(socket.socket())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        sock.connect(page.address)
+        sock.sendall(STATIC_FILE * REQUESTS_AHEAD)
+        assert sock.recv(1)
+    page.ask()
+    # Of each its two ends, and at most the one file that a thread reads now.
+    assert open_files() <= before + 3 * unread
+
+
+def test_where_no_file_can_be_opened_there_is_room_for_a_new_connection(serve):
+    page = serve()
+    first, last = page.raw(HALF_A_HEAD), page.raw(HALF_A_HEAD)
+    page.ask()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        # For the client's end.
+        os.close(taken.pop())
+        page.ask()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in taken:
+            os.close(number)
+    assert ended(first)
+    last.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        last.recv(1)
 
 
 def test_streams_take_no_thread_from_requests(serve, monkeypatch):

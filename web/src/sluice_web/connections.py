@@ -10,6 +10,7 @@ request on when its last byte is there. This module adds what waitress leaves op
 * threads of their own for event streams, which last.
 """
 
+import errno
 import json
 import logging
 import math
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask, ThreadedTaskDispatcher
+from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
 
 from .certificate import Certificate
 from .problems import MEDIA_TYPE, Problem
@@ -32,6 +33,10 @@ EVENTS_PATH = "/events"
 # A record of TLS, decrypted: with less, some of it would wait inside OpenSSL, where no
 # poll sees it.
 RECORD_BYTES = 16384
+# So many requests may wait on one connection; browsers send the next one after the answer.
+# Each answer that is not read takes memory, and a thread waits where that is too much.
+REQUESTS_AHEAD = 8
+NO_FILES_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,20 @@ class Refusal(ErrorTask):
         self.write(body)
 
 
+class Answer(WSGITask):
+    """A request, whose answer keeps no file open for as long as the client does not read."""
+
+    def get_environment(self) -> dict:
+        """As of waitress, but files are read at once: none that is served is large."""
+        environ = super().get_environment()
+        environ.pop("wsgi.file_wrapper", None)
+        return environ
+
+
 class Channel(HTTPChannel):
     """A connection, and by when it has to have sent what is awaited."""
 
+    task_class = Answer
     error_task_class = Refusal
 
     def __init__(self, server, sock, addr, adj, map=None) -> None:
@@ -84,6 +100,9 @@ class Channel(HTTPChannel):
         """Take bytes; a new stage of the request, not a new byte, begins a new deadline."""
         in_body = self._in_body()
         taken = super().received(data)
+        if len(self.requests) > REQUESTS_AHEAD:
+            self.handle_close()
+            return False
         with self.requests_lock:
             if self.requests:
                 self.deadline = math.inf
@@ -201,7 +220,12 @@ class Listener(TcpWSGIServer):
 
     def accept(self):
         """A connection, made ready for TLS; None if it is gone again."""
-        accepted = super().accept()
+        try:
+            accepted = super().accept()
+        except OSError as error:
+            if error.errno in NO_FILES_LEFT:
+                self._make_room()
+            return None
         if accepted is None or self._certificate is None:
             return accepted
         connection, address = accepted
@@ -221,6 +245,10 @@ class Listener(TcpWSGIServer):
         """Take a connection, and let another go where there are too many."""
         super().handle_accept()
         while len(self.active_channels) > self.patience.connections:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        if len(self.active_channels) > 1:
             crowded_out(list(self.active_channels.values())).handle_close()
 
     def maintenance(self, now: float) -> None:
