@@ -110,6 +110,8 @@ def test_an_owner_who_may_less_now_takes_their_tokens_along(app, store, tmp_path
     with sqlite3.connect(tmp_path / "web.sqlite") as connection:
         connection.execute("UPDATE users SET role = 'viewer' WHERE name = 'olga'")
     assert client.post(REPORTS, json={"window_ms": 1000}).status_code == 403
+    # A reporter never looks at anything, whatever its owner may.
+    assert client.get("/api/v1/auto").status_code == (403 if terms.stream else 200)
 
 
 def test_an_expired_token_says_so(app, store, monkeypatch):

@@ -315,7 +315,8 @@ class Store:
                 return None
             owner = Person(user.name, user.role, user.epoch)
             allowed = owner.may(owner_must(found.scope))
-            role = found.scope if allowed else owner.role
+            # A reporter, who may nothing else, may not do more where its owner may do less.
+            role = found.scope if allowed or found.scope == REPORTER else owner.role
             stream = found.stream if allowed else None
             return Person(user.name, role, user.epoch, via_token=found.label, stream=stream)
 
