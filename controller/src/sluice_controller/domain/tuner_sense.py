@@ -23,8 +23,8 @@ from .tuner_types import (
 # whether the stream keeps up; the player's buffer covers a late one.
 MEAN_EDGE = 0.6
 WORST_EDGE = 2.0
-# Twice this is half of what players buffer who are not told otherwise (VLC: one second).
-LONGEST_DEADLINE_MS = 250.0
+# A player buffers as long for a slow film (VLC: one second): no more than at 7 Mbit/s.
+LONGEST_DEADLINE_MS = 150.0
 # Fewer requests in a second have no mean worth the name: one of them was late.
 REQUESTS_OF_A_MEAN = 3
 # Below this pressure a resource is not blamed for what a client reports.
