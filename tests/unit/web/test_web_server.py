@@ -192,6 +192,24 @@ def test_an_idle_connection_is_kept_for_a_while_and_then_ends(serve):
     assert ended(sock)
 
 
+def test_who_comes_as_the_time_of_another_is_over_is_let_in(tmp_path):
+    """The new connection gets the descriptor of the one that just ended."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = create_app(Config(state_dir=tmp_path), Store(tmp_path, HASHER), Talkative())
+    made = server.Server(app, listening)
+    with contextlib.ExitStack() as clients:
+        for _ in range(3):
+            # One waits to be accepted while the time of the one before goes by.
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+            for channel in made._listener.active_channels.values():
+                channel.deadline = 0.0
+            made.turn()
+            made.turn(0.01)
+            assert made.connections() == 1
+    made.stop()
+    made.run()
+
+
 def test_an_answer_that_takes_longer_than_reading_may_comes_all_the_same(serve):
     page = serve(Patience(read_seconds=0.2))
     call = page.controller.call

@@ -210,6 +210,9 @@ class Pools:
 class Listener(TcpWSGIServer):
     """Accepts connections, and ends those that are overdue."""
 
+    # The loop does it between two rounds (Server.turn).
+    next_channel_cleanup = math.inf
+
     def __init__(
         self, *arguments, patience: Patience, certificate: Certificate | None, **settings
     ) -> None:

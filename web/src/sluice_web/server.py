@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 
 from waitress import wasyncore
@@ -74,7 +75,6 @@ class Server:
             channel_request_lookahead=1,
             # Patience.connections is what counts.
             connection_limit=1 << 30,
-            cleanup_interval=self._loop_seconds,
             log_socket_errors=False,
         )
         self._pools = Pools(REQUEST_THREADS, STREAM_THREADS)
@@ -94,9 +94,16 @@ class Server:
     def run(self) -> None:
         """Serve until ``stop``."""
         while not self._stopping:
-            wasyncore.poll2(self._loop_seconds, self._map)
+            self.turn()
         self._pools.shutdown(STOP_SECONDS)
         wasyncore.close_all(self._map)
+
+    def turn(self, seconds: float | None = None) -> None:
+        """Do what there is to do; wait for it for so long, or until something is overdue."""
+        wasyncore.poll2(self._loop_seconds if seconds is None else seconds, self._map)
+        # Not meanwhile: a new connection may get the descriptor of one that ends, and with
+        # it the news of its end.
+        self._listener.maintenance(time.time())
 
     def connections(self) -> int:
         """How many are open."""
