@@ -405,6 +405,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(serve, tmp_path):
         (b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n", 413),
         (b"POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"\x16\x03\x01 \r\n\r\n", 400),
+        (b"GET http://[x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     ],
 )
 def test_what_is_no_request_is_refused_in_words(serve, request_text, status):

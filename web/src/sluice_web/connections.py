@@ -21,6 +21,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
 
@@ -82,9 +83,21 @@ class Answer(WSGITask):
         return environ
 
 
+class Parser(HTTPRequestParser):
+    """Refuses an address that none can be, as it does all else that is no request."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """As of waitress, which lets some errors of urllib out, and its log tells them."""
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:
+            raise ParsingError("Bad URI") from error
+
+
 class Channel(HTTPChannel):
     """A connection, and by when it has to have sent what is awaited."""
 
+    parser_class = Parser
     task_class = Answer
     error_task_class = Refusal
 
