@@ -45,12 +45,14 @@ PAGES = {
     "question": ("/vm/media/classes/batch/take-away", []),
     "error": ("/vm/nothing", []),
     "sign-in": ("/sign-in", []),
+    # Before the empty ones: figures of an empty host, which a page may get for the first
+    # half second after them, would be its last.
+    "lost": ("/", [LIVE_BAR, STRIPS]),
     "empty-overview": ("/", []),
     "empty-streams": ("/streams", ["#chart-auto canvas"]),
     "empty-groups": ("/groups", []),
     "empty-nightly": ("/nightly", []),
     "empty-audit": ("/audit", []),
-    "lost": ("/", [LIVE_BAR, STRIPS]),
 }
 LOOKS = {"desktop": (1280, "light"), "phone": (360, "light"), "dark": (1280, "dark")}
 # Of what differs from the others in words alone, one look is enough.
