@@ -58,8 +58,15 @@ COMMANDS = dict(commands())
 def _word(parameter):
     named = [parameter.metavar, *parameter.opts]
     word = next((WORDS[name] for name in named if name in WORDS), None)
-    numbers = (int, float, list[int], list[float])
-    return word or ("7" if parameter.type_descriptor.annotation in numbers else "batch")
+    return word or ("7" if _is_number(parameter) else "batch")
+
+
+def _is_number(parameter):
+    described = getattr(parameter, "type_descriptor", None)
+    if described:
+        return described.annotation in (int, float, list[int], list[float])
+    # Debian 13's typer is a version that leaves types to click.
+    return parameter.type.name.split()[0] in ("integer", "float")
 
 
 def lines(command):
