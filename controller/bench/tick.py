@@ -252,7 +252,7 @@ def longest_beside_a_lock(count: int, seconds: float) -> tuple[float, int]:
         stopping.set()
         run.records.wake()
         writer.join()
-        # What came while the writer waited.
+        # Rows that came while the writer waited.
         run.records.round()
         with sqlite3.connect(path) as database:
             (rows,) = database.execute("SELECT count(DISTINCT at) FROM history").fetchone()

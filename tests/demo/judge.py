@@ -136,7 +136,7 @@ def shortage(phases: dict[str, Phase]) -> str:
 
 
 def _shortage_of(phase: Phase) -> str:
-    # What httperf takes idly, where no group bounds it, is nobody else's loss.
+    # Idle time that httperf takes, where no group bounds it, is nobody else's loss.
     if phase.cpu_ours_ratio is not None and phase.cpu_ours_ratio > BUSY_MOST:
         return f"{phase.cpu_ours_ratio:.0%} busy with the demo in {phase.name}"
     if phase.waited_ratio > WAITED_MOST:
@@ -181,7 +181,7 @@ def _judged(
         checks.append((name, bar))
     if "auto" not in phases:
         return checks
-    # What was short in unshaped has made less of a background there: no excuse for auto.
+    # A shortage in unshaped has made less of a background there: no excuse for auto.
     checks.append(("auto", _background_check(phases, bars)))
     took = "never" if settled_after_s is None else f"{settled_after_s:.1f} s"
     bar = Check(

@@ -142,7 +142,7 @@ def costs(idle: Use, disk: Use, link: Use, stream: Use, film_mbit: float) -> Cos
     media, web = names.MEDIA, names.WEB
 
     def per_byte(more: float, less: float, bps: float) -> float:
-        # What is lost in the noise is next to nothing, and never less.
+        # A cost that is lost in the noise is next to nothing, and never less.
         return max(1e-3, more - less) / bps
 
     return Costs(

@@ -87,7 +87,7 @@ class Run:
     def phases(self) -> Outcome:
         """Run all three, twice if processors were short; return what was measured."""
         self._viewer.start()
-        # What watches the demo takes its part, too.
+        # The sampler takes its part, too.
         self._sampler.start()
         costs, scale = self._fit()
         # Sizes that were all asked for are played to the end: nothing else would be told.

@@ -120,7 +120,7 @@ class Scale:
 def choose(costs: Costs, asked: Asked) -> Scale:
     """Return the largest demo that leaves the processors unhurried.
 
-    What was asked for takes its part first, whatever that is.
+    A size that was asked for takes its part first, whatever that is.
     """
     budget = BUSY * costs.processors - costs.idle_share
     film_mbit = asked.film_mbit or _film(costs, budget, asked)

@@ -47,7 +47,7 @@ def start_streamer(guest: Guest, movie: str, address: str, port: int, seconds: i
     default of 300 ms is for local files and interactive use), and must not
     make that longer when it is late, as that would be a pause of the stream.
     It runs before the readers on the guest's processors: what is shown here
-    is about disk and network. What the guest has kept of the movie is forgotten,
+    is about disk and network. The guest forgets what it has kept of the movie,
     so that a second showing reads the disk as well.
     """
     guest.spawn(

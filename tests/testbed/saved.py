@@ -3,7 +3,7 @@
 
 A boot costs an emulated guest most of a minute of a slow machine's time. So a guest is
 booted once, its memory and disk are kept in the cache, and each later start goes on from
-there, in whatever testbed. What is kept has a name made from all that it depends on: the
+there, in whatever testbed. A kept guest has a name made from all that it depends on: the
 definition, the emulator, the images and the agent. A boot by itself is ``Guest.start``.
 """
 

@@ -171,7 +171,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def session(browser, service) -> StorageState:
-    """The admin's cookies. Whoever signs out needs a session of their own: ``sign_in``."""
+    """The admin's cookies. A test that signs out needs a session of its own: ``sign_in``."""
     with context(browser) as visitor:
         sign_in(visitor, service.address, "admin", service.password)
         return visitor.storage_state()

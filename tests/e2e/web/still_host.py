@@ -421,7 +421,7 @@ def verdicts() -> list[dict[str, Any]]:
 
 NAMES = ["media", "web", "db", "build", "old"]
 LIBVIRT = {"uri": "qemu:///system", "connected": True, "error": None}
-# What is answered to a GET; a text is the detail of a 503.
+# Answers to a GET; a text is the detail of a 503.
 ANSWERS: dict[str, Any] = {
     "/v1/status": {
         "version": "0.1.0",

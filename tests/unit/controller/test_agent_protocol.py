@@ -375,7 +375,7 @@ def test_a_guest_gets_its_part_of_a_processor_and_no_more():
         now += 0.25
     most = (600.0 + AHEAD_S) * PROCESSOR_SHARE + cost_s
     assert most - 1.0 < read_s <= most
-    # What it did not use is not saved up.
+    # Time that it did not use is not saved up.
     assert pace.may_read(now + 3600.0)
     pace.spend(2 * AHEAD_S * PROCESSOR_SHARE, now + 3600.0)
     assert not pace.may_read(now + 3600.0)

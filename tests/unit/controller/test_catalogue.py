@@ -374,7 +374,7 @@ def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
     client = create_app(services, "secret").test_client()
     body = {"blk-read": {"bytes_per_second": 5e6}}
     headers = {"Authorization": "Bearer secret"}
-    # Who asks is noted in the context: not in that of the other tests.
+    # The asker is noted in the context: not in that of the other tests.
     answer = copy_context().run(client.put, "/v1/domains/web1/ceiling", json=body, headers=headers)
     assert answer.status_code == 503, answer.get_json()
     assert services.catalogue.ceiling("web1") == {}
@@ -453,7 +453,7 @@ def test_a_rule_that_is_posted_again_is_answered_with_the_one_that_is_there(serv
 
     def post():
         headers = {"Authorization": "Bearer secret"}
-        # Who asks is noted in the context: not in that of the other tests.
+        # The asker is noted in the context: not in that of the other tests.
         return copy_context().run(client.post, "/v1/rules", json=RULE, headers=headers)
 
     first, again = post(), post()

@@ -238,7 +238,7 @@ def test_sigterm_during_a_migration_ends_the_daemon_cleanly(copies, tmp_path, ca
         options = [*folders, f"--database=sqlite:///{path}", "--libvirt-uri=test:///default"]
         daemon.serve(load(argument_parser().parse_args(options)))
 
-    # What differs is in which phase of a start it is heard, and each has many statements.
+    # The difference is in which phase of a start it is heard, and each has many statements.
     for number in count(1, 5):
         path = copies.new()
         ended = terminated_at(number, lambda path=path: serve(path))

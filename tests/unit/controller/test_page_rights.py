@@ -150,7 +150,7 @@ def test_folders_and_pages_of_an_earlier_setting_are_given_to_the_new_group(conf
     pages = GroupPages(config.groups_dir, config.qemu_group, lambda: 2 * 10**12)
     with pytest.raises(BadValue, match=f"belongs to group {gid('kvm')}, not {gid(QEMU_GROUP)}"):
         pages.limit("disks")
-    # Who had it open keeps the old one.
+    # A program that had it open keeps the old one.
     pages.ensure("disks", LIMIT)
     assert group_page.stat().st_ino != before
     assert config.groups_dir.stat().st_gid == group_page.stat().st_gid == gid(QEMU_GROUP)

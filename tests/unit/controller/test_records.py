@@ -73,7 +73,7 @@ def test_what_is_lost_while_the_writer_waits_in_vain_is_said_when_it_begins(
 ):
     """Everything waits in the writer's hands, and as much comes until it gives up."""
     scene.records._seconds = records_module._Queue(3)
-    # What is old is removed now, and not again for a while.
+    # An old row is removed now, and not again for a while.
     scene.records.round()
     scene.writes = False
     scene.ticks(11)
@@ -180,7 +180,7 @@ def test_a_clock_that_is_wrong_for_a_while_costs_nothing_that_was_right(scene, s
     scene.pass_time(60)
     assert right <= {row.at for row in history(store)}
     shown = scene.records.history("media", 0.0, 1.0)["at"]
-    # What was right before, and what is now: nothing of next year.
+    # Rows that were right before, and those of now: none of next year.
     assert shown[0] == pytest.approx(min(right), abs=1.0)
     assert shown[-1] == pytest.approx(scene.now, abs=1.0)
     assert len(shown) == len(right) + 1

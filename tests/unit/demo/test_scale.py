@@ -82,7 +82,7 @@ def test_what_is_chosen_keeps_below_the_bar_beside_what_is_asked_or_is_the_least
         and found.disk_bytes_per_s in (asked.disk_bytes_per_s, scale.DISK_LEAST_BPS)
         and found.link_mbit in (asked.link_mbit, scale.LINK_LEAST_MBIT)
     )
-    # What polls has a least share, whatever is served.
+    # A program that polls has a least share, whatever is served.
     assert found.expected_share <= scale.BUSY + scale.LEAST_POLLING or least
 
 

@@ -328,7 +328,7 @@ def test_json_of_great_depth_is_refused_in_words(app, recorder, begin):
         close = "".join(end[c] for c in reversed(begin) if c in end)
         for body in (begin * deep, begin * deep + "1" + close * deep):
             answer = client.put("/api/v1/auto", data=body, content_type="application/json")
-            # What ends too soon is no JSON at all, if that was found out.
+            # A text that ends too soon is no JSON at all, if that was found out.
             assert answer.status_code == 422 or (body == begin * deep and deep < 1050)
             assert answer.status_code in (400, 422), (deep, answer.text)
     assert recorder.calls == []

@@ -12,7 +12,7 @@ import sluice_web
 TOP = Path(sluice_web.__file__).parent
 SHEETS = {path.stem: path.read_text() for path in (TOP / "static/css").glob("*.css")}
 EVERY_PAGE = "sluice"
-# What stands before a brace: a selector, or the condition of an at-rule.
+# The text before a brace: a selector, or the condition of an at-rule.
 PRELUDE = re.compile(r"([^{}]+)\{")
 CLASS = re.compile(r"\.([a-zA-Z][\w-]*)")
 

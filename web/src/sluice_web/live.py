@@ -35,7 +35,7 @@ PERIOD_TICKS = {
 }
 # Of a guest: its processes, and to viewers the same without arguments.
 OF_PROCESSES = frozenset({"processes", "programs"})
-# What a topic is called in the stream, where that is another name.
+# The name of a topic in the stream, where that is another name.
 EVENT_NAMES = {"programs": "processes"}
 # A page tells from two counts how fast they grow; that they stand still is news too.
 ALWAYS_NEWS = frozenset({"groups"})

@@ -65,7 +65,7 @@ class Server:
             sockets=[listening],
             ident=None,
             url_scheme="https" if certificate else "http",
-            # What a proxy says is looked at by the application (app.py).
+            # Words of a proxy are looked at by the application (app.py).
             clear_untrusted_proxy_headers=False,
             recv_bytes=RECORD_BYTES,
             max_request_header_size=MAX_HEAD_BYTES,

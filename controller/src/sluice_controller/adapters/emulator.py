@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether a file is a QEMU with shaping. It is asked, by running it.
 
-Who may choose the path is not root by that: a file that anybody but root can change is
+To choose the path does not make anybody root: a file that anybody but root can change is
 not run at all, and the others run as nobody where that is possible.
 """
 
@@ -81,7 +81,7 @@ def check(emulator: str) -> None:
     """Conflict for a QEMU that is missing, others can change, does not run, or cannot shape."""
     if not os.access(emulator, os.X_OK):
         raise Conflict("emulator", emulator, "is not an executable file", REMEDY)
-    # What the checks are of is what runs: no link on the way is followed later.
+    # The file that was checked is the file that runs: no link on the way is followed later.
     emulator = os.path.realpath(emulator)
     try:
         _check_owners(emulator)
@@ -96,13 +96,13 @@ def check(emulator: str) -> None:
 class Emulators:
     """What checks found, for as long as the files stay what they are.
 
-    What went wrong is asked again after a while: the host may only have been busy.
+    A failure is asked about again after a while: the host may only have been busy.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
         self._found: dict[tuple[str, int, int], tuple[str | None, float]] = {}
-        # Whoever lists domains asks; one of them runs it, and the others wait for what it finds.
+        # Each list of domains asks; one asker runs it, and the others wait for what it finds.
         self._running = threading.Lock()
 
     def problem(self, emulator: str) -> str | None:

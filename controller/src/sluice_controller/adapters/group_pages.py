@@ -4,7 +4,7 @@
 QEMU processes keep them mapped, so a file lives on when the daemon ends, and is
 taken up again by the next one.
 
-They may also write it, and so shorten it. Who then touches a mapping of it gets
+They may also write it, and so shorten it. A program that then touches its mapping gets
 SIGBUS; the daemon, which all guests of the host need, maps nothing: it reads
 copies and writes words through the file. When a page was made is remembered
 as it was first seen, so that nobody can have it made anew, with a full bucket.

@@ -21,7 +21,7 @@ from .model import is_boot_id, parse_class_name
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 1 << 20
-# What an agent writes at least of a process, with its comma.
+# The least that an agent writes of a process, with its comma.
 SHORTEST_ROW_BYTES = 212
 MAX_ROWS = MAX_LINE_BYTES // SHORTEST_ROW_BYTES
 # Beside the rows there is the message around them; a refusal may name rules.

@@ -50,7 +50,7 @@ BEHIND_S = 2.0
 STRANGERS_ALLOWED = 256
 # For those who ask for no table: which assigned processes are still there.
 INTERVAL_MS = 10_000
-# Who asks gets a table as young as this; an older one is asked for anew, and waited for
+# An asker gets a table as young as this; an older one is asked for anew, and waited for
 # a moment.
 FRESH_S = 1.5
 TABLE_ANSWER_S = 1.0
@@ -62,7 +62,7 @@ BYTES_PER_MINUTE = 96 << 20
 LONGEST_LOG_CHARS = 2000
 # An agent sends 30 at most.
 LOGS_PER_MINUTE = 40
-# What one guest may take of a processor, 3 s of a minute, and how long it may be ahead of
+# The part of a processor that one guest may take, 3 s of a minute, and how long it may be ahead of
 # that: half a second's work at once.
 PROCESSOR_SHARE = 0.05
 AHEAD_S = 10.0

@@ -169,7 +169,7 @@ def serve(config: Config) -> None:
         _give_to_group(config.socket_path, config.group, 0o660)
         spare_the_collector()
         services.start()
-        # What is there now stays. A collection that walked it each time would hold up the
+        # Objects of the start stay. A collection that walked it each time would hold up the
         # loops while it does.
         gc.collect()
         gc.freeze()

@@ -236,7 +236,7 @@ class Services:
         self.records.wake()
         for thread in self._threads:
             thread.join(timeout=5)
-        # What was decided since the threads last looked is written still.
+        # Decisions since the threads last looked are written still.
         self.auto.keep()
         self.records.round()
         self.agents.close()

@@ -48,7 +48,7 @@ PREVIEW_SECONDS = 2.0
 # An expression may take all of that, and guests choose what it is searched in.
 MOST_PREVIEWS = 2
 
-# Who is asking; the API sets it for each request, and takes it back after that.
+# The one who asks; the API sets it for each request, and takes it back after that.
 NOBODY_ASKS = "sluiced"
 current_actor: ContextVar[str] = ContextVar("current_actor", default=NOBODY_ASKS)
 
@@ -430,7 +430,7 @@ class Catalogue:
             rules = unit.rules()
             wanted = (rule.domain, rule.class_name, rule.match)
             for known in rules:
-                # Who asks again may not have seen the answer.
+                # An asker who repeats it may not have seen the answer.
                 if (known.domain, known.class_name, known.match) == wanted:
                     return render.rule_json(known), False
             if len(rules) >= MAX_RULES:

@@ -2,7 +2,7 @@
 """What operators have declared, as far as each tick needs it, without a question to the store.
 
 The database may be locked by another program, and its disk may take seconds: no tick
-waits for either. Whoever writes to the store renews this first (`records.py`).
+waits for either. Each writer to the store renews this first (`records.py`).
 """
 
 from __future__ import annotations

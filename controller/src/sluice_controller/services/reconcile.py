@@ -62,7 +62,7 @@ class _Shaper:
 
     incarnation: int
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # What it is to hold, as of so many changes, and whether it is in groups.
+    # The shaper's content, as of so many changes, and whether it is in groups.
     want: Config | None = None
     want_as_of: tuple[int, int] = (0, 0)
     in_groups: bool = False

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 ROUND_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
-# What may wait for the store: longer than it may be locked (`BUSY_SECONDS` of the adapter).
+# Rows may wait for the store: longer than it may be locked (`BUSY_SECONDS` of the adapter).
 MOST_SECONDS = 60
 MOST_DECISIONS = 1000
 # Of history, in one unit of work.
@@ -256,5 +256,5 @@ class Records:
             if not room or len(rows) < SLICE_ROWS:
                 return summary.as_json()
             oldest = rows[-1]
-            # Who waits for the store gets it: a lock that is taken again at once would not let go.
+            # A waiter for the store gets it: a lock that is taken again at once would not let go.
             time.sleep(LET_IN_S)

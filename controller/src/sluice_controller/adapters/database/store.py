@@ -60,7 +60,7 @@ DECISION_ROWS_KEPT = 100_000
 PRUNED_ROWS = 5000
 # Its server is away, another program has it locked, a disk is full: what may pass.
 PASSING = (InterfaceError, OperationalError)
-# What is measured and decided, and grows by itself.
+# Measurements and decisions, which grow by themselves.
 GROWING = (HistoryRow, ReportRow, DecisionRow)
 
 

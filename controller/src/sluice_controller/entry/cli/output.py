@@ -34,7 +34,7 @@ def safe(value: Any) -> str:
 def take_any_encoding(*streams: TextIO) -> None:
     """A character that the terminal has not is written as its number.
 
-    What is printed last tells of a change that is done: it must not fail.
+    The last line tells of a change that is done: printing it must not fail.
     """
     for stream in streams:
         # In a test it may be another thing than a file.

@@ -161,7 +161,7 @@ document.addEventListener("click", (event) => {
   const decision = event.target.closest?.("[data-decision]");
   if (decision) mark(Number(decision.dataset.decision));
 });
-// What somebody has opened stays open when newer decisions come. An entry grows at its
+// An entry that was opened stays open when newer decisions come. An entry grows at its
 // newer end, so the oldest decision in it tells which it is.
 const log = document.getElementById("auto-log");
 let opened = [];
