@@ -67,7 +67,7 @@ def _daily() -> list[Suite]:
     no_guests = [controller, *(f"--ignore={name}" for name in guests)]
     page_tests = "tests/e2e/web"
     return [
-        script_suite("qtest", "qtest", 1800, f"{scripts}/qtest.sh"),
+        script_suite("qtest", "qtest", 1800, f"{scripts}/qtest.sh", processors=0.5),
         pytest_suite("controller-guests", "integration", 1800, *guests, processors=0.5),
         pytest_suite("e2e", "e2e", 1800, f"--ignore={page_tests}", "tests/e2e", processors=0.5),
         pytest_suite("python-unit", "unit", 900, "-m", "not hypothesis", "tests/unit"),
