@@ -61,7 +61,7 @@ demo: setup-demo ## the main job: a VLC stream survives an overload
 .PHONY: test test-long
 test: setup-test ## all tests but the long ones; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
-test-long: setup-test-long ## what make test leaves out: stress, long fuzzing, hosts; an hour or so
+test-long: setup-test-long ## what make test leaves out: stress, long fuzzing, hosts
 	@$(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh
 	@bash tools/test/run.sh --long $(ONLY)
 
