@@ -48,7 +48,12 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--config", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    made.add_argument(
+        "--check-config",
+        action="store_true",
+        help="say whether the file can be used, and end",
+    )
+    commands = made.add_subparsers(dest="command", metavar="COMMAND")
     run = commands.add_parser("run", help="run one night and hand its result to sluiced")
     run.add_argument("--force", action="store_true", help="whatever the host's guests do")
     check = commands.add_parser("check", help="say whether it would run now, and why not")
@@ -170,12 +175,19 @@ COMMANDS = {"run": run, "check": check, "show": show, "prepare": prepare, "clean
 
 
 def main() -> int:
-    arguments = parser().parse_args()
+    asked = parser()
+    arguments = asked.parse_args()
+    if not arguments.command and not arguments.check_config:
+        asked.error("the following arguments are required: COMMAND")
     # What is under way is undone on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(soft_wrap=True)
     try:
         config = load(arguments.config)
+        if arguments.check_config:
+            Shelf(config).see_own()
+            console.print("sluice-nightly: the configuration can work")
+            return 0
         paths.use(config.layout())
         patience.use(config.run.patience)
         return COMMANDS[arguments.command](config, console, arguments)

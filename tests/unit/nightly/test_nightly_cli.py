@@ -46,3 +46,24 @@ def test_check_says_that_the_folder_is_somebody_elses(command, tmp_path, capsys,
     assert cli.main() == cli.EXIT["error"]
     assert "has report.odt, which no nightly run made" in capsys.readouterr().err
     assert (tmp_path / "state" / "report.odt").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("[run]\nreaders = 4\n", 0, "the configuration can work"),
+        ("[run]\nreaders = 20\n", 2, "run.readers 20 is out of range; give 1 to 12"),
+        ("run.link = 1\n", 2, "run.link is not a setting"),
+    ],
+)
+def test_a_file_is_checked_without_a_run(tmp_path, capsys, monkeypatch, text, status, words):
+    settings = tmp_path / "nightly.toml"
+    settings.write_text(text)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(cli.paths, "use", lambda _: None)
+    monkeypatch.setattr(cli.patience, "use", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["sluice-nightly", f"--config={settings}", "--check-config"])
+    assert cli.main() == status
+    answer = capsys.readouterr()
+    assert words in answer.out + answer.err
+    assert [p.name for p in tmp_path.iterdir()] == ["nightly.toml"]

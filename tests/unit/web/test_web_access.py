@@ -585,6 +585,18 @@ def test_a_first_admin_without_a_given_password_gets_one_shown(tmp_path, capsys)
     assert Store(tmp_path).check_password("admin", shown[1]).role == "admin"
 
 
+def test_a_user_is_made_once_with_a_role(tmp_path, capsys, monkeypatch):
+    command = ["add-user", "ada", "--role", "operator", "--password-stdin"]
+    for said in ("made\n", "unchanged\n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\n"))
+        assert cli.main([*command, "--state-dir", str(tmp_path)]) == 0
+        assert capsys.readouterr().out == said
+    assert Store(tmp_path).check_password("ada", PASSWORD).role == "operator"
+    # A user who is there keeps role and password.
+    assert cli.main(["--state-dir", str(tmp_path), "add-user", "ada", "--role", "admin"]) == 0
+    assert Store(tmp_path).check_password("ada", PASSWORD).role == "operator"
+
+
 def test_a_short_first_password_is_refused_and_not_repeated(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("geheim\n"))
     options = ["first-admin", "--password-stdin", "--state-dir", str(tmp_path)]

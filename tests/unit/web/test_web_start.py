@@ -116,3 +116,17 @@ def test_a_store_that_somebody_keeps_locked_may_be_free_later(tmp_path, capsys, 
         connection.execute("BEGIN IMMEDIATE")
         assert cli.main(["--state-dir", str(tmp_path), "users"]) == cli.FAILED_NOW
     assert "database is locked" in capsys.readouterr().err
+
+
+@needs_openssl
+def test_options_are_checked_without_serving(tmp_path, capsys):
+    cert, key = pair(tmp_path, "page")
+    _, other = pair(tmp_path, "other")
+    options = ["--check-config", "--state-dir", str(tmp_path / "state"), "--tls-cert", str(cert)]
+    assert cli.main([*options, "--tls-key", str(key)]) == 0
+    assert cli.main([*options, "--tls-key", str(other)]) == cli.CANNOT_WORK
+    assert cli.main([*options, "--tls-key", str(key), "--bind", "8480"]) == cli.CANNOT_WORK
+    said = capsys.readouterr()
+    assert said.out == "sluice-web: the configuration can work\n"
+    assert "MISMATCH" in said.err and "--bind 8480: not HOST:PORT" in said.err
+    assert not (tmp_path / "state").exists()

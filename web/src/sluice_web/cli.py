@@ -14,7 +14,7 @@ from . import __version__, tokens
 from . import config as c
 from .certificate import Certificate
 from .problems import Problem
-from .store import Store, new_password
+from .store import ROLES, Store, new_password
 
 FIRST_ADMIN = "admin"
 # What may pass by itself, and what only somebody can mend: sluice-web.service tries again
@@ -58,6 +58,11 @@ def parser() -> argparse.ArgumentParser:
     _add_state_dir(top, c.DEFAULT_STATE_DIR)
     top.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate chain for HTTPS")
     top.add_argument("--tls-key", type=Path, metavar="PEM", help="its private key")
+    top.add_argument(
+        "--check-config",
+        action="store_true",
+        help="say whether the page could be served with these options, and end",
+    )
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     reset = commands.add_parser(
         "reset-password",
@@ -73,18 +78,42 @@ def parser() -> argparse.ArgumentParser:
         epilog="example: sluice-web first-admin --password-stdin < password-file",
     )
     first.add_argument("--user", default=FIRST_ADMIN, help="their name (default %(default)s)")
-    first.add_argument(
-        "--password-stdin",
-        action="store_true",
-        help="take the password from the first line of standard input, and do not show it",
-    )
+    _add_password_option(first)
     users = commands.add_parser(
         "users", help="list the users", description="List the users: name and role, one a line."
     )
     # The option may stand before or after the command.
-    for command in (reset, first, users, *_add_token_commands(commands)):
+    for command in (
+        reset,
+        first,
+        users,
+        _add_user_command(commands),
+        *_add_token_commands(commands),
+    ):
         _add_state_dir(command, argparse.SUPPRESS)
     return top
+
+
+def _add_user_command(commands) -> argparse.ArgumentParser:
+    user = commands.add_parser(
+        "add-user",
+        help="make a user, unless they are there already",
+        description="Make a user and show the generated password once. Where the user exists,"
+        " nothing is changed. Says 'made' or 'unchanged' on the last line.",
+        epilog="example: sluice-web add-user olga --role operator --password-stdin < file",
+    )
+    user.add_argument("user", metavar="USER", help="their name")
+    user.add_argument("--role", choices=ROLES, default="viewer", help="(default %(default)s)")
+    _add_password_option(user)
+    return user
+
+
+def _add_password_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--password-stdin",
+        action="store_true",
+        help="take the password from the first line of standard input, and do not show it",
+    )
 
 
 def _add_token_commands(commands) -> list[argparse.ArgumentParser]:
@@ -154,24 +183,22 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "reset-password":
             return reset_password(options.state_dir, options.user)
-        if options.command == "first-admin":
-            given = sys.stdin.readline().rstrip("\n") if options.password_stdin else None
-            return first_admin(options.state_dir, options.user, given)
+        if options.command in ("first-admin", "add-user"):
+            return add_user(Store(options.state_dir), options)
         if options.command == "users":
             return list_users(options.state_dir)
         if options.command == "token":
             verb = {"add": add_token, "list": list_tokens, "remove": remove_token}[options.verb]
             return verb(Store(options.state_dir), options)
-        return serve(
-            c.Config(
-                bind=options.bind,
-                controller_socket=options.controller_socket,
-                token_file=options.token_file,
-                state_dir=options.state_dir,
-                tls_cert=options.tls_cert,
-                tls_key=options.tls_key,
-            )
+        config = c.Config(
+            bind=options.bind,
+            controller_socket=options.controller_socket,
+            token_file=options.token_file,
+            state_dir=options.state_dir,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
         )
+        return check(config) if options.check_config else serve(config)
     except (c.ConfigError, Problem, RuntimeError, OSError, DatabaseError) as error:
         status, said = failure(error, options.state_dir)
         print(f"sluice-web: {said}", file=sys.stderr)
@@ -196,6 +223,13 @@ def failure(error: Exception, state_dir: Path) -> tuple[int, str]:
             " away and make the first admin again"
         )
     return CANNOT_WORK, str(error)
+
+
+def check(config: c.Config) -> int:
+    """Say that the options are sound, and certificate and key a pair; serves nothing."""
+    Certificate.of(config)
+    print("sluice-web: the configuration can work")
+    return 0
 
 
 def serve(config: c.Config) -> int:
@@ -245,16 +279,21 @@ def reset_password(state_dir: Path, user: str) -> int:
     return 0
 
 
-def first_admin(state_dir: Path, user: str, given: str | None) -> int:
-    """Make the first admin with the given or a generated password, if nobody is there yet."""
-    store = Store(state_dir)
-    if store.has_users():
+def add_user(store: Store, options: argparse.Namespace) -> int:
+    """Make the first admin, if nobody is there yet, or a user of this name, if none is there.
+
+    With the given or a generated password, which is shown.
+    """
+    given = sys.stdin.readline().rstrip("\n") if options.password_stdin else None
+    first = options.command == "first-admin"
+    if store.has_users() if first else store.person(options.user):
         print("unchanged")
         return 0
     password = new_password() if given is None else given
-    store.add_user(user, "admin", password, now=time.time(), actor="first-admin")
+    role = "admin" if first else options.role
+    store.add_user(options.user, role, password, now=time.time(), actor=options.command)
     if given is None:
-        print(f"  User: {user}\n  Password: {password}")
+        print(f"  User: {options.user}\n  Password: {password}")
     print("made")
     return 0
 

@@ -35,6 +35,9 @@ MEANINGS = {
     "log_level": "how much is written to standard error",
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
+# Files of the state folder, and what a file system of its own has at its top. Another name
+# there belongs to somebody else, whom the folder's mode would lock out.
+STATE_FILES = ("sluice.db", "lost+found")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"sluiced {__version__}")
     parser.add_argument("--config", type=Path, help="TOML file (default: ETC-DIR/sluiced.toml)")
+    parser.add_argument(
+        "--check-config",
+        action="store_true",
+        help="say whether these options and the file could work, change nothing, and end",
+    )
     for name, default in DEFAULTS.items():
         words = MEANINGS[name] + (f" (default: {default})" if default else "")
         choices = LOG_LEVELS if name == "log_level" else None
@@ -125,3 +133,25 @@ def load(arguments: argparse.Namespace) -> Config:
         # It is stored, and no setting is a path from wherever this start was.
         values["emulator"] = str(Path(values["emulator"]).absolute())
     return Config(**values)
+
+
+def check_state_dir(folder: Path) -> None:
+    """Raises BadValue for a folder that holds more than sluiced puts there.
+
+    The package's own folder is sluiced's, whatever an operator keeps in it.
+    """
+    if folder == Path(DEFAULTS["state_dir"]):
+        return
+    try:
+        strangers = sorted(n.name for n in folder.iterdir() if not n.name.startswith(STATE_FILES))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        strangers = [f"something that cannot be read: {error.strerror}"]
+    if strangers:
+        raise BadValue(
+            "state_dir",
+            str(folder),
+            f"has {strangers[0]}, which is none of sluiced's",
+            "give an empty folder, or one that is not there yet",
+        )

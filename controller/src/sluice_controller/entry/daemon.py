@@ -19,9 +19,10 @@ from typing import IO, Any
 
 from waitress.server import create_server
 
+from ..adapters.database.opening import check_url
 from ..domain.errors import BadValue, SluiceError, Unavailable
 from .api.app import create_app
-from .config import Config, argument_parser, load
+from .config import Config, argument_parser, check_state_dir, load
 from .wiring import Services
 
 log = logging.getLogger(__name__)
@@ -183,9 +184,22 @@ def exit_status(error: SluiceError) -> int:
     return FAILED_NOW if isinstance(error, Unavailable) else CANNOT_WORK
 
 
+def check(config: Config) -> None:
+    """Say that a start with these settings makes sense; nothing is made, opened or reached.
+
+    Raises BadValue.
+    """
+    check_state_dir(config.state_dir)
+    check_url(config.database_url)
+    print("sluiced: the configuration can work")
+
+
 def main() -> None:
     try:
-        config = load(argument_parser().parse_args())
+        arguments = argument_parser().parse_args()
+        config = load(arguments)
+        if arguments.check_config:
+            return check(config)
         logging.basicConfig(
             level=config.log_level.upper(),
             format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s",

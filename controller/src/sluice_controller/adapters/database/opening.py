@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -31,8 +35,20 @@ def open_store(url: str) -> SqlStore:
 
     With the reason, Unavailable if it cannot be used now, BadValue if it never can.
     """
-    try:
+    with _told_in_a_line(url):
         return SqlStore(_with_driver(url))
+
+
+def check_url(url: str) -> None:
+    """Raises BadValue for a URL that is none, or whose driver is missing; connects to nothing."""
+    with _told_in_a_line(url):
+        create_engine(_with_driver(url))
+
+
+@contextmanager
+def _told_in_a_line(url: str) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise BadValue(
             "database",
