@@ -180,7 +180,7 @@ def test_a_page_has_every_option_of_its_program(parser, page, before, after):
 
 def test_the_service_s_options_are_in_its_man_page():
     text = (paths.TOP / "docs" / "man" / "sluice-web.8.scd").read_text()
-    of_commands = {"--user", "--password-stdin", "--scope", "--stream"}
+    of_commands = {"--user", "--role", "--password-stdin", "--scope", "--stream"}
     assert {f for f in options_of(web_parser()) - of_commands if f"*{f}*" not in text} == set()
 
 
