@@ -14,6 +14,7 @@ import errno
 import json
 import logging
 import math
+import resource
 import ssl
 import threading
 import time
@@ -49,6 +50,7 @@ class Patience:
     read_seconds: float = 10.0
     # For a client to take anything at all of an answer.
     unread_seconds: float = 60.0
+    # Or half of the files that the process may open, where those are fewer.
     connections: int = 500
 
 
@@ -232,6 +234,9 @@ class Listener(TcpWSGIServer):
         self.patience = patience
         self._certificate = certificate
         self.channel_class = TlsChannel if certificate else Channel
+        # The other files are for the answers: a database, the controller, what is served.
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_connections = min(patience.connections, files // 2)
         super().__init__(*arguments, **settings)
 
     def accept(self):
@@ -260,7 +265,7 @@ class Listener(TcpWSGIServer):
     def handle_accept(self) -> None:
         """Take a connection, and let another go where there are too many."""
         super().handle_accept()
-        while len(self.active_channels) > self.patience.connections:
+        while len(self.active_channels) > self._most_connections:
             self._make_room()
 
     def _make_room(self) -> None:

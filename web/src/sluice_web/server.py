@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -59,7 +60,9 @@ class Server:
     ) -> None:
         # Of what is overdue, nobody waits for more than a tenth longer.
         self._loop_seconds = min(1.0, patience.read_seconds / 10)
-        self._stopping = False
+        self._stopping = self._ended = False
+        # A signal may come to the thread that holds it.
+        self._ending = threading.RLock()
         self._map: dict = {}
         settings = Adjustments(
             sockets=[listening],
@@ -96,7 +99,9 @@ class Server:
         while not self._stopping:
             self.turn()
         self._pools.shutdown(STOP_SECONDS)
-        wasyncore.close_all(self._map)
+        with self._ending:
+            self._ended = True
+            wasyncore.close_all(self._map)
 
     def turn(self, seconds: float | None = None) -> None:
         """Do what there is to do; wait for it for so long, or until something is overdue."""
@@ -110,9 +115,12 @@ class Server:
         return len(self._listener.active_channels)
 
     def stop(self, *_signal) -> None:
-        """End ``run`` soon; may be called from a signal handler or another thread."""
-        self._stopping = True
-        self._listener.pull_trigger()
+        """End ``run`` soon; may be called from a signal handler or another thread, and again."""
+        # The end closes what wakes the loop, and its number may then be another file's.
+        with self._ending:
+            self._stopping = True
+            if not self._ended:
+                self._listener.pull_trigger()
 
 
 def listen(bind: str) -> socket.socket:
