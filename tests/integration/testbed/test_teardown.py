@@ -14,9 +14,10 @@ import pytest
 from testbed import CLIENTS, paths, patience
 
 # Opens a testbed with a running guest, a client and the page's forwarder, says
-# so, and then comes to its end in the way that the argument names.
+# so, and waits: the testbed is up until the test has looked at it. A line then makes the
+# program fail; a signal ends it otherwise.
 PROGRAM = """
-import json, os, sys, time
+import json, os, sys
 from testbed import GuestSpec, Testbed
 
 with Testbed("teardown") as tb:
@@ -25,9 +26,8 @@ with Testbed("teardown") as tb:
     tb.client_popen(["sleep", "1000"], name="client")
     pid_namespace = os.stat(tb.sandbox.path("/proc/1/ns/pid")).st_ino
     print(json.dumps({"folder": str(tb.folder), "namespace": pid_namespace}), flush=True)
-    if sys.argv[1] == "exception":
+    if sys.stdin.readline():
         raise RuntimeError("on purpose")
-    time.sleep(120)
 """
 GONE_SECONDS = 30
 
@@ -90,8 +90,9 @@ def ended_by(request, small_machine):
     # What a shell starts in the background ignores SIGINT, and so do its children.
     enter += ["env", "--default-signal=INT"]
     process = subprocess.Popen(
-        [*enter, sys.executable, "-c", PROGRAM, request.param],
+        [*enter, sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": str(paths.TOP / "tests")},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -108,6 +109,8 @@ def ended_by(request, small_machine):
             # A terminal's Ctrl-C reaches the whole foreground group.
             send = os.killpg if request.param == "SIGINT" else os.kill
             send(process.pid, signal.Signals[request.param])
+        else:
+            print(file=process.stdin, flush=True)
         process.wait(patience.seconds(GONE_SECONDS))
         yield {**facts, "before": before, "machine": small_machine}
     finally:
