@@ -8,14 +8,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL
 
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.adapters.database.migrate import alembic_config, migrate
 from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import StoreUnavailable
 from sluice_controller.domain.model import Assignment, AuditEntry, ShapingClass
@@ -125,27 +123,4 @@ def test_numbers_of_rows_go_on_beyond_31_bits(url):
         assert [entry.row_id for entry in unit.history("media", 0.0, 1e12, 9)][0] == 2**31 + 1
         assert [entry.actor for entry in unit.audit(9)] == 3 * ["web:admin"]
         assert unit.assignments("media")[0].start_time_ticks == 2**63 - 1
-    store.close()
-
-
-def test_a_database_of_before_keeps_its_rows_and_gets_the_room(url):
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        migrate(connection, "0004")
-        connection.execute(text("INSERT INTO history (at, domain, samples) VALUES (1, 'a', '{}')"))
-    engine.dispose()
-    store = SqlStore(url)
-    nearly_used_up(store)
-    for _ in range(2):
-        put_all(store)
-    with store.transaction() as unit:
-        assert [entry.row_id for entry in unit.history("a", 0.0, 1e12, 9)] == [1]
-    with store.engine.begin() as connection:
-        # And back, as long as there is nothing that does not fit.
-        for table in (*NUMBERED, "assignments"):
-            connection.execute(text(f"DELETE FROM {table}"))
-        nearly_used_up(store)
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0004")
     store.close()

@@ -204,7 +204,7 @@ def main() -> None:
             level=config.log_level.upper(),
             format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s",
         )
-        # Each applied migration is two lines at "info"; they help nobody.
+        # Each migration is two lines at "info", which help nobody.
         logging.getLogger("alembic").setLevel(logging.WARNING)
         serve(config)
     except SluiceError as error:

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Integer,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -144,7 +143,7 @@ class HistoryRow(Base):
     at: Mapped[float]
     domain: Mapped[str]
     samples: Mapped[dict[str, Any]]
-    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
+    ran_s: Mapped[float] = mapped_column(index=True)
 
 
 class ReportRow(Base):
@@ -154,7 +153,7 @@ class ReportRow(Base):
     at: Mapped[float]
     stream: Mapped[str]
     report: Mapped[dict[str, Any]]
-    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
+    ran_s: Mapped[float] = mapped_column(index=True)
 
 
 class DecisionRow(Base):
@@ -162,7 +161,7 @@ class DecisionRow(Base):
     id: Mapped[int] = mapped_column(Long, primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     entry: Mapped[dict[str, Any]]
-    ran_s: Mapped[float] = mapped_column(index=True, server_default=text("0"))
+    ran_s: Mapped[float] = mapped_column(index=True)
 
 
 class NightlyRow(Base):
