@@ -12,7 +12,7 @@ import libvirt_qemu
 import pytest
 
 from sluice_controller.domain.counters import read_header
-from testbed import patience
+from testbed import patience, rates
 
 NAME = "small"
 CLASS = "reading"
@@ -68,6 +68,18 @@ def rule(controller, reading):
 def sample(controller, name=CLASS):
     live = controller.call("GET", f"/v1/live?domain={NAME}")["domains"][NAME]
     return live["classes"].get(name, {}).get("blk-read", {})
+
+
+def processes(controller):
+    """The rows of the guest's table; none while no agent is there."""
+    answer = controller.request("GET", f"/v1/domains/{NAME}/processes")
+    return answer.json()["processes"] if answer.is_success else []
+
+
+def readers(controller):
+    """The processes of the reader that its class holds, as the agent says."""
+    rows = processes(controller)
+    return {r["pid"] for r in rows if r["unit"] == "reader.service" and r["class"] == CLASS}
 
 
 def test_grants_limits_and_the_ceiling_reach_qemu_and_leave_it(controller, guest, reading):
@@ -196,21 +208,19 @@ def test_scheduling_that_someone_else_changes_is_put_back_once(testbed, controll
     qmp(guest, "shaper-set-class", **arguments)
     until(lambda: as_qemu_has_it(guest)["scheduling"] == there["scheduling"])
     # What QEMU fills in by itself is no difference that would be pushed for ever.
-    time.sleep(1.5)
     page = testbed.sandbox.path(shaper["page"])
-    before = read_header(page.read_bytes()).generation
-    time.sleep(3)
-    assert read_header(page.read_bytes()).generation == before
+
+    def rests():
+        before = read_header(page.read_bytes()).generation
+        time.sleep(3)
+        return read_header(page.read_bytes()).generation == before
+
+    until(rests)
 
 
 def test_a_rule_shows_its_processes_and_moves_their_reads(controller, guest, rule):
     until(lambda: sample(controller).get("bytes_per_second", 0) > RATE_BPS)
-
-    def readers():
-        rows = controller.call("GET", f"/v1/domains/{NAME}/processes")["processes"]
-        return {r["pid"] for r in rows if r["unit"] == "reader.service" and r["class"] == CLASS}
-
-    pids = until(readers)
+    pids = until(lambda: readers(controller))
     preview = {"domain": NAME, "class": CLASS, "match": {"unit": "reader.service"}}
     found = controller.call("POST", "/v1/rules/preview", preview)["processes"]
     assert {row["pid"] for row in found} & pids
@@ -221,11 +231,10 @@ def test_a_rule_shows_its_processes_and_moves_their_reads(controller, guest, rul
 def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controller, guest, rule):
     until(lambda: sample(controller).get("bytes_per_second", 0) > 2 * RATE_BPS)
     controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": RATE_BPS})
-    time.sleep(2)
+    until(lambda: sample(controller).get("bytes_per_second", 0) < 1.1 * RATE_BPS)
 
     def holds():
-        # Four seconds at the rate; others of the guest read a little as well.
-        assert guest.disk_read_bps(4) == pytest.approx(RATE_BPS, rel=0.05)
+        rates.at_limit(lambda: guest.disk_read_bps(4), RATE_BPS)
 
     holds()
     controller.kill()
@@ -238,7 +247,9 @@ def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controll
     holds()
     guest.ssh("systemctl restart sluice-agent")
     # Its tags went with it, and come back with the next agent.
-    time.sleep(2)
+    pid = int(guest.ssh("systemctl show --property=MainPID --value sluice-agent").stdout)
+    until(lambda: pid in [row["pid"] for row in processes(controller)])
+    until(lambda: readers(controller))
     until(lambda: 0 < sample(controller).get("bytes_per_second", 0) < 1.1 * RATE_BPS)
     until(lambda: sample(controller, "default").get("bytes_per_second", 0) < RATE_BPS / 10)
     holds()
@@ -247,10 +258,14 @@ def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controll
 
 def test_history_has_a_row_a_second(controller, guest, rule):
     since = time.time()
-    time.sleep(6)
-    history = controller.call("GET", f"/v1/history?domain={NAME}&since={since}&step=1")
-    assert len(history["at"]) >= 5
-    assert f"{CLASS}/blk-read/bytes_per_second" in history["series"]
+
+    def history():
+        return controller.call("GET", f"/v1/history?domain={NAME}&since={since}&step=1")
+
+    until(lambda: len(history()["at"]) >= 5)
+    there, seconds = history(), time.time() - since
+    assert len(there["at"]) <= seconds + 1
+    assert f"{CLASS}/blk-read/bytes_per_second" in there["series"]
 
 
 def test_a_fault_that_nothing_here_explains_is_logged_and_limits_nothing(
