@@ -63,7 +63,7 @@ static inline SluiceNetPair *sluice_net_tx_pair(VirtIONet *n, VirtQueue *vq)
     return &n->sluice->pairs[virtio_get_queue_index(vq) / 2];
 }
 
-/* net.c */
+/* net-frame.c */
 /* The class of a frame, and what the shaper wants to know of it. */
 unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
                              size_t length, ShaperRequest *request);

@@ -2,9 +2,11 @@
 /*
  * The clients of a shaper: one for each queue of a device. They come, go, pause
  * and change their class under the BQL; what the data path reads of them is
- * written under the locks of all resources. Their requests are in shaper.c.
+ * written under the locks of all resources. Their requests are in shaper.c. The
+ * property shaper-queues gives each queue its class.
  */
 #include "qemu/osdep.h"
+#include "qapi/error.h"
 #include "shaper-internal.h"
 #include "trace.h"
 
@@ -99,4 +101,45 @@ void shaper_client_set_class(ShaperClient *client, const char *name)
     client->class_name = g_strdup(name);
     resolve_class(client);
     unlock_all(client->shaper);
+}
+
+/* The property shaper-queues */
+
+bool shaper_check_queues(const Shaper *shaper, const char *text, unsigned count,
+                         Error **errp)
+{
+    g_auto(GStrv) names = NULL;
+
+    if (!text) {
+        return true;
+    }
+    if (!shaper) {
+        error_setg(errp, "shaper-queues '%s' needs a shaper; give the device "
+                   "shaper= too", text);
+        return false;
+    }
+    names = g_strsplit(text, ":", -1);
+    if (g_strv_length(names) > count) {
+        error_setg(errp, "shaper-queues '%s' names classes for %u queues, but "
+                   "the device has %u; name fewer, or give it more queues",
+                   text, g_strv_length(names), count);
+        return false;
+    }
+    for (char **name = names; *name; name++) {
+        if (**name && !shaper_check_class_name(*name, errp)) {
+            error_prepend(errp, "shaper-queues '%s': ", text);
+            return false;
+        }
+    }
+    return true;
+}
+
+void shaper_client_set_queue(ShaperClient *client, const char *text,
+                             unsigned index)
+{
+    g_auto(GStrv) names = g_strsplit(text ? text : "", ":", -1);
+
+    if (index < g_strv_length(names) && *names[index]) {
+        shaper_client_set_class(client, names[index]);
+    }
 }

@@ -10,8 +10,6 @@
 #include "shaper-internal.h"
 #include "trace.h"
 
-/* Look-ups */
-
 static uint8_t find_tag_of_dscp(const Shaper *shaper, uint8_t dscp)
 {
     unsigned own_tag = sluice_tag_of_dscp(dscp);
@@ -32,40 +30,6 @@ static void index_dscps(Shaper *shaper)
     for (unsigned dscp = 0; dscp <= SLUICE_DSCP_MAX; dscp++) {
         shaper->tag_of_dscp[dscp] = find_tag_of_dscp(shaper, dscp);
     }
-}
-
-bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
-{
-    *tag = shaper->tag_of_dscp[dscp];
-    return *tag != SHAPER_NO_TAG;
-}
-
-int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
-                     const char *name)
-{
-    for (unsigned tag = 0; name && tag < SHAPER_CLASSES; tag++) {
-        if (classes[tag].used && !strcmp(classes[tag].name, name)) {
-            return tag;
-        }
-    }
-    return -1;
-}
-
-int shaper_find_class(const Shaper *shaper, const char *name)
-{
-    return shaper_tag_among(shaper->classes, name);
-}
-
-unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
-{
-    int tag = shaper_find_class(shaper, name);
-
-    return tag < 0 ? SLUICE_TAG_DEFAULT : tag;
-}
-
-unsigned shaper_class_count(const Shaper *shaper)
-{
-    return shaper->class_count;
 }
 
 /* Changes */

@@ -294,31 +294,18 @@ void shaper_groups_leave(Shaper *shaper)
 
 /* Commands */
 
-static Object *find_object(const char *field, const char *id, const char *type,
-                           const char *query, Error **errp)
-{
-    Object *obj = object_resolve_path_component(object_get_objects_root(), id);
-
-    obj = object_dynamic_cast(obj, type);
-    if (!obj) {
-        error_setg(errp, "%s '%s' is not a %s; %s lists them", field, id, type,
-                   query);
-    }
-    return obj;
-}
-
 void qmp_shaper_set_group(const char *id, ShaperResource resource,
                           const char *group, bool has_weight, int64_t weight,
                           Error **errp)
 {
-    Object *shaper = find_object("id", id, TYPE_SHAPER, "query-shapers", errp);
+    Shaper *shaper = shaper_find(id, errp);
     ShaperEngine *e;
     Object *found;
 
     if (!shaper) {
         return;
     }
-    e = &SHAPER(shaper)->engines[resource];
+    e = &shaper->engines[resource];
     if (!group && has_weight) {
         error_setg(errp, "weight %" PRId64 " has no group; give group too",
                    weight);
@@ -337,8 +324,8 @@ void qmp_shaper_set_group(const char *id, ShaperResource resource,
         trace_shaper_set_group(id, ShaperResource_str(resource), "", 0);
         return;
     }
-    found = find_object("group", group, TYPE_SHAPER_GROUP,
-                        "query-shaper-groups", errp);
+    found = shaper_find_object("group", group, TYPE_SHAPER_GROUP,
+                               "query-shaper-groups", errp);
     if (found && join_group(e, SHAPER_GROUP(found), weight, errp)) {
         trace_shaper_set_group(id, ShaperResource_str(resource), group,
                                weight);

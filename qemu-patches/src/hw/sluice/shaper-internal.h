@@ -104,7 +104,7 @@ typedef struct ShaperEngine {
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
-    SluicePaid paid[SHAPER_CLASSES];    /* what stops have found; shaper-paid.c */
+    SluicePaid paid[SHAPER_CLASSES];    /* what stops have found */
     SluicePaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     SluiceGroupMember member;   /* the engine's, if there is a group */
@@ -144,55 +144,55 @@ struct Shaper {
     QLIST_HEAD(, ShaperClient) clients;
 };
 
-/* Data path, for what changes the configuration. */
+/* The ground: shaper-base.c. */
+static inline bool shaper_is_disk(ShaperResource resource)
+{
+    return resource == SHAPER_RESOURCE_BLK_READ
+           || resource == SHAPER_RESOURCE_BLK_WRITE;
+}
+static inline ShaperEngine *shaper_engine_of(const ShaperRequest *request)
+{
+    return &request->client->shaper->engines[request->resource];
+}
+/* Of the counters page. */
+static inline unsigned shaper_slot_of(const ShaperEngine *e, unsigned tag)
+{
+    return tag * SHAPER_RESOURCE__MAX + e->resource;
+}
 /* 0 before the accelerator, which decides on the clock, is known. */
 uint64_t shaper_now_ns(void);
 /* A timer of the same clock, for the main loop; not before the accelerator. */
 QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque);
-/* Caller holds the lock of `e`. Lets go what is due and sets the timer. */
-void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
-/* Caller holds the lock. Judges the held requests of a class as another's. */
-void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
-                            uint64_t now_ns);
+/* The object of an id, which is of that type, or an error; `query` lists them. */
+Object *shaper_find_object(const char *field, const char *id, const char *type,
+                           const char *query, Error **errp);
+Shaper *shaper_find(const char *id, Error **errp);
+/* The tag of a class, or -1 if there is none of that name, or no name. BQL. */
+int shaper_find_class(const Shaper *shaper, const char *name);
+int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
+                     const char *name);
+bool shaper_check_range(const char *field, int64_t value, int64_t min,
+                        int64_t max, Error **errp);
+bool shaper_check_class_name(const char *name, Error **errp);
 /* Caller holds the lock. The counters of a class will be on the page. */
 void shaper_engine_publish(ShaperEngine *e, unsigned tag);
 /* BQL, without the locks: writes the counters page, which there is. True if a class
  * shows something else than the last time. */
 bool shaper_show(Shaper *shaper);
+
+/* Data path, for what changes the configuration. */
+/* Caller holds the lock of `e`. Lets go what is due and sets the timer. */
+void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
+/* Caller holds the lock. Judges the held requests of a class as another's. */
+void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
+                            uint64_t now_ns);
 /*
  * BQL, without the lock: tells the clients that have ready requests. What they
  * do may come back to submit.
  */
 void shaper_engine_announce(ShaperEngine *e);
 
-/* Caller holds the lock. Sets the timer to the engine's next event. */
-void shaper_engine_arm_timer(ShaperEngine *e);
-
-/* What was charged and has not gone on: shaper-paid.c. The caller holds the lock. */
-/* A stop found it released. */
-void shaper_paid_stop(ShaperEngine *e, ShaperRequest *request);
-/* It is submitted again, and goes on without another charge. */
-void shaper_paid_goes_on(ShaperEngine *e, ShaperRequest *request);
-/* Gives back what it was charged; if it comes again it is judged anew. */
-void shaper_engine_refund(ShaperEngine *e, ShaperRequest *request,
-                          uint64_t now_ns);
-/* The same if it is not what was charged any more, but of that tag and size. */
-void shaper_paid_check(ShaperEngine *e, ShaperRequest *request, unsigned tag,
-                       uint32_t bytes, uint64_t now_ns);
-/* Without the lock. The same if it was charged to another resource. */
-void shaper_paid_check_resource(ShaperRequest *request, ShaperResource resource,
-                                uint64_t now_ns);
-/* What the buckets of a class, or of the ceiling, would hold had it not been charged. */
-SluiceTokens shaper_paid_tokens(const ShaperEngine *e, unsigned tag,
-                                uint64_t now_ns);
-SluiceTokens shaper_paid_ceiling_tokens(const ShaperEngine *e, uint64_t now_ns);
-
 /* Queues of frames. The caller holds the lock. */
-static inline bool shaper_resource_has_queues(ShaperResource resource)
-{
-    return resource == SHAPER_RESOURCE_NET_TX
-           || resource == SHAPER_RESOURCE_NET_RX;
-}
 /* Divides the buffers anew among the classes as configured. */
 void shaper_queues_reserve(ShaperEngine *e);
 void shaper_queue_configure(ShaperEngine *e, unsigned tag, uint64_t now_ns);
@@ -203,22 +203,14 @@ bool shaper_queue_admits(ShaperEngine *e, const ShaperRequest *request,
 /* It has come in. */
 void shaper_queue_enter(ShaperEngine *e, ShaperRequest *request, unsigned tag,
                         uint32_t bytes, uint64_t now_ns);
-/* It leaves after its time; says with ->signal what becomes of it, and drops
- * others behind it. */
-void shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
-                        uint64_t waited_ns, uint64_t now_ns);
+/* It leaves after its time. Returns the frame behind it that is to be dropped for that,
+ * after which it is asked again, with the wait of the next; or NULL. Marks either of them
+ * by ->signal. */
+ShaperRequest *shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
+                                  uint64_t waited_ns, uint64_t now_ns);
 void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
                        ShaperDropReason reason);
-/* Takes a request out of the engine if it is held. */
-void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request);
-/* Takes a held request out of the engine, to be dropped by its client. */
-void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
-                           ShaperDropReason reason);
 
-/* The tag of a class, or -1 if there is none of that name, or no name. BQL. */
-int shaper_find_class(const Shaper *shaper, const char *name);
-int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
-                     const char *name);
 /* The arguments of shaper-set-class, checked as a whole beside the classes that there
  * are; and those about limits and DSCP, and back. */
 bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
@@ -252,11 +244,6 @@ void shaper_clients_resolve(Shaper *shaper);
 /* The shaper in the migration stream. BQL. */
 bool shaper_state_register(Shaper *shaper, Error **errp);
 void shaper_state_unregister(Shaper *shaper);
-/* Has nobody configured it? It then has the default class, which is unlimited. */
-bool shaper_is_as_new(Shaper *shaper);
-/* Takes over a text of shaper-state.c, whole or not at all. */
-bool shaper_arrive(Shaper *shaper, const char *text, size_t bytes,
-                   Error **errp);
 
 /* Watching for classes that are limited. BQL. */
 void shaper_watch_start(Shaper *shaper);
@@ -268,9 +255,6 @@ void shaper_watch_forget(Shaper *shaper, unsigned tag);
 void shaper_groups_leave(Shaper *shaper);
 ShaperMembershipList *shaper_groups_info(Shaper *shaper);
 
-bool shaper_check_range(const char *field, int64_t value, int64_t min,
-                        int64_t max, Error **errp);
-bool shaper_check_class_name(const char *name, Error **errp);
 /* Configuration, already validated. BQL. */
 void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class);
 void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag);

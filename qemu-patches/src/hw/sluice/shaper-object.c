@@ -18,18 +18,6 @@
 #define HEARTBEAT_NS                (250 * SCALE_MS)
 #define BUSY_HEARTBEAT_NS           (100 * SCALE_MS)
 
-/* Identity */
-
-uint64_t shaper_generation(const Shaper *shaper)
-{
-    return shaper->generation;
-}
-
-const char *shaper_id(const Shaper *shaper)
-{
-    return object_get_canonical_path_component(OBJECT(shaper));
-}
-
 /* Life cycle */
 
 static void heartbeat_cb(void *opaque)
@@ -74,10 +62,10 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
         e->resource = i;
         e->armed_ns = SLUICE_NEVER;
         e->engine = sluice_engine_new(SHAPER_CLASSES);
-        if (shaper_resource_has_queues(i)) {
+        if (!shaper_is_disk(i)) {
             e->pool = sluice_pool_new();
         }
-        if (!e->engine || (shaper_resource_has_queues(i) && !e->pool)) {
+        if (!e->engine || (!shaper_is_disk(i) && !e->pool)) {
             error_setg(errp, "shaper '%s': not enough memory",
                        shaper_id(shaper));
             return;

@@ -14,45 +14,7 @@
 #define BURST_BYTES_MIN         (64 * KiB)      /* default: at least */
 #define BURST_OPERATIONS_MIN    1
 
-/* Look-ups */
-
-static Shaper *find_shaper(const char *id, Error **errp)
-{
-    Object *obj = object_resolve_path_component(object_get_objects_root(), id);
-    Shaper *shaper = (Shaper *)object_dynamic_cast(obj, TYPE_SHAPER);
-
-    if (!shaper) {
-        error_setg(errp, "id '%s' is not a shaper; query-shapers lists them",
-                   id);
-    }
-    return shaper;
-}
-
 /* Validation */
-
-bool shaper_check_range(const char *field, int64_t value, int64_t min,
-                        int64_t max, Error **errp)
-{
-    if (value < min || value > max) {
-        error_setg(errp, "%s %" PRId64 " is out of range; use %" PRId64
-                   " to %" PRId64, field, value, min, max);
-        return false;
-    }
-    return true;
-}
-
-bool shaper_check_class_name(const char *name, Error **errp)
-{
-    size_t length = strlen(name);
-
-    if (length == 0 || length > SHAPER_CLASS_NAME_MAX
-        || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != length) {
-        error_setg(errp, "class '%s' is not a class name; use 1 to %d "
-                   "characters of a-z, 0-9 and -", name, SHAPER_CLASS_NAME_MAX);
-        return false;
-    }
-    return true;
-}
 
 /* A rate and its burst; both absent means unlimited. */
 static bool parse_rate(const char *rate_field, bool has_rate, int64_t rate,
@@ -208,7 +170,7 @@ bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
 void qmp_shaper_set_class(ShaperClassSetting *setting, Error **errp)
 {
     const ShaperClassConfig *config = qapi_ShaperClassSetting_base(setting);
-    Shaper *shaper = find_shaper(setting->id, errp);
+    Shaper *shaper = shaper_find(setting->id, errp);
     ShaperClass class;
     int old_tag;
 
@@ -224,7 +186,7 @@ void qmp_shaper_set_class(ShaperClassSetting *setting, Error **errp)
 
 void qmp_shaper_remove_class(const char *id, const char *name, Error **errp)
 {
-    Shaper *shaper = find_shaper(id, errp);
+    Shaper *shaper = shaper_find(id, errp);
     int tag;
 
     if (!shaper) {
@@ -245,7 +207,7 @@ void qmp_shaper_remove_class(const char *id, const char *name, Error **errp)
 void qmp_shaper_set_ceiling(const char *id, ShaperLimitList *limits,
                             Error **errp)
 {
-    Shaper *shaper = find_shaper(id, errp);
+    Shaper *shaper = shaper_find(id, errp);
     SluiceLimit parsed[SHAPER_RESOURCE__MAX];
 
     if (shaper && shaper_parse_limits(limits, parsed, errp)) {

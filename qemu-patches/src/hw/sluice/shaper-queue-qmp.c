@@ -43,7 +43,7 @@ static bool parse_connections(const ShaperQueue *in, ShaperQueueConfig *out,
 static bool parse_queue(const ShaperQueue *in, ShaperQueueConfig *out,
                         Error **errp)
 {
-    if (!shaper_resource_has_queues(in->resource)) {
+    if (shaper_is_disk(in->resource)) {
         error_setg(errp, "queues: resource '%s' has none; disk requests are "
                    "never dropped, use net-tx or net-rx",
                    ShaperResource_str(in->resource));

@@ -111,11 +111,6 @@ void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
     trace_shaper_drop(shaper_resource_name(e->resource), tag, bytes, reason);
 }
 
-static ShaperEngine *engine_of(const ShaperRequest *request)
-{
-    return &request->client->shaper->engines[request->resource];
-}
-
 static void account_buffered(ShaperEngine *e, ShaperRequest *request,
                              unsigned tag)
 {
@@ -190,33 +185,30 @@ void shaper_queue_enter(ShaperEngine *e, ShaperRequest *request, unsigned tag,
     }
 }
 
-void shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
-                        uint64_t waited_ns, uint64_t now_ns)
+ShaperRequest *shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
+                                  uint64_t waited_ns, uint64_t now_ns)
 {
     unsigned tag = request->node.class_index;
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperQueueState *q = &e->queues[tag];
+    ShaperRequest *behind;
+    SluiceNode *node;
 
-    while (q->codel_on
-           && sluice_codel_dequeue(&q->codel, waited_ns, stats->backlog_bytes,
-                                   q->largest_bytes, now_ns)) {
-        SluiceNode *node = sluice_engine_first_held(e->engine, tag);
-        ShaperRequest *behind;
-
-        if (!node) {
-            return;
-        }
-        behind = container_of(node, ShaperRequest, node);
-        if (q->ecn && (request->ecn_capable || behind->ecn_capable)) {
-            (request->ecn_capable ? request : behind)->signal =
-                SHAPER_SIGNAL_MARK;
-            return;
-        }
-        shaper_engine_condemn(e, behind, SHAPER_DROP_CODEL);
-        node = sluice_engine_first_held(e->engine, tag);
-        waited_ns = node && now_ns > node->held_since_ns
-                    ? now_ns - node->held_since_ns : 0;
+    if (!q->codel_on
+        || !sluice_codel_dequeue(&q->codel, waited_ns, stats->backlog_bytes,
+                                 q->largest_bytes, now_ns)) {
+        return NULL;
     }
+    node = sluice_engine_first_held(e->engine, tag);
+    if (!node) {
+        return NULL;
+    }
+    behind = container_of(node, ShaperRequest, node);
+    if (q->ecn && (request->ecn_capable || behind->ecn_capable)) {
+        (request->ecn_capable ? request : behind)->signal = SHAPER_SIGNAL_MARK;
+        return NULL;
+    }
+    return behind;
 }
 
 /* Buffers */
@@ -235,7 +227,7 @@ static bool take_buffer(ShaperEngine *e, ShaperRequest *request, size_t bytes)
 
 bool shaper_buffer_take(ShaperRequest *request, size_t bytes)
 {
-    ShaperEngine *e = engine_of(request);
+    ShaperEngine *e = shaper_engine_of(request);
     SLUICE_LOCK_GUARD(&e->lock);
 
     return take_buffer(e, request, bytes);
@@ -243,7 +235,7 @@ bool shaper_buffer_take(ShaperRequest *request, size_t bytes)
 
 bool shaper_buffer_load(ShaperRequest *request, size_t bytes)
 {
-    ShaperEngine *e = engine_of(request);
+    ShaperEngine *e = shaper_engine_of(request);
     SLUICE_LOCK_GUARD(&e->lock);
 
     /* The classes, and their room, may come after the frames. */
@@ -260,7 +252,7 @@ void shaper_buffer_give(ShaperRequest *request)
     if (!request->pooled.bytes) {
         return;
     }
-    e = engine_of(request);
+    e = shaper_engine_of(request);
     WITH_SLUICE_LOCK(&e->lock) {
         unaccount_buffered(e, request);
         sluice_pool_give(e->pool, &request->pooled);
@@ -271,80 +263,11 @@ void shaper_buffer_give(ShaperRequest *request)
 unsigned shaper_buffer_pieces(const ShaperRequest *request,
                               struct iovec pieces[SLUICE_POOL_PIECES_MAX])
 {
-    return sluice_pool_pieces(engine_of(request)->pool, request->pooled,
+    return sluice_pool_pieces(shaper_engine_of(request)->pool, request->pooled,
                               pieces);
 }
 
 uint8_t *shaper_buffer_head(const ShaperRequest *request, size_t *bytes)
 {
-    return sluice_pool_head(engine_of(request)->pool, request->pooled, bytes);
-}
-
-void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
-{
-    ShaperEngine *e = engine_of(request);
-    unsigned tag = request->node.class_index;
-
-    WITH_SLUICE_LOCK(&e->lock) {
-        shaper_engine_cancel(e, request);
-        if (request->paid) {
-            shaper_engine_refund(e, request, shaper_now_ns());
-        }
-        shaper_count_drop(e, tag, request->node.bytes, reason);
-        shaper_engine_publish(e, tag);
-    }
-    shaper_buffer_give(request);
-}
-
-void shaper_count_mark(const ShaperRequest *request)
-{
-    ShaperEngine *e = engine_of(request);
-    unsigned tag = request->node.class_index;
-    SLUICE_LOCK_GUARD(&e->lock);
-
-    e->counters[tag].marked_requests++;
-    shaper_engine_publish(e, tag);
-    trace_shaper_mark(shaper_resource_name(e->resource), tag,
-                      request->node.bytes);
-}
-
-/* The property shaper-queues */
-
-bool shaper_check_queues(const Shaper *shaper, const char *text, unsigned count,
-                         Error **errp)
-{
-    g_auto(GStrv) names = NULL;
-
-    if (!text) {
-        return true;
-    }
-    if (!shaper) {
-        error_setg(errp, "shaper-queues '%s' needs a shaper; give the device "
-                   "shaper= too", text);
-        return false;
-    }
-    names = g_strsplit(text, ":", -1);
-    if (g_strv_length(names) > count) {
-        error_setg(errp, "shaper-queues '%s' names classes for %u queues, but "
-                   "the device has %u; name fewer, or give it more queues",
-                   text, g_strv_length(names), count);
-        return false;
-    }
-    for (char **name = names; *name; name++) {
-        if (**name && !shaper_check_class_name(*name, errp)) {
-            error_prepend(errp, "shaper-queues '%s': ", text);
-            return false;
-        }
-    }
-    return true;
-}
-
-void shaper_client_set_queue(ShaperClient *client, const char *text,
-                             unsigned index)
-{
-    g_auto(GStrv) names = g_strsplit(text ? text : "", ":", -1);
-
-    if (index < g_strv_length(names) && *names[index]) {
-        shaper_client_set_class(client, names[index]);
-    }
+    return sluice_pool_head(shaper_engine_of(request)->pool, request->pooled, bytes);
 }

@@ -10,15 +10,10 @@
 #define WINDOW_PERIOD_MIN_NS    1000
 #define WINDOW_OF_MAX           1000
 
-static bool is_disk(ShaperResource resource)
-{
-    return !shaper_resource_has_queues(resource);
-}
-
 static ShaperSched default_sched(ShaperResource resource)
 {
     return (ShaperSched){
-        .charge_min_bytes = is_disk(resource) ? DISK_CHARGE_MIN_BYTES : 0,
+        .charge_min_bytes = shaper_is_disk(resource) ? DISK_CHARGE_MIN_BYTES : 0,
     };
 }
 
@@ -93,7 +88,7 @@ static bool parse_window(const ShaperScheduling *in, const SluiceLimit *limit,
     }
     out->window = (SluiceWindow){
         .period_ns = window->period_ns, .bytes = window->bytes,
-        .may_miss = may_miss, .of = of, .may_drop = !is_disk(in->resource),
+        .may_miss = may_miss, .of = of, .may_drop = !shaper_is_disk(in->resource),
     };
     return true;
 }
@@ -117,7 +112,7 @@ static bool parse_sched(const ShaperScheduling *in, const SluiceLimit *limit,
         return false;
     }
     if (in->has_charge && in->charge == SHAPER_CHARGE_DEVICE
-        && !is_disk(in->resource)) {
+        && !shaper_is_disk(in->resource)) {
         error_setg(errp, "charge 'device' does not go with resource '%s'; it "
                    "is for disks, use blk-read or blk-write",
                    ShaperResource_str(in->resource));

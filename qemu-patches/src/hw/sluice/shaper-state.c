@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The shaper in the migration stream: what its classes and its ceiling are, and what
- * their buckets hold, but for charges that the target makes again (shaper-paid.c). A
+ * their buckets hold, but for charges that the target makes again. A
  * section per shaper, by its object id, sent only if it is not as new: one without limits
  * migrates to a QEMU that has no such section.
  *
@@ -18,6 +18,12 @@
  * and gives no burst. A machine that runs already and loads a snapshot keeps limits and
  * debts as they are today: they are the host's word, not the guest's past.
  *
+ * Charges. Devices send their requests without saying which of them were charged, in a
+ * format that is QEMU's; the target judges them all. So a charge does not travel: what
+ * the buckets hold is sent as if the requests that have not gone on had not been charged
+ * yet. A bucket has room for no more than its burst: what goes beyond is lost, and nothing
+ * is given. The source keeps the charge, as it may have to go on itself.
+ *
  * Not here: groups, which are a host's; counters; what is beside the buckets of a
  * limit, namely a peak's spacing, turns of reservations and shares, flows and new
  * connections. All of that begins anew.
@@ -28,13 +34,16 @@
 #include "migration/vmstate.h"
 #include "qapi/error.h"
 #include "qapi/qapi-visit-sluice.h"
+#include "qapi/qobject-input-visitor.h"
 #include "qapi/qobject-output-visitor.h"
 #include "qemu/error-report.h"
 #include "qemu/units.h"
+#include "qobject/qdict.h"
 #include "qobject/qjson.h"
 #include "qobject/qobject.h"
 #include "shaper-internal.h"
 #include "system/runstate.h"
+#include "trace.h"
 
 /* More than twice what 16 classes with everything set need. Small, since text takes up
  * to a thousand times its memory while it is read. */
@@ -45,10 +54,20 @@
 /* Of a class, or of the ceiling if the tag is none. */
 static SluiceTokens tokens_of(ShaperEngine *e, unsigned tag)
 {
+    bool ceiling = tag == SHAPER_NO_TAG;
     SLUICE_LOCK_GUARD(&e->lock);
+    SluiceReceipt now = sluice_engine_receipt(
+        e->engine, ceiling ? SLUICE_TAG_DEFAULT : tag, 0);
+    SluiceTokens tokens;
 
-    return tag == SHAPER_NO_TAG ? shaper_paid_ceiling_tokens(e, shaper_now_ns())
-                                : shaper_paid_tokens(e, tag, shaper_now_ns());
+    if (ceiling) {
+        tokens = sluice_engine_ceiling_tokens(e->engine, shaper_now_ns());
+        sluice_paid_give(&e->paid_ceiling, now.ceiling_serial, &tokens);
+    } else {
+        tokens = sluice_engine_tokens(e->engine, tag, shaper_now_ns());
+        sluice_paid_give(&e->paid[tag], now.class_serial, &tokens);
+    }
+    return tokens;
 }
 
 static ShaperTokensList *tokens_info(Shaper *shaper, unsigned tag)
@@ -112,7 +131,7 @@ static ShaperState *shaper_state(Shaper *shaper)
     return state;
 }
 
-bool shaper_is_as_new(Shaper *shaper)
+static bool is_as_new(Shaper *shaper)
 {
     g_autoptr(ShaperState) state = shaper_state(shaper);
     const ShaperClassState *class = state->classes->value;
@@ -140,11 +159,191 @@ static GString *state_text(Shaper *shaper)
     return text;
 }
 
+/* What arrives */
+
+/* All of it, when it is checked. */
+typedef struct Arrival {
+    ShaperClass classes[SHAPER_CLASSES];        /* by tag */
+    SluiceTokens tokens[SHAPER_CLASSES][SHAPER_RESOURCE__MAX];
+    SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
+    SluiceTokens ceiling_tokens[SHAPER_RESOURCE__MAX];
+} Arrival;
+
+static ShaperState *parse_text(const char *text, size_t bytes, Error **errp)
+{
+    ShaperState *state = NULL;
+    QObject *object;
+    QDict *dict;
+    int64_t version;
+
+    if (strlen(text) != bytes) {
+        error_setg(errp, "its text has a zero byte at %zu", strlen(text));
+        return NULL;
+    }
+    object = qobject_from_json(text, errp);
+    if (!object) {
+        return NULL;
+    }
+    dict = qobject_to(QDict, object);
+    version = dict ? qdict_get_try_int(dict, "version", 0) : 0;
+    if (version != SHAPER_STATE_VERSION) {
+        error_setg(errp, "version %" PRId64 " is not %d; use the same release "
+                   "of QEMU on both hosts", version, SHAPER_STATE_VERSION);
+    } else {
+        Visitor *v = qobject_input_visitor_new(object);
+
+        visit_type_ShaperState(v, NULL, &state, errp);
+        visit_free(v);
+    }
+    qobject_unref(object);
+    return state;
+}
+
+static bool parse_number(const char *field, bool has, int64_t value,
+                         int64_t *out, Error **errp)
+{
+    *out = has ? value : SLUICE_TOKENS_UNLIMITED;
+    return !has || shaper_check_range(field, value, -SLUICE_TOKENS_OWED_MAX,
+                                      SLUICE_TOKENS_OWED_MAX, errp);
+}
+
+static bool parse_tokens(const ShaperTokensList *list,
+                         SluiceTokens tokens[SHAPER_RESOURCE__MAX],
+                         Error **errp)
+{
+    unsigned seen = 0;
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        tokens[i] = (SluiceTokens){ .bytes = SLUICE_TOKENS_UNLIMITED,
+                                    .operations = SLUICE_TOKENS_UNLIMITED };
+    }
+    for (; list; list = list->next) {
+        const ShaperTokens *in = list->value;
+        SluiceTokens *out = &tokens[in->resource];
+
+        if (seen & (1u << in->resource)) {
+            error_setg(errp, "tokens: resource '%s' is given twice; give it "
+                       "once", ShaperResource_str(in->resource));
+            return false;
+        }
+        seen |= 1u << in->resource;
+        if (!parse_number("tokens: bytes", in->has_bytes, in->bytes,
+                          &out->bytes, errp)
+            || !parse_number("tokens: operations", in->has_operations,
+                             in->operations, &out->operations, errp)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool parse_class(const ShaperClassState *in, Arrival *arrival,
+                        Error **errp)
+{
+    ShaperClass class;
+
+    if (!shaper_parse_class(arrival->classes, qapi_ShaperClassState_base(in),
+                            &class, errp)) {
+        return false;
+    }
+    if (shaper_tag_among(arrival->classes, class.name) >= 0) {
+        error_setg(errp, "class '%s' is given twice; give it once", class.name);
+        return false;
+    }
+    arrival->classes[in->tag] = class;
+    return parse_tokens(in->tokens, arrival->tokens[in->tag], errp);
+}
+
+static bool parse_state(const ShaperState *state, Arrival *arrival,
+                        Error **errp)
+{
+    ERRP_GUARD();
+
+    for (const ShaperClassStateList *c = state->classes; c; c = c->next) {
+        if (!parse_class(c->value, arrival, errp)) {
+            error_prepend(errp, "class '%.*s': ", SHAPER_CLASS_NAME_MAX,
+                          c->value->q_class);
+            return false;
+        }
+    }
+    if (!shaper_parse_limits(state->ceiling, arrival->ceiling, errp)
+        || !parse_tokens(state->ceiling_tokens, arrival->ceiling_tokens,
+                         errp)) {
+        error_prepend(errp, "ceiling: ");
+        return false;
+    }
+    return true;
+}
+
+static void lower_tokens(Shaper *shaper, unsigned tag,
+                         const SluiceTokens tokens[SHAPER_RESOURCE__MAX])
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        ShaperEngine *e = &shaper->engines[i];
+
+        WITH_SLUICE_LOCK(&e->lock) {
+            if (tag == SHAPER_NO_TAG) {
+                sluice_engine_lower_ceiling_tokens(e->engine, &tokens[i],
+                                                   now_ns);
+            } else {
+                sluice_engine_lower_tokens(e->engine, tag, &tokens[i], now_ns);
+            }
+            shaper_engine_release_due(e, now_ns);
+        }
+        shaper_engine_announce(e);
+    }
+}
+
+static void apply_config(Shaper *shaper, const Arrival *arrival)
+{
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        if (arrival->classes[tag].used) {
+            shaper_apply_class(shaper, tag, &arrival->classes[tag]);
+        }
+    }
+    shaper_apply_ceiling(shaper, arrival->ceiling);
+}
+
+static void apply(Shaper *shaper, const Arrival *arrival)
+{
+    bool as_new = is_as_new(shaper);
+
+    if (as_new) {
+        apply_config(shaper, arrival);
+    }
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        const ShaperClass *class = &arrival->classes[tag];
+        int here = class->used ? shaper_find_class(shaper, class->name) : -1;
+
+        if (here >= 0) {
+            lower_tokens(shaper, here, arrival->tokens[tag]);
+        }
+    }
+    lower_tokens(shaper, SHAPER_NO_TAG, arrival->ceiling_tokens);
+    trace_arrive(shaper_id(shaper), as_new);
+}
+
+/* Takes over a text, whole or not at all. */
+static bool arrive(Shaper *shaper, const char *text, size_t bytes, Error **errp)
+{
+    g_autoptr(ShaperState) state = parse_text(text, bytes, errp);
+    g_autofree Arrival *arrival = g_new0(Arrival, 1);
+
+    bool ok = state && parse_state(state, arrival, errp);
+
+    if (ok) {
+        apply(shaper, arrival);
+    }
+    return ok;
+}
+
 /* The section */
 
 static bool state_needed(void *opaque)
 {
-    return !shaper_is_as_new(opaque);
+    return !is_as_new(opaque);
 }
 
 static int state_put(QEMUFile *f, void *pv, size_t size,
@@ -182,7 +381,7 @@ static int state_get(QEMUFile *f, void *pv, size_t size,
         return -EINVAL;                 /* the stream has its own error */
     }
     if (runstate_check(RUN_STATE_INMIGRATE)
-        && !shaper_arrive(shaper, text, bytes, &err)) {
+        && !arrive(shaper, text, bytes, &err)) {
         error_prepend(&err, "shaper '%s': the state that arrives is damaged: ",
                       shaper_id(shaper));
         error_append_hint(&err, "Migrate again, or set that anew on the source "

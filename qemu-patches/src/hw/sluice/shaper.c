@@ -2,8 +2,7 @@
 /*
  * The shaper's data path: four engines, one per resource, and their requests.
  * The object itself is in shaper-object.c, its configuration in shaper-config.c,
- * its clients in shaper-client.c; what was charged and has not gone on is in
- * shaper-paid.c.
+ * its clients in shaper-client.c, the room and the losses of queues in shaper-queue.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -11,6 +10,13 @@
  * it fires, everything that may go on moves to its client's ready list. Then,
  * with the lock released, each client is told once, and takes its requests in
  * a thread of its own choice.
+ *
+ * Charged, and not gone on. A stop, a reset or an unplug finds requests released that
+ * their device has not taken yet. After a stop such a request goes on without another
+ * charge if it still is what was charged: the guest may have made another of it
+ * meanwhile, and its class may be another. If it goes nowhere, or is judged anew, the
+ * class that was charged gets the charge back. The receipt says which class that was.
+ * For a migration the sum of these charges is kept (sluice/paid.h).
  *
  * Locks. The BQL guards the configuration, the clients' existence and the
  * timers' callbacks. A resource's lock guards its engine, counters, page slots
@@ -26,60 +32,7 @@
 #include "shaper-page-inline.h"
 #include "trace.h"
 
-/* Time */
-
-static QEMUClockType clock_type(void)
-{
-    return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
-}
-
-uint64_t shaper_now_ns(void)
-{
-    /* -object comes before the accelerator, which decides on the clock. */
-    return phase_check(PHASE_ACCEL_CREATED) ? qemu_clock_get_ns(clock_type())
-                                            : 0;
-}
-
-QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque)
-{
-    return timer_new_ns(clock_type(), cb, opaque);
-}
-
 /* Accounting */
-
-static bool is_disk(ShaperResource resource)
-{
-    return resource == SHAPER_RESOURCE_BLK_READ
-           || resource == SHAPER_RESOURCE_BLK_WRITE;
-}
-
-static unsigned slot_of(const ShaperEngine *e, unsigned tag)
-{
-    return tag * SHAPER_RESOURCE__MAX + e->resource;
-}
-
-/* `now_ns` is 0 for that of the latest decision. */
-static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
-{
-    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
-    ShaperPageCounters *counters = &e->counters[tag];
-
-    if (!e->page) {
-        return;
-    }
-    counters->requests = stats->requests;
-    counters->bytes = stats->bytes;
-    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
-    counters->held_requests = stats->held_requests;
-    counters->held_ns = stats->held_ns;
-    counters->backlog_requests = stats->backlog_requests;
-    counters->backlog_bytes = stats->backlog_bytes;
-    counters->buffered_requests = e->queues[tag].buffered_frames;
-    counters->buffered_bytes = e->queues[tag].buffered_bytes;
-    counters->buffer_requests_max = e->queues[tag].room.frames;
-    counters->buffer_bytes_max = e->queues[tag].room.bytes;
-    shaper_page_set_counters(e->shaper->page, slot_of(e, tag), counters);
-}
 
 /* What a request that passes changes: most do just that. */
 static void publish_passed(ShaperEngine *e, unsigned tag)
@@ -93,42 +46,10 @@ static void publish_passed(ShaperEngine *e, unsigned tag)
     if (limited) {
         tokens = sluice_engine_tokens(e->engine, tag, 0);
     }
-    shaper_page_set_passed(e->page, slot_of(e, tag),
+    shaper_page_set_passed(e->page, shaper_slot_of(e, tag),
                            sluice_engine_stats(e->engine, tag),
                            e->counters[tag].in_flight,
                            limited ? &tokens : NULL);
-}
-
-void shaper_engine_publish(ShaperEngine *e, unsigned tag)
-{
-    publish_at(e, tag, 0);
-}
-
-/* Class by class, so that no request waits for all of them. Tokens come by themselves. */
-static void take_slots(ShaperEngine *e, uint64_t now_ns)
-{
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        SLUICE_LOCK_GUARD(&e->lock);
-
-        if (e->granted_tags & (1u << tag)) {
-            publish_at(e, tag, now_ns);
-        }
-        shaper_page_take(e->shaper->page, slot_of(e, tag));
-    }
-    WITH_SLUICE_LOCK(&e->lock) {
-        shaper_page_take(e->shaper->page,
-                         SHAPER_PAGE_CEILING_SLOT + e->resource);
-    }
-}
-
-bool shaper_show(Shaper *shaper)
-{
-    uint64_t now_ns = shaper_now_ns();
-
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        take_slots(&shaper->engines[i], now_ns);
-    }
-    return shaper_page_write(shaper->page, get_clock());
 }
 
 static void publish_totals(ShaperEngine *e)
@@ -143,7 +64,7 @@ static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
                               uint64_t now_ns)
 {
     request->admitted_ns = now_ns;
-    if (is_disk(e->resource)) {
+    if (shaper_is_disk(e->resource)) {
         e->counters[request->node.class_index].in_flight++;
     }
 }
@@ -174,11 +95,11 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
     account_in_flight(e, request, now_ns);
 }
 
-/* Release */
+/* Timer */
 
 static void release_timer_cb(void *opaque);
 
-void shaper_engine_arm_timer(ShaperEngine *e)
+static void arm_timer(ShaperEngine *e)
 {
     uint64_t next_ns = sluice_engine_next_event_ns(e->engine);
 
@@ -197,6 +118,87 @@ void shaper_engine_arm_timer(ShaperEngine *e)
     }
 }
 
+/* Charged, and not gone on */
+
+/* Caller holds the lock. A stop found it released. */
+static void paid_stop(ShaperEngine *e, ShaperRequest *request)
+{
+    const SluiceReceipt *receipt = &request->receipt;
+
+    request->paid = true;
+    request->counted = receipt->charged;
+    if (request->counted) {
+        SluiceReceipt now = sluice_engine_receipt(e->engine,
+                                                  receipt->class_index, 0);
+
+        sluice_paid_add(&e->paid[receipt->class_index], receipt->class_serial,
+                        receipt->bytes, now.class_serial);
+        sluice_paid_add(&e->paid_ceiling, receipt->ceiling_serial,
+                        receipt->bytes, now.ceiling_serial);
+    }
+}
+
+/* Caller holds the lock. It is submitted again, and goes on without another charge. */
+static void paid_goes_on(ShaperEngine *e, ShaperRequest *request)
+{
+    const SluiceReceipt *receipt = &request->receipt;
+
+    request->paid = false;
+    if (request->counted) {
+        request->counted = false;
+        sluice_paid_remove(&e->paid[receipt->class_index],
+                           receipt->class_serial, receipt->bytes);
+        sluice_paid_remove(&e->paid_ceiling, receipt->ceiling_serial,
+                           receipt->bytes);
+    }
+}
+
+/* Caller holds the lock. Gives back what it was charged; if it comes again it is judged
+ * anew. */
+static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
+{
+    paid_goes_on(e, request);
+    trace_shaper_refund(request, shaper_resource_name(e->resource),
+                        request->receipt.class_index, request->receipt.bytes);
+    sluice_engine_refund(e->engine, &request->receipt, now_ns);
+    arm_timer(e);
+}
+
+/* Caller holds the lock. A refund, if it is not what was charged any more, but of that tag
+ * and size. */
+static void paid_check(ShaperEngine *e, ShaperRequest *request, unsigned tag,
+                       uint32_t bytes, uint64_t now_ns)
+{
+    if (bytes > request->node.bytes
+        || !sluice_engine_has_charged(e->engine, &request->receipt, tag)) {
+        refund(e, request, now_ns);
+    }
+}
+
+/* Without the lock. A refund, if another resource was charged for it. */
+static void paid_check_resource(ShaperRequest *request, ShaperResource resource,
+                                uint64_t now_ns)
+{
+    if (request->resource != resource) {
+        ShaperEngine *e = shaper_engine_of(request);
+        SLUICE_LOCK_GUARD(&e->lock);
+
+        refund(e, request, now_ns);
+    }
+}
+
+void shaper_forget(ShaperRequest *request)
+{
+    if (request->paid) {
+        ShaperEngine *e = shaper_engine_of(request);
+        SLUICE_LOCK_GUARD(&e->lock);
+
+        refund(e, request, shaper_now_ns());
+    }
+}
+
+/* Release */
+
 /* Caller holds the lock. */
 static void make_ready(ShaperEngine *e, ShaperRequest *request)
 {
@@ -210,18 +212,20 @@ static void make_ready(ShaperEngine *e, ShaperRequest *request)
     client->announced[e->resource] = true;
 }
 
-void shaper_engine_cancel(ShaperEngine *e, ShaperRequest *request)
+/* Caller holds the lock. Takes a request out of the engine if it is held. */
+static void cancel(ShaperEngine *e, ShaperRequest *request)
 {
     if (request->state == SHAPER_REQUEST_HELD) {
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         sluice_engine_withdraw(e->engine, &request->node);
         request->state = SHAPER_REQUEST_IDLE;
-        shaper_engine_arm_timer(e);
+        arm_timer(e);
     }
 }
 
-void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
-                           ShaperDropReason reason)
+/* Caller holds the lock. A held request is to be dropped by its client. */
+static void condemn(ShaperEngine *e, ShaperRequest *request,
+                    ShaperDropReason reason)
 {
     unsigned tag = request->node.class_index;
 
@@ -231,6 +235,24 @@ void shaper_engine_condemn(ShaperEngine *e, ShaperRequest *request,
     shaper_count_drop(e, tag, request->node.bytes, reason);
 }
 
+static uint64_t waited_ns(const SluiceNode *node, uint64_t now_ns)
+{
+    return node && now_ns > node->held_since_ns ? now_ns - node->held_since_ns : 0;
+}
+
+/* Caller holds the lock. A frame goes on, and those that CoDel drops go behind it. */
+static void leave_queue(ShaperEngine *e, ShaperRequest *request,
+                        uint64_t held_ns, uint64_t now_ns)
+{
+    unsigned tag = request->node.class_index;
+    ShaperRequest *behind;
+
+    while ((behind = shaper_queue_leave(e, request, held_ns, now_ns))) {
+        condemn(e, behind, SHAPER_DROP_CODEL);
+        held_ns = waited_ns(sluice_engine_first_held(e->engine, tag), now_ns);
+    }
+}
+
 void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
 {
     SluiceNode *node;
@@ -238,8 +260,7 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
     while ((node = sluice_engine_release(e->engine, now_ns))) {
         ShaperRequest *request = container_of(node, ShaperRequest, node);
         unsigned tag = node->class_index;
-        uint64_t held_ns = now_ns > node->held_since_ns
-                           ? now_ns - node->held_since_ns : 0;
+        uint64_t held_ns = waited_ns(node, now_ns);
 
         if (node->late == SLUICE_LATE_DROP) {
             request->signal = SHAPER_SIGNAL_DROP;
@@ -252,13 +273,13 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         account_admission(e, request, node->bytes, now_ns);
         take_receipt(e, request, node->bytes);
         make_ready(e, request);
-        shaper_queue_leave(e, request, held_ns, now_ns);
+        leave_queue(e, request, held_ns, now_ns);
         shaper_engine_publish(e, tag);
         trace_shaper_release(request, shaper_resource_name(e->resource), tag,
                              node->bytes, held_ns);
     }
     publish_totals(e);
-    shaper_engine_arm_timer(e);
+    arm_timer(e);
 }
 
 void shaper_engine_announce(ShaperEngine *e)
@@ -291,7 +312,7 @@ static void release_timer_cb(void *opaque)
 
 void shaper_note_payer(ShaperRequest *request)
 {
-    ShaperEngine *e = &request->client->shaper->engines[request->resource];
+    ShaperEngine *e = shaper_engine_of(request);
     SLUICE_LOCK_GUARD(&e->lock);
 
     take_receipt(e, request, request->node.bytes);
@@ -312,7 +333,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
                             unsigned tag, uint32_t bytes, uint64_t now_ns)
 {
     if (unlikely(request->paid)) {
-        shaper_paid_goes_on(e, request);
+        paid_goes_on(e, request);
         admit(request, tag, bytes);
         account_in_flight(e, request, now_ns);
         return SHAPER_PASS;
@@ -329,7 +350,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     }
     request->state = SHAPER_REQUEST_HELD;
     QTAILQ_INSERT_TAIL(&request->client->held[e->resource], request, entry);
-    shaper_engine_arm_timer(e);
+    arm_timer(e);
     return SHAPER_HOLD;
 }
 
@@ -375,7 +396,7 @@ static ShaperVerdict judge(ShaperEngine *e, ShaperRequest *request,
     ShaperVerdict verdict = SHAPER_DROP;
 
     if (unlikely(request->paid)) {
-        shaper_paid_check(e, request, tag, bytes, now_ns);
+        paid_check(e, request, tag, bytes, now_ns);
     }
     if (!e->pool || shaper_queue_admits(e, request, tag, buffer_bytes, now_ns,
                                         &reason)) {
@@ -403,7 +424,7 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
 
     assert(request->state == SHAPER_REQUEST_IDLE);
     if (unlikely(request->paid)) {
-        shaper_paid_check_resource(request, resource, now_ns);
+        paid_check_resource(request, resource, now_ns);
     }
     request->client = client;
     request->resource = resource;
@@ -449,7 +470,7 @@ ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
         request->state = SHAPER_REQUEST_ADMITTED;
         /* The disk gets it now; in a drained section that is long after. */
-        if (is_disk(resource)) {
+        if (shaper_is_disk(resource)) {
             request->admitted_ns = shaper_now_ns();
         }
     }
@@ -484,7 +505,7 @@ static void withdraw_held(ShaperEngine *e, ShaperClient *client)
         QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);
         request->state = SHAPER_REQUEST_IDLE;
     }
-    shaper_engine_arm_timer(e);
+    arm_timer(e);
 }
 
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
@@ -498,9 +519,9 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
         QTAILQ_REMOVE(&client->ready[resource], request, entry);
         /* The condemned are dropped, and were not charged. */
         if (request->signal != SHAPER_SIGNAL_DROP) {
-            shaper_paid_stop(e, request);
+            paid_stop(e, request);
         }
-        if (is_disk(resource)) {
+        if (shaper_is_disk(resource)) {
             e->counters[request->node.class_index].in_flight--;
         }
     } else {
@@ -517,6 +538,38 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     request->state = SHAPER_REQUEST_IDLE;
     return request;
 }
+
+/* Drops and marks */
+
+void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
+{
+    ShaperEngine *e = shaper_engine_of(request);
+    unsigned tag = request->node.class_index;
+
+    WITH_SLUICE_LOCK(&e->lock) {
+        cancel(e, request);
+        if (request->paid) {
+            refund(e, request, shaper_now_ns());
+        }
+        shaper_count_drop(e, tag, request->node.bytes, reason);
+        shaper_engine_publish(e, tag);
+    }
+    shaper_buffer_give(request);
+}
+
+void shaper_count_mark(const ShaperRequest *request)
+{
+    ShaperEngine *e = shaper_engine_of(request);
+    unsigned tag = request->node.class_index;
+    SLUICE_LOCK_GUARD(&e->lock);
+
+    e->counters[tag].marked_requests++;
+    shaper_engine_publish(e, tag);
+    trace_shaper_mark(shaper_resource_name(e->resource), tag,
+                      request->node.bytes);
+}
+
+/* Completion */
 
 /*
  * Caller holds the lock. Charges what the device had to do instead of what the
@@ -542,13 +595,13 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         publish_passed(e, request->receipt.class_index);
-        shaper_engine_arm_timer(e);
+        arm_timer(e);
     }
 }
 
 void shaper_complete(ShaperRequest *request, bool is_typical)
 {
-    ShaperEngine *e = &request->client->shaper->engines[request->resource];
+    ShaperEngine *e = shaper_engine_of(request);
     uint64_t now_ns = shaper_request_now_ns();
     unsigned tag = request->node.class_index;
     ShaperPageCounters *counters = &e->counters[tag];
@@ -566,7 +619,7 @@ void shaper_complete(ShaperRequest *request, bool is_typical)
             correct_charge(e, request, service_ns, now_ns);
         }
         if (e->page) {
-            shaper_page_set_done(e->page, slot_of(e, tag), counters);
+            shaper_page_set_done(e->page, shaper_slot_of(e, tag), counters);
         }
     }
     trace_shaper_complete(request, shaper_resource_name(e->resource), tag,

@@ -65,7 +65,7 @@ typedef struct ShaperRequest {
     uint8_t signal;             /* ShaperSignal */
     uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
     bool paid;                  /* charged, and went nowhere yet */
-    bool counted;               /* so, and found by a stop: in shaper-paid.c's sums */
+    bool counted;               /* so, and found by a stop: in the sums of its engine */
     bool by_device;             /* charged for what the device does */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable : 1;

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The ground of the shaper's files, which calls none of the others but the page's: the
+ * clock, identifiers, look-ups, checks of single values, and how a class is shown on
+ * the counters page.
+ */
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "shaper-internal.h"
+
+/* Time */
+
+static QEMUClockType clock_type(void)
+{
+    return qtest_enabled() ? QEMU_CLOCK_VIRTUAL : QEMU_CLOCK_REALTIME;
+}
+
+uint64_t shaper_now_ns(void)
+{
+    /* -object comes before the accelerator, which decides on the clock. */
+    return phase_check(PHASE_ACCEL_CREATED) ? qemu_clock_get_ns(clock_type())
+                                            : 0;
+}
+
+QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque)
+{
+    return timer_new_ns(clock_type(), cb, opaque);
+}
+
+/* Identity and look-ups */
+
+uint64_t shaper_generation(const Shaper *shaper)
+{
+    return shaper->generation;
+}
+
+const char *shaper_id(const Shaper *shaper)
+{
+    return object_get_canonical_path_component(OBJECT(shaper));
+}
+
+Object *shaper_find_object(const char *field, const char *id, const char *type,
+                           const char *query, Error **errp)
+{
+    Object *obj = object_resolve_path_component(object_get_objects_root(), id);
+
+    obj = object_dynamic_cast(obj, type);
+    if (!obj) {
+        error_setg(errp, "%s '%s' is not a %s; %s lists them", field, id, type,
+                   query);
+    }
+    return obj;
+}
+
+Shaper *shaper_find(const char *id, Error **errp)
+{
+    Object *obj = shaper_find_object("id", id, TYPE_SHAPER, "query-shapers", errp);
+
+    return obj ? SHAPER(obj) : NULL;
+}
+
+bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
+{
+    *tag = shaper->tag_of_dscp[dscp];
+    return *tag != SHAPER_NO_TAG;
+}
+
+int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
+                     const char *name)
+{
+    for (unsigned tag = 0; name && tag < SHAPER_CLASSES; tag++) {
+        if (classes[tag].used && !strcmp(classes[tag].name, name)) {
+            return tag;
+        }
+    }
+    return -1;
+}
+
+int shaper_find_class(const Shaper *shaper, const char *name)
+{
+    return shaper_tag_among(shaper->classes, name);
+}
+
+unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
+{
+    int tag = shaper_find_class(shaper, name);
+
+    return tag < 0 ? SLUICE_TAG_DEFAULT : tag;
+}
+
+unsigned shaper_class_count(const Shaper *shaper)
+{
+    return shaper->class_count;
+}
+
+/* Checks */
+
+bool shaper_check_range(const char *field, int64_t value, int64_t min,
+                        int64_t max, Error **errp)
+{
+    if (value < min || value > max) {
+        error_setg(errp, "%s %" PRId64 " is out of range; use %" PRId64
+                   " to %" PRId64, field, value, min, max);
+        return false;
+    }
+    return true;
+}
+
+bool shaper_check_class_name(const char *name, Error **errp)
+{
+    size_t length = strlen(name);
+
+    if (length == 0 || length > SHAPER_CLASS_NAME_MAX
+        || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != length) {
+        error_setg(errp, "class '%s' is not a class name; use 1 to %d "
+                   "characters of a-z, 0-9 and -", name, SHAPER_CLASS_NAME_MAX);
+        return false;
+    }
+    return true;
+}
+
+/* The counters page */
+
+/* `now_ns` is 0 for that of the latest decision. */
+static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
+{
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+    ShaperPageCounters *counters = &e->counters[tag];
+
+    if (!e->page) {
+        return;
+    }
+    counters->requests = stats->requests;
+    counters->bytes = stats->bytes;
+    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
+    counters->held_requests = stats->held_requests;
+    counters->held_ns = stats->held_ns;
+    counters->backlog_requests = stats->backlog_requests;
+    counters->backlog_bytes = stats->backlog_bytes;
+    counters->buffered_requests = e->queues[tag].buffered_frames;
+    counters->buffered_bytes = e->queues[tag].buffered_bytes;
+    counters->buffer_requests_max = e->queues[tag].room.frames;
+    counters->buffer_bytes_max = e->queues[tag].room.bytes;
+    shaper_page_set_counters(e->shaper->page, shaper_slot_of(e, tag), counters);
+}
+
+void shaper_engine_publish(ShaperEngine *e, unsigned tag)
+{
+    publish_at(e, tag, 0);
+}
+
+/* Class by class, so that no request waits for all of them. Tokens come by themselves. */
+static void take_slots(ShaperEngine *e, uint64_t now_ns)
+{
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        SLUICE_LOCK_GUARD(&e->lock);
+
+        if (e->granted_tags & (1u << tag)) {
+            publish_at(e, tag, now_ns);
+        }
+        shaper_page_take(e->shaper->page, shaper_slot_of(e, tag));
+    }
+    WITH_SLUICE_LOCK(&e->lock) {
+        shaper_page_take(e->shaper->page,
+                         SHAPER_PAGE_CEILING_SLOT + e->resource);
+    }
+}
+
+bool shaper_show(Shaper *shaper)
+{
+    uint64_t now_ns = shaper_now_ns();
+
+    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
+        take_slots(&shaper->engines[i], now_ns);
+    }
+    return shaper_page_write(shaper->page, get_clock());
+}
