@@ -6,7 +6,10 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qemu/units.h"
 #include "shaper-internal.h"
+
+#define DISK_CHARGE_MIN_BYTES   (4 * KiB)       /* default: a page */
 
 /* Time */
 
@@ -65,25 +68,20 @@ bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
     return *tag != SHAPER_NO_TAG;
 }
 
-int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
-                     const char *name)
+int shaper_find_class(ShaperClassConfig *const classes[SHAPER_CLASSES],
+                      const char *name)
 {
     for (unsigned tag = 0; name && tag < SHAPER_CLASSES; tag++) {
-        if (classes[tag].used && !strcmp(classes[tag].name, name)) {
+        if (classes[tag] && !strcmp(classes[tag]->q_class, name)) {
             return tag;
         }
     }
     return -1;
 }
 
-int shaper_find_class(const Shaper *shaper, const char *name)
-{
-    return shaper_tag_among(shaper->classes, name);
-}
-
 unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
 {
-    int tag = shaper_find_class(shaper, name);
+    int tag = shaper_find_class(shaper->classes, name);
 
     return tag < 0 ? SLUICE_TAG_DEFAULT : tag;
 }
@@ -91,6 +89,58 @@ unsigned shaper_tag_of_class(const Shaper *shaper, const char *name)
 unsigned shaper_class_count(const Shaper *shaper)
 {
     return shaper->class_count;
+}
+
+/* The configuration */
+
+const ShaperClassConfig *shaper_class_of(const Shaper *shaper, unsigned tag)
+{
+    static const ShaperClassConfig none = { .q_class = (char *)"" };
+
+    return shaper->classes[tag] ?: &none;
+}
+
+uint64_t shaper_dscp_values(const intList *list)
+{
+    uint64_t values = 0;
+
+    for (; list; list = list->next) {
+        values |= 1ULL << list->value;
+    }
+    return values;
+}
+
+SluiceLimit shaper_limit_of(const ShaperLimitList *list,
+                            ShaperResource resource)
+{
+    const ShaperLimit *limit = SHAPER_OF_RESOURCE(list, resource);
+
+    return limit ? (SluiceLimit){
+        .bytes_per_second = limit->bytes_per_second,
+        .burst_bytes = limit->burst_bytes,
+        .operations_per_second = limit->operations_per_second,
+        .burst_operations = limit->burst_operations,
+    } : (SluiceLimit){ 0 };
+}
+
+const ShaperScheduling *shaper_scheduling_of(const ShaperSchedulingList *list,
+                                             ShaperResource resource)
+{
+    static const ShaperScheduling disk = {
+        .minimum_charge_bytes = DISK_CHARGE_MIN_BYTES,
+    };
+    static const ShaperScheduling frames;
+
+    return SHAPER_OF_RESOURCE(list, resource)
+           ?: shaper_is_disk(resource) ? &disk : &frames;
+}
+
+const ShaperQueue *shaper_queue_of(const ShaperQueueList *list,
+                                   ShaperResource resource)
+{
+    static const ShaperQueue unlimited;
+
+    return SHAPER_OF_RESOURCE(list, resource) ?: &unlimited;
 }
 
 /* Checks */
@@ -116,6 +166,18 @@ bool shaper_check_class_name(const char *name, Error **errp)
                    "characters of a-z, 0-9 and -", name, SHAPER_CLASS_NAME_MAX);
         return false;
     }
+    return true;
+}
+
+bool shaper_check_once(const char *field, ShaperResource resource,
+                       unsigned *seen, Error **errp)
+{
+    if (*seen & (1u << resource)) {
+        error_setg(errp, "%s: resource '%s' is given twice; give it once", field,
+                   ShaperResource_str(resource));
+        return false;
+    }
+    *seen |= 1u << resource;
     return true;
 }
 

@@ -80,7 +80,8 @@ void shaper_client_set_paused(ShaperClient *client, bool paused)
 
 static void resolve_class(ShaperClient *client)
 {
-    client->class_tag = shaper_find_class(client->shaper, client->class_name);
+    client->class_tag = shaper_find_class(client->shaper->classes,
+                                          client->class_name);
 }
 
 void shaper_clients_resolve(Shaper *shaper)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The shaper's configuration: what is applied has been validated as a whole
- * (shaper-qmp.c). A change takes hold of held requests at once: what it lets go
+ * (shaper-check.c). A change takes hold of held requests at once: what it lets go
  * is released before the next resource is looked at. BQL held throughout; each
  * resource's lock is held for the change of its engine.
  */
@@ -10,17 +10,28 @@
 #include "shaper-internal.h"
 #include "trace.h"
 
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_BUCKET
+                  != (int)SLUICE_POLICY_TOKEN_BUCKET);
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_LEAKY_BUCKET
+                  != (int)SLUICE_POLICY_LEAKY_BUCKET);
+QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_LEAKY
+                  != (int)SLUICE_POLICY_TOKEN_LEAKY);
+QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_LATENCY
+                  != (int)SLUICE_DYNAMIC_LATENCY);
+QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_THROUGHPUT
+                  != (int)SLUICE_DYNAMIC_THROUGHPUT);
+
 static uint8_t find_tag_of_dscp(const Shaper *shaper, uint8_t dscp)
 {
     unsigned own_tag = sluice_tag_of_dscp(dscp);
 
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        if (shaper->classes[tag].used
-            && (shaper->classes[tag].dscp & (1ULL << dscp))) {
+        if (shaper_dscp_values(shaper_class_of(shaper, tag)->dscp)
+            & (1ULL << dscp)) {
             return tag;
         }
     }
-    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag].used
+    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag]
            ? own_tag : SHAPER_NO_TAG;
 }
 
@@ -38,7 +49,7 @@ static void shaper_changed(Shaper *shaper)
 {
     shaper->class_count = 0;
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        shaper->class_count += shaper->classes[tag].used;
+        shaper->class_count += shaper->classes[tag] != NULL;
     }
     shaper_clients_resolve(shaper);
     shaper->generation++;
@@ -52,18 +63,16 @@ static void shaper_changed(Shaper *shaper)
 /* Caller holds the lock. */
 static void publish_class(ShaperEngine *e, unsigned tag)
 {
-    const ShaperClass *class = &e->shaper->classes[tag];
+    const ShaperClassConfig *class = shaper_class_of(e->shaper, tag);
     ShaperPageConfig config = {
-        .used = class->used,
+        .used = e->shaper->classes[tag],
         .priority = class->priority,
-        .name = class->name,
-        .limit = class->limits[e->resource],
+        .name = class->q_class,
+        .limit = shaper_limit_of(class->limits, e->resource),
     };
 
     if (e->shaper->page) {
-        shaper_page_set_config(e->shaper->page,
-                               tag * SHAPER_RESOURCE__MAX + e->resource,
-                               &config);
+        shaper_page_set_config(e->shaper->page, shaper_slot_of(e, tag), &config);
     }
 }
 
@@ -76,45 +85,68 @@ static void divide_buffers(ShaperEngine *e)
     }
 }
 
+static SluiceWindow window_of(const ShaperScheduling *sched)
+{
+    const ShaperWindow *window = sched->window;
+
+    return window ? (SluiceWindow){
+        .period_ns = window->period_ns,
+        .bytes = window->bytes,
+        .may_miss = window->may_miss,
+        .of = window->of,
+        .may_drop = !shaper_is_disk(sched->resource),
+    } : (SluiceWindow){ 0 };
+}
+
 /* Caller holds the lock. */
 static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
-    const ShaperClass *class = &e->shaper->classes[tag];
-    const ShaperSched *sched = &class->scheds[e->resource];
+    const ShaperClassConfig *class = shaper_class_of(e->shaper, tag);
+    const ShaperScheduling *sched = shaper_scheduling_of(class->scheduling,
+                                                         e->resource);
     SluiceClassConfig config = {
-        .limit = class->limits[e->resource],
+        .limit = shaper_limit_of(class->limits, e->resource),
         .priority = class->priority,
         .weight = class->weight,
         .unmanaged = class->unmanaged,
         .policy = sched->policy,
         .peak_bytes_per_second = sched->peak_bytes_per_second,
         .reservation_bytes_per_second = sched->reservation_bytes_per_second,
-        .charge_min_bytes = sched->charge_min_bytes,
+        .charge_min_bytes = sched->minimum_charge_bytes,
         .dynamic = sched->dynamic,
-        .window = sched->window,
+        .window = window_of(sched),
     };
     bool ok = sluice_engine_set_class(e->engine, tag, &config, now_ns);
 
     assert(ok);
     e->device_charged = deposit32(e->device_charged, tag, 1,
-                                  sched->charge_device);
+                                  sched->charge == SHAPER_CHARGE_DEVICE);
     e->limited_tags = deposit32(e->limited_tags, tag, 1,
                                 config.limit.bytes_per_second > 0
                                 || config.limit.operations_per_second > 0);
-    e->granted_tags = deposit32(e->granted_tags, tag, 1, class->used);
+    e->granted_tags = deposit32(e->granted_tags, tag, 1,
+                                e->shaper->classes[tag] != NULL);
     divide_buffers(e);
     shaper_queue_configure(e, tag, now_ns);
     publish_class(e, tag);
 }
 
-void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class)
+static void replace_class(Shaper *shaper, unsigned tag,
+                          ShaperClassConfig *class)
+{
+    qapi_free_ShaperClassConfig(shaper->classes[tag]);
+    shaper->classes[tag] = class;
+    index_dscps(shaper);
+}
+
+void shaper_apply_class(Shaper *shaper, ShaperClassConfig *class)
 {
     uint64_t now_ns = shaper_now_ns();
+    unsigned tag = class->tag;
 
-    trace_shaper_set_class(shaper_id(shaper), class->name, tag,
+    trace_shaper_set_class(shaper_id(shaper), class->q_class, tag,
                            class->priority);
-    shaper->classes[tag] = *class;
-    index_dscps(shaper);
+    replace_class(shaper, tag, class);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
@@ -131,11 +163,10 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
 {
     uint64_t now_ns = shaper_now_ns();
 
-    trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag].name,
+    trace_shaper_remove_class(shaper_id(shaper), shaper->classes[tag]->q_class,
                               tag);
     shaper_watch_forget(shaper, tag);
-    shaper->classes[tag] = (ShaperClass){ .used = false };
-    index_dscps(shaper);
+    replace_class(shaper, tag, NULL);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
@@ -149,19 +180,20 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
     shaper_changed(shaper);
 }
 
-void shaper_apply_ceiling(Shaper *shaper,
-                          const SluiceLimit limits[SHAPER_RESOURCE__MAX])
+void shaper_apply_ceiling(Shaper *shaper, ShaperLimitList *limits)
 {
     uint64_t now_ns = shaper_now_ns();
 
+    qapi_free_ShaperLimitList(shaper->ceiling);
+    shaper->ceiling = limits;
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
         ShaperPageConfig config = { .used = true, .name = "ceiling",
-                                    .limit = limits[i] };
+                                    .limit = shaper_limit_of(limits, i) };
 
-        shaper->ceiling[i] = limits[i];
         WITH_SLUICE_LOCK(&e->lock) {
-            bool ok = sluice_engine_set_ceiling(e->engine, &limits[i], now_ns);
+            bool ok = sluice_engine_set_ceiling(e->engine, &config.limit,
+                                                now_ns);
 
             assert(ok);
             divide_buffers(e);

@@ -29,44 +29,12 @@ typedef struct ShaperWatch {
     bool told;                  /* what the last event said */
 } ShaperWatch;
 
-/* What a class may queue of one resource; frames only. Zero: the defaults. */
-typedef struct ShaperQueueConfig {
-    uint64_t limit_bytes;       /* 0: by its rate */
-    uint32_t limit_packets;     /* 0: by its bytes */
-    bool codel;
-    bool ecn;
-    uint64_t connections_per_second;    /* 0: unlimited */
-    uint64_t burst_connections;
-} ShaperQueueConfig;
-
-/* How a class's requests of one resource are scheduled beside their limit. */
-typedef struct ShaperSched {
-    uint64_t reservation_bytes_per_second;      /* 0: none */
-    uint64_t peak_bytes_per_second;             /* of token-leaky */
-    uint32_t charge_min_bytes;
-    uint8_t policy;             /* ShaperPolicy, as SluicePolicy */
-    uint8_t dynamic;            /* ShaperDynamic, as SluiceDynamic */
-    bool charge_device;         /* only what reaches the device */
-    SluiceWindow window;
-} ShaperSched;
-
 /* For trace events on the path of every request: a load, which is left out while
  * nobody traces. ShaperResource_str() is a call that is made all the same. */
 static inline const char *shaper_resource_name(ShaperResource resource)
 {
     return ShaperResource_lookup.array[resource];
 }
-
-QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_BUCKET
-                  != (int)SLUICE_POLICY_TOKEN_BUCKET);
-QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_LEAKY_BUCKET
-                  != (int)SLUICE_POLICY_LEAKY_BUCKET);
-QEMU_BUILD_BUG_ON((int)SHAPER_POLICY_TOKEN_LEAKY
-                  != (int)SLUICE_POLICY_TOKEN_LEAKY);
-QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_LATENCY
-                  != (int)SLUICE_DYNAMIC_LATENCY);
-QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_THROUGHPUT
-                  != (int)SLUICE_DYNAMIC_THROUGHPUT);
 
 /* The queue of one class and resource; see shaper-queue.c. */
 typedef struct ShaperQueueState {
@@ -112,19 +80,6 @@ typedef struct ShaperEngine {
 
 QEMU_BUILD_BUG_ON(offsetof(ShaperEngine, shaper) > SHAPER_CACHE_LINE_BYTES);
 
-/* One class; guarded by the BQL. */
-typedef struct ShaperClass {
-    bool used;
-    char name[SHAPER_PAGE_NAME_BYTES];
-    uint8_t priority;
-    uint16_t weight;            /* 0: the default */
-    bool unmanaged;
-    uint64_t dscp;              /* bit d: DSCP d selects the class */
-    SluiceLimit limits[SHAPER_RESOURCE__MAX];
-    ShaperQueueConfig queues[SHAPER_RESOURCE__MAX];
-    ShaperSched scheds[SHAPER_RESOURCE__MAX];
-} ShaperClass;
-
 struct Shaper {
     Object parent_obj;
 
@@ -137,10 +92,11 @@ struct Shaper {
     QEMUTimer *group_timer;     /* NULL while member of no group */
     uint64_t generation;
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
-    ShaperClass classes[SHAPER_CLASSES];        /* by tag */
-    unsigned class_count;       /* of them, used */
+    /* Complete (shaper-check.c), by tag; NULL: none. BQL, as the ceiling. */
+    ShaperClassConfig *classes[SHAPER_CLASSES];
+    ShaperLimitList *ceiling;
+    unsigned class_count;
     uint8_t tag_of_dscp[SLUICE_DSCP_MAX + 1];   /* or SHAPER_NO_TAG */
-    SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
     QLIST_HEAD(, ShaperClient) clients;
 };
 
@@ -168,11 +124,34 @@ Object *shaper_find_object(const char *field, const char *id, const char *type,
                            const char *query, Error **errp);
 Shaper *shaper_find(const char *id, Error **errp);
 /* The tag of a class, or -1 if there is none of that name, or no name. BQL. */
-int shaper_find_class(const Shaper *shaper, const char *name);
-int shaper_tag_among(const ShaperClass classes[SHAPER_CLASSES],
-                     const char *name);
+int shaper_find_class(ShaperClassConfig *const classes[SHAPER_CLASSES],
+                      const char *name);
+/* An empty one if the tag has none. BQL. */
+const ShaperClassConfig *shaper_class_of(const Shaper *shaper, unsigned tag);
+/* The entry of a resource in a list of limits, schedulings or queues; NULL: none. */
+#define SHAPER_OF_RESOURCE(list, wanted)                                    \
+    ({                                                                      \
+        typeof(list) rest_ = (list);                                        \
+                                                                            \
+        while (rest_ && rest_->value->resource != (wanted)) {               \
+            rest_ = rest_->next;                                            \
+        }                                                                   \
+        rest_ ? rest_->value : NULL;                                        \
+    })
+/* The same of complete lists, and the default where there is none. */
+SluiceLimit shaper_limit_of(const ShaperLimitList *list,
+                            ShaperResource resource);
+const ShaperScheduling *shaper_scheduling_of(const ShaperSchedulingList *list,
+                                             ShaperResource resource);
+const ShaperQueue *shaper_queue_of(const ShaperQueueList *list,
+                                   ShaperResource resource);
+/* Bit d: DSCP d. */
+uint64_t shaper_dscp_values(const intList *list);
 bool shaper_check_range(const char *field, int64_t value, int64_t min,
                         int64_t max, Error **errp);
+/* False if it is in `seen`, to which it is added. */
+bool shaper_check_once(const char *field, ShaperResource resource,
+                       unsigned *seen, Error **errp);
 bool shaper_check_class_name(const char *name, Error **errp);
 /* Caller holds the lock. The counters of a class will be on the page. */
 void shaper_engine_publish(ShaperEngine *e, unsigned tag);
@@ -211,32 +190,13 @@ ShaperRequest *shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
 void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
                        ShaperDropReason reason);
 
-/* The arguments of shaper-set-class, checked as a whole beside the classes that there
- * are; and those about limits and DSCP, and back. */
-bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
-                        const ShaperClassConfig *in, ShaperClass *out,
-                        Error **errp);
-bool shaper_parse_limits(ShaperLimitList *list,
-                         SluiceLimit limits[SHAPER_RESOURCE__MAX],
-                         Error **errp);
-ShaperLimitList *shaper_limits_info(
-    const SluiceLimit limits[SHAPER_RESOURCE__MAX]);
-intList *shaper_dscp_info(uint64_t values);
-/* The arguments of shaper-set-class about queues, and back. */
-bool shaper_parse_queues(ShaperQueueList *list,
-                         ShaperQueueConfig queues[SHAPER_RESOURCE__MAX],
-                         Error **errp);
-ShaperQueueList *shaper_queues_info(
-    const ShaperQueueConfig queues[SHAPER_RESOURCE__MAX]);
-
-/* The same about scheduling; what a limit does not allow cannot be promised. */
-void shaper_default_scheds(ShaperSched scheds[SHAPER_RESOURCE__MAX]);
-bool shaper_parse_scheds(ShaperSchedulingList *list,
-                         const SluiceLimit limits[SHAPER_RESOURCE__MAX],
-                         ShaperSched scheds[SHAPER_RESOURCE__MAX],
-                         Error **errp);
-ShaperSchedulingList *shaper_scheds_info(
-    const ShaperSched scheds[SHAPER_RESOURCE__MAX]);
+/* What QMP, or a migration, says of a class: checked as a whole beside the classes that
+ * there are, and completed; or NULL and an error. */
+ShaperClassConfig *shaper_complete_class(
+    ShaperClassConfig *const classes[SHAPER_CLASSES],
+    const ShaperClassConfig *in, Error **errp);
+/* Checks and completes limits. */
+bool shaper_complete_limits(ShaperLimitList **list, Error **errp);
 
 /* Gives each client of its own class the tag that the class has now. BQL. */
 void shaper_clients_resolve(Shaper *shaper);
@@ -255,10 +215,9 @@ void shaper_watch_forget(Shaper *shaper, unsigned tag);
 void shaper_groups_leave(Shaper *shaper);
 ShaperMembershipList *shaper_groups_info(Shaper *shaper);
 
-/* Configuration, already validated. BQL. */
-void shaper_apply_class(Shaper *shaper, unsigned tag, const ShaperClass *class);
+/* Configuration, complete, which is the shaper's from now on. BQL. */
+void shaper_apply_class(Shaper *shaper, ShaperClassConfig *class);
 void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag);
-void shaper_apply_ceiling(Shaper *shaper,
-                          const SluiceLimit limits[SHAPER_RESOURCE__MAX]);
+void shaper_apply_ceiling(Shaper *shaper, ShaperLimitList *limits);
 
 #endif

@@ -41,9 +41,8 @@ static void shaper_exit_cb(Notifier *notifier, void *data)
 static void shaper_complete_object(UserCreatable *uc, Error **errp)
 {
     Shaper *shaper = SHAPER(uc);
-    static const SluiceLimit unlimited[SHAPER_RESOURCE__MAX];
-    ShaperClass class = { .used = true, .name = SHAPER_DEFAULT_CLASS,
-                          .priority = SHAPER_DEFAULT_PRIORITY };
+    ShaperClassConfig class = { .q_class = (char *)SHAPER_DEFAULT_CLASS,
+                                .tag = SLUICE_TAG_DEFAULT };
 
     if (shaper->page_path) {
         shaper->page = shaper_page_new(shaper->page_path, shaper_id(shaper),
@@ -71,9 +70,9 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
             return;
         }
     }
-    shaper_apply_ceiling(shaper, unlimited);
-    shaper_default_scheds(class.scheds);
-    shaper_apply_class(shaper, SLUICE_TAG_DEFAULT, &class);
+    shaper_apply_ceiling(shaper, NULL);
+    shaper_apply_class(shaper, shaper_complete_class(shaper->classes, &class,
+                                                     &error_abort));
     if (!shaper_state_register(shaper, errp)) {
         return;
     }
@@ -105,6 +104,10 @@ static void shaper_finalize(Object *obj)
             sluice_engine_free(e->engine);
         }
     }
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        qapi_free_ShaperClassConfig(shaper->classes[tag]);
+    }
+    qapi_free_ShaperLimitList(shaper->ceiling);
     if (shaper->page) {
         timer_free(shaper->heartbeat);
         qemu_remove_exit_notifier(&shaper->exit_notifier);

@@ -1,186 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QMP commands of the shaper. A command is checked as a whole against the
- * present configuration before anything changes; what is applied is valid.
+ * QMP commands of the shaper, and "info shaper". A command is checked as a whole
+ * (shaper-check.c) before anything changes. The text for people is made of what
+ * query-shapers returns, so that both say the same.
  */
 #include "qemu/osdep.h"
+#include "monitor/monitor.h"
+#include "qapi/clone-visitor.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
-#include "qemu/cutils.h"
-#include "qemu/units.h"
+#include "qapi/qapi-visit-sluice.h"
+#include "qapi/type-helpers.h"
 #include "shaper-internal.h"
-
-#define BURST_TIME_DIVISOR      20              /* default: 1/20 s */
-#define BURST_BYTES_MIN         (64 * KiB)      /* default: at least */
-#define BURST_OPERATIONS_MIN    1
-
-/* Validation */
-
-/* A rate and its burst; both absent means unlimited. */
-static bool parse_rate(const char *rate_field, bool has_rate, int64_t rate,
-                       const char *burst_field, bool has_burst, int64_t burst,
-                       uint64_t burst_min, uint64_t *rate_out,
-                       uint64_t *burst_out, Error **errp)
-{
-    *rate_out = *burst_out = 0;
-    if (has_burst && !has_rate) {
-        error_setg(errp, "%s %" PRId64 " has no rate; give %s too",
-                   burst_field, burst, rate_field);
-        return false;
-    }
-    if (!has_rate) {
-        return true;
-    }
-    if (!shaper_check_range(rate_field, rate, 1, SLUICE_RATE_MAX, errp)
-        || (has_burst && !shaper_check_range(burst_field, burst, 1, SLUICE_BURST_MAX,
-                                      errp))) {
-        return false;
-    }
-    *rate_out = rate;
-    *burst_out = has_burst ? burst : MAX(rate / BURST_TIME_DIVISOR, burst_min);
-    return true;
-}
-
-bool shaper_parse_limits(ShaperLimitList *list,
-                         SluiceLimit limits[SHAPER_RESOURCE__MAX], Error **errp)
-{
-    unsigned seen = 0;
-
-    memset(limits, 0, sizeof(*limits) * SHAPER_RESOURCE__MAX);
-    for (; list; list = list->next) {
-        ShaperLimit *in = list->value;
-        SluiceLimit *out = &limits[in->resource];
-
-        if (seen & (1u << in->resource)) {
-            error_setg(errp, "limits: resource '%s' is given twice; give it "
-                       "once", ShaperResource_str(in->resource));
-            return false;
-        }
-        seen |= 1u << in->resource;
-        if (!parse_rate("bytes-per-second", in->has_bytes_per_second,
-                        in->bytes_per_second, "burst-bytes",
-                        in->has_burst_bytes, in->burst_bytes, BURST_BYTES_MIN,
-                        &out->bytes_per_second, &out->burst_bytes, errp)
-            || !parse_rate("operations-per-second",
-                           in->has_operations_per_second,
-                           in->operations_per_second, "burst-operations",
-                           in->has_burst_operations, in->burst_operations,
-                           BURST_OPERATIONS_MIN, &out->operations_per_second,
-                           &out->burst_operations, errp)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool parse_dscp(intList *list, uint64_t *dscp, Error **errp)
-{
-    *dscp = 0;
-    for (; list; list = list->next) {
-        if (!shaper_check_range("dscp", list->value, 0, SLUICE_DSCP_MAX, errp)) {
-            return false;
-        }
-        *dscp |= 1ULL << list->value;
-    }
-    return true;
-}
-
-/* The DSCP values that carry a tag by themselves: those of the local pool. */
-static uint64_t own_dscp(unsigned tag)
-{
-    for (unsigned dscp = 0; tag && dscp <= SLUICE_DSCP_MAX; dscp++) {
-        if (sluice_tag_of_dscp(dscp) == tag) {
-            return 1ULL << dscp;
-        }
-    }
-    return 0;
-}
-
-static bool check_tag(const ShaperClass classes[SHAPER_CLASSES],
-                      const char *name, unsigned tag, Error **errp)
-{
-    const ShaperClass *owner = &classes[tag];
-
-    if ((tag == SLUICE_TAG_DEFAULT) != !strcmp(name, SHAPER_DEFAULT_CLASS)) {
-        error_setg(errp, "tag %u does not go with class '%s'; tag 0 and class "
-                   "'default' belong together", tag, name);
-        return false;
-    }
-    if (owner->used && strcmp(owner->name, name)) {
-        error_setg(errp, "tag %u is in use by class '%s'; use another tag, or "
-                   "remove that class", tag, owner->name);
-        return false;
-    }
-    return true;
-}
-
-static bool check_dscp(const ShaperClass classes[SHAPER_CLASSES],
-                       const char *name, unsigned tag, uint64_t dscp,
-                       Error **errp)
-{
-    for (unsigned i = 0; i < SHAPER_CLASSES; i++) {
-        const ShaperClass *other = &classes[i];
-        uint64_t common;
-
-        if (!other->used || !strcmp(other->name, name)) {
-            continue;
-        }
-        common = (dscp | own_dscp(tag)) & (other->dscp | own_dscp(i));
-        if (common) {
-            error_setg(errp, "dscp %d is in use by class '%s'; use another "
-                       "value, or remove it there", ctz64(common), other->name);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool shaper_parse_class(const ShaperClass classes[SHAPER_CLASSES],
-                        const ShaperClassConfig *in, ShaperClass *out,
-                        Error **errp)
-{
-    int64_t priority = in->has_priority ? in->priority : SHAPER_DEFAULT_PRIORITY;
-    int64_t weight = in->has_weight ? in->weight : SLUICE_WEIGHT_DEFAULT;
-
-    *out = (ShaperClass){ .used = true };
-    if (!shaper_check_class_name(in->q_class, errp)
-        || !shaper_check_range("tag", in->tag, 0, SLUICE_TAG_MAX, errp)
-        || !shaper_check_range("priority", priority, 0, SLUICE_PRIORITY_MAX, errp)
-        || !shaper_check_range("weight", weight, 1, SLUICE_WEIGHT_MAX, errp)
-        || !parse_dscp(in->has_dscp ? in->dscp : NULL, &out->dscp, errp)
-        || !shaper_parse_limits(in->has_limits ? in->limits : NULL,
-                                out->limits, errp)
-        || !shaper_parse_scheds(in->has_scheduling ? in->scheduling : NULL,
-                                out->limits, out->scheds, errp)
-        || !shaper_parse_queues(in->has_queues ? in->queues : NULL,
-                                out->queues, errp)
-        || !check_tag(classes, in->q_class, in->tag, errp)
-        || !check_dscp(classes, in->q_class, in->tag, out->dscp, errp)) {
-        return false;
-    }
-    pstrcpy(out->name, sizeof(out->name), in->q_class);
-    out->priority = priority;
-    out->weight = weight;
-    out->unmanaged = in->has_unmanaged && in->unmanaged;
-    return true;
-}
 
 /* Commands */
 
 void qmp_shaper_set_class(ShaperClassSetting *setting, Error **errp)
 {
-    const ShaperClassConfig *config = qapi_ShaperClassSetting_base(setting);
     Shaper *shaper = shaper_find(setting->id, errp);
-    ShaperClass class;
+    ShaperClassConfig *class =
+        shaper ? shaper_complete_class(shaper->classes,
+                                       qapi_ShaperClassSetting_base(setting),
+                                       errp) : NULL;
     int old_tag;
 
-    if (!shaper || !shaper_parse_class(shaper->classes, config, &class, errp)) {
+    if (!class) {
         return;
     }
-    old_tag = shaper_find_class(shaper, config->q_class);
-    shaper_apply_class(shaper, config->tag, &class);
-    if (old_tag >= 0 && old_tag != config->tag) {
-        shaper_apply_removal(shaper, old_tag, config->tag);
+    old_tag = shaper_find_class(shaper->classes, setting->q_class);
+    shaper_apply_class(shaper, class);
+    if (old_tag >= 0 && old_tag != setting->tag) {
+        shaper_apply_removal(shaper, old_tag, setting->tag);
     }
 }
 
@@ -192,7 +42,7 @@ void qmp_shaper_remove_class(const char *id, const char *name, Error **errp)
     if (!shaper) {
         return;
     }
-    tag = shaper_find_class(shaper, name);
+    tag = shaper_find_class(shaper->classes, name);
     if (tag < 0) {
         error_setg(errp, "class '%s' does not exist; query-shapers lists the "
                    "classes of '%s'", name, id);
@@ -208,9 +58,250 @@ void qmp_shaper_set_ceiling(const char *id, ShaperLimitList *limits,
                             Error **errp)
 {
     Shaper *shaper = shaper_find(id, errp);
-    SluiceLimit parsed[SHAPER_RESOURCE__MAX];
+    g_autoptr(ShaperLimitList) ceiling = QAPI_CLONE(ShaperLimitList, limits);
 
-    if (shaper && shaper_parse_limits(limits, parsed, errp)) {
-        shaper_apply_ceiling(shaper, parsed);
+    if (shaper && shaper_complete_limits(&ceiling, errp)) {
+        shaper_apply_ceiling(shaper, g_steal_pointer(&ceiling));
     }
 }
+
+/* query-shapers */
+
+static ShaperDrops *drops_info(const ShaperPageCounters *counters)
+{
+    ShaperDrops *info = g_new0(ShaperDrops, 1);
+
+    info->backlog = counters->drops[SHAPER_DROP_BACKLOG];
+    info->codel = counters->drops[SHAPER_DROP_CODEL];
+    info->connection = counters->drops[SHAPER_DROP_CONNECTION];
+    info->window = counters->drops[SHAPER_DROP_WINDOW];
+    info->reset = counters->drops[SHAPER_DROP_RESET];
+    return info;
+}
+
+static void add_tokens(ShaperClassStats *info, SluiceTokens tokens)
+{
+    info->has_tokens_bytes = tokens.bytes != SLUICE_TOKENS_UNLIMITED;
+    info->has_tokens_operations = tokens.operations != SLUICE_TOKENS_UNLIMITED;
+    info->tokens_bytes = tokens.bytes;
+    info->tokens_operations = tokens.operations;
+}
+
+static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
+{
+    ShaperClassStats *info = g_new0(ShaperClassStats, 1);
+    SLUICE_LOCK_GUARD(&e->lock);
+    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
+    const ShaperPageCounters *counters = &e->counters[tag];
+
+    info->resource = e->resource;
+    info->requests = stats->requests;
+    info->bytes = stats->bytes;
+    info->held_requests = stats->held_requests;
+    info->held_ns = stats->held_ns;
+    info->backlog_requests = stats->backlog_requests;
+    info->backlog_bytes = stats->backlog_bytes;
+    info->dropped_requests = counters->dropped_requests;
+    info->dropped_bytes = counters->dropped_bytes;
+    info->drops = drops_info(counters);
+    info->marked_requests = counters->marked_requests;
+    info->buffered_requests = e->queues[tag].buffered_frames;
+    info->buffered_bytes = e->queues[tag].buffered_bytes;
+    info->buffer_requests_max = e->queues[tag].room.frames;
+    info->buffer_bytes_max = e->queues[tag].room.bytes;
+    add_tokens(info, sluice_engine_tokens(e->engine, tag, shaper_now_ns()));
+    info->in_flight = counters->in_flight;
+    info->completed_requests = counters->completed_requests;
+    info->service_ns = counters->service_ns;
+    info->limited = e->watch[tag].limited;
+    for (int i = SHAPER_PAGE_HISTOGRAM - 1; i >= 0; i--) {
+        QAPI_LIST_PREPEND(info->held_histogram, counters->held_histogram[i]);
+    }
+    return info;
+}
+
+static ShaperClassInfo *class_info(Shaper *shaper, unsigned tag)
+{
+    ShaperClassInfo *info = g_new0(ShaperClassInfo, 1);
+
+    QAPI_CLONE_MEMBERS(ShaperClassConfig, qapi_ShaperClassInfo_base(info),
+                       shaper->classes[tag]);
+    for (int i = SHAPER_RESOURCE__MAX - 1; i >= 0; i--) {
+        QAPI_LIST_PREPEND(info->stats, stats_info(&shaper->engines[i], tag));
+    }
+    return info;
+}
+
+static strList *devices_info(Shaper *shaper)
+{
+    strList *list = NULL;
+    ShaperClient *client;
+    DeviceState *previous = NULL;
+
+    /* The clients of a device, one per queue, are neighbours. */
+    QLIST_FOREACH(client, &shaper->clients, next) {
+        if (client->device != previous) {
+            QAPI_LIST_PREPEND(list, object_get_canonical_path(
+                                        OBJECT(client->device)));
+            previous = client->device;
+        }
+    }
+    return list;
+}
+
+static int shaper_info(Object *obj, void *opaque)
+{
+    ShaperInfoList **list = opaque;
+    Shaper *shaper = (Shaper *)object_dynamic_cast(obj, TYPE_SHAPER);
+    ShaperInfo *info;
+
+    if (!shaper) {
+        return 0;
+    }
+    info = g_new0(ShaperInfo, 1);
+    info->id = g_strdup(shaper_id(shaper));
+    info->page = g_strdup(shaper->page_path);
+    info->page_failures = shaper_page_failures(shaper->page);
+    info->page_error = g_strdup(shaper_page_error(shaper->page));
+    info->devices = devices_info(shaper);
+    info->ceiling = QAPI_CLONE(ShaperLimitList, shaper->ceiling);
+    info->groups = shaper_groups_info(shaper);
+    for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
+        if (shaper->classes[tag]) {
+            QAPI_LIST_PREPEND(info->classes, class_info(shaper, tag));
+        }
+    }
+    QAPI_LIST_PREPEND(*list, info);
+    return 0;
+}
+
+ShaperInfoList *qmp_query_shapers(Error **errp)
+{
+    ShaperInfoList *list = NULL;
+
+    object_child_foreach(object_get_objects_root(), shaper_info, &list);
+    return list;
+}
+
+/* info shaper */
+
+static void print_rate(GString *text, uint64_t rate, uint64_t burst,
+                       const char *unit)
+{
+    if (rate) {
+        g_string_append_printf(text, " %" PRIu64 " %s/s (burst %" PRIu64 ")",
+                               rate, unit, burst);
+    }
+}
+
+static void print_limit(GString *text, const ShaperLimitList *limits,
+                        ShaperResource resource)
+{
+    for (; limits; limits = limits->next) {
+        const ShaperLimit *limit = limits->value;
+
+        if (limit->resource == resource) {
+            g_string_append(text, ", limit");
+            print_rate(text, limit->bytes_per_second, limit->burst_bytes, "B");
+            print_rate(text, limit->operations_per_second,
+                       limit->burst_operations, "operations");
+        }
+    }
+}
+
+static void print_tokens(GString *text, const ShaperClassStats *stats)
+{
+    if (stats->has_tokens_bytes) {
+        g_string_append_printf(text, ", tokens %" PRId64 " B",
+                               stats->tokens_bytes);
+    }
+    if (stats->has_tokens_operations) {
+        g_string_append_printf(text, ", tokens %" PRId64 " operations",
+                               stats->tokens_operations);
+    }
+}
+
+static void print_stats(GString *text, const ShaperClassInfo *class,
+                        const ShaperClassStats *stats)
+{
+    uint64_t mean_us = stats->held_requests
+                       ? stats->held_ns / stats->held_requests / SCALE_US : 0;
+
+    g_string_append_printf(text, "    %s: %" PRIu64 " requests, %" PRIu64
+                           " bytes", ShaperResource_str(stats->resource),
+                           stats->requests, stats->bytes);
+    print_limit(text, class->limits, stats->resource);
+    print_tokens(text, stats);
+    if (stats->held_requests || stats->backlog_requests) {
+        g_string_append_printf(text, ", held %" PRIu64 " (mean %" PRIu64
+                               " us), waiting %" PRIu64 " (%" PRIu64
+                               " bytes)", stats->held_requests, mean_us,
+                               stats->backlog_requests, stats->backlog_bytes);
+    }
+    if (stats->dropped_requests) {
+        g_string_append_printf(text, ", dropped %" PRIu64,
+                               stats->dropped_requests);
+    }
+    if (stats->in_flight) {
+        g_string_append_printf(text, ", in flight %" PRIu64, stats->in_flight);
+    }
+    g_string_append(text, stats->limited ? ", limited\n" : "\n");
+}
+
+static void print_class(GString *text, const ShaperClassInfo *class)
+{
+    g_string_append_printf(text, "  class %s: tag %" PRId64 ", priority %"
+                           PRId64 "\n", class->q_class, class->tag,
+                           class->priority);
+    for (ShaperClassStatsList *s = class->stats; s; s = s->next) {
+        print_stats(text, class, s->value);
+    }
+}
+
+static void print_shaper(GString *text, const ShaperInfo *info)
+{
+    g_string_append_printf(text, "%s: page %s\n", info->id,
+                           info->page ?: "none");
+    if (info->page_error) {
+        g_string_append_printf(text, "  %s\n", info->page_error);
+    }
+    for (strList *d = info->devices; d; d = d->next) {
+        g_string_append_printf(text, "  device %s\n", d->value);
+    }
+    for (ShaperLimitList *l = info->ceiling; l; l = l->next) {
+        g_string_append_printf(text, "  ceiling %s",
+                               ShaperResource_str(l->value->resource));
+        print_limit(text, l, l->value->resource);
+        g_string_append(text, "\n");
+    }
+    for (ShaperMembershipList *g = info->groups; g; g = g->next) {
+        g_string_append_printf(text, "  group %s: %s, weight %" PRId64 "\n",
+                               ShaperResource_str(g->value->resource),
+                               g->value->group, g->value->weight);
+    }
+    for (ShaperClassInfoList *c = info->classes; c; c = c->next) {
+        print_class(text, c->value);
+    }
+}
+
+HumanReadableText *qmp_x_query_shaper(Error **errp)
+{
+    g_autoptr(GString) text = g_string_new("");
+    ShaperInfoList *list = qmp_query_shapers(errp);
+
+    for (ShaperInfoList *s = list; s; s = s->next) {
+        print_shaper(text, s->value);
+    }
+    if (!list) {
+        g_string_append(text, "no shaper; -object shaper makes one\n");
+    }
+    qapi_free_ShaperInfoList(list);
+    return human_readable_text_from_str(text);
+}
+
+static void info_register(void)
+{
+    monitor_register_hmp_info_hrt("shaper", qmp_x_query_shaper);
+}
+
+type_init(info_register);

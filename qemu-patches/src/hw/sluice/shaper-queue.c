@@ -48,20 +48,21 @@ void shaper_queues_reserve(ShaperEngine *e)
     Shaper *shaper = e->shaper;
     SluiceQueueWish wishes[SHAPER_CLASSES];
     SluiceQueueRoom rooms[SHAPER_CLASSES];
+    SluiceLimit ceiling = shaper_limit_of(shaper->ceiling, e->resource);
     uint64_t chunks = POOL_SLACK_CHUNKS;
 
     if (!e->pool) {
         return;
     }
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        const ShaperClass *class = &shaper->classes[tag];
-        const ShaperQueueConfig *config = &class->queues[e->resource];
+        const ShaperClassConfig *class = shaper_class_of(shaper, tag);
+        const ShaperQueue *config = shaper_queue_of(class->queues, e->resource);
 
         wishes[tag] = (SluiceQueueWish){
-            .used = class->used,
+            .used = shaper->classes[tag],
             .bytes_per_second = lower_rate(
-                class->limits[e->resource].bytes_per_second,
-                shaper->ceiling[e->resource].bytes_per_second),
+                shaper_limit_of(class->limits, e->resource).bytes_per_second,
+                ceiling.bytes_per_second),
             .limit_bytes = config->limit_bytes,
             .limit_frames = config->limit_packets,
         };
@@ -84,13 +85,14 @@ void shaper_queues_reserve(ShaperEngine *e)
 
 void shaper_queue_configure(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
-    const ShaperQueueConfig *config =
-        &e->shaper->classes[tag].queues[e->resource];
+    const ShaperQueue *config = shaper_queue_of(
+        shaper_class_of(e->shaper, tag)->queues, e->resource);
     ShaperQueueState *q = &e->queues[tag];
+    bool codel_on = config->aqm == SHAPER_AQM_CODEL;
 
     q->ecn = config->ecn;
-    if (q->codel_on != config->codel) {
-        q->codel_on = config->codel;
+    if (q->codel_on != codel_on) {
+        q->codel_on = codel_on;
         q->codel = (SluiceCodel){ 0 };
         configure_codel(q);
     }

@@ -32,6 +32,7 @@
 #include "hw/vmstate-if.h"
 #include "migration/qemu-file-types.h"
 #include "migration/vmstate.h"
+#include "qapi/clone-visitor.h"
 #include "qapi/error.h"
 #include "qapi/qapi-visit-sluice.h"
 #include "qapi/qobject-input-visitor.h"
@@ -95,23 +96,10 @@ static ShaperTokensList *tokens_info(Shaper *shaper, unsigned tag)
 
 static ShaperClassState *class_state(Shaper *shaper, unsigned tag)
 {
-    const ShaperClass *class = &shaper->classes[tag];
     ShaperClassState *state = g_new0(ShaperClassState, 1);
 
-    state->q_class = g_strdup(class->name);
-    state->tag = tag;
-    state->has_priority = state->has_weight = state->has_unmanaged = true;
-    state->priority = class->priority;
-    state->weight = class->weight ? class->weight : SLUICE_WEIGHT_DEFAULT;
-    state->unmanaged = class->unmanaged;
-    state->dscp = shaper_dscp_info(class->dscp);
-    state->has_dscp = state->dscp;
-    state->limits = shaper_limits_info(class->limits);
-    state->has_limits = state->limits;
-    state->scheduling = shaper_scheds_info(class->scheds);
-    state->has_scheduling = state->scheduling;
-    state->queues = shaper_queues_info(class->queues);
-    state->has_queues = state->queues;
+    QAPI_CLONE_MEMBERS(ShaperClassConfig, qapi_ShaperClassState_base(state),
+                       shaper->classes[tag]);
     state->tokens = tokens_info(shaper, tag);
     return state;
 }
@@ -122,25 +110,25 @@ static ShaperState *shaper_state(Shaper *shaper)
 
     state->version = SHAPER_STATE_VERSION;
     for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
-        if (shaper->classes[tag].used) {
+        if (shaper->classes[tag]) {
             QAPI_LIST_PREPEND(state->classes, class_state(shaper, tag));
         }
     }
-    state->ceiling = shaper_limits_info(shaper->ceiling);
+    state->ceiling = QAPI_CLONE(ShaperLimitList, shaper->ceiling);
     state->ceiling_tokens = tokens_info(shaper, SHAPER_NO_TAG);
     return state;
 }
 
-static bool is_as_new(Shaper *shaper)
+/* With no class but the default one, which is unlimited. */
+static bool is_as_new(const Shaper *shaper)
 {
-    g_autoptr(ShaperState) state = shaper_state(shaper);
-    const ShaperClassState *class = state->classes->value;
+    const ShaperClassConfig *class = shaper->classes[SLUICE_TAG_DEFAULT];
 
-    return !state->classes->next && !state->ceiling
+    return shaper->class_count == 1 && !shaper->ceiling
            && class->priority == SHAPER_DEFAULT_PRIORITY
            && class->weight == SLUICE_WEIGHT_DEFAULT && !class->unmanaged
-           && !class->has_dscp && !class->has_limits && !class->has_scheduling
-           && !class->has_queues;
+           && !class->dscp && !class->limits && !class->scheduling
+           && !class->queues;
 }
 
 static GString *state_text(Shaper *shaper)
@@ -163,9 +151,8 @@ static GString *state_text(Shaper *shaper)
 
 /* All of it, when it is checked. */
 typedef struct Arrival {
-    ShaperClass classes[SHAPER_CLASSES];        /* by tag */
+    ShaperClassConfig *classes[SHAPER_CLASSES];         /* by tag */
     SluiceTokens tokens[SHAPER_CLASSES][SHAPER_RESOURCE__MAX];
-    SluiceLimit ceiling[SHAPER_RESOURCE__MAX];
     SluiceTokens ceiling_tokens[SHAPER_RESOURCE__MAX];
 } Arrival;
 
@@ -221,13 +208,8 @@ static bool parse_tokens(const ShaperTokensList *list,
         const ShaperTokens *in = list->value;
         SluiceTokens *out = &tokens[in->resource];
 
-        if (seen & (1u << in->resource)) {
-            error_setg(errp, "tokens: resource '%s' is given twice; give it "
-                       "once", ShaperResource_str(in->resource));
-            return false;
-        }
-        seen |= 1u << in->resource;
-        if (!parse_number("tokens: bytes", in->has_bytes, in->bytes,
+        if (!shaper_check_once("tokens", in->resource, &seen, errp)
+            || !parse_number("tokens: bytes", in->has_bytes, in->bytes,
                           &out->bytes, errp)
             || !parse_number("tokens: operations", in->has_operations,
                              in->operations, &out->operations, errp)) {
@@ -240,21 +222,21 @@ static bool parse_tokens(const ShaperTokensList *list,
 static bool parse_class(const ShaperClassState *in, Arrival *arrival,
                         Error **errp)
 {
-    ShaperClass class;
+    g_autoptr(ShaperClassConfig) class = shaper_complete_class(
+        arrival->classes, qapi_ShaperClassState_base(in), errp);
 
-    if (!shaper_parse_class(arrival->classes, qapi_ShaperClassState_base(in),
-                            &class, errp)) {
+    if (!class) {
         return false;
     }
-    if (shaper_tag_among(arrival->classes, class.name) >= 0) {
-        error_setg(errp, "class '%s' is given twice; give it once", class.name);
+    if (shaper_find_class(arrival->classes, in->q_class) >= 0) {
+        error_setg(errp, "class '%s' is given twice; give it once", in->q_class);
         return false;
     }
-    arrival->classes[in->tag] = class;
+    arrival->classes[in->tag] = g_steal_pointer(&class);
     return parse_tokens(in->tokens, arrival->tokens[in->tag], errp);
 }
 
-static bool parse_state(const ShaperState *state, Arrival *arrival,
+static bool parse_state(ShaperState *state, Arrival *arrival,
                         Error **errp)
 {
     ERRP_GUARD();
@@ -266,7 +248,7 @@ static bool parse_state(const ShaperState *state, Arrival *arrival,
             return false;
         }
     }
-    if (!shaper_parse_limits(state->ceiling, arrival->ceiling, errp)
+    if (!shaper_complete_limits(&state->ceiling, errp)
         || !parse_tokens(state->ceiling_tokens, arrival->ceiling_tokens,
                          errp)) {
         error_prepend(errp, "ceiling: ");
@@ -296,33 +278,32 @@ static void lower_tokens(Shaper *shaper, unsigned tag,
     }
 }
 
-static void apply_config(Shaper *shaper, const Arrival *arrival)
-{
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        if (arrival->classes[tag].used) {
-            shaper_apply_class(shaper, tag, &arrival->classes[tag]);
-        }
-    }
-    shaper_apply_ceiling(shaper, arrival->ceiling);
-}
-
-static void apply(Shaper *shaper, const Arrival *arrival)
+static void apply(Shaper *shaper, const ShaperState *state,
+                  const Arrival *arrival)
 {
     bool as_new = is_as_new(shaper);
 
-    if (as_new) {
-        apply_config(shaper, arrival);
-    }
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        const ShaperClass *class = &arrival->classes[tag];
-        int here = class->used ? shaper_find_class(shaper, class->name) : -1;
+        const ShaperClassConfig *class = arrival->classes[tag];
+        int here;
 
+        if (!class) {
+            continue;
+        }
+        if (as_new) {
+            shaper_apply_class(shaper, QAPI_CLONE(ShaperClassConfig, class));
+        }
+        here = shaper_find_class(shaper->classes, class->q_class);
         if (here >= 0) {
             lower_tokens(shaper, here, arrival->tokens[tag]);
         }
     }
+    if (as_new) {
+        shaper_apply_ceiling(shaper, QAPI_CLONE(ShaperLimitList,
+                                                state->ceiling));
+    }
     lower_tokens(shaper, SHAPER_NO_TAG, arrival->ceiling_tokens);
-    trace_arrive(shaper_id(shaper), as_new);
+    trace_shaper_arrive(shaper_id(shaper), as_new);
 }
 
 /* Takes over a text, whole or not at all. */
@@ -334,7 +315,10 @@ static bool arrive(Shaper *shaper, const char *text, size_t bytes, Error **errp)
     bool ok = state && parse_state(state, arrival, errp);
 
     if (ok) {
-        apply(shaper, arrival);
+        apply(shaper, state, arrival);
+    }
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        qapi_free_ShaperClassConfig(arrival->classes[tag]);
     }
     return ok;
 }

@@ -57,7 +57,7 @@ static void look_at(ShaperEngine *e)
 /* Without the lock: the monitor may answer. False if there is no news. */
 static bool tell(ShaperEngine *e, unsigned tag)
 {
-    const char *name = e->shaper->classes[tag].name;
+    const char *name = shaper_class_of(e->shaper, tag)->q_class;
     uint64_t backlog_requests;
     bool limited;
 
