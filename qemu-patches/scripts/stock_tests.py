@@ -3,8 +3,10 @@
 """Run QEMU's own tests on a build without the series and on one with it, and compare.
 
 All qtests of x86_64 that the stock tree has, and the iotests in which a virtio device occurs, in
-raw and in qcow2. What each is called, how it is run and what it needs comes from the build's own
-list. The two builds run side by side, each a test at a time.
+raw and in qcow2. That takes hours. --short takes the qtests that QEMU gives two minutes at most,
+and of the iotests, in the formats that QEMU lists them for, those in which a device comes, goes,
+is saved or reset, or has an I/O thread. What each is called, how it is run and what it needs
+comes from the build's own list. The two builds run side by side, each a test at a time.
 
 A case has gone well with the series if it ends as it does without: what passes must pass, what is
 skipped or fails without may do as it likes, and is shown. A test in which a case is worse is run
@@ -16,6 +18,7 @@ in many virtual machines, would fail them on both sides. --kvm leaves it as it i
 
 example:
   stock_tests.py build/qemu-stock-full build/qemu-full
+  stock_tests.py build/qemu-stock-full build/qemu-full --short
   stock_tests.py build/qemu-stock-full build/qemu-full --only 'qos-test|io-raw-.*'
   stock_tests.py build/qemu-stock-full build/qemu-full --only migration-test --kvm
 """
@@ -44,6 +47,9 @@ QTEST_SUITE = "qemu:qtest-x86_64"
 IOTEST = re.compile(r"io-(?:raw|qcow2)-(.+)")
 # An iotest's drives are virtio's where it does not say otherwise.
 VIRTIO = re.compile(r"virtio|add_drive\(")
+# What the series adds to: a device that comes, goes, is saved or reset, or has an I/O thread.
+TOUCHED = re.compile(r"iothread|device_add|device_del|savevm|system_reset")
+SHORT_LIMIT_SECONDS = 120
 # Times its own limit, which is meant for an idle machine.
 PATIENCE = 6
 Cases = dict[str, str]
@@ -96,6 +102,14 @@ def is_relevant(one: dict[str, Any], virtio_iotests: set[str]) -> bool:
     """True for a qtest of x86_64, and for an iotest with a virtio device."""
     iotest = IOTEST.fullmatch(one["name"])
     return QTEST_SUITE in one["suite"] or bool(iotest and iotest[1] in virtio_iotests)
+
+
+def is_short(one: dict[str, Any], touched_iotests: set[str]) -> bool:
+    """True for a qtest with a short limit of its own, and for an iotest of what is touched."""
+    iotest = IOTEST.fullmatch(one["name"])
+    if iotest:
+        return iotest[1] in touched_iotests
+    return one["timeout"] <= SHORT_LIMIT_SECONDS
 
 
 def with_qcow2(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -159,16 +173,18 @@ class Build:
     def _introduced(self, what: str) -> Any:
         return json.loads((self.folder / "meson-info" / f"intro-{what}.json").read_text())
 
-    def tests(self, wanted: re.Pattern[str]) -> list[Test]:
+    def tests(self, wanted: re.Pattern[str], short: bool) -> list[Test]:
         sources = self.folder.parent / "tests" / "qemu-iotests"
         files = (*sources.glob("[0-9][0-9][0-9]"), *(sources / "tests").iterdir())
-        virtio = {
-            file.name
-            for file in files
-            if file.suffix != ".out" and VIRTIO.search(file.read_text(errors="replace"))
+        texts = {
+            file.name: file.read_text(errors="replace") for file in files if file.suffix != ".out"
         }
+        virtio = {name for name, text in texts.items() if VIRTIO.search(text)}
         relevant = [t for t in self._introduced("tests") if is_relevant(t, virtio)]
-        return tests_in(with_qcow2(relevant), wanted)
+        if not short:
+            return tests_in(with_qcow2(relevant), wanted)
+        touched = {name for name in virtio if TOUCHED.search(texts[name])}
+        return tests_in([t for t in relevant if is_short(t, touched)], wanted)
 
     def make(self, tests: Iterable[Test]) -> None:
         """Build what tests need. Raises CalledProcessError."""
@@ -230,10 +246,12 @@ def run_all(build: Build, tests: Sequence[Test], name: str, start: float) -> dic
     return found
 
 
-def compare(builds: Sequence[Build], wanted: re.Pattern[str]) -> tuple[int, int]:
+def compare(
+    builds: Sequence[Build], wanted: re.Pattern[str], short: bool = False
+) -> tuple[int, int]:
     """Run the tests on both builds; return what passed and what is worse."""
     start = time.monotonic()
-    tests = [build.tests(wanted) for build in builds]
+    tests = [build.tests(wanted, short) for build in builds]
     # Ours are not QEMU's.
     names = {test.name for test in tests[0]}
     tests[1] = [test for test in tests[1] if test.name in names]
@@ -274,6 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("stock", type=Path, help="build tree without the series")
     parser.add_argument("patched", type=Path, help="build tree with it")
     parser.add_argument("--only", default=".*", help="tests whose whole name matches this")
+    parser.add_argument("--short", action="store_true", help="a piece of them, see above")
     parser.add_argument("--kvm", action="store_true", help="let the tests use /dev/kvm")
     parser.add_argument(
         "--output",
@@ -293,7 +312,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Build(folder, given.output / name, contained(given.kvm))
         for folder, name in ((given.stock, "stock"), (given.patched, "patched"))
     ]
-    passed, failed = compare(builds, wanted)
+    passed, failed = compare(builds, wanted, given.short)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 

@@ -36,7 +36,10 @@ from stress.scene import (
 )
 from stress.withdrawn import EVENT, withdrawn
 
-DISK_BPS = 2_000_000
+# Of reads and writes one is what the loads wait for, in turn: with one limit for both, reads
+# that wait keep the writes behind them below it. That is less than a slow guest asks for.
+SLOW_BPS = 200_000
+FAST_BPS = 2_000_000
 NET_BPS = 1_000_000
 MIGRATION_SECONDS = 180.0
 STALL_SECONDS = 30.0
@@ -44,7 +47,8 @@ SECONDS_BETWEEN = 2.0
 TRACE = (EVENT, "sluice_net_*")
 # Between two passes fio has nothing outstanding, and no write while it compares.
 HELD_SHARE = 0.9
-HELD_WRITES_SHARE = 0.5
+# Every other one is moved while writes are what waits.
+HELD_WRITES_SHARE = 0.4
 
 
 @dataclass
@@ -121,9 +125,10 @@ class Outcome:
         return found
 
 
-def limit(machine: Machine) -> None:
-    """Give a machine the classes of this run."""
-    machine.set_class(BULK, BULK_TAG, blk_read=DISK_BPS, blk_write=DISK_BPS)
+def limit(machine: Machine, index: int) -> None:
+    """Give a machine the classes it has before migration ``index``, of which the first is 1."""
+    read, write = (FAST_BPS, SLOW_BPS) if index % 2 else (SLOW_BPS, FAST_BPS)
+    machine.set_class(BULK, BULK_TAG, blk_read=read, blk_write=write)
     machine.set_class("default", 0, net_tx=NET_BPS, net_rx=NET_BPS)
 
 
@@ -134,7 +139,7 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
         machine = stage.machine("m0", trace=TRACE)
         boot_seconds = stage.guest.wait_ready(BOOT_SECONDS)
         say(f"guest up under {stage.accelerator} after {boot_seconds:.0f} s")
-        limit(machine)
+        limit(machine, 1)
         # The firmware's, which the guest's kernel does not know of.
         done = DiskRequests() - (machine.disk_requests() - stage.guest.disk_requests())
         rewriter.install(stage.guest, stage.folder)
@@ -143,8 +148,9 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
         say("fio and the rewriter both see a stale block")
         loads = loads_of(stage)
         loads.start(*commands)
-        time.sleep(SECONDS_BETWEEN)
         for index in range(1, count + 1):
+            limit(machine, index)
+            time.sleep(SECONDS_BETWEEN)
             source, machine = machine, migrate(stage, machine, index, outcome)
             gone_on = loads.wait_gone_on()
             outcome.gone_on_seconds.append(max(gone_on.values()))
@@ -155,7 +161,6 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
                 f"{outcome.held[-1]} requests held, {outcome.held_writes[-1]} of them writes; "
                 f"{gone_on_in_words(gone_on)}"
             )
-            time.sleep(SECONDS_BETWEEN)
         outcome.found(loads.finish())
         outcome.answered = stage.guest.disk_requests()
         outcome.done = done + machine.disk_requests()

@@ -90,7 +90,7 @@ def _long() -> list[Suite]:
         Suite(
             "stock-tests",
             ("qtest",),
-            [sys.executable, f"{scripts}/stock_tests.py", *builds],
+            [sys.executable, f"{scripts}/stock_tests.py", *builds, "--short"],
             count_closing_line("qtest"),
             5400,
             processors=2,

@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -124,3 +125,28 @@ def test_nothing_compared_is_no_success(tmp_path: Path, capfd):
     arguments = [str(stock), str(stock), "--only", "nothing", "--output", str(tmp_path / "out")]
     assert stock_tests.main(arguments) == 1
     assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 0 failed"
+
+
+def test_short_leaves_out_what_takes_long_or_touches_no_device(tmp_path: Path):
+    folder = build(tmp_path, "echo ok 1 a")
+    for name, text in (("040", "add_drive(x)\ndevice_del"), ("041", "add_drive(x)")):
+        (tmp_path / "tests" / "qemu-iotests" / name).write_text(text)
+    every = [
+        listed("qtest-x86_64/quick-test", "qemu:qtest-x86_64"),
+        listed("qtest-x86_64/slow-test", "qemu:qtest-x86_64") | {"timeout": 900},
+        listed("io-raw-040") | {"timeout": 180},
+        listed("io-raw-041") | {"timeout": 180},
+    ]
+    (folder / "meson-info" / "intro-tests.json").write_text(json.dumps(every))
+    wanted = re.compile(".*")
+
+    def names(short: bool) -> list[str]:
+        found = stock_tests.Build(folder, tmp_path / "out", ()).tests(wanted, short)
+        return [test.name for test in found]
+
+    assert names(short=True) == ["qtest-x86_64/quick-test", "io-raw-040"]
+    assert names(short=False) == [
+        *(one["name"] for one in every),
+        "io-qcow2-040",
+        "io-qcow2-041",
+    ]
