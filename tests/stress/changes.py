@@ -24,7 +24,8 @@ connections to begin.
 
 What the control may excuse has an end. Where it waits for longer than
 ``EXCUSED_MS``, nothing can be said: the machine is too busy, or a change stops
-all of QEMU, the control included. Such a run is no proof, and fails. Changes
+all of QEMU, the control included. Such a run is no proof, and fails; with
+``--skip-times`` its times are not judged, and it says so. Changes
 are made by QEMU's main loop, so their answers are held to the same bound.
 """
 
@@ -101,6 +102,20 @@ class Outcome:
 
     def problems(self) -> list[str]:
         """Return what is wrong, one sentence each; empty if all is well."""
+        busy = self.too_busy()
+        return self.wrong() + self._silence() + ([busy] if busy else []) + self._stalls()
+
+    def too_busy(self) -> str:
+        """Say why nothing can be said of times; empty if something can."""
+        if self.control_longest_ms <= EXCUSED_MS:
+            return ""
+        return (
+            f"inconclusive: without a shaper a request took {self.control_longest_ms:.0f} ms, "
+            f"and {EXCUSED_MS:.0f} ms can be excused; run it when the machine has less to do"
+        )
+
+    def wrong(self) -> list[str]:
+        """Return what is wrong however slow the machine is."""
         errors = {
             "fio": self.verify_errors,
             "rewrite": self.rewrite_errors,
@@ -119,7 +134,7 @@ class Outcome:
                 found.append(f"class {name} has held no write, so its changes prove nothing")
             if not self.held_frames.get(name):
                 found.append(f"class {name} has held no frame, so its changes prove nothing")
-        return found + self._silence() + self._stalls()
+        return found
 
     def _silence(self) -> list[str]:
         """Name the directions in which too little passed in a second."""
@@ -140,13 +155,8 @@ class Outcome:
         return found
 
     def _stalls(self) -> list[str]:
-        """Name what waited for too long, and say so if that cannot be told."""
+        """Name what waited for too long."""
         found = []
-        if self.control_longest_ms > EXCUSED_MS:
-            found.append(
-                f"inconclusive: without a shaper a request took {self.control_longest_ms:.0f} ms, "
-                f"and {EXCUSED_MS:.0f} ms can be excused; run it when the machine has less to do"
-            )
         excused_ms = min(self.control_longest_ms, EXCUSED_MS)
         for what, took_ms, shaped_ms in (
             ("a request of fio", self.longest_ms, SHAPED_MS),

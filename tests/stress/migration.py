@@ -35,6 +35,7 @@ from stress.scene import (
     verify_command,
 )
 from stress.withdrawn import EVENT, withdrawn
+from testbed import patience
 
 # Of reads and writes one is what the loads wait for, in turn: with one limit for both, reads
 # that wait keep the writes behind them below it. That is less than a slow guest asks for.
@@ -170,7 +171,7 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
 
 def loads_of(stage: Scene) -> Loads:
     """Return the guest's loads, not yet started."""
-    return Loads(stage.guest, ADDRESS, stage.client, STALL_SECONDS)
+    return Loads(stage.guest, ADDRESS, stage.client, patience.seconds(STALL_SECONDS))
 
 
 def migrate(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Machine:
@@ -178,7 +179,7 @@ def migrate(stage: Scene, source: Machine, index: int, outcome: Outcome) -> Mach
     target = stage.machine(f"m{index}", incoming=True, trace=TRACE)
     before = withdrawn(source.trace_log.read_text())
     started = time.monotonic()
-    source.migrate_to(target, MIGRATION_SECONDS)
+    source.migrate_to(target, patience.seconds(MIGRATION_SECONDS))
     seconds = time.monotonic() - started
     outcome.moved(seconds, withdrawn(source.trace_log.read_text()) - before)
     if target.shaping() != source.shaping():

@@ -109,7 +109,7 @@ def _long() -> list[Suite]:
         Suite(
             "stress-changes",
             ("stress",),
-            [*stress, "changes", "--count=10000", "--seconds=60"],
+            [*stress, "changes", "--count=10000", "--seconds=60", "--skip-times"],
             count_closing_line("stress"),
             1200,
             processors=2,

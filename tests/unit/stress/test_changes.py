@@ -63,6 +63,15 @@ def test_a_control_that_waited_for_too_long_fails_the_run_by_itself():
     assert problem.startswith("inconclusive")
 
 
+def test_of_a_machine_that_is_too_busy_all_but_the_times_is_judged():
+    silent = {"net-tx": [0.0] * 60, "net-rx": [0.0] * 60}
+    busy = {"control_longest_ms": EXCUSED_MS + 1, "longest_ms": 5000.0, "passed_bps": silent}
+    assert _outcome().too_busy() == ""
+    assert _outcome(**busy).too_busy().startswith("inconclusive")
+    assert _outcome(**busy).wrong() == []
+    assert _outcome(**busy, verified_bytes=0).wrong() == ["fio has verified nothing"]
+
+
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
