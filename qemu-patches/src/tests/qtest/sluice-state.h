@@ -52,6 +52,11 @@ G_GNUC_UNUSED
 static void move_go(Move *move)
 {
     migrate(move->source->qs, move->target.qs, move->uri);
+    /*
+     * That waits until all of a stopped source is sent. Until it is loaded as well,
+     * a `cont` is forgotten: the target takes over that the source was stopped.
+     */
+    wait_for(migration_has_status(move->target.qts, "completed"));
 }
 
 G_GNUC_UNUSED
