@@ -5,6 +5,7 @@ A deadline that must pass is short, any other so long that a busy machine does n
 """
 
 import contextlib
+import errno
 import http.client
 import math
 import os
@@ -18,7 +19,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice_web import cli, server
+from sluice_web import cli, connections, server
 from sluice_web.app import create_app
 from sluice_web.certificate import Certificate
 from sluice_web.config import Config
@@ -420,6 +421,24 @@ def test_where_no_file_can_be_opened_there_is_room_for_a_new_connection(
         waiting[-1].setblocking(False)
         with pytest.raises(BlockingIOError):
             waiting[-1].recv(1)
+
+
+def test_a_page_that_has_no_room_to_make_says_so_and_rests(tmp_path, monkeypatch, caplog):
+    def accept(_listener):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.1)
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = create_app(Config(state_dir=tmp_path), Store(tmp_path, HASHER), Talkative())
+    made = server.Server(app, listening)
+    with socket.create_connection(listening.getsockname()), monkeypatch.context() as full:
+        full.setattr("waitress.wasyncore.dispatcher.accept", accept)
+        begun = time.monotonic()
+        made.turn()
+        assert time.monotonic() - begun >= 0.1
+    assert "a connection waits: Too many open files" in caplog.text
+    made.stop()
+    made.run()
 
 
 def test_streams_take_no_thread_from_requests(serve, monkeypatch):

@@ -38,7 +38,9 @@ RECORD_BYTES = 16384
 # So many requests may wait on one connection; browsers send the next one after the answer.
 # Each answer that is not read takes memory, and a thread waits where that is too much.
 REQUESTS_AHEAD = 8
-NO_FILES_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
+NO_ROOM_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# A connection that waits is seen again at once: meanwhile the loop would do nothing else.
+REST_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,9 @@ class Listener(TcpWSGIServer):
         try:
             accepted = super().accept()
         except OSError as error:
-            if error.errno in NO_FILES_LEFT:
-                self._make_room()
+            if error.errno in NO_ROOM_LEFT and not self._make_room():
+                log.warning("a connection waits: %s", error.strerror)
+                time.sleep(REST_SECONDS)
             return None
         if accepted is None or self._certificate is None:
             return accepted
@@ -268,9 +271,13 @@ class Listener(TcpWSGIServer):
         while len(self.active_channels) > self._most_connections:
             self._make_room()
 
-    def _make_room(self) -> None:
-        if len(self.active_channels) > 1:
-            crowded_out(list(self.active_channels.values())).handle_close()
+    def _make_room(self) -> bool:
+        """End a connection; False if there is none but the newest."""
+        channels = list(self.active_channels.values())
+        if len(channels) < 2:
+            return False
+        crowded_out(channels).handle_close()
+        return True
 
     def maintenance(self, now: float) -> None:
         """End the connections whose time is over."""
