@@ -36,8 +36,6 @@
  *   contended            the same with 10 classes whose limits are ample, under
  *                        a ceiling that is not: reservations, priorities and
  *                        weights decide every time
- *   hold-release-10k, all-in-use-10k, contended-10k
- *                        the same with 10,000 classes
  *   lock                 taking and releasing a lock of ours that is free, as
  *                        each request does twice
  *   qemu-mutex-core      the same with the mutex of the C library, which a
@@ -66,9 +64,7 @@
 #define STEP_NS         1000
 #define REQUEST_BYTES   4096
 #define HELD_PER_CLASS  2
-#define MANY            10000
-#define WARM_FEW        1000
-#define WARM_MANY       (8 * MANY)
+#define WARM            1000
 #define AMPLE           100000000000ULL
 #define SCARCE          1000000000ULL
 #define SCARCE_BURST    1000000
@@ -77,7 +73,6 @@ typedef struct Variant {
     const char *name;
     void (*prepare)(void);
     void (*run)(unsigned requests);
-    unsigned warm;              /* requests before each timed batch */
     double samples_ns[REPETITIONS];
 } Variant;
 
@@ -240,8 +235,7 @@ typedef struct Backlog {
 
 typedef SluiceClassConfig Configure(uint32_t class_index, uint32_t classes);
 
-static Backlog backlog_10, backlog_10k, contended_10, contended_10k;
-static Backlog all_in_use_10, all_in_use_10k;
+static Backlog backlog_10, contended_10, all_in_use_10;
 
 /* Priorities 0, 4 and 8 in turn; all have all knobs set. */
 static SluiceClassConfig common_config(uint32_t class_index)
@@ -375,29 +369,14 @@ static void prepare_hold_release(void)
     prepare_ample(&backlog_10, 10);
 }
 
-static void prepare_hold_release_10k(void)
-{
-    prepare_ample(&backlog_10k, MANY);
-}
-
 static void prepare_all_in_use(void)
 {
     prepare_scarce(&all_in_use_10, 10, all_knobs);
 }
 
-static void prepare_all_in_use_10k(void)
-{
-    prepare_scarce(&all_in_use_10k, MANY, all_knobs);
-}
-
 static void prepare_contended(void)
 {
     prepare_scarce(&contended_10, 10, no_limits);
-}
-
-static void prepare_contended_10k(void)
-{
-    prepare_scarce(&contended_10k, MANY, no_limits);
 }
 
 static void expect_about(double actual, double expected, const char *what)
@@ -456,29 +435,14 @@ static void run_hold_release(unsigned requests)
     run_backlog(&backlog_10, requests);
 }
 
-static void run_hold_release_10k(unsigned requests)
-{
-    run_backlog(&backlog_10k, requests);
-}
-
 static void run_all_in_use(unsigned requests)
 {
     run_backlog(&all_in_use_10, requests);
 }
 
-static void run_all_in_use_10k(unsigned requests)
-{
-    run_backlog(&all_in_use_10k, requests);
-}
-
 static void run_contended(unsigned requests)
 {
     run_backlog(&contended_10, requests);
-}
-
-static void run_contended_10k(unsigned requests)
-{
-    run_backlog(&contended_10k, requests);
 }
 
 /* lock, qemu-mutex-core */
@@ -531,18 +495,14 @@ static void run_mutex(unsigned requests)
 /* Measuring */
 
 static Variant variants[] = {
-    { "pass", prepare_pass, run_pass, WARM_FEW },
-    { "qemu-throttle-core", prepare_throttle, run_throttle, WARM_FEW },
-    { "pass-unlimited", prepare_unlimited, run_unlimited, WARM_FEW },
-    { "hold-release", prepare_hold_release, run_hold_release, WARM_FEW },
-    { "hold-release-10k", prepare_hold_release_10k, run_hold_release_10k,
-      WARM_MANY },
-    { "all-in-use", prepare_all_in_use, run_all_in_use, WARM_FEW },
-    { "all-in-use-10k", prepare_all_in_use_10k, run_all_in_use_10k, WARM_MANY },
-    { "contended", prepare_contended, run_contended, WARM_FEW },
-    { "contended-10k", prepare_contended_10k, run_contended_10k, WARM_MANY },
-    { "lock", prepare_lock, run_lock, WARM_FEW },
-    { "qemu-mutex-core", prepare_mutex, run_mutex, WARM_FEW },
+    { "pass", prepare_pass, run_pass },
+    { "qemu-throttle-core", prepare_throttle, run_throttle },
+    { "pass-unlimited", prepare_unlimited, run_unlimited },
+    { "hold-release", prepare_hold_release, run_hold_release },
+    { "all-in-use", prepare_all_in_use, run_all_in_use },
+    { "contended", prepare_contended, run_contended },
+    { "lock", prepare_lock, run_lock },
+    { "qemu-mutex-core", prepare_mutex, run_mutex },
 };
 
 static double clock_ns(void)
@@ -574,7 +534,7 @@ static void measure(void)
             Variant *variant = &variants[r & 1 ? count - 1 - i : i];
             double start_ns;
 
-            variant->run(variant->warm);
+            variant->run(WARM);
             start_ns = clock_ns();
             variant->run(BATCH);
             variant->samples_ns[r] = (clock_ns() - start_ns) / BATCH;
@@ -619,7 +579,6 @@ int main(int argc, char **argv)
     }
     measure();
     check_all_decide(&all_in_use_10);
-    check_all_decide(&all_in_use_10k);
     report();
     return 0;
 }

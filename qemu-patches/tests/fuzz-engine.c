@@ -5,7 +5,6 @@
  * what is called with what; the engine is held to the model of engine-model.h
  * at every step. Seeds are in fuzz-engine-seeds/.
  */
-#include "sluice/wheel.h"
 #include "engine-trace.h"
 
 #define STEPS_MAX   4000
@@ -14,7 +13,7 @@
 enum {
     KIND_CHANGES = 1,
     KIND_ALL_KNOBS = 2,
-    KIND_MANY_CLASSES = 4,      /* so that the wheel has a ring */
+    KIND_FULL = 4,              /* as many classes as an engine may have */
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -30,7 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     model.random = (Random){ .bytes = data + 1, .left = size - 1 };
     model.changes = data[0] & KIND_CHANGES;
     model.all_knobs = data[0] & KIND_ALL_KNOBS;
-    model.spare_classes = data[0] & KIND_MANY_CLASSES ? NEAR_CLASSES_MIN : 0;
+    model.spare_classes = data[0] & KIND_FULL ? SLUICE_CLASSES_MAX - CLASSES_MAX
+                                                 : 0;
     if (!run_trace(&model, STEPS_MAX) || tap_failures > 0) {
         abort();
     }

@@ -7,45 +7,26 @@
 
 /* Lifecycle */
 
-static bool reserved_init(SluiceEngine *engine, uint32_t classes)
-{
-    uint32_t *of_slots = calloc(key_tree_room(classes), sizeof(*of_slots));
-
-    engine->reserved_classes = of_slots;
-    if (!of_slots || !key_tree_init(&engine->reserved, classes, of_slots)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < classes; i++) {
-        of_slots[i] = i;
-    }
-    key_tree_cover(&engine->reserved, classes - 1);
-    return true;
-}
-
 SluiceEngine *sluice_engine_new(uint32_t classes)
 {
     SluiceEngine *engine = aligned_alloc(CACHE_LINE_BYTES, sizeof(*engine));
 
-    assert(classes > 0 && classes < CLASSES_MAX);
+    assert(classes > 0 && classes <= SLUICE_CLASSES_MAX);
     if (!engine) {
         return NULL;
     }
     memset(engine, 0, sizeof(*engine));
     engine->class_count = classes;
-    engine->classes = aligned_alloc(WHEEL_STRIDE,
+    engine->classes = aligned_alloc(CACHE_LINE_BYTES,
                                     classes * sizeof(*engine->classes));
     if (!engine->classes) {
         free(engine);
         return NULL;
     }
+    engine->due_first_ns = UINT64_MAX;
     for (uint32_t i = 0; i < classes; i++) {
         engine->classes[i] = (SluiceClass){ .priority = DEFAULT_PRIORITY };
-    }
-    if (!wheel_init(&engine->due, classes, engine->classes)
-        || !share_init(&engine->share, engine->classes, classes)
-        || !reserved_init(engine, classes)) {
-        sluice_engine_free(engine);
-        return NULL;
+        eevdf_set_weight(&engine->classes[i], SLUICE_WEIGHT_DEFAULT);
     }
     return engine;
 }
@@ -55,14 +36,10 @@ void sluice_engine_free(SluiceEngine *engine)
     if (!engine) {
         return;
     }
-    assert(engine->due.first_ns == UINT64_MAX && !ready_mask(engine));
+    assert(!engine->due && !ready_mask(engine));
     for (uint32_t i = 0; i < engine->class_count; i++) {
         free(engine->classes[i].extra);
     }
-    key_tree_destroy(&engine->reserved);
-    free(engine->reserved_classes);
-    share_destroy(&engine->share);
-    wheel_destroy(&engine->due);
     free(engine->classes);
     free(engine);
 }
@@ -97,17 +74,19 @@ static bool peak_is_valid(const SluiceClassConfig *config)
            && peak >= config->limit.bytes_per_second;
 }
 
-/* What is promised must be allowed: by the limit, if there is one. */
+static uint64_t reservation_of(const SluiceClassConfig *config)
+{
+    return config->window.period_ns ? window_reservation(&config->window)
+                                    : config->reservation_bytes_per_second;
+}
+
+/* A promise must be allowed by the limit, if there is one. */
 static bool reservation_is_valid(const SluiceClassConfig *config)
 {
-    uint64_t reservation = config->reservation_bytes_per_second;
     uint64_t limit = config->limit.bytes_per_second;
 
-    if (config->window.period_ns && reservation) {
-        return false;
-    }
-    reservation = special_reservation(config);
-    return reservation <= (limit ? limit : SLUICE_RATE_MAX);
+    return !(config->window.period_ns && config->reservation_bytes_per_second)
+           && reservation_of(config) <= (limit ? limit : SLUICE_RATE_MAX);
 }
 
 static bool config_is_valid(const SluiceClassConfig *config)
@@ -149,36 +128,63 @@ static void configure_reservation(SluiceEngine *engine, SluiceClass *class,
     class->reservation_rate = rate;
 }
 
+static uint8_t special_of(const SluiceClassConfig *config)
+{
+    return (config->unmanaged ? SPECIAL_UNMANAGED : 0)
+           | (config->policy == SLUICE_POLICY_LEAKY_BUCKET ? SPECIAL_LEAKY : 0)
+           | (config->policy == SLUICE_POLICY_TOKEN_LEAKY ? SPECIAL_PEAK : 0)
+           | (config->dynamic ? SPECIAL_DYNAMIC : 0)
+           | (config->window.period_ns ? SPECIAL_WINDOW : 0);
+}
+
+/* A peak has no burst, and ends with its policy. */
+static void configure_special(SluiceClass *class,
+                              const SluiceClassConfig *config, uint64_t now_ns)
+{
+    class->special = (class->special & SPECIAL_HOLDS) | special_of(config);
+    if (class->extra) {
+        sluice_bucket_configure(&class->extra->peak,
+                                config->peak_bytes_per_second, 0, now_ns);
+        flows_configure(class, config->dynamic);
+        window_configure(class, &config->window);
+    }
+}
+
 static uint64_t longest_window_ns(const SluiceEngine *engine)
 {
     uint64_t longest_ns = 0;
 
     for (uint32_t i = 0; i < engine->class_count; i++) {
-        longest_ns = later_ns(longest_ns,
-                              special_window_period_ns(&engine->classes[i]));
+        longest_ns = later_ns(longest_ns, window_period_ns(&engine->classes[i]));
     }
     return longest_ns;
 }
 
-/*
- * Looks at all classes only if the one with the longest period had its shortened.
- * Then reserved service may be late by less. What is later already is lost to whom
- * it belongs: were the clock to stand still for it, all would lose as much.
- */
-static void note_window(SluiceEngine *engine, const SluiceClass *class,
-                        uint64_t old_period_ns, uint64_t now_ns)
+static void forgo_turns_before(SluiceEngine *engine, int64_t first_ns)
 {
-    uint64_t period_ns = special_window_period_ns(class);
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        Turns *reservation = &engine->classes[i].reservation;
 
-    if (period_ns < old_period_ns
-        && old_period_ns == engine->longest_window_ns) {
-        int64_t clock_ns = engine_reservations_now(engine, now_ns);
+        reservation->due_ns = reservation->due_ns > first_ns
+                              ? reservation->due_ns : first_ns;
+    }
+}
 
-        engine->longest_window_ns = longest_window_ns(engine);
-        share_forgo_before(engine, clock_ns
+/*
+ * When the longest period becomes shorter, reserved service may be late by less.
+ * Turns that are later already are lost to their classes: were the clock to stand
+ * still for them, all would lose as much.
+ */
+static void note_window(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint64_t before_ns = engine->longest_window_ns;
+    int64_t clock_ns = engine_reservations_now(engine, now_ns);
+
+    engine->longest_window_ns = longest_window_ns(engine);
+    if (engine->longest_window_ns < before_ns) {
+        forgo_turns_before(engine, clock_ns
                                    - (int64_t)reservations_late_max_ns(engine));
     }
-    engine->longest_window_ns = later_ns(engine->longest_window_ns, period_ns);
 }
 
 static void configure(SluiceEngine *engine, SluiceClass *class,
@@ -187,7 +193,6 @@ static void configure(SluiceEngine *engine, SluiceClass *class,
     static const SluiceLimit unlimited;
     const SluiceLimit *limit = config->unmanaged ? &unlimited : &config->limit;
     bool leaky = config->policy == SLUICE_POLICY_LEAKY_BUCKET;
-    uint64_t old_period_ns = special_window_period_ns(class);
     bool had_bytes = bucket_is_limited(&class->bytes);
     bool had_operations = bucket_is_limited(&class->operations);
 
@@ -199,9 +204,9 @@ static void configure(SluiceEngine *engine, SluiceClass *class,
     class->operations_per_ns = limit->operations_per_second / 1e9;
     class->serial += had_bytes != bucket_is_limited(&class->bytes)
                      || had_operations != bucket_is_limited(&class->operations);
-    configure_reservation(engine, class, special_reservation(config), now_ns);
-    special_configure(class, config, now_ns);
-    note_window(engine, class, old_period_ns, now_ns);
+    configure_reservation(engine, class, reservation_of(config), now_ns);
+    configure_special(class, config, now_ns);
+    note_window(engine, now_ns);
     class->charge_min_bytes = config->charge_min_bytes;
 }
 
@@ -218,7 +223,7 @@ static bool keeps_turn(const SluiceEngine *engine, uint32_t class_index,
 
     return class->place == PLACE_READY && class->priority == config->priority
            && class->weight == weight_of(config)
-           && class->reservation_rate == special_reservation(config)
+           && class->reservation_rate == reservation_of(config)
            && class_conforms(class, now_ns);
 }
 
@@ -233,7 +238,7 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
     }
     class = &engine->classes[class_index];
     if (needs_extra(config) && !class->extra) {
-        class->extra = special_new();
+        class->extra = calloc(1, sizeof(*class->extra));
         if (!class->extra) {
             return false;
         }
@@ -247,15 +252,15 @@ bool sluice_engine_set_class(SluiceEngine *engine, uint32_t class_index,
     }
     configure(engine, class, config, now_ns);
     if (turn_as_before && class_conforms(class, now_ns)) {
-        share_first_changed(engine, class_index);
+        eevdf_first_changed(engine, class);
         return true;
     }
     engine_unplace(engine, class_index);
     if (class->priority != config->priority) {
-        share_forget(class);
+        class->virtual_time = 0;    /* it was another competition's */
     }
     class->priority = config->priority;
-    share_set_weight(class, weight_of(config));
+    eevdf_set_weight(class, weight_of(config));
     if (class->oldest) {
         engine_place(engine, class_index, now_ns);
     }
@@ -354,7 +359,9 @@ SluiceTokens sluice_engine_ceiling_tokens(const SluiceEngine *engine,
 SluiceWindowStats sluice_engine_window_stats(const SluiceEngine *engine,
                                              uint32_t class_index)
 {
-    return special_window_stats(class_at(engine, class_index));
+    const SluiceClass *class = class_at(engine, class_index);
+
+    return class->extra ? class->extra->window_stats : (SluiceWindowStats){ 0 };
 }
 
 /* Tokens from elsewhere */

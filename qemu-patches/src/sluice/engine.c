@@ -11,22 +11,23 @@
  * Who goes first when the ceiling lets one pass:
  *  1. a class whose reservation is due, the longest due first (mClock's first
  *     phase; a service in the other phases does not use up the reservation);
- *  2. the best priority, 0 before 9, in constant time (TAP section 5.1);
- *  3. between equal priorities the one whose weight says so (share.c).
+ *  2. the best priority, 0 before 9 (TAP section 5.1);
+ *  3. between equal priorities the one whose weight says so (eevdf.c).
  *
  * Eligibility of a class does not depend on the size of its next request
  * (debt pays for what is too large), and once eligible a class stays so until
  * it is charged or configured anew. So a class with held requests is in one of
  * two places:
  *
- *   DUE    its own buckets are empty: in a timing wheel, by the time they no
- *          longer are (wheel.c)
- *   READY  its own buckets would let it go; it waits for the ceiling, or for
- *          the caller's next _release(): in the share of its priority
+ *   DUE    can't send: its own buckets are empty until due_ns
+ *   READY  can send: its own buckets would let it go; it waits for the ceiling,
+ *          or for the caller's next _release()
  *
- * and a bit per priority says where somebody is READY. Time moves classes from
- * DUE to READY, lazily, at the start of a call. One that becomes due by itself
- * and goes before all who are READY goes straight from the wheel to the caller.
+ * An engine has 16 classes at most, so a place is a mask of 16 bits, and the first
+ * of a place is found by a look at all who are there. A bit per priority says where
+ * a class is READY. Time moves classes from DUE to READY, lazily, at the start of a
+ * call. One that becomes due by itself and goes before all who are READY goes
+ * straight to the caller.
  *
  * Priority against newcomers. While the ceiling is limited, a request is held
  * if a class that goes first, or of equal priority, is READY, even if the
@@ -35,7 +36,7 @@
  * held for them.
  *
  * Invariants.
- * - Wheel and share hold exactly the classes with held requests, each once.
+ * - DUE and READY hold exactly the classes with held requests, each once.
  *   _next_event_ns() is SLUICE_NEVER exactly when nothing is held.
  * - A _release() at _next_event_ns() succeeds; one before it returns NULL.
  * - Every request is charged once, when it goes on, and never when withdrawn.
@@ -48,99 +49,137 @@
  *
  * Limits. Priorities are strict: a class of worse priority can starve under a
  * ceiling but for its reservation, by design. Reservations that together
- * exceed the ceiling share it in proportion. Cost: constant when a request
- * passes, and for holding and releasing where classes do not compete for the
- * ceiling; where they do, as many steps as a four-way tree has levels, in the mean of
- * many releases: one may have to correct as many classes as were served since the
- * last (share.c).
+ * exceed the ceiling share it in proportion.
+ *
+ * The rules of some classes only are in leaky.c, flows.c and window.c.
  */
-#include "engine-inline.h"
+#include "engine-internal.h"
 
-/* Eligibility */
+/* A reserved turn may be owed for so long before the class's own limits let it send; with
+ * a window, half its period if that is less. */
+#define CARRIED_MAX_NS      500000000ULL
 
-bool class_conforms(const SluiceClass *class, uint64_t now_ns)
+/* The ceiling and the group above it */
+
+static inline bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
 {
-    return class_limits_conform(class, now_ns)
-           && (LIKELY(!(class->special & SPECIAL_PEAK))
-               || special_conforms(class, now_ns));
+    return bucket_conforms(&engine->ceiling_bytes, now_ns)
+           && bucket_conforms(&engine->ceiling_operations, now_ns);
 }
 
-/* The two places of a class with held requests */
-
-/* Whether the wheel has a near ring: a constant on the way of every release. */
-typedef enum Many {
-    MANY_NO,
-    MANY_YES,
-    MANY_MAYBE,                 /* the wheel is asked */
-} Many;
-
-static inline __attribute__((always_inline)) void
-place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, Many many)
+static inline void charge_ceiling(SluiceEngine *engine, uint32_t charged,
+                                  uint64_t now_ns)
 {
-    SluiceClass *class = &engine->classes[class_index];
-    int64_t due_ns = class_due_ns(class);
+    bucket_charge(&engine->ceiling_bytes, charged, now_ns);
+    bucket_charge_one(&engine->ceiling_operations, now_ns);
+}
 
-    if (due_ns > (int64_t)now_ns) {
-        class->place = PLACE_DUE;
-        if (many == MANY_MAYBE) {
-            wheel_insert(&engine->due, class_index, due_ns);
-        } else {
-            wheel_insert_as(&engine->due, class_index, due_ns,
-                            many == MANY_YES);
-        }
+/* Charges the request to the group, or says no. */
+static inline bool group_admits(const SluiceEngine *engine, uint32_t charged,
+                                uint64_t now_ns)
+{
+    return !engine->group || sluice_group_admit(engine->group, charged, now_ns);
+}
+
+/* The queue of a class */
+
+static inline void count(SluiceClass *class, uint32_t bytes)
+{
+    class->stats.requests++;
+    class->stats.bytes += bytes;
+}
+
+static inline void queue_append(SluiceClass *class, SluiceNode *node)
+{
+    node->next = NULL;
+    if (class->newest) {
+        class->newest->next = node;
     } else {
-        share_join(engine, class_index);
+        class->oldest = node;
     }
+    class->newest = node;
 }
 
-SLUICE_HOT __attribute__((noinline)) void
-engine_place(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
+static inline SluiceNode *take_oldest(SluiceClass *class, uint64_t now_ns)
 {
-    place(engine, class_index, now_ns, MANY_MAYBE);
-}
+    SluiceNode *node = class->oldest, *next = node->next;
 
-void engine_unplace(SluiceEngine *engine, uint32_t class_index)
-{
-    SluiceClass *class = &engine->classes[class_index];
-
-    if (class->place == PLACE_READY) {
-        share_leave(engine, class_index);
-    } else if (class->place == PLACE_DUE) {
-        wheel_remove(&engine->due, class_index);
-        class->place = PLACE_IDLE;
+    class->oldest = next;
+    if (!next) {
+        class->newest = NULL;
+        class->special &= ~SPECIAL_HOLDS;
     }
+    class->stats.backlog_requests--;
+    class->stats.backlog_bytes -= node->bytes;
+    class->stats.held_requests++;
+    class->stats.held_ns += now_ns - node->held_since_ns;
+    return node;
 }
 
-/* Moves all classes that have become eligible, in that order. */
-SLUICE_HOT __attribute__((noinline)) void
-engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
+/* Takes a request out from the middle; `before` is in front of it, or NULL. */
+static void queue_remove(SluiceClass *class, SluiceNode *before,
+                         SluiceNode *node)
 {
-    while (engine->due.first_ns <= now_ns) {
-        share_join(engine, wheel_pop(&engine->due));
+    if (class->special & SPECIAL_DYNAMIC) {
+        flow_removed(class, node, before);
     }
+    *(before ? &before->next : &class->oldest) = node->next;
+    if (!node->next) {
+        class->newest = before;
+    }
+    node->next = NULL;
+    if (!class->oldest) {
+        class->special &= ~SPECIAL_HOLDS;
+    }
+    class->stats.backlog_requests--;
+    class->stats.backlog_bytes -= node->bytes;
 }
 
-/* Is a READY class's reservation due? Then it is the first in its tree. Asking also
- * settles what is lost by now. */
-static bool some_reservation_is_due(SluiceEngine *engine, uint64_t now_ns)
+/* Reserved turns */
+
+static uint32_t find_reserved_class(SluiceEngine *engine, uint64_t now_ns)
 {
     uint64_t clock_ns = reservations_now(engine, now_ns);
-    uint64_t first_ns = key_tree_first_key(&engine->reserved);
     uint64_t late_max_ns = reservations_late_max_ns(engine);
+    int64_t first_ns = INT64_MAX;
+    uint32_t first = NO_CLASS;
 
-    if (first_ns > clock_ns) {
-        return false;
+    for_each_class(i, engine->reserved) {
+        int64_t due_ns = engine->classes[i].reservation.due_ns;
+
+        first = due_ns < first_ns ? i : first;
+        first_ns = due_ns < first_ns ? due_ns : first_ns;
     }
-    if (clock_ns - first_ns > late_max_ns) {
-        engine->reservations_lost_ns += clock_ns - first_ns - late_max_ns;
+    first_ns = later_due_ns(first_ns, 0);
+    if ((uint64_t)first_ns > clock_ns) {
+        return NO_CLASS;
     }
-    return true;
+    if (clock_ns - (uint64_t)first_ns > late_max_ns) {
+        engine->reservations_lost_ns += clock_ns - (uint64_t)first_ns - late_max_ns;
+    }
+    return first;
+}
+
+/* The READY class whose reservation has been due for longest, or NO_CLASS. Asking also
+ * settles the service that is lost by now. */
+static inline uint32_t reserved_class(SluiceEngine *engine, uint64_t now_ns)
+{
+    return engine->reserved ? find_reserved_class(engine, now_ns) : NO_CLASS;
 }
 
 uint64_t engine_reservations_now(SluiceEngine *engine, uint64_t now_ns)
 {
-    some_reservation_is_due(engine, now_ns);
+    reserved_class(engine, now_ns);
     return reservations_now(engine, now_ns);
+}
+
+static inline bool reservation_is_due(const SluiceEngine *engine,
+                                      const SluiceClass *class,
+                                      uint64_t now_ns)
+{
+    return has_reservation(class)
+           && class->reservation.due_ns
+              <= (int64_t)reservations_now(engine, now_ns);
 }
 
 /* Idleness saves up no reserved turns. */
@@ -154,6 +193,124 @@ static void forget_turns(SluiceEngine *engine, SluiceClass *class,
     }
 }
 
+static uint64_t carried_ns(const SluiceClass *class)
+{
+    uint64_t half_ns = window_period_ns(class) / 2;
+
+    return half_ns && half_ns < CARRIED_MAX_NS ? half_ns : CARRIED_MAX_NS;
+}
+
+/*
+ * A class that comes to compete is owed no more than a little from before its limit let
+ * it; else its reserved turn would look as if it had waited for the ceiling all that
+ * time, and the clock of all reservations would stand still for it.
+ */
+static inline void forgo_turns(SluiceEngine *engine, SluiceClass *class)
+{
+    int64_t due_ns = class_due_ns(class), owed_ns = class->reservation.due_ns;
+    int64_t lost_ns = engine->reservations_lost_ns;
+
+    /* As nearly always, whatever has been lost since. No limit: due at 0. */
+    if (LIKELY(due_ns <= owed_ns + lost_ns + (int64_t)CARRIED_MAX_NS
+               && !(class->special & SPECIAL_WINDOW))) {
+        return;
+    }
+    lost_ns = engine->now_ns - engine_reservations_now(engine, engine->now_ns);
+    due_ns -= lost_ns + (int64_t)carried_ns(class);
+    if (due_ns > 0 && due_ns > owed_ns) {
+        class->reservation.due_ns = due_ns;
+    }
+}
+
+/* The two places of a class with held requests */
+
+static inline void find_first_due(SluiceEngine *engine)
+{
+    uint64_t first_ns = UINT64_MAX;
+    uint32_t first = 0;
+
+    for_each_class(i, engine->due) {
+        uint64_t due_ns = engine->due_ns[i];
+
+        first = due_ns < first_ns ? i : first;
+        first_ns = due_ns < first_ns ? due_ns : first_ns;
+    }
+    engine->due_first = first;
+    engine->due_first_ns = first_ns;
+}
+
+static inline void put_due(SluiceEngine *engine, uint32_t class_index,
+                           uint64_t due_ns)
+{
+    engine->classes[class_index].place = PLACE_DUE;
+    engine->due |= 1u << class_index;
+    engine->due_ns[class_index] = due_ns;
+    if (due_ns < engine->due_first_ns) {
+        engine->due_first_ns = due_ns;
+        engine->due_first = class_index;
+    }
+}
+
+/* The class that is due first; there must be one. */
+static inline uint32_t take_first_due(SluiceEngine *engine)
+{
+    uint32_t class_index = engine->due_first;
+
+    engine->due &= ~(1u << class_index);
+    find_first_due(engine);
+    return class_index;
+}
+
+static void make_ready(SluiceEngine *engine, uint32_t class_index)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    eevdf_join(engine, class_index);
+    if (has_reservation(class)) {
+        forgo_turns(engine, class);
+        engine->reserved |= 1u << class_index;
+    }
+}
+
+static inline void leave_ready(SluiceEngine *engine, uint32_t class_index)
+{
+    eevdf_leave(engine, class_index);
+    engine->reserved &= ~(1u << class_index);
+}
+
+SLUICE_HOT void engine_place(SluiceEngine *engine, uint32_t class_index,
+                             uint64_t now_ns)
+{
+    int64_t due_ns = class_due_ns(&engine->classes[class_index]);
+
+    if (due_ns > (int64_t)now_ns) {
+        put_due(engine, class_index, due_ns);
+    } else {
+        make_ready(engine, class_index);
+    }
+}
+
+void engine_unplace(SluiceEngine *engine, uint32_t class_index)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    if (class->place == PLACE_READY) {
+        leave_ready(engine, class_index);
+    } else if (class->place == PLACE_DUE) {
+        engine->due &= ~(1u << class_index);
+        find_first_due(engine);
+        class->place = PLACE_IDLE;
+    }
+}
+
+/* Moves all classes that have become eligible, in that order. */
+SLUICE_HOT void engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
+{
+    while (engine->due_first_ns <= now_ns) {
+        make_ready(engine, take_first_due(engine));
+    }
+}
+
 /* Data path: submission */
 
 static bool is_blocked_by_others(SluiceEngine *engine,
@@ -161,10 +318,10 @@ static bool is_blocked_by_others(SluiceEngine *engine,
 {
     uint32_t served_first = (2u << class->priority) - 1;
 
-    if (engine->due.first_ns <= now_ns) {
+    if (engine->due_first_ns <= now_ns) {
         engine_promote_due(engine, now_ns);
     }
-    if (some_reservation_is_due(engine, now_ns)) {
+    if (reserved_class(engine, now_ns) != NO_CLASS) {
         return true;
     }
     return (ready_mask(engine) & served_first)
@@ -189,8 +346,7 @@ static bool may_pass(SluiceEngine *engine, SluiceClass *class, uint32_t bytes,
     }
     return !is_blocked_by_others(engine, class, now_ns)
            && ceiling_conforms(engine, now_ns)
-           && engine_group_admits(engine->group, charged_bytes(class, bytes),
-                                  now_ns);
+           && group_admits(engine, charged_bytes(class, bytes), now_ns);
 }
 
 static inline void count_backlog(SluiceClass *class, SluiceNode *node,
@@ -213,17 +369,17 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
 
     count_backlog(class, node, class_index, bytes, now_ns);
     if (class->special & SPECIAL_DYNAMIC) {
-        special_flow_insert(class, node, now_ns);
+        flow_insert(class, node, now_ns);
     } else {
         queue_append(class, node);
     }
     if (was_empty) {
         class->special |= SPECIAL_HOLDS;
-        special_begin_waiting(class, now_ns);
+        leaky_begin_waiting(class, now_ns);
         forget_turns(engine, class, now_ns);
         engine_place(engine, class_index, now_ns);
     } else if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
-        share_first_changed(engine, class_index);
+        eevdf_first_changed(engine, class);
     }
 }
 
@@ -241,7 +397,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (class->special & SPECIAL_UNMANAGED) {
         return SLUICE_PASS;
     }
-    special_charge(class, charged_bytes(class, bytes), now_ns);
+    leaky_charge(class, charged_bytes(class, bytes), now_ns);
     charge_ceiling(engine, charged_bytes(class, bytes), now_ns);
     /* It may have gone before a better priority by this right. */
     if (ready_mask(engine)
@@ -250,10 +406,10 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
         turns_charge(&class->reservation, charged_bytes(class, bytes));
     }
     if (class->special & SPECIAL_DYNAMIC) {
-        special_flow_passed(class, node->flow, bytes, now_ns);
+        flow_passed(class, node->flow, bytes, now_ns);
     }
     if (class->special & SPECIAL_WINDOW) {
-        special_window_served(class);
+        window_served(class);
     }
     return SLUICE_PASS;
 }
@@ -283,7 +439,7 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
     now_ns = advance_clock(engine, now_ns);
     if (LIKELY(class_index < engine->class_count
                && !(class->special | engine->ready_priorities)
-               && engine->due.first_ns > now_ns
+               && engine->due_first_ns > now_ns
                && class_limits_conform(class, now_ns)
                && ceiling_conforms(engine, now_ns))) {
         charge_class(class, charged_bytes(class, bytes), now_ns);
@@ -298,8 +454,8 @@ SLUICE_HOT SluiceVerdict sluice_engine_submit(SluiceEngine *engine,
 
 /*
  * Does a class that has just become due go before all that are READY? Then its
- * weight decides nothing, and it need not compete: as everywhere, nobody is
- * charged where nobody competes.
+ * weight decides nothing, and it need not compete: as everywhere, a class that
+ * competes with no other is not charged.
  */
 static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
                                    uint64_t now_ns)
@@ -307,7 +463,7 @@ static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
     uint32_t served_first = (2u << engine->classes[class_index].priority) - 1;
 
     return !(ready_mask(engine) & served_first)
-           && !some_reservation_is_due(engine, now_ns);
+           && reserved_class(engine, now_ns) == NO_CLASS;
 }
 
 /*
@@ -315,87 +471,67 @@ static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
  * due and goes before all others there is nothing to choose: it does not even
  * join.
  */
-static inline __attribute__((always_inline)) uint32_t
-choose_class(SluiceEngine *engine, uint64_t now_ns, Many many)
+static inline uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
 {
     uint32_t class_index;
 
-    if (engine->due.first_ns <= now_ns) {
-        class_index = wheel_pop_as(&engine->due, many == MANY_YES);
-        if (engine->due.first_ns > now_ns
+    if (engine->due_first_ns <= now_ns) {
+        class_index = take_first_due(engine);
+        if (engine->due_first_ns > now_ns
             && (!ready_mask(engine)
                 || goes_before_all(engine, class_index, now_ns))) {
             engine->classes[class_index].place = PLACE_IDLE;
             return class_index;
         }
-        share_join(engine, class_index);
+        make_ready(engine, class_index);
         engine_promote_due(engine, now_ns);
     } else if (!ready_mask(engine)) {
         return NO_CLASS;
     }
-    if (some_reservation_is_due(engine, now_ns)) {
-        return key_tree_first_class(&engine->reserved);
-    }
-    return share_choose(engine, __builtin_ctz(ready_mask(engine)));
+    class_index = reserved_class(engine, now_ns);
+    return class_index != NO_CLASS
+           ? class_index
+           : eevdf_choose(engine, __builtin_ctz(ready_mask(engine)));
 }
 
 /* Puts the class that was chosen where it belongs now. */
-static inline __attribute__((always_inline)) void
-put_back(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool turned,
-         Many many)
+static inline void put_back(SluiceEngine *engine, uint32_t class_index,
+                            uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
 
     if (class->place == PLACE_READY) {
         if (class->oldest && class_due_ns(class) <= (int64_t)now_ns) {
-            share_return(engine, class_index, turned);
+            eevdf_return(engine, class);
             return;
         }
-        share_leave(engine, class_index);
+        leave_ready(engine, class_index);
     }
     if (class->oldest) {
-        place(engine, class_index, now_ns, many);
+        engine_place(engine, class_index, now_ns);
     }
 }
 
-static __attribute__((noinline)) void
-put_back_slowly(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns)
-{
-    put_back(engine, class_index, now_ns, true, MANY_MAYBE);
-}
-
-static bool group_admits(SluiceEngine *engine, const SluiceClass *class,
-                         uint64_t now_ns)
-{
-    return engine_group_admits(engine->group,
-                               charged_bytes(class, class->oldest->bytes),
-                               now_ns);
-}
-
-/* With constants: most classes have nothing special, most engines no group. */
+/* With a constant: most classes have nothing special, most engines no group. */
 static inline __attribute__((always_inline)) SluiceNode *
-serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
-      Many many)
+serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
 {
     SluiceClass *class = &engine->classes[class_index];
+    uint32_t charged = charged_bytes(class, class->oldest->bytes);
     SluiceNode *node;
-    int64_t turn_ns = class->reservation.due_ns;
-    uint32_t charged;
-    bool competed, turned;
 
-    if (special && !group_admits(engine, class, now_ns)) {
-        put_back_slowly(engine, class_index, now_ns);
+    if (special && !group_admits(engine, charged, now_ns)) {
+        put_back(engine, class_index, now_ns);
         return NULL;
     }
     if (special && (class->special & SPECIAL_DYNAMIC)) {
-        special_flow_removed(class, class->oldest, NULL);
+        flow_removed(class, class->oldest, NULL);
     }
     node = take_oldest(class, now_ns);
-    charged = charged_bytes(class, node->bytes);
     if (special) {
-        special_charge_held(class, charged, now_ns);
+        leaky_charge_held(class, charged, now_ns);
         if ((class->special & SPECIAL_WINDOW) && !node->late) {
-            special_window_served(class);
+            window_served(class);
         }
     } else {
         charge_class(class, charged, now_ns);
@@ -404,15 +540,10 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special,
     count(class, node->bytes);
     turns_charge_if_due(&class->reservation, charged,
                         reservations_now(engine, now_ns));
-    competed = class->place == PLACE_READY;
-    if (competed) {
-        share_account(engine, class_index);
+    if (class->place == PLACE_READY) {
+        eevdf_account(engine, class);
     }
-    turned = class->reservation.due_ns != turn_ns;
-    put_back(engine, class_index, now_ns, turned, many);
-    if (many == MANY_YES && competed && ready_mask(engine)) {
-        share_fetch(engine, node->class_index, turned);
-    }
+    put_back(engine, class_index, now_ns);
     return node;
 }
 
@@ -423,13 +554,9 @@ static SluiceNode *drop_late(SluiceEngine *engine, uint32_t class_index,
     SluiceClass *class = &engine->classes[class_index];
     SluiceNode *node = class->oldest;
 
-    engine_queue_remove(class, node);
+    queue_remove(class, NULL, node);
     turns_charge(&class->reservation, charged_bytes(class, node->bytes));
-    if (class->oldest) {
-        /* Its deadline may be an earlier one now, for which nobody would look. */
-        share_first_changed(engine, class_index);
-    }
-    put_back_slowly(engine, class_index, now_ns);
+    put_back(engine, class_index, now_ns);
     return node;
 }
 
@@ -443,26 +570,70 @@ serve_specially(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns,
 
     if (class->special & SPECIAL_WINDOW) {
         if (class->place == PLACE_IDLE) {
-            share_forgo_turns(engine, class);   /* it had nobody to compete with */
+            forgo_turns(engine, class);     /* it had none to compete with */
         }
-        switch (special_window_judge(class, node,
-                                     reservations_now(engine, now_ns))) {
+        switch (window_judge(class, node, reservations_now(engine, now_ns))) {
         case WINDOW_DROP:
             return drop_late(engine, class_index, now_ns);
         case WINDOW_FORFEIT:
             turns_charge(&class->reservation, charged_bytes(class, node->bytes));
-            put_back_slowly(engine, class_index, now_ns);
+            put_back(engine, class_index, now_ns);
             *again = true;
             return NULL;
         case WINDOW_SERVE:
             break;
         }
     }
-    return serve(engine, class_index, now_ns, true, MANY_MAYBE);
+    return serve(engine, class_index, now_ns, true);
 }
 
-static inline __attribute__((always_inline)) SluiceNode *
-release(SluiceEngine *engine, uint64_t now_ns, Many many)
+/* A class that became unmanaged while it held requests, or NO_CLASS. */
+static uint32_t find_draining(SluiceEngine *engine)
+{
+    for (uint32_t i = 0; engine->draining && i < engine->class_count; i++) {
+        if ((engine->classes[i].special & SPECIAL_UNMANAGED)
+            && engine->classes[i].oldest) {
+            return i;
+        }
+    }
+    engine->draining = false;
+    return NO_CLASS;
+}
+
+/* Some of a class's held requests have left it without its turn. */
+static void others_left(SluiceEngine *engine, uint32_t class_index)
+{
+    SluiceClass *class = &engine->classes[class_index];
+
+    if (!class->oldest) {
+        engine_unplace(engine, class_index);
+    } else {
+        eevdf_first_changed(engine, class);
+    }
+}
+
+/* The next request of a class that is draining, or NULL: it goes at once, uncharged. */
+static SluiceNode *drain(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint32_t class_index = find_draining(engine);
+    SluiceClass *class;
+    SluiceNode *node;
+
+    if (class_index == NO_CLASS) {
+        return NULL;
+    }
+    class = &engine->classes[class_index];
+    if (class->special & SPECIAL_DYNAMIC) {
+        flow_removed(class, class->oldest, NULL);
+    }
+    node = take_oldest(class, now_ns);
+    count(class, node->bytes);
+    others_left(engine, class_index);
+    return node;
+}
+
+SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
+                                             uint64_t now_ns)
 {
     SluiceNode *node = NULL;
     uint32_t class_index;
@@ -470,41 +641,21 @@ release(SluiceEngine *engine, uint64_t now_ns, Many many)
 
     now_ns = advance_clock(engine, now_ns);
     if (UNLIKELY(engine->draining)) {
-        node = engine_drain(engine, now_ns);
+        node = drain(engine, now_ns);
     }
     while (!node && again && ceiling_conforms(engine, now_ns)) {
-        class_index = choose_class(engine, now_ns, many);
+        class_index = choose_class(engine, now_ns);
         if (class_index == NO_CLASS) {
             return NULL;
         }
         if (LIKELY(engine->classes[class_index].special == SPECIAL_HOLDS
                    && !engine->group)) {
-            return serve(engine, class_index, now_ns, false, many);
+            return serve(engine, class_index, now_ns, false);
         }
         again = false;
         node = serve_specially(engine, class_index, now_ns, &again);
     }
     return node;
-}
-
-SLUICE_HOT static __attribute__((noinline)) SluiceNode *
-release_of_many(SluiceEngine *engine, uint64_t now_ns)
-{
-    return release(engine, now_ns, MANY_YES);
-}
-
-SLUICE_HOT static __attribute__((noinline)) SluiceNode *
-release_of_few(SluiceEngine *engine, uint64_t now_ns)
-{
-    return release(engine, now_ns, MANY_NO);
-}
-
-/* Each of the two is long, and saves registers that asking does not need. */
-SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
-                                             uint64_t now_ns)
-{
-    return engine->due.near ? release_of_many(engine, now_ns)
-                            : release_of_few(engine, now_ns);
 }
 
 static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)
@@ -515,31 +666,195 @@ static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)
     return due_ns > 0 ? later_ns(event_ns, due_ns) : event_ns;
 }
 
+/* The engine waits for its group only while nothing else is missing. */
+static uint64_t group_event_ns(const SluiceEngine *engine, uint64_t event_ns)
+{
+    if (!engine->group) {
+        return event_ns;
+    }
+    if (event_ns > engine->now_ns) {
+        sluice_group_idle(engine->group);
+        return event_ns;
+    }
+    return sluice_group_next_ns(engine->group, engine->now_ns);
+}
+
 SLUICE_HOT static __attribute__((noinline)) uint64_t
 next_event_specially(SluiceEngine *engine)
 {
     uint64_t event_ns = engine->now_ns;
 
-    if (UNLIKELY(engine->draining)
-        && engine_find_draining(engine) != NO_CLASS) {
+    if (UNLIKELY(engine->draining) && find_draining(engine) != NO_CLASS) {
         return event_ns;
     }
     if (!ready_mask(engine)) {
-        event_ns = later_ns(event_ns, engine->due.first_ns);
+        event_ns = later_ns(event_ns, engine->due_first_ns);
     }
-    event_ns = ceiling_event_ns(engine, event_ns);
-    return engine_group_event_ns(engine->group, event_ns, engine->now_ns);
+    return group_event_ns(engine, ceiling_event_ns(engine, event_ns));
 }
 
 SLUICE_HOT uint64_t sluice_engine_next_event_ns(SluiceEngine *engine)
 {
-    const SluiceClass *likely = &engine->classes[engine->due.likely];
-
     if (UNLIKELY(engine->ready_priorities || engine->draining)) {
         return next_event_specially(engine);
     }
-    /* What the next release will touch is on its way by then. */
-    __builtin_prefetch(likely->oldest, 1);
     return ceiling_event_ns(engine,
-                            later_ns(engine->now_ns, engine->due.first_ns));
+                            later_ns(engine->now_ns, engine->due_first_ns));
+}
+
+/* Held requests, one by one */
+
+SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
+                                     uint32_t class_index)
+{
+    return class_at(engine, class_index)->oldest;
+}
+
+/* The one in front of a held request, or NULL. A queue has no way back: it would make
+ * every request longer, for a question that is seldom asked. Of many, ask for all at
+ * once. */
+static SluiceNode *in_front_of(const SluiceClass *class, const SluiceNode *node)
+{
+    SluiceNode *before = NULL;
+
+    for (SluiceNode *i = class->oldest; i != node; i = i->next) {
+        before = i;
+    }
+    return before;
+}
+
+void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
+{
+    SluiceClass *class = class_at(engine, node->class_index);
+
+    queue_remove(class, in_front_of(class, node), node);
+    others_left(engine, node->class_index);
+}
+
+void sluice_engine_withdraw_if(SluiceEngine *engine,
+                               bool (*matches)(const SluiceNode *node,
+                                               const void *what),
+                               const void *what)
+{
+    for (uint32_t i = 0; i < engine->class_count; i++) {
+        SluiceClass *class = &engine->classes[i];
+        SluiceNode *first = class->oldest, *before = NULL, *next;
+
+        for (SluiceNode *node = first; node; node = next) {
+            next = node->next;
+            if (matches(node, what)) {
+                queue_remove(class, before, node);
+            } else {
+                before = node;
+            }
+        }
+        if (class->oldest != first) {
+            others_left(engine, i);
+        }
+    }
+}
+
+SluiceNode *sluice_engine_evict(SluiceEngine *engine)
+{
+    uint32_t held = engine->due;
+    SluiceNode *node;
+
+    if (ready_mask(engine)) {
+        held = engine->levels[__builtin_ctz(ready_mask(engine))].classes;
+    }
+    if (!held) {
+        return NULL;
+    }
+    node = engine->classes[__builtin_ctz(held)].oldest;
+    sluice_engine_withdraw(engine, node);
+    return node;
+}
+
+/* Correction */
+
+SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
+                                    uint32_t class_index, uint32_t bytes)
+{
+    const SluiceClass *class = class_at(engine, class_index);
+
+    return (SluiceReceipt){
+        .class_index = class_index,
+        .bytes = charged_bytes(class, bytes),
+        .class_serial = class->serial,
+        .ceiling_serial = engine->ceiling_serial,
+        .group_serial = engine->group_serial,
+        .charged = !(class->special & SPECIAL_UNMANAGED),
+    };
+}
+
+bool sluice_engine_has_charged(const SluiceEngine *engine,
+                               const SluiceReceipt *receipt,
+                               uint32_t class_index)
+{
+    return receipt->class_index == class_index
+           && receipt->class_serial == class_at(engine, class_index)->serial;
+}
+
+static void correct_buckets(SluiceBucket *bucket, int64_t bytes,
+                            SluiceBucket *operations, bool gives_operation,
+                            uint64_t now_ns)
+{
+    if (bytes >= 0) {
+        sluice_bucket_charge(bucket, bytes, now_ns);
+    } else {
+        sluice_bucket_credit(bucket, -(uint64_t)bytes, now_ns);
+    }
+    if (gives_operation) {
+        sluice_bucket_credit(operations, 1, now_ns);
+    }
+}
+
+/* Class and ceiling, if they are those that were charged. */
+static void correct(SluiceEngine *engine, const SluiceReceipt *receipt,
+                    int64_t bytes, bool gives_operation, uint64_t now_ns)
+{
+    uint32_t class_index = receipt->class_index;
+    SluiceClass *class = class_at(engine, class_index);
+
+    if (receipt->ceiling_serial == engine->ceiling_serial) {
+        correct_buckets(&engine->ceiling_bytes, bytes,
+                        &engine->ceiling_operations, gives_operation, now_ns);
+    }
+    if (!sluice_engine_has_charged(engine, receipt, class_index)) {
+        return;
+    }
+    correct_buckets(&class->bytes, bytes, &class->operations, gives_operation,
+                    now_ns);
+    /* Its due time is another, unless it holds nothing. */
+    if (class->place == PLACE_DUE
+        || (class->place == PLACE_READY && !class_conforms(class, now_ns))) {
+        engine_unplace(engine, class_index);
+        engine_place(engine, class_index, now_ns);
+    }
+}
+
+void sluice_engine_correct(SluiceEngine *engine, const SluiceReceipt *receipt,
+                           int64_t bytes, uint64_t now_ns)
+{
+    if (!receipt->charged) {
+        return;
+    }
+    now_ns = advance_clock(engine, now_ns);
+    correct(engine, receipt, bytes, false, now_ns);
+    if (engine->group && receipt->group_serial == engine->group_serial) {
+        sluice_group_correct(engine->group, bytes, now_ns);
+    }
+}
+
+void sluice_engine_refund(SluiceEngine *engine, const SluiceReceipt *receipt,
+                          uint64_t now_ns)
+{
+    if (!receipt->charged) {
+        return;
+    }
+    now_ns = advance_clock(engine, now_ns);
+    correct(engine, receipt, -(int64_t)receipt->bytes, true, now_ns);
+    if (engine->group && receipt->group_serial == engine->group_serial) {
+        sluice_group_refund(engine->group, receipt->bytes, now_ns);
+    }
 }

@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define SLUICE_CLASSES_MAX      16
 #define SLUICE_PRIORITY_MAX     9                       /* 0 is served first */
 #define SLUICE_PRIORITIES       (SLUICE_PRIORITY_MAX + 1)
 #define SLUICE_WEIGHT_MAX       1000
@@ -191,8 +192,8 @@ typedef struct SluiceReceipt {
 
 typedef struct SluiceEngine SluiceEngine;
 
-/* Lifecycle. `classes` is fixed for the life of the engine; all start
- * unlimited at priority 5. Returns NULL when memory is short. */
+/* Lifecycle. `classes`, 1 to SLUICE_CLASSES_MAX, is fixed for the life of the engine;
+ * all start unlimited at priority 5. Returns NULL when memory is short. */
 SluiceEngine *sluice_engine_new(uint32_t classes);
 void sluice_engine_free(SluiceEngine *engine);          /* must hold nothing */
 
