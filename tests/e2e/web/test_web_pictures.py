@@ -25,6 +25,7 @@ from e2e.web.picture import compare, save, shrunk
 from e2e.web.still_host import ANSWERS, EMPTY, NOW, StillHost
 from sluice_controller.entry.api import schemas
 from sluice_controller.entry.api.class_schemas import ClassSchema
+from testbed import patience
 
 STORED = Path(__file__).parent / "pictures"
 BUILD = Path(__file__).parents[3] / "build" / "pictures"
@@ -146,7 +147,7 @@ def studio(browser: Browser, tmp_path_factory) -> Iterator[Studio]:
         for context in contexts:
             context.close()
         web.terminate()
-        web.wait(15)
+        web.wait(patience.seconds(15))
         host.shutdown()
 
 

@@ -210,11 +210,11 @@ def test_a_change_of_settings_that_waits_for_the_store_holds_up_no_tick(
     tick = threading.Thread(target=started.auto.tick, args=(started.now_ns,), daemon=True)
     with transaction():
         put.start()
-        assert asked.wait(5)
+        assert asked.wait(60)
         tick.start()
-        tick.join(5)
+        tick.join(60)
         assert not tick.is_alive() and put.is_alive()
-    put.join(5)
+    put.join(60)
     assert started.auto.status()["dry_run"]
 
 

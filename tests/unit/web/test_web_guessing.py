@@ -87,7 +87,7 @@ def test_many_tries_at_once_do_not_take_the_hosts_memory(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert hasher.most == HASHES_AT_ONCE
+    assert 0 < hasher.most <= HASHES_AT_ONCE
 
 
 def test_who_waits_too_long_for_a_check_is_told_so(store, monkeypatch):

@@ -71,7 +71,7 @@ class Page:
     def stop(self):
         self.open.close()
         self.server.stop()
-        self.thread.join(10)
+        self.thread.join(AT_ONCE_SECONDS)
         assert not self.thread.is_alive()
 
     def channels(self):
