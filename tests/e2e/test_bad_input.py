@@ -61,7 +61,7 @@ BAD = [
         {"bytes_per_second": 0},
         422,
         "0",
-        ("limit", "small", GRANTED, "blk-read", "0"),
+        ("limit", "small", GRANTED, "blk-read", "0B/s"),
     ),
     Bad(
         "absurd rate",
@@ -70,7 +70,7 @@ BAD = [
         {"bytes_per_second": 10**15},
         422,
         "1000000000000000",
-        ("limit", "small", GRANTED, "blk-read", "1000000000000000"),
+        ("limit", "small", GRANTED, "blk-read", "1000000000000000B/s"),
     ),
     Bad("rate as text", "PUT", LIMIT, {"bytes_per_second": "fast"}, 422, "fast"),
     Bad("rate as truth", "PUT", LIMIT, {"bytes_per_second": True}, 422, "true"),
@@ -85,7 +85,7 @@ BAD = [
         {"bytes_per_second": 5_000_000},
         422,
         "tape",
-        ("limit", "small", GRANTED, "tape", "5000000"),
+        ("limit", "small", GRANTED, "tape", "5MB/s"),
     ),
     Bad(
         "limit of a class that does not exist",
@@ -94,7 +94,7 @@ BAD = [
         {"bytes_per_second": 5_000_000},
         404,
         "nothing",
-        ("limit", "small", "nothing", "blk-read", "5000000"),
+        ("limit", "small", "nothing", "blk-read", "5MB/s"),
     ),
     Bad(
         "grant of a class that does not exist",
@@ -112,7 +112,7 @@ BAD = [
         {"bytes_per_second": 5_000_000},
         409,
         NOT_GRANTED,
-        ("limit", "small", NOT_GRANTED, "blk-read", "5000000"),
+        ("limit", "small", NOT_GRANTED, "blk-read", "5MB/s"),
     ),
     Bad(
         "assignment to a class that is not granted",

@@ -176,7 +176,7 @@ def test_what_goes_beyond_the_limit_conflicts_from_either_side(daemon):
 
 REFUSALS = [
     ("PUT", LIMIT, {"bytes_per_second": -1}, 422, "limits.blk-read.bytes_per_second"),
-    ("PUT", LIMIT, {"bytes_per_second": "2MB/s"}, 422, "limits.blk-read.bytes_per_second"),
+    ("PUT", LIMIT, {"bytes_per_second": "20"}, 422, "limits.blk-read.bytes_per_second"),
     ("PUT", LIMIT, {"bytes_per_hour": 1}, 422, "bytes_per_hour"),
     ("PUT", f"{BATCH}/limits/disk", {"bytes_per_second": 5000}, 422, "resource"),
     ("PUT", BATCH, {"limits": {"disk": {}}}, 422, "limits.disk"),
@@ -304,7 +304,7 @@ def test_auto_shaping_is_switched(daemon):
     ("command", "method", "path", "body"),
     [
         (("show", "nope"), "GET", "/v1/domains/nope", None),
-        (("limit", "test", "batch", "blk-read", "100"), "PUT", LIMIT, {"bytes_per_second": 100}),
+        (("limit", "test", "batch", "blk-read", "100B/s"), "PUT", LIMIT, {"bytes_per_second": 100}),
         (("revoke", "test", "default"), "DELETE", "/v1/domains/test/classes/default", None),
         (("class", "remove", "batch"), "DELETE", "/v1/classes/batch", None),
         (("rule", "remove", "99"), "DELETE", "/v1/rules/99", None),
@@ -376,10 +376,10 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         ((*on_disk, "--may-miss", "1/10"), "has no window"),
         ((*queue, "--packets", "many"), "is not a number"),
         ((*queue, "--packets", "9" * 400), "9…' is out of range"),
-        ((*on_disk, "--min-charge", "9" * 400), "9…' is out of range"),
+        ((*on_disk, "--min-charge", "9" * 400 + "B"), "9…' is out of range"),
         ((*on_disk, "--window", f"1KiB/{'9' * 400}s"), "9…' is out of range"),
-        ((*on_disk, "--window", "1/1s", "--may-miss", f"1/{'9' * 5000}"), "9…' is out of range"),
-        (("limit", "test", "batch", "blk-read", "9" * 300), "…' is above 100000000000: give"),
+        ((*on_disk, "--window", "1B/1s", "--may-miss", f"1/{'9' * 5000}"), "9…' is out of range"),
+        (("limit", "test", "batch", "blk-read", "9" * 300 + "B/s"), "…' is above 100000000000: give"),
         (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is not a finite"),
         (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
     ):
@@ -500,3 +500,26 @@ def test_the_command_does_what_the_api_does(daemon):
         assert run(*command)
         json.loads(run(*command, "--json"))
     assert "Example" in run("attach", "--help")
+
+
+def test_a_file_of_state_is_applied_whole_or_refused_with_its_line(daemon, tmp_path):
+    file = tmp_path / "state.yaml"
+    file.write_text(
+        "domains:\n  test:\n    classes:\n      batch:\n"
+        "        limits: {blk-read: {bytes_per_second: 5MB/s}}\n"
+    )
+    shown = daemon.cli("apply", "-f", str(file), "--diff")
+    place = "domains.test.classes.batch.limits"
+    assert shown.stdout.splitlines() == [
+        f'{place}: nothing → {{"blk-read": {{"bytes_per_second": 5000000}}}}',
+        f"{file}: 1 change",
+    ]
+    assert daemon.cli("apply", "-f", str(file)).stdout == f"{file}: no change\n"
+    file.write_text(file.read_text().replace("5MB/s", "5") + "classes: {new: {}}\n")
+    refused = daemon.cli("apply", "-f", str(file))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"sluice: {file}:5: {place}.blk-read.bytes_per_second '5' has")
+    exported = daemon.cli("export")
+    assert "new" not in exported.stdout
+    file.write_text(exported.stdout)
+    assert daemon.cli("apply", "-f", str(file), "--prune").stdout == f"{file}: no change\n"

@@ -27,6 +27,14 @@ WRITTEN = st.builds(
 ANY = st.one_of(WRITTEN, st.sampled_from(["unlimited", "none", " Max "]), st.text("0123.kMiBb/s "))
 
 
+def has_unit(text):
+    """A number alone is for the command no rate; YAML has numbers of its own."""
+    return not all(c in "0123456789./ ps" for c in text)
+
+
+ANY = ANY.filter(has_unit)
+
+
 def answer(parse, text, refusal):
     try:
         return parse(text)

@@ -43,14 +43,14 @@ def test_default_alone_is_asked_of_sluiced(run, command):
         assert isinstance(run(*command, *options).exception, Unavailable)
 
 
-MANY = "9" * 400
+MANY = "9" * 400 + "B/s"
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ("limit", "web1", "batch", "blk-read", MANY),
-        ("limit", "web1", "batch", "blk-read", "1MB/s", "--burst", MANY),
+        ("limit", "web1", "batch", "blk-read", "1MB/s", "--burst", MANY[:-2]),
         ("stream", "set", "movie", "web1", "movie", MANY),
         ("auto", "on", "--floor", f"blk-read={MANY}"),
         ("group", "add", "disks", "--resource", "blk-read", "--rate", MANY),

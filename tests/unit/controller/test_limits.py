@@ -26,7 +26,6 @@ rates = st.floats(min_value=1024, max_value=MAX_PER_SECOND)
         (1023.9, "below 1024"),
         (float("nan"), "finite"),
         (float("inf"), "finite"),
-        ("2000000", "not a number"),
         (True, "not a number"),
         ([], "not a number"),
         (1e11 + 1e5, "above"),

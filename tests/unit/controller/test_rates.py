@@ -24,9 +24,9 @@ from sluice_controller.domain.rates import (
         ("1.5MiB/s", 1.5 * 2**20),
         ("400k", 400e3),
         ("1GB/s", 1e9),
-        ("2000000", 2e6),
-        ("-5000000", -5e6),
-        ("0", 0),
+        ("2000000B/s", 2e6),
+        ("-5000000 B", -5e6),
+        ("0kB/s", 0),
         ("unlimited", None),
         ("None", None),
     ],
@@ -35,8 +35,15 @@ def test_rates_that_people_write(text, expected):
     assert parse_rate(text) == expected
 
 
+@pytest.mark.parametrize("text", ["20", "2000000", "0", " 1.5 /s", "-5", "20ps"])
+@pytest.mark.parametrize("parse", [parse_rate, parse_size])
+def test_a_number_without_a_unit_is_refused_and_the_remedy_has_units(parse, text):
+    with pytest.raises(BadValue, match="has no unit: write for example .*B"):
+        parse(text, "limit")
+
+
 @pytest.mark.parametrize(
-    "text", ["", "fast", "--2MB/s", "2XB/s", "2MB/h", "1e6", "nan", "2 2", "MB"]
+    "text", ["", "1,5MB/s", "fast", "--2MB/s", "2XB/s", "2MB/h", "1e6", "nan", "2 2", "MB"]
 )
 def test_what_is_not_a_rate(text):
     with pytest.raises(BadValue) as refused:
@@ -51,11 +58,11 @@ MANY = "9" * 400
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
-        (parse_rate, MANY),
+        (parse_rate, f"{MANY}B/s"),
         (parse_rate, f"{MANY}Mbit/s"),
         (parse_rate, f" -{MANY} MB/s "),
         (parse_rate, f"{'9' * 305}TB/s"),
-        (parse_size, MANY),
+        (parse_size, f"{MANY}B"),
         (parse_size, f"{MANY}KiB"),
         (parse_time_ns, f"{MANY}ms"),
         (parse_time_ns, f"{'9' * 305}.5s"),

@@ -24,7 +24,7 @@ SECOND = 10**9
     [
         ({"reservation_bytes_per_second": 0}, "reservation_bytes_per_second", "below 1"),
         ({"reservation_bytes_per_second": 1e11 + 1e4}, "reservation_bytes_per_second", "above"),
-        ({"reservation_bytes_per_second": "5MB/s"}, "reservation_bytes_per_second", "not a number"),
+        ({"reservation_bytes_per_second": "5"}, "reservation_bytes_per_second", "no unit"),
         ({"policy": "leaky"}, "policy", "is not known"),
         ({"policy": 7}, "policy", "is not known"),
         ({"policy": "token-leaky"}, "policy", "has no peak"),

@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 
 import pytest
@@ -40,6 +41,7 @@ WORDS = {
     "--connections": "100",
     "--burst-connections": "10",
     "--floor": "net-tx=1MB/s",
+    "--file": str(Path(__file__).parents[3] / "docs" / "examples" / "state.yaml"),
 }
 
 

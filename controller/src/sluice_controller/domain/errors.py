@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LONGEST_SHOWN = 200
@@ -58,6 +60,12 @@ class SluiceError(Exception):
         self.remedy = remedy
         super().__init__(self.detail)
 
+    def inside(self, path: str) -> SluiceError:
+        """This refusal of something that lies at `path` in a larger document."""
+        self.thing = ".".join(filter(None, (path, self.thing)))
+        self.args = (self.detail,)
+        return self
+
     @property
     def detail(self) -> str:
         shown = self.value if isinstance(self.value, str) else json.dumps(self.value)
@@ -89,6 +97,10 @@ class Conflict(SluiceError):
     slug, title, status = "conflict", "Conflicts with the present state", 409
 
 
+class Changed(SluiceError):
+    slug, title, status = "precondition-failed", "Changed meanwhile", 412
+
+
 class BadValue(SluiceError):
     slug, title, status = "bad-value", "Bad value", 422
 
@@ -101,3 +113,12 @@ class StoreUnavailable(SluiceError):
     """Apart from Unavailable, by which those who change domains know that libvirt is away."""
 
     slug, title, status = "unavailable", "Cannot be reached", 503
+
+
+@contextmanager
+def within(path: str) -> Iterator[None]:
+    """What is refused in this block names its place in a larger document."""
+    try:
+        yield
+    except SluiceError as error:
+        raise error.inside(path) from error.__cause__

@@ -75,7 +75,7 @@ def parse_group(name: Any, body: Mapping[str, Any]) -> Group:
     """From {"resource", and the fields of a limit}."""
     resource = parse_word(body.get("resource"), "resource", PARTS)
     fields = {key: value for key, value in body.items() if key != "resource"}
-    return Group(parse_group_name(name), resource, _limit(parse_limit(fields, "limit")))
+    return Group(parse_group_name(name), resource, _limit(parse_limit(fields, "")))
 
 
 def group_json(group: Group) -> dict[str, Any]:

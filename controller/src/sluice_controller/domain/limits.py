@@ -9,8 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from .errors import BadValue
+from .rates import parse_rate, parse_size
+from .values import inner
 
 Value = TypeVar("Value")
+
+# How text is read that stands for a number of these.
+_READERS = {"bytes per second": parse_rate, "bytes": parse_size}
 
 BLK_READ, BLK_WRITE, NET_TX, NET_RX = RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
 DISK_RESOURCES = (BLK_READ, BLK_WRITE)
@@ -22,7 +27,9 @@ MAX_BURST = 2**40
 
 
 def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
-    """The number, or a refusal that says what is wrong with it."""
+    """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
+    if isinstance(value, str) and unit in _READERS:
+        value = _READERS[unit](value, thing)
     remedy = f"give a number of {unit} from {low:.0f} to {high:.0f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadValue(thing, value, "is not a number", remedy)
@@ -70,11 +77,11 @@ def parse_limit(raw: Any, thing: str) -> Limit:
         raise BadValue(thing, raw, "is not an object", f"give an object of {', '.join(_BOUNDS)}")
     for key in raw:
         if key not in _BOUNDS:
-            raise BadValue(f"{thing}.{key}", raw[key], "is not known", f"use {', '.join(_BOUNDS)}")
+            raise BadValue(inner(thing, key), raw[key], "is not known", f"use {', '.join(_BOUNDS)}")
     values = {}
     for key, (low, high, unit) in _BOUNDS.items():
         if raw.get(key) is not None:
-            values[key] = finite_number(f"{thing}.{key}", raw[key], low, high, unit)
+            values[key] = finite_number(inner(thing, key), raw[key], low, high, unit)
     limit = Limit(**values)
     for burst, rate in (
         ("burst_bytes", "bytes_per_second"),
@@ -82,7 +89,10 @@ def parse_limit(raw: Any, thing: str) -> Limit:
     ):
         if burst in values and rate not in values:
             raise BadValue(
-                f"{thing}.{burst}", values[burst], "has no rate", f"give {rate} with it, or neither"
+                inner(thing, burst),
+                values[burst],
+                "has no rate",
+                f"give {rate} with it, or neither",
             )
     return limit
 

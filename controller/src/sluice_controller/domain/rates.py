@@ -40,14 +40,23 @@ def _number(match: re.Match[str], factor: float, thing: str, remedy: str) -> flo
     return value
 
 
+def _with_unit(text: str, thing: str, examples: str) -> re.Match[str] | None:
+    match = _RATE.fullmatch(text)
+    if match is not None and not (match["prefix"] or match["unit"]):
+        # People meant bytes, kilobytes and megabytes by it.
+        shown = shortened(text.strip(), _SHOWN_CHARACTERS)
+        raise BadValue(thing, shown, "has no unit", f"write for example {examples}")
+    return match
+
+
 def parse_rate(text: str, thing: str = "rate") -> float | None:
-    """Bytes per second from "2MB/s", "16Mbit/s", "1.5MiB/s", "2000000"; None for "unlimited".
+    """Bytes per second from "2MB/s", "16Mbit/s", "1.5MiB/s", "500B/s"; None for "unlimited".
 
     Whether the number makes sense as a rate is for the API to say.
     """
     if text.strip().lower() in _UNLIMITED:
         return None
-    match = _RATE.fullmatch(text)
+    match = _with_unit(text, thing, "2MB/s, 16Mbit/s, 1.5MiB/s or unlimited")
     if match is None:
         raise BadValue(
             thing, text, "is not a rate", "write for example 2MB/s, 16Mbit/s, 1.5MiB/s or unlimited"
@@ -60,7 +69,7 @@ def parse_rate(text: str, thing: str = "rate") -> float | None:
 
 
 def parse_size(text: str, thing: str = "burst") -> float:
-    match = _RATE.fullmatch(text)
+    match = _with_unit(text, thing, "256KiB or 1MB")
     if match is None or match["per"] or match["unit"] in ("b", "bit"):
         raise BadValue(thing, text, "is not a size", "write for example 256KiB or 1MB")
     remedy = "no size is above 1TiB, write for example 256KiB"

@@ -9,6 +9,11 @@ from typing import Any
 from .errors import BadValue
 
 
+def inner(thing: str, member: str) -> str:
+    """The path to a member of `thing`; of a body itself the path is empty."""
+    return f"{thing}.{member}" if thing else member
+
+
 def parse_bool(raw: Any, thing: str) -> bool:
     if not isinstance(raw, bool):
         raise BadValue(thing, raw, "is neither true nor false", "give true or false")
@@ -46,5 +51,5 @@ def parse_members(raw: Any, thing: str, known: Iterable[str]) -> dict[str, Any]:
         raise BadValue(thing, raw, "is not an object", f"give an object of {', '.join(known)}")
     for key in raw:
         if key not in known:
-            raise BadValue(f"{thing}.{key}", raw[key], "is not known", f"use {', '.join(known)}")
+            raise BadValue(inner(thing, key), raw[key], "is not known", f"use {', '.join(known)}")
     return {key: value for key, value in raw.items() if value is not None}

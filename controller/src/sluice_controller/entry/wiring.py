@@ -37,6 +37,7 @@ from ..services.reconcile import Reconciler
 from ..services.records import Records
 from ..services.restarts import Restarts
 from ..services.sampler import SAMPLE_HZ, Sampler
+from ..services.state import States
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
 from .config import Config
@@ -131,6 +132,15 @@ class Services:
             self.auto_limits,
             self.clock,
             lambda domain: self.reconciler.changed(domain),
+        )
+        self.states = States(
+            self.store,
+            self.catalogue,
+            self.groups,
+            self.streams,
+            self.auto,
+            self.clock,
+            self._changed,
         )
         shapers = QmpShapers(self.qmp_host)
         self.reconciler = Reconciler(

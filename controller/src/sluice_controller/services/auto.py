@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -148,18 +149,27 @@ class Auto:
                 ],
             }
 
-    def put(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    @contextmanager
+    def changing(self) -> Iterator[AutoSettings]:
+        """The settings, which nobody else changes in this block."""
         with self._setting:
-            before = self.settings
+            yield self.settings
+
+    def put(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self.changing() as before:
             after = parse_auto(body, before)
             with self.store.transaction() as unit:
                 unit.put_value("auto", asdict(after))
                 audited(unit, self.clock, "auto-shaping", "", asdict(before), asdict(after))
-            with self._lock:
-                self.settings = after
-                if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
-                    self._restart()
+            self.adopt(after)
         return self.status()
+
+    def adopt(self, after: AutoSettings) -> None:
+        """Goes on with settings that are stored; only in a block of `changing`."""
+        with self._lock:
+            before, self.settings = self.settings, after
+            if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
+                self._restart()
 
     def _restart(self) -> None:
         self.state = State()

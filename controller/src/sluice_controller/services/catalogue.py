@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -139,6 +139,25 @@ class Catalogue:
                 ):
                     raise refusal
                 yield unit
+
+    @contextmanager
+    def about_all(self, places: Mapping[str, str]) -> Iterator[Transaction]:
+        """A unit of work about several domains: {name: where the asker named it}.
+
+        As `about`; a domain that is not there is refused by its place.
+        """
+        with ExitStack() as stack:
+            for name in list(places)[:1]:
+                stack.enter_context(self._asks(name))
+            asked = {name: self._ask(name) for name in places}
+            unit = stack.enter_context(self.store.transaction())
+            for name, (guest, refusal) in asked.items():
+                if guest is not None:
+                    unit.remember_domain(guest.name, guest.uuid)
+                elif isinstance(refusal, NotFound) or not unit.known_domain(name):
+                    refusal.thing = places[name]
+                    raise refusal
+            yield unit
 
     def check_known(self, domain: str) -> None:
         """NotFound unless libvirt has the domain; what the last poll saw is not asked again.
@@ -403,10 +422,7 @@ class Catalogue:
 
     @contextmanager
     def _about_rule(self, body: Mapping[str, Any]) -> Iterator[tuple[Transaction, Rule]]:
-        match = parse_match(body.get("match"))
-        if "cmdline" in match:
-            self.expressions.check("match.cmdline", match["cmdline"])
-            check_size("match.cmdline", match["cmdline"])
+        match = self.match_of(body.get("match"))
         domain = body.get("domain")
         if domain is not None and not isinstance(domain, str):
             raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
@@ -423,6 +439,14 @@ class Catalogue:
                     "processes that no rule matches are in it already",
                 )
             yield unit, Rule(0, domain, body["class"], match, self.clock())
+
+    def match_of(self, raw: Any) -> dict[str, str]:
+        """A rule's conditions, which this host and the agents can search with."""
+        match = parse_match(raw)
+        if "cmdline" in match:
+            self.expressions.check("match.cmdline", match["cmdline"])
+            check_size("match.cmdline", match["cmdline"])
+        return match
 
     def add_rule(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """The rule, and whether it is new: one that equals another is not added."""

@@ -39,6 +39,33 @@ def find_group(unit: Transaction, name: Any) -> Group:
     raise NotFound("group", name, "does not exist", "see 'sluice group list'")
 
 
+def refuse_another_kind(before: Group | None, after: Group) -> None:
+    """What its members count under it would mean something else."""
+    if before and (before.resource, before.limit.unit) != (after.resource, after.limit.unit):
+        raise Conflict(
+            "group",
+            before.name,
+            f"limits {before.limit.unit} of {before.resource}",
+            "keep that, or make another group",
+        )
+
+
+def refuse_second(unit: Transaction, group: Group, domain: str) -> None:
+    """A shaper has one group for a resource."""
+    others = {g.name: g for g in unit.groups() if g.name != group.name}
+    for other in unit.memberships():
+        if other.domain != domain or other.group not in others:
+            continue
+        shared = [part for part in group.parts if part in others[other.group].parts]
+        if shared:
+            raise Conflict(
+                "domain",
+                domain,
+                f"has its {' and '.join(shared)} in the group {other.group}",
+                f"take it out first: sluice group leave {other.group} {domain}",
+            )
+
+
 class Groups:
     def __init__(
         self,
@@ -114,16 +141,7 @@ class Groups:
         after = parse_group(name, body)
         with self.store.transaction() as unit:
             before = next((g for g in unit.groups() if g.name == name), None)
-            if before and (before.resource, before.limit.unit) != (
-                after.resource,
-                after.limit.unit,
-            ):
-                raise Conflict(
-                    "group",
-                    name,
-                    f"limits {before.limit.unit} of {before.resource}",
-                    "keep that, or make another group",
-                )
+            refuse_another_kind(before, after)
             unit.put_group(after)
             self.pages.ensure(name, after.limit)
             shown = group_json(after)
@@ -152,7 +170,7 @@ class Groups:
         weight = parse_weight(body.get("weight", WEIGHT_DEFAULT))
         with self.about(domain) as unit:
             group = find_group(unit, name)
-            self._refuse_second(unit, group, domain)
+            refuse_second(unit, group, domain)
             before = next(
                 (m for m in unit.memberships() if (m.group, m.domain) == (name, domain)), None
             )
@@ -163,20 +181,6 @@ class Groups:
             answer = self._json(group, unit.memberships())
         self.changed(domain)
         return answer
-
-    def _refuse_second(self, unit: Transaction, group: Group, domain: str) -> None:
-        others = {g.name: g for g in unit.groups() if g.name != group.name}
-        for other in unit.memberships():
-            if other.domain != domain or other.group not in others:
-                continue
-            shared = [part for part in group.parts if part in others[other.group].parts]
-            if shared:
-                raise Conflict(
-                    "domain",
-                    domain,
-                    f"has its {' and '.join(shared)} in the group {other.group}",
-                    f"take it out first: sluice group leave {other.group} {domain}",
-                )
 
     def delete_member(self, name: str, domain: str) -> None:
         with self.store.transaction() as unit:

@@ -143,6 +143,10 @@ class Streams:
         with self.store.transaction() as unit:
             unit.delete_stream(name)
             audited(unit, self.clock, "remove stream", name, asdict(stream), None)
+        self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """A stream that is no longer declared: its reports are nobody's."""
         with self._lock:
             self._memory.pop(name, None)
 

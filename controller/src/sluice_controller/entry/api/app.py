@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from ... import __version__
 from ...domain.errors import BadValue, NotFound, SluiceError, Unauthorised
 from ...services.catalogue import NOBODY_ASKS, current_actor
-from . import auto, classes, domains, groups, host, live, nightly, rules, streams
+from . import auto, classes, domains, groups, host, live, nightly, rules, state, streams
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ def create_app(services: Any, token: str) -> Flask:
             "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         },
     )
-    for module in (host, domains, classes, groups, rules, live, streams, auto, nightly):
+    for module in (host, domains, classes, groups, rules, live, streams, auto, nightly, state):
         api.register_blueprint(module.blueprint)
 
     app.before_request(lambda: _check_token(token) or _check_body())

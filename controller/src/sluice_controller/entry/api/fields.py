@@ -60,3 +60,10 @@ class Numbers(Untouched, fields.Dict):
 
 class Object(Untouched, fields.Dict):
     """{name: anything}; the domain knows what"""
+
+
+class Objects(Untouched, fields.List):
+    """[anything]; the domain knows what"""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(fields.Dict(), **kwargs)

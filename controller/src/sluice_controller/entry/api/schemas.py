@@ -9,7 +9,7 @@ from __future__ import annotations
 from marshmallow import Schema, fields
 
 from .class_schemas import GrantSchema, LimitBody, LimitSchema, by_resource
-from .fields import Body, Flag, Match, Number, Numbers, Object, Text, Whole
+from .fields import Body, Flag, Match, Number, Numbers, Object, Objects, Text, Whole
 
 
 class GroupBody(LimitBody):
@@ -84,6 +84,18 @@ class AutoBody(Body):
     floors_bytes_per_second = Numbers()
 
 
+class StateBody(Body):
+    """Sections of docs/reference/state.md; what is absent stays as it is."""
+
+    classes = Object()
+    domains = Object()
+    groups = Object()
+    rules = Objects()
+    streams = Object()
+    auto = Object()
+    settings = Object()
+
+
 class NightlyBody(Body):
     result = Object(metadata={"description": "docs/specs/nightly-result.md"})
     page = Text(allow_none=True, metadata={"description": "the run's own page, HTML"})
@@ -114,6 +126,11 @@ class SinceQuery(Schema):
 class LogQuery(Schema):
     since = fields.Float(load_default=0.0)
     limit = fields.Integer(load_default=100)
+
+
+class StateQuery(Schema):
+    prune = fields.Boolean(load_default=False, metadata={"description": "remove what is absent"})
+    dry_run = fields.Boolean(load_default=False, metadata={"description": "change nothing"})
 
 
 # Answers
@@ -380,6 +397,19 @@ class DecisionSchema(Schema):
     reason = fields.String()
     action = fields.Nested(AutoActionSchema, allow_none=True)
     dry_run = fields.Boolean()
+
+
+class ChangeSchema(Schema):
+    thing = fields.String()
+    before = fields.Raw(allow_none=True)
+    after = fields.Raw(allow_none=True)
+
+
+class AppliedSchema(Schema):
+    changed = fields.Boolean()
+    dry_run = fields.Boolean()
+    changes = fields.List(fields.Nested(ChangeSchema))
+    etag = fields.String()
 
 
 class NightlyReasonSchema(Schema):

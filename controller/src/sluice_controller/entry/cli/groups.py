@@ -100,9 +100,10 @@ def add_group(
         body["bytes_per_second"] = parse_rate(rate_text)
     if operations is not None:
         body["operations_per_second"] = operations
-    if burst is not None:
-        field = "burst_bytes" if operations is None else "burst_operations"
-        body[field] = parse_size(burst)
+    if burst is not None and operations is None:
+        body["burst_bytes"] = parse_size(burst)
+    elif burst is not None:
+        body["burst_operations"] = int(burst) if burst.isdecimal() else burst
     answer = context.obj.call("PUT", "groups", name, body=body)
     if as_json:
         return print_json(answer)

@@ -12,7 +12,7 @@ import typer
 
 from ... import __version__
 from ...domain.errors import BadValue, SluiceError
-from . import auto, classes, domains, groups, live, nightly, rules, scheduling
+from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import AsJson
 from .output import print_json, safe, say, show, take_any_encoding, when
@@ -119,6 +119,7 @@ rules.register(app)
 live.register(app)
 auto.register(app)
 nightly.register(app)
+state.register(app)
 
 
 def check_words(words: Iterable[str]) -> None:

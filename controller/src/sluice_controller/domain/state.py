@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All that operators declare, as one document: what it looks like, and how two differ.
+
+Not in it: what belongs to running guests (tags, assignments of processes), whether a
+domain is attached, and what auto-shaping has set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .groups import Group, Membership
+from .limits import Limit
+from .model import DEFAULT_CLASS, Grant, Rule, Settings, ShapingClass, Stream
+from .queues import Queue
+from .rules import in_order
+from .scheduling import Scheduling
+
+SECTIONS = ("classes", "domains", "groups", "rules", "streams", "auto", "settings")
+# Sections whose members have no names: one that is not declared keeps its value.
+WHOLE_SECTIONS = ("auto", "settings")
+CLASS_MEMBERS = ("title", "priority", "is_stream", "weight", "unmanaged")
+DOMAIN_MEMBERS = ("classes", "ceiling")
+GRANT_MEMBERS = ("dscp", "limits", "scheduling", "queues")
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the store has."""
+
+    classes: Sequence[ShapingClass]
+    grants: Sequence[Grant]
+    ceilings: Mapping[str, Mapping[str, Limit]]
+    groups: Sequence[Group]
+    memberships: Sequence[Membership]
+    rules: Sequence[Rule]
+    streams: Sequence[Stream]
+    auto: Mapping[str, Any]
+    settings: Settings
+
+
+def _filled(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty or null, which an absent member says as well."""
+    return {key: one for key, one in value.items() if one not in (None, {}, [], ())}
+
+
+def _unusual(one: Limit | Scheduling | Queue) -> dict[str, Any]:
+    usual = type(one)().as_json()
+    return {key: value for key, value in one.as_json().items() if value != usual[key]}
+
+
+def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {resource: _unusual(one) for resource, one in sorted(values.items())}
+
+
+def _class_document(shaping_class: ShapingClass) -> Document:
+    return {member: getattr(shaping_class, member) for member in CLASS_MEMBERS}
+
+
+def _grant_document(grant: Grant) -> Document:
+    return _filled(
+        {
+            "dscp": list(grant.dscp),
+            "limits": _by_resource(grant.limits),
+            "scheduling": _by_resource(grant.scheduling),
+            "queues": _by_resource(grant.queues),
+        }
+    )
+
+
+def _domains_document(
+    grants: Iterable[Grant], ceilings: Mapping[str, Mapping[str, Limit]]
+) -> Document:
+    domains: dict[str, Document] = {}
+    for grant in sorted(grants, key=lambda g: (g.domain, g.tag)):
+        one = _grant_document(grant)
+        # Every domain has the default class, whether anything is set for it or not.
+        if one or grant.class_name != DEFAULT_CLASS:
+            domains.setdefault(grant.domain, {}).setdefault("classes", {})[grant.class_name] = one
+    for domain, limits in ceilings.items():
+        if limits:
+            domains.setdefault(domain, {})["ceiling"] = _by_resource(limits)
+    return dict(sorted(domains.items()))
+
+
+def _group_document(group: Group, memberships: Iterable[Membership]) -> Document:
+    unit = group.limit.unit
+    return {
+        "resource": group.resource,
+        f"{unit}_per_second": group.limit.rate,
+        f"burst_{unit}": group.limit.burst,
+        "members": {
+            m.domain: m.weight
+            for m in sorted(memberships, key=lambda m: m.domain)
+            if m.group == group.name
+        },
+    }
+
+
+def rule_document(rule: Rule) -> Document:
+    domain = {} if rule.domain is None else {"domain": rule.domain}
+    return {**domain, "class": rule.class_name, "match": dict(rule.match)}
+
+
+def _stream_document(stream: Stream) -> Document:
+    return {
+        "domain": stream.domain,
+        "class": stream.class_name,
+        "nominal_bytes_per_second": stream.nominal_bytes_per_second,
+    }
+
+
+def document(declared: Declared) -> Document:
+    """With every section; names in the order of the alphabet, rules in that of their trial."""
+    return {
+        "classes": {c.name: _class_document(c) for c in declared.classes},
+        "domains": _domains_document(declared.grants, declared.ceilings),
+        "groups": {g.name: _group_document(g, declared.memberships) for g in declared.groups},
+        "rules": [rule_document(rule) for rule in in_order(declared.rules)],
+        "streams": {s.name: _stream_document(s) for s in declared.streams},
+        "auto": dict(declared.auto),
+        "settings": asdict(declared.settings),
+    }
+
+
+def etag(document: Document) -> str:
+    """Changes with the document, and with nothing else."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def changes(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
+    """[{"thing": path, "before", "after"}]: the smallest parts that differ."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        found = []
+        for key in [*before, *(key for key in after if key not in before)]:
+            inner = f"{path}.{key}" if path else str(key)
+            found += changes(before.get(key), after.get(key), inner)
+        return found
+    if path == "rules":
+        return _rule_changes(before, after)
+    return [] if before == after else [{"thing": path, "before": before, "after": after}]
+
+
+def _rule_changes(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:
+    """By rule; where only their order is another, all of them."""
+    gone = [{"thing": "rules", "before": r, "after": None} for r in before if r not in after]
+    new = [{"thing": "rules", "before": None, "after": r} for r in after if r not in before]
+    if not gone and not new and before != after:
+        return [{"thing": "rules", "before": before, "after": after}]
+    return gone + new
