@@ -400,7 +400,7 @@ void sluice_blk_realize(VirtIOBlock *s, QEMUBHFunc *restart)
         queue->s = s;
         queue->index = i;
         shaper_client_init(&queue->client, s->shaper, DEVICE(s), queue_ready);
-        shaper_client_learn_costs(&queue->client, &s->sluice->costs);
+        queue->client.costs = &s->sluice->costs;
         shaper_client_set_queue(&queue->client, s->shaper_queues, i);
     }
 }

@@ -408,23 +408,33 @@ void sluice_net_tx_withdraw(SluiceNetPair *pair)
     notify_guest(pair);
 }
 
-void sluice_net_tx_drop(VirtIONet *n, VirtQueue *vq)
+/* Drops and counts what is in buffers, and disposes of the rest. Returns how many. */
+static unsigned drop_stopped(SluiceNetPair *pair,
+                             void (*dispose_fn)(SluiceNetPair *, SluiceNetTx *))
 {
-    SluiceNetPair *pair = sluice_net_tx_pair(n, vq);
     unsigned frames = 0;
     SluiceNetTx *tx;
 
-    sluice_net_tx_withdraw(pair);
     while ((tx = take_stopped(pair))) {
         if (in_buffer(tx)) {
             shaper_drop(&tx->request, SHAPER_DROP_RESET);
             g_free(tx);
         } else {
             shaper_forget(&tx->request);
-            dispose(pair, tx);
+            dispose_fn(pair, tx);
         }
         frames++;
     }
+    return frames;
+}
+
+void sluice_net_tx_drop(VirtIONet *n, VirtQueue *vq)
+{
+    SluiceNetPair *pair = sluice_net_tx_pair(n, vq);
+    unsigned frames;
+
+    sluice_net_tx_withdraw(pair);
+    frames = drop_stopped(pair, dispose);
     if (frames) {
         trace_sluice_net_tx_drop(n, pair->index, frames);
     }
@@ -447,20 +457,11 @@ void sluice_net_tx_open(VirtIONet *n, unsigned index)
 void sluice_net_tx_reset(VirtIONet *n, unsigned index)
 {
     SluiceNetPair *pair = &n->sluice->pairs[index];
-    SluiceNetTx *tx;
 
     qemu_bh_cancel(pair->again);
     pair->closed = false;
     withdraw(pair, dispose_detached);
-    while ((tx = take_stopped(pair))) {
-        if (in_buffer(tx)) {
-            shaper_drop(&tx->request, SHAPER_DROP_RESET);
-            g_free(tx);
-        } else {
-            shaper_forget(&tx->request);
-            dispose_detached(pair, tx);
-        }
-    }
+    drop_stopped(pair, dispose_detached);
 }
 
 /* Life cycle */

@@ -188,22 +188,18 @@ static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
     const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperPageCounters *counters = &e->counters[tag];
+    SluiceTokens tokens;
 
     if (!e->page) {
         return;
     }
-    counters->requests = stats->requests;
-    counters->bytes = stats->bytes;
-    counters->tokens = sluice_engine_tokens(e->engine, tag, now_ns);
-    counters->held_requests = stats->held_requests;
-    counters->held_ns = stats->held_ns;
-    counters->backlog_requests = stats->backlog_requests;
-    counters->backlog_bytes = stats->backlog_bytes;
+    tokens = sluice_engine_tokens(e->engine, tag, now_ns);
     counters->buffered_requests = e->queues[tag].buffered_frames;
     counters->buffered_bytes = e->queues[tag].buffered_bytes;
     counters->buffer_requests_max = e->queues[tag].room.frames;
     counters->buffer_bytes_max = e->queues[tag].room.bytes;
-    shaper_page_set_counters(e->shaper->page, shaper_slot_of(e, tag), counters);
+    shaper_page_set_counters(e->shaper->page, shaper_slot_of(e, tag), counters,
+                             stats, &tokens);
 }
 
 void shaper_engine_publish(ShaperEngine *e, unsigned tag)

@@ -32,11 +32,6 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     trace_shaper_client(shaper_id(shaper), client, "init");
 }
 
-void shaper_client_learn_costs(ShaperClient *client, ShaperCosts *costs)
-{
-    client->costs = costs;
-}
-
 void shaper_client_destroy(ShaperClient *client)
 {
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {

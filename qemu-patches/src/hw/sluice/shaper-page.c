@@ -422,22 +422,23 @@ static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
     more->buffered_bytes = cpu_to_le64(counters->buffered_bytes);
     more->buffer_requests_max = cpu_to_le64(counters->buffer_requests_max);
     more->buffer_bytes_max = cpu_to_le64(counters->buffer_bytes_max);
-    shaper_page_set_tokens(more, &counters->tokens);
 }
 
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
-                              const ShaperPageCounters *counters)
+                              const ShaperPageCounters *counters,
+                              const SluiceClassStats *stats,
+                              const SluiceTokens *tokens)
 {
     ShaperPageSlot *s = &page->file->slots[slot];
 
-    s->requests = cpu_to_le64(counters->requests);
-    s->bytes = cpu_to_le64(counters->bytes);
-    s->held_requests = cpu_to_le64(counters->held_requests);
-    s->held_ns = cpu_to_le64(counters->held_ns);
+    s->requests = cpu_to_le64(stats->requests);
+    s->bytes = cpu_to_le64(stats->bytes);
+    s->held_requests = cpu_to_le64(stats->held_requests);
+    s->held_ns = cpu_to_le64(stats->held_ns);
     s->dropped_requests = cpu_to_le64(counters->dropped_requests);
     s->dropped_bytes = cpu_to_le64(counters->dropped_bytes);
-    s->backlog_requests = cpu_to_le64(counters->backlog_requests);
-    s->backlog_bytes = cpu_to_le64(counters->backlog_bytes);
+    s->backlog_requests = cpu_to_le64(stats->backlog_requests);
+    s->backlog_bytes = cpu_to_le64(stats->backlog_bytes);
     s->completed_requests = cpu_to_le64(counters->completed_requests);
     s->service_ns = cpu_to_le64(counters->service_ns);
     s->in_flight = cpu_to_le64(counters->in_flight);
@@ -445,6 +446,7 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
     set_more(&page->file->more[slot], counters);
+    shaper_page_set_tokens(&page->file->more[slot], tokens);
 }
 
 unsigned shaper_page_histogram_bucket(uint64_t held_ns)

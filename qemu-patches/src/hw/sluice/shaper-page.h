@@ -30,19 +30,14 @@ typedef struct ShaperPageConfig {
     SluiceLimit limit;
 } ShaperPageConfig;
 
-/* What every request of a disk changes comes first: one cache line. */
+/* What is counted beside the engine. What every request of a disk changes comes first: one
+ * cache line. */
 typedef struct ShaperPageCounters {
     uint64_t in_flight;
     uint64_t completed_requests;
     uint64_t service_ns;
-    uint64_t requests;
-    uint64_t bytes;
-    uint64_t held_requests;
-    uint64_t held_ns;
     uint64_t dropped_requests;
     uint64_t dropped_bytes;
-    uint64_t backlog_requests;
-    uint64_t backlog_bytes;
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
     uint64_t drops[SHAPER_PAGE_DROPS];          /* dropped_requests by reason */
     uint64_t marked_requests;
@@ -50,7 +45,6 @@ typedef struct ShaperPageCounters {
     uint64_t buffered_bytes;
     uint64_t buffer_requests_max;
     uint64_t buffer_bytes_max;
-    SluiceTokens tokens;
 } QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperPageCounters;
 
 /* Creates the file, replacing one that is there. NULL and an error if not. */
@@ -75,7 +69,9 @@ void shaper_page_set_generation(ShaperPage *page, uint64_t generation);
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             const ShaperPageConfig *config);
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
-                              const ShaperPageCounters *counters);
+                              const ShaperPageCounters *counters,
+                              const SluiceClassStats *stats,
+                              const SluiceTokens *tokens);
 /* Which bucket of the histogram a wait belongs to. */
 unsigned shaper_page_histogram_bucket(uint64_t held_ns);
 

@@ -149,13 +149,6 @@ static GString *state_text(Shaper *shaper)
 
 /* What arrives */
 
-/* All of it, when it is checked. */
-typedef struct Arrival {
-    ShaperClassConfig *classes[SHAPER_CLASSES];         /* by tag */
-    SluiceTokens tokens[SHAPER_CLASSES][SHAPER_RESOURCE__MAX];
-    SluiceTokens ceiling_tokens[SHAPER_RESOURCE__MAX];
-} Arrival;
-
 static ShaperState *parse_text(const char *text, size_t bytes, Error **errp)
 {
     ShaperState *state = NULL;
@@ -186,71 +179,62 @@ static ShaperState *parse_text(const char *text, size_t bytes, Error **errp)
     return state;
 }
 
-static bool parse_number(const char *field, bool has, int64_t value,
-                         int64_t *out, Error **errp)
-{
-    *out = has ? value : SLUICE_TOKENS_UNLIMITED;
-    return !has || shaper_check_range(field, value, -SLUICE_TOKENS_OWED_MAX,
-                                      SLUICE_TOKENS_OWED_MAX, errp);
-}
-
-static bool parse_tokens(const ShaperTokensList *list,
-                         SluiceTokens tokens[SHAPER_RESOURCE__MAX],
-                         Error **errp)
+static bool check_tokens(const ShaperTokensList *list, Error **errp)
 {
     unsigned seen = 0;
 
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        tokens[i] = (SluiceTokens){ .bytes = SLUICE_TOKENS_UNLIMITED,
-                                    .operations = SLUICE_TOKENS_UNLIMITED };
-    }
     for (; list; list = list->next) {
         const ShaperTokens *in = list->value;
-        SluiceTokens *out = &tokens[in->resource];
 
         if (!shaper_check_once("tokens", in->resource, &seen, errp)
-            || !parse_number("tokens: bytes", in->has_bytes, in->bytes,
-                          &out->bytes, errp)
-            || !parse_number("tokens: operations", in->has_operations,
-                             in->operations, &out->operations, errp)) {
+            || (in->has_bytes
+                && !shaper_check_range("tokens: bytes", in->bytes,
+                                       -SLUICE_TOKENS_OWED_MAX,
+                                       SLUICE_TOKENS_OWED_MAX, errp))
+            || (in->has_operations
+                && !shaper_check_range("tokens: operations", in->operations,
+                                       -SLUICE_TOKENS_OWED_MAX,
+                                       SLUICE_TOKENS_OWED_MAX, errp))) {
             return false;
         }
     }
     return true;
 }
 
-static bool parse_class(const ShaperClassState *in, Arrival *arrival,
-                        Error **errp)
+static bool complete_class(const ShaperClassState *in,
+                           ShaperClassConfig *classes[SHAPER_CLASSES],
+                           Error **errp)
 {
     g_autoptr(ShaperClassConfig) class = shaper_complete_class(
-        arrival->classes, qapi_ShaperClassState_base(in), errp);
+        classes, qapi_ShaperClassState_base(in), errp);
 
     if (!class) {
         return false;
     }
-    if (shaper_find_class(arrival->classes, in->q_class) >= 0) {
+    if (shaper_find_class(classes, in->q_class) >= 0) {
         error_setg(errp, "class '%s' is given twice; give it once", in->q_class);
         return false;
     }
-    arrival->classes[in->tag] = g_steal_pointer(&class);
-    return parse_tokens(in->tokens, arrival->tokens[in->tag], errp);
+    classes[in->tag] = g_steal_pointer(&class);
+    return check_tokens(in->tokens, errp);
 }
 
-static bool parse_state(ShaperState *state, Arrival *arrival,
-                        Error **errp)
+/* All of it, before anything is applied; `classes` by tag. */
+static bool complete_state(ShaperState *state,
+                           ShaperClassConfig *classes[SHAPER_CLASSES],
+                           Error **errp)
 {
     ERRP_GUARD();
 
     for (const ShaperClassStateList *c = state->classes; c; c = c->next) {
-        if (!parse_class(c->value, arrival, errp)) {
+        if (!complete_class(c->value, classes, errp)) {
             error_prepend(errp, "class '%.*s': ", SHAPER_CLASS_NAME_MAX,
                           c->value->q_class);
             return false;
         }
     }
     if (!shaper_complete_limits(&state->ceiling, errp)
-        || !parse_tokens(state->ceiling_tokens, arrival->ceiling_tokens,
-                         errp)) {
+        || !check_tokens(state->ceiling_tokens, errp)) {
         error_prepend(errp, "ceiling: ");
         return false;
     }
@@ -258,19 +242,24 @@ static bool parse_state(ShaperState *state, Arrival *arrival,
 }
 
 static void lower_tokens(Shaper *shaper, unsigned tag,
-                         const SluiceTokens tokens[SHAPER_RESOURCE__MAX])
+                         const ShaperTokensList *list)
 {
     uint64_t now_ns = shaper_now_ns();
 
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
+    for (; list; list = list->next) {
+        const ShaperTokens *in = list->value;
+        ShaperEngine *e = &shaper->engines[in->resource];
+        SluiceTokens tokens = {
+            .bytes = in->has_bytes ? in->bytes : SLUICE_TOKENS_UNLIMITED,
+            .operations = in->has_operations ? in->operations
+                                             : SLUICE_TOKENS_UNLIMITED,
+        };
 
         WITH_SLUICE_LOCK(&e->lock) {
             if (tag == SHAPER_NO_TAG) {
-                sluice_engine_lower_ceiling_tokens(e->engine, &tokens[i],
-                                                   now_ns);
+                sluice_engine_lower_ceiling_tokens(e->engine, &tokens, now_ns);
             } else {
-                sluice_engine_lower_tokens(e->engine, tag, &tokens[i], now_ns);
+                sluice_engine_lower_tokens(e->engine, tag, &tokens, now_ns);
             }
             shaper_engine_release_due(e, now_ns);
         }
@@ -279,30 +268,27 @@ static void lower_tokens(Shaper *shaper, unsigned tag,
 }
 
 static void apply(Shaper *shaper, const ShaperState *state,
-                  const Arrival *arrival)
+                  ShaperClassConfig *classes[SHAPER_CLASSES])
 {
     bool as_new = is_as_new(shaper);
 
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        const ShaperClassConfig *class = arrival->classes[tag];
+    for (const ShaperClassStateList *c = state->classes; c; c = c->next) {
+        const ShaperClassState *in = c->value;
         int here;
 
-        if (!class) {
-            continue;
-        }
         if (as_new) {
-            shaper_apply_class(shaper, QAPI_CLONE(ShaperClassConfig, class));
+            shaper_apply_class(shaper, g_steal_pointer(&classes[in->tag]));
         }
-        here = shaper_find_class(shaper->classes, class->q_class);
+        here = shaper_find_class(shaper->classes, in->q_class);
         if (here >= 0) {
-            lower_tokens(shaper, here, arrival->tokens[tag]);
+            lower_tokens(shaper, here, in->tokens);
         }
     }
     if (as_new) {
         shaper_apply_ceiling(shaper, QAPI_CLONE(ShaperLimitList,
                                                 state->ceiling));
     }
-    lower_tokens(shaper, SHAPER_NO_TAG, arrival->ceiling_tokens);
+    lower_tokens(shaper, SHAPER_NO_TAG, state->ceiling_tokens);
     trace_shaper_arrive(shaper_id(shaper), as_new);
 }
 
@@ -310,15 +296,14 @@ static void apply(Shaper *shaper, const ShaperState *state,
 static bool arrive(Shaper *shaper, const char *text, size_t bytes, Error **errp)
 {
     g_autoptr(ShaperState) state = parse_text(text, bytes, errp);
-    g_autofree Arrival *arrival = g_new0(Arrival, 1);
-
-    bool ok = state && parse_state(state, arrival, errp);
+    ShaperClassConfig *classes[SHAPER_CLASSES] = { };
+    bool ok = state && complete_state(state, classes, errp);
 
     if (ok) {
-        apply(shaper, state, arrival);
+        apply(shaper, state, classes);
     }
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        qapi_free_ShaperClassConfig(arrival->classes[tag]);
+        qapi_free_ShaperClassConfig(classes[tag]);
     }
     return ok;
 }

@@ -90,7 +90,9 @@ struct ShaperClient {
     /* Written under the locks of all resources, read under any. */
     bool paused;
     int class_tag;              /* of class_name; -1: there is no such class */
-    ShaperCosts *costs;         /* of its disk, or NULL */
+    /* The caller's, after _init(): learnt from the time that requests of its disk take, or
+     * NULL. */
+    ShaperCosts *costs;
     DeviceState *device;
     void (*ready_fn)(ShaperClient *client);     /* main thread, BQL, no lock */
     /* Each under the lock of its resource. */
@@ -112,9 +114,6 @@ typedef enum ShaperVerdict {
 void shaper_client_init(ShaperClient *client, Shaper *shaper,
                         DeviceState *device,
                         void (*ready_fn)(ShaperClient *client));
-/* The client is a disk's: what its requests cost is learnt from their time. `costs` is the
- * disk's, and stays the caller's. */
-void shaper_client_learn_costs(ShaperClient *client, ShaperCosts *costs);
 /* The client must have no request held or ready. */
 void shaper_client_destroy(ShaperClient *client);
 /* While paused, nothing is held: shaper_submit() answers SHAPER_PAUSED. */
