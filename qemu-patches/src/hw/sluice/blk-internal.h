@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Shaping in virtio-blk: what blk.c and blk-range.c share. */
+/* Shaping in virtio-blk: shared by blk.c and blk-range.c. */
 #ifndef HW_SLUICE_BLK_INTERNAL_H
 #define HW_SLUICE_BLK_INTERNAL_H
 

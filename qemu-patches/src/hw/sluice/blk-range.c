@@ -10,18 +10,18 @@
  * last is done. Nothing is promised of a request that is not answered: after a stop it
  * goes on with the next part, after a migration it begins anew.
  *
- * Discard. What it costs the host is taken not to depend on how much it names: it is one
+ * Discard. Its cost to the host is taken not to depend on how much it names: it is one
  * operation, of the least bytes that its class charges.
  *
- * Neither tells the cost model (sluice/cost.h) what a read or write of a size takes. The
- * header, which says which sectors, is read from the guest once.
+ * Neither tells the cost model (sluice/cost.h) the time of a read or write of a size. The
+ * header, which names the sectors, is read from the guest once.
  *
  * Parts end where a multiple of PART_BYTES_MAX does, so that an image with clusters of up
  * to that size can mark each as zero instead of writing it.
  *
- * The next part goes the way of requests that were held, whether or not it must wait: what
- * holds for these in a drained section, when the virtqueue moves to another thread and
- * when the machine stops holds for it.
+ * The next part goes the way of requests that were held, whether or not it must wait, and
+ * shares their rules in a drained section, when the virtqueue moves to another thread and
+ * when the machine stops.
  *
  * A part that is done after its queue was dropped (reset, unplug) is the last. It is
  * answered with an error, since the rest is not done, if there still is a ring for that.
@@ -59,7 +59,7 @@ size_t sluice_blk_read_range(VirtIOBlockReq *req, const struct iovec *iov,
     return size;
 }
 
-/* The next part of what is left, and what comes after it. */
+/* The next part of the bytes left, and the bytes after it. */
 static uint32_t next_part(SluiceBlkRequest *request, uint32_t left_bytes)
 {
     SluiceBlkRange *range = &request->range;

@@ -2,9 +2,9 @@
 /*
  * Shaping in virtio-blk.
  *
- * What is shaped. Reads, writes and zone appends, by the bytes of their
+ * Scope. Reads, writes and zone appends are shaped by the bytes of their
  * payload; write-zeroes and discard, see blk-range.c. Flush, zone management and
- * identification pass. What the device refuses is not charged: its
+ * identification pass. A request that the device refuses is not charged: its
  * descriptors can name the same memory over and over, and 4 GiB that are never
  * moved would be paid for by all of a group.
  *
@@ -98,7 +98,7 @@ static AioContext *queue_context(SluiceBlkQueue *queue)
 
 static void submit_ready_bh(void *opaque);
 
-/* What is ready stays: until the end of a drained section, or to be dropped. */
+/* Ready requests stay: until the end of a drained section, or to be dropped. */
 static bool is_shut(const SluiceBlkQueue *queue)
 {
     return qatomic_read(&queue->s->sluice->drained)
@@ -178,8 +178,8 @@ static bool keep_for_restart(VirtIOBlock *s, VirtIOBlockReq *req)
     return true;
 }
 
-/* What the block layer has just noted for its accounts, which under qtest may be of
- * another clock: they settle for one when they begin, maybe before that is known. */
+/* The time that the block layer has just noted for its accounts, which under qtest may be
+ * of another clock: they settle for one when they begin, maybe before that is known. */
 static uint64_t noted_now_ns(const VirtIOBlockReq *req)
 {
     return unlikely(qtest_enabled()) ? shaper_request_now_ns()
@@ -299,7 +299,7 @@ static void drop_queue(SluiceBlkQueue *queue)
     }
 }
 
-/* The driver of a queue forgets what is in its ring. */
+/* The driver of a queue forgets its ring. */
 static void drop_restarts(VirtIOBlock *s, VirtQueue *vq)
 {
     QEMU_LOCK_GUARD(&s->rq_lock);
@@ -316,7 +316,7 @@ static void drop_restarts(VirtIOBlock *s, VirtQueue *vq)
     }
 }
 
-/* What waits to be restarted goes with the device. */
+/* Requests that wait to be restarted go with the device. */
 static void forget_restarts(VirtIOBlock *s)
 {
     QEMU_LOCK_GUARD(&s->rq_lock);
@@ -335,7 +335,7 @@ static void drop_queues(VirtIOBlock *s)
 
 /*
  * Twice, since draining runs bottom halves, among them the one that takes up
- * s->rq after a stop: what it brings is judged, and held, only then.
+ * s->rq after a stop: its requests are judged, and held, only then.
  */
 void sluice_blk_drop_all(VirtIOBlock *s)
 {
@@ -345,7 +345,7 @@ void sluice_blk_drop_all(VirtIOBlock *s)
     forget_restarts(s);
 }
 
-/* In the thread of the queue: nobody is taking a request from it meanwhile. */
+/* In the thread of the queue: no request is taken from it meanwhile. */
 static void close_ring(void *opaque)
 {
     SluiceBlkQueue *queue = opaque;
@@ -355,12 +355,12 @@ static void close_ring(void *opaque)
 }
 
 /*
- * Whatever is under way ends first, and is not answered: its number may be another's
- * in the next ring. The first drain also brings what a stop had put aside; of that,
- * what passes within it is with the disk only afterwards, hence the second (which sees
- * it from QEMU 10.0.7 on). And a disk with errors may put requests aside in either. A
- * write-zeroes may see no drop, and then submit its next part, which stays as the queue
- * is closing: hence a drop after each drain.
+ * Requests under way end first, and are not answered: their numbers may be those of
+ * others in the next ring. The first drain also brings requests that a stop had put
+ * aside; of those, the ones that pass within it are with the disk only afterwards,
+ * hence the second (which sees them from QEMU 10.0.7 on). And a disk with errors may
+ * put requests aside in either. A write-zeroes may see no drop, and then submit its
+ * next part, which stays as the queue is closing: hence a drop after each drain.
  *
  * Within another's drained section nothing is done, and not waited for, that had been
  * given to the disk before: it is done after its end, as when the device is reset.

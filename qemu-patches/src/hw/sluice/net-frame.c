@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping in virtio-net: what both directions ask of a frame. Frames are classified by
+ * Shaping in virtio-net: frames of both directions. Frames are classified by
  * the DSCP of their IP header, unless their queue belongs to a class, and charged by
  * their length without the virtio header; a segmentation offload frame is charged as the
  * one large frame it is.

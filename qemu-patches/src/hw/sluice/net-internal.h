@@ -64,7 +64,7 @@ static inline SluiceNetPair *sluice_net_tx_pair(VirtIONet *n, VirtQueue *vq)
 }
 
 /* net-frame.c */
-/* The class of a frame, and what the shaper wants to know of it. */
+/* The class of a frame; fills in the fields of the request that the shaper reads. */
 unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
                              size_t length, ShaperRequest *request);
 /* Marks the frame in the request's buffer, behind a header of that length. */
@@ -82,7 +82,7 @@ SluiceNetTx *sluice_net_tx_load(SluiceNetPair *pair, size_t bytes);
 /* net-rx.c */
 void sluice_net_rx_init(SluiceNetPair *pair);
 void sluice_net_rx_destroy(SluiceNetPair *pair);
-/* Forgets what waits; counted. */
+/* Forgets the frames that wait, and counts them as dropped. */
 void sluice_net_rx_drop(SluiceNetPair *pair);
 /* A bottom half of the SluiceNet. */
 void sluice_net_rx_retry(void *opaque);

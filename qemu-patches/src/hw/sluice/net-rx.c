@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping of what a guest receives. A frame is judged before the guest sees it
- * and before any memory of the guest is touched. One that is held is copied to
- * the buffer of its class in the host; what finds no room there is dropped and
- * counted, before it costs the guest anything.
+ * Shaping of the frames that a guest receives. A frame is judged before the guest sees it
+ * and before any memory of the guest is touched. A frame that is held is copied to
+ * the buffer of its class in the host; without room there it is dropped and counted,
+ * before it costs the guest anything.
  *
  * When the guest has no buffers for an admitted frame, that frame waits in
  * first place and the network backend is told to wait, as without a shaper.
  *
  * With receive side scaling in QEMU the buffers are another pair's, whose ring
- * tells of new ones that pair alone, and only until somebody finds some there. So
+ * tells of new ones that pair alone, and only until some are found there. So
  * all frames that wait are tried again when any ring has buffers, and when one
  * of them, or another frame, has taken some.
  *
@@ -72,7 +72,7 @@ static const uint8_t *rx_data(SluiceNetPair *pair, SluiceNetRx *rx)
     return pair->net->scratch;
 }
 
-/* Whose buffers it had may be those that another frame waits for. */
+/* Another frame may wait for buffers of the pair whose buffers it had. */
 static void rx_handed_over(SluiceNetPair *pair, SluiceNetRx *rx)
 {
     VirtIONet *n = pair->net->n;
@@ -90,7 +90,7 @@ static void rx_set_waiting(SluiceNetPair *pair, SluiceNetRx *rx)
     pair->waiting = rx;
 }
 
-/* False if the frame must wait; else it is the guest's, or nobody's. */
+/* False if the frame must wait; else it is the guest's, or dropped. */
 static bool rx_hand_over(SluiceNetPair *pair, SluiceNetRx *rx)
 {
     VirtIONet *n = pair->net->n;
@@ -132,7 +132,7 @@ static SluiceNetRx *rx_take(SluiceNetPair *pair)
     return NULL;
 }
 
-/* Hands over what is admitted; false if some has to wait for the guest. */
+/* Hands over admitted frames; false if one has to wait for the guest. */
 static bool rx_flush(SluiceNetPair *pair)
 {
     for (;;) {

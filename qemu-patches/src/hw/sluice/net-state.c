@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Held transmit frames on their way to another host: for each queue pair a
- * list of records, each behind a byte that says what it is. A frame in the ring
+ * list of records, each behind a byte for its kind. A frame in the ring
  * travels as its element, one in a buffer as its bytes, virtio header included.
  * Oldest first, so that the order of a class survives where its frames are in
  * both places. The subsection is sent only if there is a frame.
@@ -17,7 +17,7 @@
 #define RECORD_END          0
 #define RECORD_ELEMENT      1
 #define RECORD_FRAME        2
-/* More than any source can hold: what says more is no such stream. */
+/* More than any source can hold: a stream with more is damaged. */
 #define RECORDS_MAX         (VIRTQUEUE_MAX_SIZE + SLUICE_POOL_CHUNKS_MAX)
 
 static bool stopped_needed(void *opaque)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping of what a guest sends.
+ * Shaping of the frames that a guest sends.
  *
- * Holding. What has to wait must not be in the way of others. Descriptors are what
- * the classes of a queue have in common, and a driver that counts what it has on the
- * way (Linux's byte queue limits) soon calls a queue full of which a part never comes
- * back. So a frame that has to wait is copied, once, to the buffer of its class in the
+ * Holding. A frame that has to wait must not be in the way of others. The classes of a
+ * queue have its descriptors in common, and a driver that counts its frames on the way
+ * (Linux's byte queue limits) soon calls a queue full of which a part never comes back.
+ * So a frame that has to wait is copied, once, to the buffer of its class in the
  * host, and its descriptors go back to the guest. Beyond the buffer it is dropped and
  * counted. The queue is read on to its end all the same, so that a class that may send
  * is not stuck behind one that may not.
@@ -15,27 +15,27 @@
  * and the guest's sender waits. VIRTIO_F_IN_ORDER is not offered: a held descriptor
  * would keep all behind it.
  *
- * Work. A guest that sends without end what is dropped at once must not keep
+ * Work. A guest that sends without end frames that are dropped at once must not keep
  * the main loop: after BUDGET elements that may not be sent the rest of the ring
  * waits for a bottom half.
  *
  * Header. A driver can change the length of the virtio header without a reset,
- * by way of its features. A frame that was judged by another length is not what
- * would be sent now, so it is dropped when it may go.
+ * by way of its features. A frame that was judged by another length would be sent as
+ * another frame now, so it is dropped when it may go.
  *
  * Marks. The guest's own memory is never written to: a frame that is to carry
  * the mark of congestion is moved to the buffer first, when it may be sent.
  *
- * Purge. The network layer purges what waits for the network before a queue is
- * reset or deleted, which completes it, upon which the device reads on in the
+ * Purge. The network layer purges frames that wait for the network before a queue is
+ * reset or deleted, which completes them, upon which the device reads on in the
  * ring and the next frame waits. So nothing is read from then on, until the queue
  * is reset or opened again.
  *
  * Stop. Held frames, wherever they are kept, move to a list of the queue.
  * Migration saves it (net-state.c); on resume, on either host, its frames are
- * judged anew, before what is in the ring; what had been released and could not
- * be sent is charged once, here before the stop or there after it. Link down
- * and reset give or take what is in the ring, and drop and count what is in buffers.
+ * judged anew, before those in the ring; a frame that had been released and could not
+ * be sent is charged once, here before the stop or there after it. Link down and reset
+ * give or take the frames in the ring, and drop and count those in buffers.
  */
 #include "qemu/osdep.h"
 #include "block/aio.h"
@@ -64,9 +64,9 @@ static VirtQueue *queue_of(SluiceNetPair *pair)
 /* Descriptors */
 
 /*
- * Would its descriptors, while it waits, be in the way of other classes? What was held
- * in the ring before a stop may be again, whatever changed meanwhile: there may be no
- * buffer for all of it.
+ * Would its descriptors, while it waits, be in the way of other classes? A frame that was
+ * held in the ring before a stop may be again, also where the classes are others now:
+ * there may be no buffer for all such frames.
  */
 static bool must_leave_ring(SluiceNetPair *pair, const SluiceNetTx *tx)
 {
@@ -152,7 +152,7 @@ static void dispose(SluiceNetPair *pair, SluiceNetTx *tx)
     g_free(tx);
 }
 
-/* The same where the ring is being reset: nothing goes into it any more. */
+/* Where the ring is being reset: nothing goes into it any more. */
 static void dispose_detached(SluiceNetPair *pair, SluiceNetTx *tx)
 {
     if (in_buffer(tx)) {
@@ -179,8 +179,8 @@ static void drop(SluiceNetPair *pair, SluiceNetTx *tx, ShaperDropReason reason)
 
 /*
  * Whether the device has anything to send of an element of that many bytes. It
- * finds fault with one that is nothing but a header, and the network layer
- * drops what is too large. Neither may be charged: descriptors can name the same
+ * finds fault with an element that is nothing but a header, and the network layer
+ * drops frames that are too large. Neither may be charged: descriptors can name the same
  * memory over and over, and 4 GiB that are never sent would be paid for by all
  * of a group.
  */
@@ -191,9 +191,9 @@ static bool device_sends(const VirtIONet *n, size_t size)
 }
 
 /*
- * What is to wait in a buffer is its bytes and its place in the shaper. Its
- * element has memory for all its pieces, which a guest may make a thousand. Most
- * frames do not wait: so it is made for one that did, and kept for the next.
+ * Of a frame that is to wait in a buffer, only its bytes and its place in the shaper
+ * stay. Its element has memory for all its pieces, which a guest may make a thousand.
+ * Most frames do not wait: so it is made for one that did, and kept for the next.
  */
 static SluiceNetTx *bare_of(SluiceNetPair *pair, const SluiceNetTx *tx)
 {
@@ -206,9 +206,9 @@ static SluiceNetTx *bare_of(SluiceNetPair *pair, const SluiceNetTx *tx)
 }
 
 /*
- * What the device does not send is not shaped: what it says to it is its own
- * affair. None such is ever put in a buffer, so one that is there came with a
- * migration; it goes no further. `bare` is set if it may wait in a buffer only.
+ * An element that the device does not send is not shaped: its fault is the device's
+ * affair. It is never put in a buffer, so one that is there came with a migration; it
+ * goes no further. `bare` is set if it may wait in a buffer only.
  */
 static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
                             SluiceNetTx **bare)
@@ -356,7 +356,7 @@ void *sluice_net_tx_pop(VirtIONet *n, VirtQueue *vq)
     SluiceNetTx *tx;
 
     /*
-     * Else a late completion would hold frames that migration misses, or what
+     * Else a late completion would hold frames that migration misses, or a frame that
      * waits for the network would be purged and the next one wait instead.
      */
     if (!VIRTIO_DEVICE(n)->vm_running || pair->closed) {
@@ -383,7 +383,7 @@ bool sluice_net_tx_sent(VirtIONet *n, void *elem)
 
 /* Stop, link down, reset */
 
-/* What was condemned is not kept, but disposed of. */
+/* Condemned frames are not kept, but disposed of. */
 static void withdraw(SluiceNetPair *pair,
                      void (*dispose_fn)(SluiceNetPair *, SluiceNetTx *))
 {
@@ -408,7 +408,7 @@ void sluice_net_tx_withdraw(SluiceNetPair *pair)
     notify_guest(pair);
 }
 
-/* Drops and counts what is in buffers, and disposes of the rest. Returns how many. */
+/* Drops and counts the frames in buffers, and disposes of the rest. Returns how many. */
 static unsigned drop_stopped(SluiceNetPair *pair,
                              void (*dispose_fn)(SluiceNetPair *, SluiceNetTx *))
 {

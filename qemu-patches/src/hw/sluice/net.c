@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping in virtio-net: the life cycle of a device, above what it sends (net-tx.c) and
- * receives (net-rx.c). Migration is in net-state.c.
+ * Shaping in virtio-net: the life cycle of a device, above its two directions (net-tx.c,
+ * net-rx.c). Migration is in net-state.c.
  */
 #include "qemu/osdep.h"
 #include "hw/qdev-properties.h"
@@ -43,7 +43,7 @@ static void vm_state_changed(void *opaque, bool running, RunState state)
 }
 
 /*
- * What is received goes by another way from now on: the target's. A background
+ * Received frames go by another way from now on: the target's. A background
  * snapshot ends with the same event, but the machine stays, running or stopped.
  */
 static int migration_changed(NotifierWithReturn *notifier,

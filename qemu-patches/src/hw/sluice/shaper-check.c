@@ -87,7 +87,7 @@ bool shaper_complete_limits(ShaperLimitList **list, Error **errp)
     return true;
 }
 
-/* Scheduling; what a limit does not allow cannot be promised. */
+/* Scheduling; a promise beyond the limit is refused. */
 
 /* A peak belongs to token-leaky, and follows a slower limit. */
 static bool check_policy(const ShaperScheduling *sched,

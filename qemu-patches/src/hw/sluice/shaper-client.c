@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The clients of a shaper: one for each queue of a device. They come, go, pause
- * and change their class under the BQL; what the data path reads of them is
+ * and change their class under the BQL; the fields that the data path reads are
  * written under the locks of all resources. Their requests are in shaper.c. The
  * property shaper-queues gives each queue its class.
  */

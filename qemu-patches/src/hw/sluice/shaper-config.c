@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The shaper's configuration: what is applied has been validated as a whole
- * (shaper-check.c). A change takes hold of held requests at once: what it lets go
- * is released before the next resource is looked at. BQL held throughout; each
- * resource's lock is held for the change of its engine.
+ * The shaper's configuration, which is complete before it is applied (shaper-check.c). A
+ * change takes hold of held requests at once: those that it lets go are released before
+ * the next resource is looked at. BQL held throughout; each resource's lock is held for
+ * the change of its engine.
  */
 #include "qemu/osdep.h"
 #include "qemu/bitops.h"
@@ -55,7 +55,7 @@ static void shaper_changed(Shaper *shaper)
     shaper->generation++;
     if (shaper->page) {
         shaper_page_set_generation(shaper->page, shaper->generation);
-        /* Who has asked for the change finds it. */
+        /* The client that asked for the change finds it. */
         shaper_show(shaper);
     }
 }
@@ -76,7 +76,7 @@ static void publish_class(ShaperEngine *e, unsigned tag)
     }
 }
 
-/* Caller holds the lock. What one class is given changes what others have. */
+/* Caller holds the lock. The room of one class changes that of the others. */
 static void divide_buffers(ShaperEngine *e)
 {
     shaper_queues_reserve(e);

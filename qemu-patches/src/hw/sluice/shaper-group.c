@@ -9,12 +9,12 @@
  * engine's lock, like the engine itself; everything else here is under the BQL.
  *
  * A timer shows the other members that this one lives. It also notices a new
- * limit, or tokens that others gave back, while requests wait by what was so
- * before: those that pass see it at once.
+ * limit, or tokens that others gave back, while requests wait by the earlier state:
+ * requests that pass see it at once.
  *
- * The file may be shortened by whoever may write it. What is left to this process
- * then is a page of its own with nothing on it (shaper-guard.c), which members bear
- * like any other damage: they go on under the limit as they read it last, alone.
+ * Another process that may write the file may shorten it. This process is then left with
+ * an empty page of its own (shaper-guard.c), which members bear like any other damage:
+ * they go on under the limit as they read it last, alone.
  */
 #include "qemu/osdep.h"
 #include <sys/mman.h>
@@ -48,7 +48,7 @@ static const char *group_id(const ShaperGroup *group)
 
 /* The page */
 
-/* The file has to be what the controller made, and nobody else's to change. */
+/* The controller made the file, and only its user and group may change it. */
 static bool check_file(const char *path, int fd, Error **errp)
 {
     struct stat st;

@@ -7,7 +7,7 @@
  * A SIGBUS that a thread causes while it blocks the signal ends the process.
  * QEMU's threads do not block it (the patch threads-take-sigbus). The main thread
  * does, and reads it from a descriptor, since the handler of memory failures does
- * more than a signal handler may: so here it is taken, and what is no access to a
+ * more than a signal handler may: so here it is taken, and a signal that is not of a
  * guarded mapping is put back for that descriptor.
  */
 #include "qemu/osdep.h"
@@ -42,7 +42,7 @@ static ShaperGuard *guard_of(uintptr_t at)
     return NULL;
 }
 
-/* Who comes second runs into the hole again until the first has filled it. */
+/* The second thread runs into the hole again until the first has filled it. */
 static bool fill_hole(ShaperGuard *guard)
 {
     return qatomic_xchg(&guard->lost, true)

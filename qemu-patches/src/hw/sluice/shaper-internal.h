@@ -21,16 +21,16 @@
 #define SHAPER_STATE_VERSION        1
 #define SHAPER_CLASS_NAME_MAX       (SHAPER_PAGE_NAME_BYTES - 1)
 
-/* What the monitor knows of one class and resource; see shaper-watch.c. */
+/* The state of the events of one class and resource; see shaper-watch.c. */
 typedef struct ShaperWatch {
     uint64_t waits;             /* holds and drops, as of the last look */
     uint8_t looks;              /* in a row that say otherwise than `limited` */
     bool limited;
-    bool told;                  /* what the last event said */
+    bool told;                  /* as in the last event */
 } ShaperWatch;
 
 /* For trace events on the path of every request: a load, which is left out while
- * nobody traces. ShaperResource_str() is a call that is made all the same. */
+ * tracing is off. ShaperResource_str() is a call that is made all the same. */
 static inline const char *shaper_resource_name(ShaperResource resource)
 {
     return ShaperResource_lookup.array[resource];
@@ -44,15 +44,15 @@ typedef struct ShaperQueueState {
     uint32_t largest_bytes;     /* of any frame seen */
     bool codel_on;
     bool ecn;
-    uint64_t bytes_per_second;  /* what it drains at; 0: not known */
+    uint64_t bytes_per_second;  /* the rate it drains at; 0: not known */
     SluiceCodel codel;
     SluiceBucket connections;
 } ShaperQueueState;
 
 /*
- * One resource: an engine and what is counted beside it. What a request that passes
- * needs lies in the first cache line, and in one of its class's counters: beside a
- * guest the caches have room for little, and each line is a wait for memory.
+ * One resource: an engine and the counters beside it. A request that passes needs the
+ * first cache line, and one of its class's counters: beside a guest the caches have
+ * room for little, and each line is a wait for memory.
  */
 typedef struct ShaperEngine {
     SluiceLock lock;            /* guards everything here, and page slots */
@@ -65,14 +65,14 @@ typedef struct ShaperEngine {
     ShaperPageFile *page;       /* NULL without a counters page */
     uint64_t total_requests;    /* of all classes: the ceiling's slot */
     uint64_t total_bytes;
-    uint64_t armed_ns;          /* what the timer is set to */
+    uint64_t armed_ns;          /* the time that the timer is set to */
 
     Shaper *shaper;
     QEMUTimer *timer;           /* NULL until something is held */
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
-    SluicePaid paid[SHAPER_CLASSES];    /* what stops have found */
+    SluicePaid paid[SHAPER_CLASSES];    /* charged requests found by stops */
     SluicePaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     SluiceGroupMember member;   /* the engine's, if there is a group */
@@ -138,7 +138,7 @@ const ShaperClassConfig *shaper_class_of(const Shaper *shaper, unsigned tag);
         }                                                                   \
         rest_ ? rest_->value : NULL;                                        \
     })
-/* The same of complete lists, and the default where there is none. */
+/* As above, of complete lists; the default where there is no entry. */
 SluiceLimit shaper_limit_of(const ShaperLimitList *list,
                             ShaperResource resource);
 const ShaperScheduling *shaper_scheduling_of(const ShaperSchedulingList *list,
@@ -159,15 +159,15 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag);
  * shows something else than the last time. */
 bool shaper_show(Shaper *shaper);
 
-/* Data path, for what changes the configuration. */
-/* Caller holds the lock of `e`. Lets go what is due and sets the timer. */
+/* Data path, for changes of the configuration. */
+/* Caller holds the lock of `e`. Lets go requests that are due and sets the timer. */
 void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
 /* Caller holds the lock. Judges the held requests of a class as another's. */
 void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
                             uint64_t now_ns);
 /*
- * BQL, without the lock: tells the clients that have ready requests. What they
- * do may come back to submit.
+ * BQL, without the lock: tells the clients that have ready requests, which may submit
+ * from within.
  */
 void shaper_engine_announce(ShaperEngine *e);
 
@@ -190,7 +190,7 @@ ShaperRequest *shaper_queue_leave(ShaperEngine *e, ShaperRequest *request,
 void shaper_count_drop(ShaperEngine *e, unsigned tag, uint32_t bytes,
                        ShaperDropReason reason);
 
-/* What QMP, or a migration, says of a class: checked as a whole beside the classes that
+/* A class as QMP, or a migration, gives it: checked as a whole beside the classes that
  * there are, and completed; or NULL and an error. */
 ShaperClassConfig *shaper_complete_class(
     ShaperClassConfig *const classes[SHAPER_CLASSES],

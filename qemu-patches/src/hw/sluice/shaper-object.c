@@ -83,7 +83,7 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
     }
 }
 
-/* A migration has a list of what it saves, and walks along it without the BQL. */
+/* A migration walks along its list of sections without the BQL. */
 static bool shaper_can_be_deleted(UserCreatable *uc)
 {
     return QLIST_EMPTY(&SHAPER(uc)->clients) && !migration_is_running();

@@ -2,7 +2,7 @@
 /*
  * The counters page from inside: its layout, which is docs/specs/counters-page.md
  * (the structures below are that table, and their sizes are checked at build time),
- * and, inline, what each request writes there: as few cache lines as it can.
+ * and, inline, the writes of each request: to as few cache lines as possible.
  *
  * The engines count in memory of this process, under the lock that guards a slot.
  * shaper-page.c takes copies of the slots, and writes them to the file.
@@ -55,7 +55,7 @@ typedef struct ShaperPageSlot {
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
 } ShaperPageSlot;
 
-/* What version 1 had no room for; guarded by the seq of the slot. */
+/* Fields that version 1 had no room for; guarded by the seq of the slot. */
 typedef struct ShaperPageMore {
     uint64_t drops[SHAPER_PAGE_DROPS];
     uint64_t marked_requests;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Writer of the counters page: the file, and what is seldom written. The layout, and
- * what each request writes, are in shaper-page-inline.h.
+ * Writer of the counters page: the file, and the fields that seldom change. The layout,
+ * and the fields that each request writes, are in shaper-page-inline.h.
  *
- * Nothing of the file is mapped. Others may write to its folder: the QEMUs of other
- * guests, which run as the same user. Whatever they do to the file costs this guest
- * its counters for a moment, and not its life.
+ * Nothing of the file is mapped. Other processes may write to its folder: the QEMUs of
+ * other guests, which run as the same user. Damage to the file costs this guest its
+ * counters for a moment, and not its life.
  *
  * A reader finds a slot whole if its sequence is even and the same before and after;
  * so a slot that changes is odd in the file before anything else of it is written.
@@ -25,9 +25,9 @@
 #define PAGE_FILE_MODE      0640
 
 struct ShaperPage {
-    ShaperPageFile *file;       /* what the engines count in */
+    ShaperPageFile *file;       /* the engines count in it */
     ShaperPageFile *taken;      /* copies of its slots, not yet written */
-    ShaperPageFile *shown;      /* what the file holds */
+    ShaperPageFile *shown;      /* a copy of the file */
     bool changed[SHAPER_PAGE_SLOTS];    /* taken and not yet shown */
     bool damage_told;
     char *path;
@@ -131,7 +131,7 @@ static bool is_ours(const ShaperPage *page, const struct stat *st)
            && st->st_ino == page->inode;
 }
 
-/* Said once: whoever does it can do it ten times a second. */
+/* Said once: another process can do it ten times a second. */
 static void note_damage(ShaperPage *page, const char *what)
 {
     page->failures++;
@@ -185,7 +185,7 @@ static bool page_find(ShaperPage *page, Error **errp)
     return true;
 }
 
-/* What is shown */
+/* Showing */
 
 void shaper_page_take(ShaperPage *page, unsigned slot)
 {
@@ -196,7 +196,10 @@ void shaper_page_take(ShaperPage *page, unsigned slot)
     uint64_t tokens_ns = more->tokens_ns;
 
     if (!from->used && !to->used) {
-        /* Nobody looks at it; what was taken and not written is a class that is gone. */
+        /*
+         * Readers skip it; a copy that was taken and not written is of a class that is
+         * gone.
+         */
         page->changed[slot] = false;
         return;
     }
@@ -272,7 +275,7 @@ static bool write_slots(ShaperPage *page)
     return write_part(page->fd, page->shown, SLOTS_AT, SLOTS_BYTES);
 }
 
-/* Also what has not changed: others may have written there. */
+/* Unchanged slots, too: other processes may have written there. */
 static bool write_tables(ShaperPage *page)
 {
     return write_part(page->fd, page->shown, SLOTS_AT, TAIL_AT - SLOTS_AT);
@@ -298,7 +301,9 @@ static bool write_all(ShaperPage *page, bool changed)
            && write_part(page->fd, page->shown, 0, SLOTS_AT);
 }
 
-/* Said once, and again when it is another; whoever asks is told as long as it holds. */
+/*
+ * Said once, and again when the error is another; query-shapers shows it while it holds.
+ */
 static void note_error(ShaperPage *page, Error *err)
 {
     const char *now = err ? error_get_pretty(err) : NULL;
@@ -321,7 +326,7 @@ bool shaper_page_write(ShaperPage *page, uint64_t now_ns)
     bool changed = false;
     Error *err = NULL;
 
-    /* A file that is made anew begins with what was shown, and as of then. */
+    /* A file that is made anew begins with the slots shown last, and as of then. */
     if (page_find(page, &err)) {
         changed = mark_changed(page);
         page->shown->header.generation = page->file->header.generation;
@@ -390,7 +395,7 @@ uint64_t shaper_page_failures(const ShaperPage *page)
     return page ? page->failures : 0;
 }
 
-/* What is counted */
+/* Counting */
 
 void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
 {

@@ -22,7 +22,7 @@
 typedef struct ShaperPage ShaperPage;
 typedef struct ShaperPageFile ShaperPageFile;   /* as it lies in memory */
 
-/* What a slot shows, in host byte order. */
+/* The configuration in a slot, in host byte order. */
 typedef struct ShaperPageConfig {
     bool used;
     uint8_t priority;
@@ -30,8 +30,8 @@ typedef struct ShaperPageConfig {
     SluiceLimit limit;
 } ShaperPageConfig;
 
-/* What is counted beside the engine. What every request of a disk changes comes first: one
- * cache line. */
+/* The counters beside the engine's. Those that every request of a disk changes come
+ * first: one cache line. */
 typedef struct ShaperPageCounters {
     uint64_t in_flight;
     uint64_t completed_requests;
@@ -52,13 +52,13 @@ ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp);
 /* Removes the file, unless another took its name. */
 void shaper_page_free(ShaperPage *page);
 void shaper_page_unlink(ShaperPage *page);
-/* What the engines count in while it exists; NULL without a page. */
+/* The memory that the engines count in while the page exists; NULL without a page. */
 ShaperPageFile *shaper_page_file(ShaperPage *page);
 
 /* Caller holds the lock of the slot: a copy of it, for _write(). */
 void shaper_page_take(ShaperPage *page, unsigned slot);
 /*
- * Writes what was taken to the file. True if a slot has changed since the last time.
+ * Writes the copies taken to the file. True if a slot has changed since the last time.
  * It never fails for good: _error() says why the file does not show the counters
  * now, or is NULL, and _failures() how many times it could not be written. BQL.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QMP commands of the shaper, and "info shaper". A command is checked as a whole
- * (shaper-check.c) before anything changes. The text for people is made of what
- * query-shapers returns, so that both say the same.
+ * (shaper-check.c) before anything changes. The text for people is made of the answer of
+ * query-shapers, so that both agree.
  */
 #include "qemu/osdep.h"
 #include "monitor/monitor.h"

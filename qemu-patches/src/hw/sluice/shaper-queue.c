@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The queues of frames that wait: how much of each class may, and what becomes
- * of the rest.
+ * The queues of frames that wait: how much of each class may, and the loss of the rest.
  *
  * Room. All queues of a resource share one pool of memory, which is divided by
- * reservation (sluice/reserve.c), so that no class takes room from another. It
- * grows when the configuration asks for more, never while frames are handled.
- * What counts is what is kept in the pool: frames that are held, and released
- * ones that their device has not yet been able to hand on. A queue that is
- * empty takes one frame of any size.
+ * reservation (sluice/reserve.c), so that no class takes room from another. It grows
+ * when the configuration asks for more, never while frames are handled. All frames in
+ * the pool count: those that are held, and released ones that their device has not yet
+ * been able to hand on. A queue that is empty takes one frame of any size.
  *
  * Loss. A frame that finds no room is dropped before it costs anything. So is
  * one that asks for a new connection when its class has had its share of them:
- * its bucket lets one pass while a token is left, and only what comes in is
+ * its bucket lets one pass while a token is left, and only a frame that comes in is
  * charged. A queue with CoDel is looked at whenever one of its frames is
- * released. That frame has been charged and goes on; what the signal drops is
- * the frame behind it, so that nothing that is charged is lost, and where
- * either of them can carry a mark instead, it does.
+ * released. That frame has been charged and goes on; the signal drops the frame
+ * behind it, so that no charge is lost, and where either of them can carry a mark
+ * instead, it does.
  */
 #include "qemu/osdep.h"
 #include "net/net.h"
@@ -179,7 +177,7 @@ void shaper_queue_enter(ShaperEngine *e, ShaperRequest *request, unsigned tag,
     see_size(&e->queues[tag], bytes);
     if (request->opens_connection) {
         sluice_bucket_charge(&e->queues[tag].connections, 1, now_ns);
-        request->opens_connection = false;      /* once, whoever inherits it */
+        request->opens_connection = false;      /* once, also if another class inherits it */
     }
     if (request->pooled.bytes && request->pooled_tag != tag) {
         unaccount_buffered(e, request);

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The shaper in the migration stream: what its classes and its ceiling are, and what
- * their buckets hold, but for charges that the target makes again. A
- * section per shaper, by its object id, sent only if it is not as new: one without limits
- * migrates to a QEMU that has no such section.
+ * The shaper in the migration stream: its classes, its ceiling, and the tokens in their
+ * buckets, but for charges that the target makes again. A section per shaper, by its
+ * object id, sent only if it is not as new: one without limits migrates to a QEMU that
+ * has no such section.
  *
- * Format. A length and a JSON text, the QAPI type ShaperState. So what arrives goes
+ * Format. A length and a JSON text, the QAPI type ShaperState. So the state goes
  * through the checks that shaper-set-class and shaper-set-ceiling go through. It is
  * checked as a whole, beside no other class, before anything changes.
  *
  * Order. Sections are loaded as they were registered: shapers before the devices that
  * refer to them, which go on with held requests only when the machine starts.
  *
- * What becomes of it. A shaper that is as new takes all of it over. One that somebody
- * has configured on this host keeps what it is; of classes of the same name, and of the
- * ceiling, the tokens come: the lesser of both holds, so a migration forgives no debt
+ * On the target. A shaper that is as new takes all of it over. A shaper that was
+ * configured on this host keeps its configuration; of classes of the same name, and of
+ * the ceiling, the tokens come: the lesser of both holds, so a migration forgives no debt
  * and gives no burst. A machine that runs already and loads a snapshot keeps limits and
  * debts as they are today: they are the host's word, not the guest's past.
  *
  * Charges. Devices send their requests without saying which of them were charged, in a
- * format that is QEMU's; the target judges them all. So a charge does not travel: what
- * the buckets hold is sent as if the requests that have not gone on had not been charged
- * yet. A bucket has room for no more than its burst: what goes beyond is lost, and nothing
- * is given. The source keeps the charge, as it may have to go on itself.
+ * format that is QEMU's; the target judges them all. So a charge does not travel: the
+ * tokens are sent as if the requests that have not gone on had not been charged yet. A
+ * bucket has room for no more than its burst: tokens beyond are lost, and none is given.
+ * The source keeps the charge, as it may have to go on itself.
  *
- * Not here: groups, which are a host's; counters; what is beside the buckets of a
+ * Not here: groups, which are a host's; counters; the state beside the buckets of a
  * limit, namely a peak's spacing, turns of reservations and shares, flows and new
  * connections. All of that begins anew.
  */
@@ -46,11 +46,11 @@
 #include "system/runstate.h"
 #include "trace.h"
 
-/* More than twice what 16 classes with everything set need. Small, since text takes up
+/* More than twice the need of 16 classes with everything set. Small, since text takes up
  * to a thousand times its memory while it is read. */
 #define STATE_BYTES_MAX     (128 * KiB)
 
-/* What is sent */
+/* Sending */
 
 /* Of a class, or of the ceiling if the tag is none. */
 static SluiceTokens tokens_of(ShaperEngine *e, unsigned tag)
@@ -147,7 +147,7 @@ static GString *state_text(Shaper *shaper)
     return text;
 }
 
-/* What arrives */
+/* Arriving */
 
 static ShaperState *parse_text(const char *text, size_t bytes, Error **errp)
 {

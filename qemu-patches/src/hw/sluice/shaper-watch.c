@@ -9,9 +9,9 @@
  *
  * A guest decides when its requests are held, so it must not be able to flood
  * the monitor. The hysteresis bounds one class to two events in three seconds,
- * and a shaper sends at most EVENTS_PER_LOOK per look, whatever its classes do.
- * What is told is a level, not an edge: what did not fit is told at a later
- * look if it still holds then, and each class gets its turn. A reader that knows
+ * and a shaper sends at most EVENTS_PER_LOOK per look, for all of its classes.
+ * An event tells a level, not an edge: news that did not fit are told at a later
+ * look if they still hold then, and each class gets its turn. A reader that knows
  * only the last event of a class knows the truth as of that event.
  *
  * The looks begin with the first client and end with the last, in the main
@@ -105,7 +105,7 @@ void shaper_watch_stop(Shaper *shaper)
 {
     timer_free(shaper->watch_timer);
     shaper->watch_timer = NULL;
-    /* Nobody is left who could be limited. */
+    /* Without clients no class is limited. */
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
         shaper_watch_forget(shaper, tag);
     }

@@ -13,10 +13,10 @@
  *
  * Charged, and not gone on. A stop, a reset or an unplug finds requests released that
  * their device has not taken yet. After a stop such a request goes on without another
- * charge if it still is what was charged: the guest may have made another of it
- * meanwhile, and its class may be another. If it goes nowhere, or is judged anew, the
- * class that was charged gets the charge back. The receipt says which class that was.
- * For a migration the sum of these charges is kept (sluice/paid.h).
+ * charge if it is unchanged: the guest may have made another of it meanwhile, and its
+ * class may be another. If it goes nowhere, or is judged anew, the class that was
+ * charged gets the charge back. The receipt says which class that was. For a migration
+ * the sum of these charges is kept (sluice/paid.h).
  *
  * Locks. The BQL guards the configuration, the clients' existence and the
  * timers' callbacks. A resource's lock guards its engine, counters, page slots
@@ -34,7 +34,7 @@
 
 /* Accounting */
 
-/* What a request that passes changes: most do just that. */
+/* The fields that a request that passes changes: most do just that. */
 static void publish_passed(ShaperEngine *e, unsigned tag)
 {
     bool limited = e->limited_tags & (1u << tag);
@@ -70,8 +70,8 @@ static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
 }
 
 /*
- * Who was charged is noted at once: the configuration may change meanwhile. Wanted of
- * what is charged anew when it is done, and of what may still be withdrawn.
+ * The receipt is taken at once: the configuration may change meanwhile. It is wanted of
+ * requests that are charged anew when they are done, or may still be withdrawn.
  */
 static void take_receipt(ShaperEngine *e, ShaperRequest *request,
                          uint32_t bytes)
@@ -153,8 +153,7 @@ static void paid_goes_on(ShaperEngine *e, ShaperRequest *request)
     }
 }
 
-/* Caller holds the lock. Gives back what it was charged; if it comes again it is judged
- * anew. */
+/* Caller holds the lock. Gives its charge back; if it comes again it is judged anew. */
 static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
 {
     paid_goes_on(e, request);
@@ -164,8 +163,8 @@ static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
     arm_timer(e);
 }
 
-/* Caller holds the lock. A refund, if it is not what was charged any more, but of that tag
- * and size. */
+/* Caller holds the lock. A refund, if it is larger than at its charge, or if the charge
+ * was not to that tag. */
 static void paid_check(ShaperEngine *e, ShaperRequest *request, unsigned tag,
                        uint32_t bytes, uint64_t now_ns)
 {
@@ -572,8 +571,8 @@ void shaper_count_mark(const ShaperRequest *request)
 /* Completion */
 
 /*
- * Caller holds the lock. Charges what the device had to do instead of what the
- * request asked for, see cost.c.
+ * Caller holds the lock. Charges the work of the device instead of the bytes that the
+ * request named, see cost.c.
  */
 static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                            uint64_t service_ns, uint64_t now_ns)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping in virtio-blk: what hw/block/virtio-blk.c calls, for a device with a
+ * Shaping in virtio-blk: the calls of hw/block/virtio-blk.c, for a device with a
  * shaper only (s->sluice is set). Without one the inline functions do nothing.
  */
 #ifndef HW_SLUICE_BLK_H
@@ -14,17 +14,17 @@ struct VirtIOBlock;
 struct VirtIOBlockReq;
 typedef struct SluiceBlk SluiceBlk;
 
-/* What is kept of a request without payload that names sectors: write-zeroes, discard. */
+/* State of a request without payload that names sectors: write-zeroes, discard. */
 typedef struct SluiceBlkRange {
     struct virtio_blk_discard_write_zeroes header;      /* as it was first read */
     uint64_t first_byte;        /* of the disk */
     uint32_t ioprio;
     uint32_t part_bytes;        /* the part that the device does now, */
-    uint32_t left_bytes;        /* and what comes after it */
+    uint32_t left_bytes;        /* and the bytes after it */
     uint32_t epoch;             /* of its queue, when its first part was judged */
 } SluiceBlkRange;
 
-/* The two before the shaper's lie with what of it is used first. */
+/* The two before the shaper's lie with those of its fields that are used first. */
 typedef struct SluiceBlkRequest {
     uint32_t done_bytes;        /* of a write-zeroes, in earlier parts */
     bool is_range;
@@ -42,8 +42,8 @@ void sluice_blk_unrealize(struct VirtIOBlock *s);
 /* A queue is reset: nothing of it is held or under way any more, as soon as the disk has
  * done what it has begun. */
 void sluice_blk_reset_queue(struct VirtIOBlock *s, unsigned index);
-/* Reset, unplug: drops what is held, and what a drain brings. What is scheduled
- * to look at it is gone after another drain. */
+/* Reset, unplug: drops held requests, and those that a drain brings. A bottom half
+ * scheduled for them is gone after another drain. */
 void sluice_blk_drop_all(struct VirtIOBlock *s);
 /* Moves held requests to s->rq, where migration and restart find them. */
 void sluice_blk_pause(struct VirtIOBlock *s);
@@ -64,16 +64,16 @@ bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                       bool is_write, uint32_t ioprio, uint64_t bytes);
 
 /*
- * The same for write-zeroes, which is charged in full and done in parts: `*sector` and
- * `*bytes` become those of its next part. And for discard, which is charged the least
- * that its class charges.
+ * As sluice_blk_admit(), for write-zeroes, which is charged in full and done in parts:
+ * `*sector` and `*bytes` become those of its next part. And for discard, which is
+ * charged the least that its class charges.
  */
 bool sluice_blk_admit_zeroes(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                              uint32_t ioprio, uint64_t *sector, int *bytes);
 bool sluice_blk_admit_discard(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                               uint32_t ioprio);
-/* In place of iov_to_buf() for the header of either: from the second time on, what was
- * read the first time. */
+/* In place of iov_to_buf() for the header of either: from the second time on, the header
+ * as it was read the first time. */
 size_t sluice_blk_read_range(struct VirtIOBlockReq *req, const struct iovec *iov,
                              unsigned count,
                              struct virtio_blk_discard_write_zeroes *header);
@@ -93,15 +93,15 @@ static inline bool sluice_blk_admitted(const SluiceBlkRequest *request)
     return request->shaper.state == SHAPER_REQUEST_ADMITTED;
 }
 
-/* It was judged by what was read of its header, which is not to be read again. */
+/* It was judged by its header, which is not to be read again. */
 static inline bool sluice_blk_is_known(const SluiceBlkRequest *request)
 {
     return sluice_blk_admitted(request) || request->done_bytes;
 }
 
 /* The request leaves the device below, finished or to be tried again. Or it goes nowhere:
- * its device has broken, or the guest has made of it what is not judged. Who paid for
- * it gets that back. */
+ * its device has broken, or the guest has made of it a request that is not judged. Its
+ * charge is given back. */
 static inline void sluice_blk_done(SluiceBlkRequest *request)
 {
     if (sluice_blk_admitted(request)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping in virtio-net: what hw/net/virtio-net.c calls, for a device with a
+ * Shaping in virtio-net: the calls of hw/net/virtio-net.c, for a device with a
  * shaper only (n->sluice is set), except sluice_net_check(). BQL held.
  */
 #ifndef HW_SLUICE_NET_H
@@ -22,7 +22,7 @@ void sluice_net_unrealize(struct VirtIONet *n);
 
 /*
  * In place of virtqueue_pop(): the next element whose frame may be sent now,
- * or NULL when the ring is empty or all that is in it is held.
+ * or NULL when the ring is empty or all frames in it are held.
  */
 void *sluice_net_tx_pop(struct VirtIONet *n, struct VirtQueue *vq);
 /*
@@ -33,7 +33,7 @@ bool sluice_net_tx_sent(struct VirtIONet *n, void *elem);
 /* Link down: gives held elements back to the guest unsent. */
 void sluice_net_tx_drop(struct VirtIONet *n, struct VirtQueue *vq);
 /*
- * Around a purge of what waits for the network: else its completion would have
+ * Around a purge of the frames that wait for the network: else its completion would have
  * the next frame wait there. _reset() opens too.
  */
 void sluice_net_tx_close(struct VirtIONet *n, unsigned pair);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The shaper object: what device backends need of it.
+ * The shaper object, for device backends.
  *
  * A device (or one queue of it) is a ShaperClient. It embeds a ShaperRequest
  * in each of its own requests and asks shaper_submit() before it goes on with
@@ -38,7 +38,7 @@ typedef enum ShaperRequestState {
     SHAPER_REQUEST_ADMITTED,    /* the device goes on with it */
 } ShaperRequestState;
 
-/* What is to become of a frame that waited, when it is taken or passes. */
+/* The fate of a frame that waited, when it is taken or passes. */
 typedef enum ShaperSignal {
     SHAPER_SIGNAL_NONE,
     SHAPER_SIGNAL_MARK,         /* it goes on, with the mark of congestion */
@@ -55,18 +55,18 @@ typedef enum ShaperDropReason {
     SHAPER_DROP__MAX,
 } ShaperDropReason;
 
-/* What is used of one that passes comes first: it is cold when it comes and when it
- * is done, and each cache line more is a wait for memory. */
+/* The fields used of a request that passes come first: it is cold when it comes and when
+ * it is done, and each cache line more is a wait for memory. */
 typedef struct ShaperRequest {
     ShaperClient *client;
     uint64_t admitted_ns;
     uint8_t resource;           /* ShaperResource */
     uint8_t state;              /* ShaperRequestState */
     uint8_t signal;             /* ShaperSignal */
-    uint8_t pooled_tag;         /* in whose room it is kept, with pooled */
+    uint8_t pooled_tag;         /* of the class in whose room it is kept, with pooled */
     bool paid;                  /* charged, and went nowhere yet */
     bool counted;               /* so, and found by a stop: in the sums of its engine */
-    bool by_device;             /* charged for what the device does */
+    bool by_device;             /* charged for the work of the device */
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable : 1;
     bool opens_connection : 1;
@@ -78,8 +78,8 @@ typedef struct ShaperRequest {
 
 typedef QTAILQ_HEAD(, ShaperRequest) ShaperRequestList;
 
-/* What a disk's requests cost, whichever queue they come by. Each under the lock of its
- * resource; begins zeroed, and with sluice_cost_init(). */
+/* The costs of a disk's requests, whichever queue they come by. Each under the lock of
+ * its resource; begins zeroed, and with sluice_cost_init(). */
 typedef struct ShaperCosts {
     SluiceCostModel models[SHAPER_RESOURCE__MAX];
     uint64_t completed_ns[SHAPER_RESOURCE__MAX];        /* the last one */
@@ -90,8 +90,8 @@ struct ShaperClient {
     /* Written under the locks of all resources, read under any. */
     bool paused;
     int class_tag;              /* of class_name; -1: there is no such class */
-    /* The caller's, after _init(): learnt from the time that requests of its disk take, or
-     * NULL. */
+    /* The caller's, after _init(): learnt from the time that requests of its disk take,
+     * or NULL. */
     ShaperCosts *costs;
     DeviceState *device;
     void (*ready_fn)(ShaperClient *client);     /* main thread, BQL, no lock */
@@ -100,7 +100,7 @@ struct ShaperClient {
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     ShaperRequestList withdrawn[SHAPER_RESOURCE__MAX];  /* to be given back */
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
-    char *class_name;           /* whose requests all are, or NULL; BQL */
+    char *class_name;           /* the class of all its requests, or NULL; BQL */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
 
@@ -121,7 +121,7 @@ void shaper_client_set_paused(ShaperClient *client, bool paused);
 
 /*
  * From now on all requests of the client belong to the class of that name, as
- * long as there is one, whatever tag they carry. NULL: to that of their tag.
+ * long as there is one, whichever tag they carry. NULL: to that of their tag.
  */
 void shaper_client_set_class(ShaperClient *client, const char *name);
 
@@ -161,8 +161,8 @@ ShaperVerdict shaper_submit(ShaperClient *client, ShaperRequest *request,
                             ShaperResource resource, unsigned tag,
                             uint32_t bytes, uint32_t buffer_bytes,
                             uint64_t now_ns);
-/* The same, but one that passes is ready as if it had been held: whoever likes takes it,
- * whether it is announced or not. */
+/* As shaper_submit(), but a request that passes is ready as if it had been held: any
+ * thread may take it, whether it is announced or not. */
 ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
                                      ShaperRequest *request,
                                      ShaperResource resource, unsigned tag,
@@ -171,7 +171,7 @@ ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
 bool shaper_client_has_ready(ShaperClient *client, ShaperResource resource);
-/* The same for a frame. All that is done with frames is done under the BQL: one
+/* As shaper_client_take(), for a frame. All work with frames is done under the BQL: one
  * sees without the lock that there is none, which is the case of each that passes. */
 static inline ShaperRequest *shaper_client_take_frame(ShaperClient *client,
                                                       ShaperResource resource)
@@ -185,14 +185,13 @@ static inline ShaperRequest *shaper_client_take_frame(ShaperClient *client,
  * another class by then. */
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource);
-/* A frame that has passed just now has to wait: if it is dropped after all, who paid for
- * it gets that back. BQL since it passed. */
+/* A frame that has passed just now has to wait: if it is dropped after all, its charge is
+ * given back. BQL since it passed. */
 void shaper_note_payer(ShaperRequest *request);
-/* A request that was withdrawn will not be submitted again: who paid for it gets
- * that back. */
+/* A request that was withdrawn will not be submitted again: its charge is given back. */
 void shaper_forget(ShaperRequest *request);
 /* The device below has finished an admitted disk request. `is_typical`: the time that it
- * took tells something of what reads or writes cost. */
+ * took tells something of the cost of reads or writes. */
 void shaper_complete(ShaperRequest *request, bool is_typical);
 
 /*
@@ -201,8 +200,8 @@ void shaper_complete(ShaperRequest *request, bool is_typical);
  * frame; false if no memory is left. BQL, as for all of them.
  */
 bool shaper_buffer_take(ShaperRequest *request, size_t bytes);
-/* The same for a frame that arrives with a migration. Its client and resource
- * are set; it was not submitted yet, and counts as of the default class. */
+/* As shaper_buffer_take(), for a frame that arrives with a migration. Its client and
+ * resource are set; it was not submitted yet, and counts as of the default class. */
 bool shaper_buffer_load(ShaperRequest *request, size_t bytes);
 void shaper_buffer_give(ShaperRequest *request);
 /* The pieces that it lies in; returns how many. */
