@@ -2,7 +2,7 @@
 /*
  * Sluice classifier.
  *
- * Disk. The ioprio field is what Linux calls an I/O priority: class in bits
+ * Disk. The ioprio field is an I/O priority of Linux: class in bits
  * 13-15, hint in bits 3-12, level in bits 0-2. A tag is level and hint of the
  * real-time class, because only a privileged guest process can set that one.
  *

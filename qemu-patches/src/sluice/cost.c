@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a disk request really cost.
+ * The real cost of a disk request.
  *
- * Model. A class is charged for a request before anybody knows what the disk
- * has to do for it: a hit in the host's cache costs the disk nothing, a seek
- * many times what a neighbouring sector costs. TAP section 5.1 therefore scales
- * the charge afterwards, by 0 for a hit in memory, 0.1 for one in the drive's
- * cache, 1 for sequential access and 5 for a seek, which it tells apart by
- * processor cycles per byte against thresholds found by hand. Here the
- * thresholds are learnt, for each device by itself, while it runs.
+ * Model. A class is charged for a request before the disk's work for it is known: a hit
+ * in the host's cache costs the disk nothing, a seek many times as much as a
+ * neighbouring sector. TAP section 5.1 therefore scales the charge afterwards, by 0 for
+ * a hit in memory, 0.1 for one in the drive's cache, 1 for sequential access and 5 for
+ * a seek, which it tells apart by processor cycles per byte against thresholds found by
+ * hand. Here the thresholds are learnt, for each device by itself, while it runs.
  *
  * Learning. The kinds show as heaps in the distribution of latencies. These
  * are counted on a logarithmic scale, eight bins to an octave; counts are
@@ -17,29 +16,29 @@
  * cut into modes at its valleys: a valley is less than half as high as the
  * hills on both sides of it, and a mode has at least one in 64 of all requests.
  *
- * Which mode is what? Two facts of nature help. An arm needs milliseconds:
- * modes whose top is above ARM_NS are seeks if there is a faster mode. The
- * slowest of the others is the medium itself: requests of it cost what they
- * ask for. It and the seeks must have one in MEDIUM_SHARE of all, for flash that is slow
- * now and then, while it tidies up, is no memory all the other time. A mode at least four times
- * faster than the medium is a cache: the host's
- * memory if it answers within MEMORY_NS, else the drive's. A single mode is
- * always the medium: what is not known to be cheap is charged in full.
+ * Which mode is which? Two facts of nature help. An arm needs milliseconds: modes whose
+ * top is above ARM_NS are seeks if there is a faster mode. The slowest of the others is
+ * the medium itself: its requests cost the bytes that they ask for. It and the seeks
+ * must have one in MEDIUM_SHARE of all, for flash that is slow now and then, while it
+ * tidies up, is no memory all the other time. A mode at least four times faster than
+ * the medium is a cache: the host's memory if it answers within MEMORY_NS, else the
+ * drive's. A single mode is always the medium: a request not known to be cheap is
+ * charged in full.
  *
  * Large requests take longer for their bytes alone: latencies are scaled to
  * that of a small one by 64 KiB / (64 KiB + bytes).
  *
  * Which latency? A request's own, from its submission to its completion, is
- * what the device took for it only if it was alone: while others are served a
+ * the device's time for it only if it was alone: while others are served a
  * request only waits. Then the time since the completion before it tells more
  * of a device with one arm. It tells nothing of requests that were merged into
  * one, found done at the same look or served side by side: all but the first
  * seem to take no time. So a request that waited, and whose turn seems to have
- * been shorter than MEMORY_NS, is neither learnt from nor corrected; and a hit
- * in a cache is only who was that fast by its own time.
+ * been shorter than MEMORY_NS, is neither learnt from nor corrected; and only a request
+ * that was that fast by its own time is a hit in a cache.
  *
  * Limits. A flash device has one mode and no seeks; a remote disk with more
- * than 2 ms of network has one mode, or caches; one that at times has many
+ * than 2 ms of network has one mode, or caches; a disk that at times has many
  * requests at once and at times one may seem to have an arm. Hits behind other
  * requests are charged in full. Until LEARN_FIRST requests are learnt from
  * everything is the medium.
@@ -173,8 +172,8 @@ static bool needs_arm(const Mode *mode)
     return latency_of(mode->top) >= ARM_NS;
 }
 
-/* The mode that is the medium itself: the slowest that needs no arm, if it and what does
- * are enough. */
+/* The mode that is the medium itself: the slowest that needs no arm, if it and those that
+ * do are enough. */
 static unsigned find_medium(const SluiceCostModel *model, const Mode *modes,
                             unsigned count)
 {

@@ -7,13 +7,13 @@
  * options that its header length covers; IPv6 (RFC 8200) has a chain of
  * extension headers. Behind them are TCP or UDP, whose ports come first.
  *
- * Trust. A guest, or anybody on the network, chooses every byte. No length
+ * Trust. A guest, or any host on the network, chooses every byte. No length
  * field is believed beyond the bytes at hand, and no checksum is looked at.
  * The version nibble must agree with the type. DSCP and ECN are in the first
- * two bytes of either IP header and known as soon as these are there, whatever
- * follows.
+ * two bytes of either IP header and known as soon as these are there, with anything
+ * behind.
  *
- * New connections. A TCP segment with SYN and without ACK asks for one. What
+ * New connections. A TCP segment with SYN and without ACK asks for one. A frame that
  * hides its flags must not get past a limit of new connections, so a frame
  * counts as opening one if it is the beginning of an IP packet whose transport
  * header cannot be found, or TCP whose flags are cut off, or the fragment at
@@ -84,7 +84,7 @@ typedef struct Cursor {
     const uint8_t *bytes;
     size_t length;
     size_t offset;
-    uint8_t protocol;           /* of what is at the offset */
+    uint8_t protocol;           /* of the header at the offset */
     uint16_t fragment_offset;   /* in units of 8 bytes */
 } Cursor;
 

@@ -50,7 +50,7 @@ static inline void group_store(SluiceWord *word, uint64_t value)
 /* At the start of a call: is the slot still ours, and the limit the same? */
 void group_refresh(SluiceGroupMember *member, uint64_t now_ns);
 
-/* Shows the others what the member has come to, and that it lives. */
+/* Shows the others how far the member has come, and that it lives. */
 static inline void group_publish(SluiceGroupMember *member, uint64_t now_ns)
 {
     SluiceGroupSlot *slot = member->slot;

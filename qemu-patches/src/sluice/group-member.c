@@ -2,16 +2,15 @@
 /*
  * The members' slots on the group page: to claim one, to lose it, to free it.
  *
- * A slot belongs to whoever changed its owner word from 0, in one
+ * A slot belongs to the member that changed its owner word from 0, in one
  * compare-and-swap, and everything else in it is written by that owner alone.
  * The owner shows a sign of life at every decision, and at least every
- * _KEEPALIVE_NS. Who finds a slot without one for _REAP_NS frees it, again by
+ * _KEEPALIVE_NS. A member that finds a slot without one for _REAP_NS frees it, again by
  * one compare-and-swap: a claim that dies half-way is freed like any other.
  *
- * Nobody can tell a dead owner from one that is suspended. So an owner looks
- * at its owner word at every decision. If it is no longer there it goes on
- * without a slot: under the group's limit, but unseen, until its next
- * keepalive claims another.
+ * A dead owner looks like a suspended one. So an owner looks at its owner word at every
+ * decision. If it is no longer there it goes on without a slot: under the group's
+ * limit, but unseen, until its next keepalive claims another.
  */
 #include <assert.h>
 #include <string.h>
@@ -21,8 +20,8 @@
 /*
  * Frees the slot if its owner is dead. A slot that its live owner loses all
  * the same, because it was suspended for longer than _REAP_NS, is found lost
- * by group_refresh(); what such an owner may still write into a slot that is
- * another's by then, that other writes anew at its next request or keepalive.
+ * by group_refresh(). Such an owner may still write into a slot that is another's by
+ * then: that other writes its fields anew at its next request or keepalive.
  */
 static void reap(SluiceGroupPage *page, uint32_t index, uint64_t now_ns)
 {
@@ -152,7 +151,7 @@ static bool was_given_back(const SluiceGroupMember *member)
                      - group_load(&member->page->tat_units)) > 0;
 }
 
-/* Who waits is not away; but a process that did not run for so long was. */
+/* A member that waits is not away; but a process that did not run for so long was. */
 static void stay_active(SluiceGroupMember *member, uint64_t now_ns)
 {
     if (member->demanding

@@ -7,22 +7,22 @@
  * it odd, or changed meanwhile, or whose copy does not match the check word,
  * goes on with the limit it had; it tries a fixed number of times and never
  * waits. So a writer that dies half-way leaves the old limit in force, and the
- * next writer, which starts from whatever sequence it finds, repairs the page.
+ * next writer, which starts from any sequence that it finds, repairs the page.
  * The check word makes this hold without trust in the order in which another
  * processor, or another language, writes.
  *
- * Who may write the page can give any limit a check that matches. The clock of
- * one whose base lies in the future stands still until then; each reader holds
+ * A process that may write the page can give any limit a check that matches. The clock of
+ * a limit with a base in the future stands still until then; each reader holds
  * the base against its own clock (the host has but one), and a limit whose base
  * is further ahead than _AHEAD_NS is damaged like one half written: members go
  * on with theirs, and the next writer makes it whole.
  *
  * A change of the rate moves the base of the group's clock to the present, so
- * that the clock goes on from what it shows; and then back by the time that the
+ * that the clock goes on from its reading; and then back by the time that the
  * new rate takes for the part of a unit that had been produced, so that many
  * changes at a low rate lose nothing. The theoretical arrival time is in units
- * of that clock and stays as it is: tokens and debt are carried over in units,
- * and nobody has to convert anything.
+ * of that clock and stays as it is: tokens and debt are carried over in units, and need
+ * no conversion.
  */
 #include <string.h>
 

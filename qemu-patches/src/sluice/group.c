@@ -5,12 +5,12 @@
  * Model. The members of a group are engines, in any number of processes. All
  * of them map one page (group-page.h). Together they never exceed the group's
  * rate and burst; members that wait for the group at the same time are served
- * in proportion to their weights; what a member does not ask for is there for
- * the others. Nobody waits for another process: every step is a load, a store
+ * in proportion to their weights; a part that a member does not ask for is there for
+ * the others. No member waits for another process: every step is a load, a store
  * or one compare-and-swap, in loops of fixed length.
  *
  * The limit: one word. The group has a clock that counts units (bytes, or
- * operations) instead of seconds: it shows what the rate has produced so far,
+ * operations) instead of seconds: it shows the units that the rate has produced so far,
  * G(now). The bucket is the one word of bucket.c, TAT, but on that clock:
  *
  *     tokens = burst - (TAT - G)       while TAT > G, else burst
@@ -19,33 +19,33 @@
  *
  * Units are whole numbers, so that nothing is rounded when members charge in
  * turn, and a change of the rate moves nothing but the clock's speed: tokens
- * and debt stay what they are, in units. A request asks and is charged in one
- * compare-and-swap; one that is killed before it has done nothing, one that is
- * killed after it has paid.
+ * and debt keep their values, in units. A request asks and is charged in one
+ * compare-and-swap; a process killed before it has done nothing, a process killed
+ * after it has paid.
  *
  * The shares: a virtual time for each member, as in start-time fair queueing
  * (Goyal, Vin, Cheng 1996). A request of u units moves its member's virtual
- * time on by u / weight; whoever is behind goes first. There is no server that
- * could pick, so members judge by themselves: a member that is ahead of others
- * which wait leaves them what they need to come up to it,
+ * time on by u / weight; the member furthest behind goes first. There is no server
+ * that could pick, so members judge by themselves: a member that is ahead of others
+ * which wait leaves them the tokens that they need to come up to it,
  *
  *     reserve = sum over waiting members j that are behind of
  *               weight_j * (own virtual time - virtual time_j)      units,
  *
  * and goes when a token is left beyond that: TAT - G + reserve < burst. With
- * everybody on time this is exactly the order of virtual times. The reserve is
+ * all members on time this is exactly the order of virtual times. The reserve is
  * used up by just those it is kept for: their requests move TAT on by as much
  * as they lessen the reserve. So the moment at which a member may go does not
  * change when others take their turns. Each sets its timer to its own turn,
  * and no event wakes more than one. (Members of equal virtual time queue up by
  * slot, and for the timer a request of another counts in full.)
  *
- * If somebody who is behind does not come, TAT stands still while the clock
+ * If a member that is behind does not come, TAT stands still while the clock
  * goes on, the reserve fills up in the bucket, and then the others go on at
- * the full rate beside it: when he comes, it is his. That costs nobody
- * anything as long as the burst is larger than the reserve.
+ * the full rate beside it: when that member comes, the reserve is there for it. The
+ * others lose nothing as long as the burst is larger than the reserve.
  *
- * Who waits. A member is waited for if its demand bit is set, it says when it
+ * Waiting. A member is waited for if its demand bit is set, it says when it
  * will have come at the latest (its turn and _GRACE_NS), and it has shown a
  * sign of life within _ALIVE_NS. A member that has nothing to send clears the
  * bit; the others notice when their timers fire, and none is set further than
@@ -55,8 +55,8 @@
  *
  * Lag. The group's virtual time is the latest start tag admitted. A member that
  * comes late is taken up to _GRACE_NS of the whole rate behind it, one that
- * was idle up to _CREDIT_NS: what it missed beyond that is gone. And however
- * wrong a peer's numbers are, it is not owed more than that: so nobody waits
+ * was idle up to _CREDIT_NS: a share that it missed beyond that is gone. And however
+ * wrong a peer's numbers are, it is not owed more than that: so no member waits
  * longer than _GRACE_NS for each waiting member, and the time in which these
  * get their share of the request that it sent last; nor, however many they are,
  * beyond the time at which the bucket has been full for _GRACE_NS.
@@ -76,31 +76,31 @@
  *
  * Virtual times count 2^-20 units per weight, modulo 2^64, and are compared by
  * their difference: in a second none advances by more than 10^12 * 2^20 < 2^63.
- * Whoever has neither asked nor waited for more than that is stale. It keeps
+ * A member that has neither asked nor waited for more than that is stale. It keeps
  * its place if it is ahead by no more than one request, the largest there is:
  * else it would pay for it with a second's absence, while others wait for that
- * debt. From anywhere else it starts anew. Who waits, however long, is not
+ * debt. From anywhere else it starts anew. A member that waits, however long, is not
  * stale as long as its process runs, which its keepalives tell.
  *
- * Corrections. What a request really cost may be known only when it is done.
- * What it cost more or less is charged or given back then, in the bucket and
- * in its member's virtual time. Others who wait notice tokens that were given
- * back at their next keepalive, _KEEPALIVE_NS later at most. The invariant of
- * the limit counts what is charged when a request asks, less what was given
- * back in the window; what is charged afterwards is debt, for which all wait.
+ * Corrections. The real cost of a request may be known only when it is done. The
+ * difference is charged or given back then, in the bucket and in its member's virtual
+ * time. Other members that wait notice tokens that were given back at their next
+ * keepalive, _KEEPALIVE_NS later at most. The invariant of the limit counts the charges
+ * made when requests ask, less the units given back in the window; a later charge is
+ * debt, for which all wait.
  *
- * Damage. Whatever is on the page, no call loops, and none stands still for
+ * Damage. With any bytes on the page no call loops, and none stands still for
  * ever. A time that lies further ahead than _AHEAD_NS of the reader's own clock
  * is not believed: a limit whose clock starts there is not taken over
- * (group-page.c), a sign of life from there is none. A debt that nobody can
+ * (group-page.c), a sign of life from there is none. A debt that no charge can
  * have made becomes an empty bucket, never a full one. The group's virtual time
  * is put forward again where it went back, so that members which damage took
- * apart meet again. And who is refused again and again, each time within
+ * apart meet again. And a member that is refused again and again, each time within
  * _RECHECK_MIN_NS although its turn had come, asks at most every _RETRY_NS:
  * tokens that vanish, or others that are always faster, keep no processor busy.
  *
  * Limits. Members trust each other's numbers no further than said above, but
- * one that is malicious, not only broken, can pretend to use the whole limit,
+ * a member that is malicious, not only broken, can pretend to use the whole limit,
  * or not charge itself, for as long as it lives: the page is shared, writable
  * memory. The limits of the VMs themselves are private to each process and hold
  * regardless.
@@ -141,8 +141,8 @@ static uint64_t virtual_of(const SluiceGroupMember *member, uint64_t units)
 /*
  * The group's virtual time only goes forward: where the page shows less than
  * this member has seen, a slower one or damage has put it back, and it is set
- * right. So all come to one time again, whatever was written meanwhile, and
- * nobody is waited for that lives in another.
+ * right. So all come to one time again, also after damage, and no member is waited for
+ * that lives in another.
  */
 static void show_group_time(SluiceGroupMember *member)
 {
@@ -150,7 +150,7 @@ static void show_group_time(SluiceGroupMember *member)
     uint64_t shown = group_load(word);
 
     if (ahead(member->group_time, shown) > 0) {
-        /* If somebody else is faster, the next look does. */
+        /* If another member is faster, the next look does. */
         atomic_compare_exchange_strong_explicit(
             word, &shown, member->group_time, memory_order_relaxed,
             memory_order_relaxed);
@@ -212,7 +212,7 @@ static void advance(SluiceGroupMember *member, uint64_t start, uint64_t units,
 typedef struct Rivals {
     uint64_t reserve;           /* units kept for those behind us */
     uint64_t turns;             /* units after which it is our turn */
-    unsigned count;             /* who wait, behind us or not */
+    unsigned count;             /* of those that wait, behind us or not */
 } Rivals;
 
 static uint64_t add_capped(uint64_t a, SluiceWide b)
@@ -221,7 +221,7 @@ static uint64_t add_capped(uint64_t a, SluiceWide b)
                                                             : RESERVE_MAX;
 }
 
-/* What a member `lead` behind us needs to come up: not more than its due. */
+/* The units that a member `lead` behind us needs to come up: not more than its due. */
 static SluiceWide owed_units(const SluiceGroupMember *member, uint64_t start,
                              uint64_t weight, uint64_t lead)
 {
@@ -270,8 +270,8 @@ static void count_rival(const SluiceGroupMember *member, uint32_t index,
 
 /*
  * Where the bucket has been full for _GRACE_NS, those that we wait for have had
- * all the tokens that they could ask for, and did not come: whatever they say,
- * they are waited for no longer.
+ * all the tokens that they could ask for, and did not come: they are waited for no
+ * longer, even if they say that they wait.
  */
 static void bound_patience(const SluiceGroupMember *member, Rivals *rivals)
 {
@@ -307,16 +307,16 @@ SLUICE_HOT static Rivals look_around(const SluiceGroupMember *member,
 /* The bucket */
 
 /*
- * What is taken from the bucket: negative if it has been full for a while,
- * more than the burst if it is in debt. A debt that nobody can have made is
- * damage, or a bucket that nobody touched until the numbers wrapped. For how
+ * The units taken from the bucket: negative if it has been full for a while,
+ * more than the burst if it is in debt. A debt that no charge can have made is
+ * damage, or a bucket that was untouched until the numbers wrapped. For how
  * long it has been full tells only whether a reserve has filled up, so that
  * ends where reserves do.
  *
- * The bound: a request beyond the burst is all that a charge or a correction
- * leaves behind; as much again what is added without looking, see
- * correct_bucket(); and the rate of a second, by which the clock of whoever
- * looks may be behind his who charged.
+ * The bound: a charge or a correction leaves at most a request beyond the burst;
+ * additions without a look as much again, see correct_bucket(); and the rate of a
+ * second, by which the clock of the member that looks may be behind that of the member
+ * that charged.
  */
 static int64_t used_units(const SluiceGroupMember *member, uint64_t tat_units,
                           uint64_t clock_units, bool *damaged)
@@ -387,7 +387,7 @@ static uint64_t units_of(const SluiceGroupMember *member, uint32_t bytes)
     return member->clock.unit == SLUICE_GROUP_OPERATIONS ? 1 : bytes;
 }
 
-/* Who asks after its next recheck has been patient enough. */
+/* A member that asks after its next recheck has been patient enough. */
 static void note_refusal(SluiceGroupMember *member, uint64_t units,
                          uint64_t now_ns)
 {
@@ -420,7 +420,7 @@ SLUICE_HOT bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
 }
 
 /*
- * One compare-and-swap, too: what a bucket cannot hold, or owe, is cut off. A
+ * One compare-and-swap, too: units that a bucket cannot hold, or owe, are cut off. A
  * request that is refused asks again, a correction does not: where others are
  * faster every time it adds, which cannot fail. TAT is above G after so many
  * charges, and if that takes it below, the bucket is just full.
@@ -445,7 +445,7 @@ static void correct_bucket(SluiceGroupMember *member, int64_t units,
             || atomic_compare_exchange_weak_explicit(
                    tat, &tat_units, clock_units + (uint64_t)used,
                    memory_order_acq_rel, memory_order_relaxed)) {
-            return;             /* the next charge repairs what is damaged */
+            return;             /* the next charge repairs the damage */
         }
     }
     if (units > (int64_t)member->clock.request_max) {

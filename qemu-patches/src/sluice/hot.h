@@ -8,8 +8,8 @@
 #define UNLIKELY(x)         __builtin_expect(!!(x), 0)
 #define LIKELY(x)           __builtin_expect(!!(x), 1)
 
-/* QEMU's build clears registers on return, against information leaks. What a
- * decision leaves there is no secret: sizes and times. */
+/* QEMU's build clears registers on return, against information leaks. A
+ * decision leaves no secret there: sizes and times. */
 #if defined(__has_attribute)
 #if __has_attribute(zero_call_used_regs)
 #define SLUICE_HOT  __attribute__((zero_call_used_regs("skip")))

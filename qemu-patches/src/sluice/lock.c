@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a lock does when somebody else has it; the rest is in line, in sluice/lock.h.
+ * The slow path of a lock that another thread has; the rest is in line, in sluice/lock.h.
  *
- * Who waits marks the lock AWAITED before it sleeps, and takes it as such: it cannot
- * know whether others sleep, too. At worst the owner wakes nobody, once. The kernel
- * lets nobody sleep who finds the lock no longer AWAITED, so no wake is missed.
+ * A thread that waits marks the lock AWAITED before it sleeps, and takes it as such: it
+ * cannot know whether others sleep, too. At worst the owner makes one wake in vain. The
+ * kernel lets no thread sleep that finds the lock no longer AWAITED, so no wake is
+ * missed.
  */
 #include <errno.h>
 #include <stddef.h>

@@ -2,15 +2,15 @@
 /*
  * Reservation of buffer space in proportion to rates.
  *
- * Model. A queue must take what comes in while its class waits for its next
+ * Model. A queue must take the frames that come in while its class waits for its next
  * turn, so it needs room in proportion to its rate: entries for a time, not a
  * number (PS section 4.5, after Druschel and Banga). Room is reserved, not
- * shared: what one class does never takes an entry from another.
+ * shared: no class ever takes an entry from another.
  *
- * A queue wishes what its operator says, or 1/20 s at its rate and at least
+ * A queue wishes the room that its operator gives, or 1/20 s at its rate and at least
  * SLUICE_QUEUE_BYTES_MIN. If the pool has room for all wishes, each gets its
- * own. Else each gets the smallest room, or less if it wished less, and what
- * is left of the pool is divided in proportion to what is missing.
+ * own. Else each gets the smallest room, or less if it wished less, and the rest
+ * of the pool is divided in proportion to the missing parts.
  *
  * Units. The pool is counted in chunks of SLUICE_CHUNK_BYTES. A frame of b
  * bytes takes ceil(b / chunk) of them, less than b / chunk + 1, so that

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sluice classifier: the tag in what a guest wrote; frame.h finds the DSCP of
+ * Sluice classifier: the tag in bytes that a guest wrote; frame.h finds the DSCP of
  * a frame. Pure functions of their arguments, which are the caller's own copy
  * of guest memory, never guest memory itself; every value is possible and none
  * is trusted. The encoding is in docs/specs/tags.md.

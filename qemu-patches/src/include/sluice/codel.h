@@ -20,19 +20,19 @@
 
 /* All zero but the first two, which _configure() sets, is a queue at rest. */
 typedef struct SluiceCodel {
-    uint64_t target_ns;         /* what a frame may wait */
+    uint64_t target_ns;         /* how long a frame may wait */
     uint64_t interval_ns;       /* how long the queue may be above it */
     uint64_t tolerated_until_ns;    /* with above: the end of that interval */
     uint64_t next_signal_ns;    /* with signalling, or the one before */
     uint32_t count;             /* signals since signalling began */
-    uint32_t count_at_start;    /* what count began with, the last time */
+    uint32_t count_at_start;    /* the first value of count, the last time */
     bool above;
     bool signalling;
 } SluiceCodel;
 
 /*
  * Sets target and interval for a queue of that rate (bytes per second; 0: not
- * known) whose largest frame has that many bytes. What is in progress goes on.
+ * known) whose largest frame has that many bytes. A spell in progress goes on.
  */
 void sluice_codel_configure(SluiceCodel *codel, uint64_t bytes_per_second,
                             uint32_t largest_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a disk request really cost: a model that learns a device's latencies
+ * The real cost of a disk request: a model that learns a device's latencies
  * while it runs (TAP section 5.1, RESOURCE mode). The essay is in cost.c.
  *
  * Pure: no clock, no allocation. One SluiceCostModel per device and direction;
@@ -15,11 +15,11 @@
 /* Latencies are counted by eighths of an octave, from 256 ns to 17 s. */
 #define SLUICE_COST_BINS        208
 
-/* What a request turned out to be, by its latency. */
+/* The kinds of requests, by their latency. */
 typedef enum SluiceCostKind {
     SLUICE_COST_HOST_CACHE,     /* never reached the device: free */
     SLUICE_COST_DEVICE_CACHE,   /* a tenth */
-    SLUICE_COST_SEQUENTIAL,     /* what it asked for */
+    SLUICE_COST_SEQUENTIAL,     /* the bytes that it asked for */
     SLUICE_COST_SEEK,           /* five times */
 } SluiceCostKind;
 
@@ -34,12 +34,12 @@ typedef struct SluiceCostModel {
 } SluiceCostModel;
 
 void sluice_cost_init(SluiceCostModel *model);
-/* Learns from a finished request, and says what it was. `own_ns` is from its
+/* Learns from a finished request, and returns its kind. `own_ns` is from its
  * submission to the device below to its completion, without being held;
  * `turn_ns` since the completion before it, UINT64_MAX if there was none. */
 SluiceCostKind sluice_cost_observe(SluiceCostModel *model, uint32_t bytes,
                                    uint64_t own_ns, uint64_t turn_ns);
-/* What to hand to sluice_engine_correct() for a request charged `charged`. */
+/* The bytes to hand to sluice_engine_correct() for a request charged `charged`. */
 int64_t sluice_cost_correction(SluiceCostKind kind, uint32_t charged);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sluice frame parser: what the headers of an Ethernet frame say, as far as a
- * shaper needs it. Pure functions of their arguments, which are the caller's
- * own copy of the bytes; every value and every length is possible.
+ * Sluice frame parser: the fields of an Ethernet frame's headers that a shaper needs.
+ * Pure functions of their arguments, which are the caller's own copy of the bytes;
+ * every value and every length is possible.
  */
 #ifndef SLUICE_FRAME_H
 #define SLUICE_FRAME_H
@@ -33,7 +33,7 @@ typedef enum SluiceEcn {
     SLUICE_ECN_CE = 3,
 } SluiceEcn;
 
-/* What is known of the header behind IP. */
+/* The header behind IP, as far as it is known. */
 typedef enum SluiceTransport {
     SLUICE_TRANSPORT_OTHER,     /* neither TCP nor UDP */
     SLUICE_TRANSPORT_HIDDEN,    /* cut off, malformed or behind too much */

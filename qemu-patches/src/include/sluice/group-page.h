@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The group page: what the members of a group share, in a file that all of
+ * The group page: shared by the members of a group, in a file that all of
  * them map. The layout is docs/specs/group-page.md; the sizes are checked at
  * build time. Everything in here may have been written by a process that was
  * killed in the middle, or that is broken: read it once, check it, use it.
  *
  * Words are in the byte order of the host, naturally aligned, and only
- * accessed as atomics; what is written by different processes lies in
- * different pairs of cache lines.
+ * accessed as atomics; words written by different processes lie in different pairs of
+ * cache lines.
  */
 #ifndef SLUICE_GROUP_PAGE_H
 #define SLUICE_GROUP_PAGE_H
@@ -37,7 +37,7 @@ typedef struct SluiceGroupSlot {
     SluiceWord weight;
     SluiceWord virtual_time;        /* start tag of its next request */
     SluiceWord demand_until_ns;     /* waits, and will have come by then */
-    SluiceWord head_units;          /* what its next request will take */
+    SluiceWord head_units;          /* the size of its next request */
     SluiceWord requests;            /* admitted, and their units */
     SluiceWord units;
     SluiceWord label[SLUICE_GROUP_LABEL_WORDS];     /* NUL-padded text */

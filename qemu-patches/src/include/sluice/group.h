@@ -5,7 +5,7 @@
  *
  * The library is pure: it reads no clock, allocates nothing, opens nothing
  * and never waits for another process. The page is memory that the caller has
- * mapped; a member handle belongs to one caller, who serialises its calls.
+ * mapped; a member handle belongs to one caller, which serialises its calls.
  *
  * Units: times are nanoseconds of a clock that all members share
  * (CLOCK_MONOTONIC of the host); a group counts bytes or operations.
@@ -38,10 +38,10 @@
 #define SLUICE_GROUP_KEEPALIVE_NS   100000000ULL
 #define SLUICE_GROUP_ALIVE_NS       1000000000ULL
 #define SLUICE_GROUP_REAP_NS        5000000000ULL
-/* So much may what another wrote lie ahead of a clock that was read before;
+/* So much may another's time lie ahead of a clock that was read before;
  * a time beyond that is not believed. */
 #define SLUICE_GROUP_AHEAD_NS       100000000ULL
-/* Who is refused again and again although its turn had come asks no sooner. */
+/* A member that is refused again and again although its turn had come asks no sooner. */
 #define SLUICE_GROUP_RETRY_NS       1000000ULL
 
 typedef enum SluiceGroupUnit {
@@ -56,7 +56,7 @@ typedef struct SluiceGroupLimit {
     uint64_t burst;             /* 1.._BURST_MAX units */
 } SluiceGroupLimit;
 
-/* What is wrong with a page, or with the wish to join it. */
+/* The fault of a page, or of the wish to join it. */
 typedef enum SluiceGroupStatus {
     SLUICE_GROUP_OK,
     SLUICE_GROUP_TOO_SHORT,     /* fewer bytes than the layout has */
@@ -76,7 +76,7 @@ typedef struct SluiceGroupClock {
     uint64_t base_units;
     uint64_t step_units;        /* units per nanosecond, whole */
     uint64_t step_fraction;     /* and 2^-64 */
-    uint64_t grace_units;       /* what the rate gives in _GRACE_NS */
+    uint64_t grace_units;       /* the units of the rate in _GRACE_NS */
     uint64_t credit_units;      /* and in _CREDIT_NS */
     uint64_t request_max;       /* units of the largest request there is */
 } SluiceGroupClock;
@@ -120,13 +120,13 @@ bool sluice_group_page_init(void *memory, const char *name,
 /* Tokens and debt are carried over in units. The unit cannot change. */
 bool sluice_group_configure(SluiceGroupPage *page,
                             const SluiceGroupLimit *limit, uint64_t now_ns);
-/* Without a clock: whether its times are sound is seen by who joins. */
+/* Without a clock: whether its times are sound is seen by members that join. */
 SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes);
 
-/* What a page says, for people. */
+/* The contents of a page, for people. */
 typedef struct SluiceGroupMemberInfo {
     uint32_t pid;
-    uint32_t weight;            /* 0: damaged, nobody waits for this member */
+    uint32_t weight;            /* 0: damaged, the others do not wait for it */
     uint64_t requests;
     uint64_t units;
     bool waiting;
@@ -142,7 +142,7 @@ bool sluice_group_member_info(const SluiceGroupPage *page, unsigned slot,
 
 /*
  * Members. `owner` is not 0 and differs between processes, with the process
- * id in its low half; `label` says who it is, for people, and is cut to fit.
+ * id in its low half; `label` is its name, for people, and is cut to fit.
  */
 SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
                                     size_t bytes, uint64_t owner,
@@ -166,7 +166,7 @@ bool sluice_group_admit(SluiceGroupMember *member, uint32_t bytes,
  */
 uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns);
 void sluice_group_idle(SluiceGroupMember *member);
-/* What an admitted request cost in addition, or less if negative, in bytes.
+/* The cost of an admitted request in addition, or less if negative, in bytes.
  * Ask for the next time again. An operation costs an operation. */
 void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
                           uint64_t now_ns);
@@ -175,7 +175,7 @@ void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
 void sluice_group_refund(SluiceGroupMember *member, uint32_t bytes,
                          uint64_t now_ns);
 
-/* What the group's clock shows: the units its rate has produced. For tests. */
+/* The reading of the group's clock: the units its rate has produced. For tests. */
 uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
                                   uint64_t now_ns);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A lock for the path of every request, between the threads of a process. Nearly
- * always it is free: then taking it is one atomic instruction, in line, and so is
- * releasing it. Who finds it taken sleeps in the kernel. Nobody spins: on a full host
- * the owner may not be running. Not fair, not recursive, and 4 bytes.
+ * A lock for the path of every request, between the threads of a process. Nearly always
+ * it is free: then taking it is one atomic instruction, in line, and so is releasing
+ * it. A thread that finds it taken sleeps in the kernel. None spins: on a full host the
+ * owner may not be running. Not fair, not recursive, and 4 bytes.
  *
- * States: free, taken, and taken while somebody may sleep (U. Drepper, "Futexes Are
+ * States: free, taken, and taken while another may sleep (U. Drepper, "Futexes Are
  * Tricky", 2011, the second mutex).
  */
 #ifndef SLUICE_LOCK_H
@@ -24,7 +24,7 @@ typedef struct SluiceLock {
     _Atomic uint32_t state;
 } SluiceLock;
 
-/* lock.c: somebody else has it, or waits for it. */
+/* lock.c: another thread has it, or waits for it. */
 void sluice_lock_wait(SluiceLock *lock);
 void sluice_lock_wake(SluiceLock *lock);
 

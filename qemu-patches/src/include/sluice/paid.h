@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The sum of what was charged to the buckets of a class, or to the ceiling's, for
- * requests that have not gone on. Buckets have a serial, as in a receipt, that grows
- * when either of them begins anew or ends: what was charged before is not given back
- * then, and not in the sum. Pure, and all zero at first.
+ * The sum of the charges to the buckets of a class, or of the ceiling, for requests
+ * that have not gone on. Buckets have a serial, as in a receipt, that grows when either
+ * of them begins anew or ends: earlier charges are not given back then, and not in the
+ * sum. Pure, and all zero at first.
  *
  * Queues are looked through one after the other, so a receipt may come after one with
  * a later serial. Were the sum begun anew for each that differs, the earlier would

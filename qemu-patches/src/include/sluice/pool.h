@@ -18,7 +18,7 @@
 #define SLUICE_POOL_SEGMENTS_MAX    64
 #define SLUICE_POOL_CHUNKS_MAX      (SLUICE_POOL_SEGMENT_CHUNKS \
                                      * SLUICE_POOL_SEGMENTS_MAX)
-/* What a single frame may have, and the pieces that it then lies in. */
+/* The size of the largest frame, and the pieces that it then lies in. */
 #define SLUICE_POOL_FRAME_BYTES_MAX (96 * 1024)
 #define SLUICE_POOL_PIECES_MAX      (SLUICE_POOL_FRAME_BYTES_MAX \
                                      / SLUICE_CHUNK_BYTES)
@@ -32,7 +32,7 @@ typedef struct SluicePooled {
 } SluicePooled;
 
 SluicePool *sluice_pool_new(void);              /* NULL: memory is short */
-void sluice_pool_free(SluicePool *pool);        /* whatever it holds */
+void sluice_pool_free(SluicePool *pool);        /* with any contents */
 /* Has that many chunks from now on, or more; false if memory is short or
  * SLUICE_POOL_CHUNKS_MAX is exceeded. Never shrinks. */
 bool sluice_pool_grow(SluicePool *pool, uint32_t chunks);

@@ -11,7 +11,7 @@
 
 /* A pool is handed out in chunks; a frame has chunks of its own. */
 #define SLUICE_CHUNK_BYTES          256
-/* What a queue gets however slow it is, and however scarce the memory. */
+/* The room of a queue however slow it is, and however scarce the memory. */
 #define SLUICE_QUEUE_BYTES_MIN      (128 * 1024)
 /* Without a limit of its own a queue holds this time's worth at its rate. */
 #define SLUICE_QUEUE_TIME_DIVISOR   20          /* 1/20 s */
@@ -20,7 +20,7 @@
 
 typedef struct SluiceQueueWish {
     bool used;
-    uint64_t bytes_per_second;  /* what the queue drains at; 0: not known */
+    uint64_t bytes_per_second;  /* the rate the queue drains at; 0: not known */
     uint64_t limit_bytes;       /* the operator's; 0: from the rate */
     uint32_t limit_frames;      /* the operator's; 0: from the bytes */
 } SluiceQueueWish;
@@ -30,7 +30,7 @@ typedef struct SluiceQueueRoom {
     uint32_t frames;
 } SluiceQueueRoom;
 
-/* Chunks that hold whatever a queue of this room may hold. */
+/* Chunks that hold any frames that a queue of this room may hold. */
 uint64_t sluice_room_chunks(const SluiceQueueRoom *room);
 
 /*
