@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what the driver of a disk may do otherwise than most. What it may ask for in
- * vain: what the device refuses, and what moves no payload, waits for nothing and
- * costs nothing, however much memory its descriptors name. And how it may cut a
- * request into descriptors, which a held one is parsed from twice.
+ * QTest of drivers of disks that do otherwise than most. Requests in vain: those that the
+ * device refuses, and those without payload, wait for nothing and cost nothing, however
+ * much memory their descriptors name. And other cuts of a request into descriptors, from
+ * which a held request is parsed twice.
  */
 #include "qemu/osdep.h"
 #include "sluice-disk.h"
@@ -33,7 +33,7 @@ static const Case cases[] = {
     /* Not whole sectors */
     { VIRTIO_BLK_T_IN, 0, 1, SECTOR_BYTES + 1, VIRTIO_BLK_S_IOERR },
     { VIRTIO_BLK_T_OUT, 0, 1, SECTOR_BYTES - 1, VIRTIO_BLK_S_IOERR },
-    /* What this device does not know, or does not do */
+    /* Types that this device does not know, or does not do */
     { VIRTIO_BLK_T_SCSI_CMD, 0, 16, PIECE, VIRTIO_BLK_S_IOERR },
     { VIRTIO_BLK_T_SCSI_CMD | VIRTIO_BLK_T_OUT, 0, 16, PIECE,
       VIRTIO_BLK_S_IOERR },
@@ -46,7 +46,7 @@ static const Case cases[] = {
     { VIRTIO_BLK_T_GET_ID, 0, 1, SECTOR_BYTES, VIRTIO_BLK_S_OK },
 };
 
-/* Whether the device writes its data: what the type itself says, or a read. */
+/* Whether the device writes its data: by the type itself, or a read. */
 static bool to_guest(uint32_t type)
 {
     return !(type & VIRTIO_BLK_T_OUT);
@@ -78,7 +78,7 @@ static void check_cases(Disk *disk, uint64_t memory)
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
         uint64_t status;
 
-        /* What is held has been read: its descriptors may be used again. */
+        /* A held request has been read: its descriptors may be used again. */
         qvirtqueue_reset_pool(disk->vq);
         status = send_case(disk, &cases[i], memory);
         wait_for(qtest_readb(disk->qts, status) != PENDING);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what becomes of held disk requests when the machine or the device
- * goes through its life, many times over in one QEMU: a request is answered
- * exactly once, or it went with its queue, and nothing of it stays behind.
+ * QTest of held disk requests while the machine or the device goes through its life,
+ * many times over in one QEMU: a request is answered exactly once, or it went with its
+ * queue, and nothing of it stays behind.
  *
- * SLUICE_CYCLES says how often (2). Under the address sanitizer what is lost
+ * SLUICE_CYCLES says how often (2). Under the address sanitizer lost memory
  * shows when QEMU exits, because it fails then.
  *
  * As in sluice-blk-test.c a request of class bulk costs 4.096 ms of the virtual
@@ -220,7 +220,7 @@ static void test_stop_cont(const void *variant)
     disk_free(disk);
 }
 
-/* Reset while stopped: what waits for the restart goes too. */
+/* Reset while stopped: requests that wait for the restart go too. */
 static void test_stop_reset(const void *variant)
 {
     Disk *disk = start(variant);
@@ -320,7 +320,7 @@ static void snapshot_done(Disk *disk)
            "{'id': 'job'}}");
 }
 
-/* The snapshot has the requests; whoever loads it answers them. */
+/* The snapshot has the requests; a QEMU that loads it answers them. */
 static void test_snapshot(const void *opaque)
 {
     const Variant *variant = opaque;
@@ -350,7 +350,7 @@ static void test_snapshot(const void *opaque)
     disk_free(disk);
 }
 
-/* Another QEMU takes up the state of then, and answers what was held. */
+/* Another QEMU takes up the state of then, and answers the held requests. */
 static void check_background_state(Disk *disk, const Variant *variant,
                                    const char *uri,
                                    const Request requests[BATCH],

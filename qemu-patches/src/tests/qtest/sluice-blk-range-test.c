@@ -127,7 +127,7 @@ static void test_parts(const void *variant)
     disk_free(disk);
 }
 
-/* What is no multiple of a part, and less than one, and nothing. */
+/* Sizes that are no multiple of a part, less than one, and nothing. */
 static void test_odd_sizes(const void *variant)
 {
     Disk *disk = start(variant);
@@ -244,7 +244,7 @@ static void test_discard(const void *variant)
     disk_free(disk);
 }
 
-/* What the device does not do costs nothing. */
+/* A request that the device does not do costs nothing. */
 static void test_refused(const void *variant)
 {
     Disk *disk = start(variant);
@@ -276,7 +276,7 @@ static void test_refused(const void *variant)
     disk_free(disk);
 }
 
-/* The guest rewrites what it asked for, while the first and a later part are held. */
+/* The guest rewrites its request while the first and a later part are held. */
 static void test_rewritten_range(const void *variant)
 {
     Disk *disk = start(variant);
@@ -439,7 +439,7 @@ static void test_drain(const void *variant)
     disk_free(disk);
 }
 
-/* On the target it begins anew: nobody has been told that part of it is done. */
+/* On the target it begins anew: the guest was not told that part of it is done. */
 static void test_migrate(const void *opaque)
 {
     const Variant *variant = opaque;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of shaping in virtio-blk: rates, classes, and what becomes of held
- * requests when the VM stops, the device goes, or a class is removed.
+ * QTest of shaping in virtio-blk: rates, classes, and held requests when the VM
+ * stops, the device goes, or a class is removed.
  *
  * Most tests limit a class to 1 MB/s with a burst of one request, so that a
  * request of 4096 bytes takes 4.096 ms of the virtual clock: of N requests
@@ -264,7 +264,7 @@ static void test_remove_class(void)
     disk_free(disk);
 }
 
-/* A queue that belongs to a class: all its requests do, whatever their tag. */
+/* A queue that belongs to a class: all its requests do, of any tag. */
 static void test_queue_class(void)
 {
     Disk *disk = disk_new(",shaper-queues=bulk", "");
@@ -485,7 +485,7 @@ static void check_refusals(QTestState *qts)
                 "0 to 63");
     qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'dscp': [46]"), "dscp 46",
                 "'bulk'");
-    /* 2 << 2 | 3: what tag 2 is written as. */
+    /* 2 << 2 | 3: the DSCP of tag 2. */
     qmp_refused(qts, SET("'class': 'a', 'tag': 1, 'dscp': [11]"), "dscp 11",
                 "'bulk'");
     qmp_refused(qts, LIMIT("'bytes-per-second': 0"), "bytes-per-second 0",

@@ -185,7 +185,7 @@ static char *next_page(const char *path)
 
 /*
  * Both machines of a migration through `socket`, of which the target has the rest. The
- * guest's memory, and what is allocated of it, has moved along.
+ * guest's memory, with its allocations, has moved along.
  */
 G_GNUC_UNUSED
 static void free_migrated(Disk *source, Disk *target, const char *socket)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Frames of any kind, and more of them than the ring has descriptors: what the
- * device gives back is used again, as a driver does.
+ * Frames of any kind, and more of them than the ring has descriptors: descriptors that
+ * the device gives back are used again, as a driver does.
  */
 #ifndef TESTS_SLUICE_FRAMES_H
 #define TESTS_SLUICE_FRAMES_H
@@ -38,7 +38,7 @@ static void ring_init(Ring *ring, Net *net)
     }
 }
 
-/* Takes back what the device has given back. */
+/* Takes back the descriptors that the device has given back. */
 G_GNUC_UNUSED
 static void ring_collect(Ring *ring)
 {
@@ -66,7 +66,7 @@ static uint16_t ring_take(Ring *ring)
     return ring->free[--ring->free_count];
 }
 
-/* Offers what a descriptor points to, without a next one. */
+/* Offers a descriptor, without a next one. */
 G_GNUC_UNUSED
 static void ring_offer(Ring *ring, uint16_t id, uint64_t address,
                        uint32_t bytes, uint16_t flags)
@@ -150,7 +150,7 @@ static void ring_send_many(Ring *ring, unsigned dscp, unsigned first,
     }
 }
 
-/* The next frame on the network, whatever it is; returns its length. */
+/* The next frame on the network, of any kind; returns its length. */
 G_GNUC_UNUSED
 static uint32_t next_frame(Net *net, uint8_t *frame, size_t room)
 {
@@ -181,7 +181,7 @@ static void fill_network(Net *net)
     }
 }
 
-/* The same, after a first frame of any kind, which is sent. */
+/* As above, after a first frame of any kind, which is sent. */
 G_GNUC_UNUSED
 static void block_network(Net *net, unsigned dscp)
 {

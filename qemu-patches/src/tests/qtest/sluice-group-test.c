@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of groups: disks of several QEMUs under one limit, by weight, and what
- * becomes of it when one of them stops, moves, leaves or is killed.
+ * QTest of groups: disks of several QEMUs under one limit, by weight, also when one of
+ * them stops, moves, leaves or is killed.
  *
  * The limit is 1 MB/s with a burst of one request, so that a request of 4096
  * bytes takes 4.096 ms.
@@ -189,7 +189,7 @@ static void start_two(const char *path, Disk *disks[2],
         send_many(disks[i], MANY, VIRTIO_BLK_T_IN, 0, requests[i]);
         wait_for(waiting(disks[i]) + passed(disks[i]) == MANY);
     }
-    /* One has passed; who comes to an empty bucket waits. */
+    /* One has passed; a request that comes to an empty bucket waits. */
     g_assert_cmpint(waiting(disks[0]) + waiting(disks[1]), ==, 2 * MANY - 1);
     g_assert_cmpint(member_count(disks[0]->qts), ==, 2);
     g_assert_cmpint(member_count(disks[1]->qts), ==, 2);
@@ -224,8 +224,8 @@ static void test_two_vms(void)
 }
 
 /*
- * A QEMU whose death is no failure of the test: a shell is the test's child,
- * and ends well whatever becomes of QEMU.
+ * A QEMU that may die without failing the test: a shell is the test's child, and ends
+ * well even if QEMU does not.
  */
 static char *wrap_qemu(char **folder)
 {
@@ -359,7 +359,7 @@ static void test_stop_cont(void)
     hold_by_group(disk, requests);
     g_assert(first_member_waits(disk->qts));
     qmp_ok(disk->qts, "{'execute': 'stop'}");
-    /* A VM that is stopped waits for nothing, and is waited for by nobody. */
+    /* A VM that is stopped waits for nothing, and is not waited for. */
     g_assert(!first_member_waits(disk->qts));
     g_assert_cmpint(waiting(disk), ==, 0);
     qmp_ok(disk->qts, "{'execute': 'cont'}");
@@ -415,7 +415,7 @@ static void test_limit_raised(void)
 
 /*
  * Another member has written that the group's clock starts in an hour: those
- * that are members go on by the clock that they had, nobody becomes one, and
+ * that are members go on by the clock that they had, none becomes a member, and
  * once the limit is repaired it is the same as before.
  */
 static void test_clock_ahead(void)
@@ -472,7 +472,7 @@ static void test_hierarchy(void)
     free_group(path);
 }
 
-/* Both ends are members; what is held goes on under the group there. */
+/* Both ends are members; held requests go on under the group there. */
 static void test_migrate(void)
 {
     char *group = new_group();
@@ -491,7 +491,7 @@ static void test_migrate(void)
     migrate(source->qs, target.qs, uri);
     wait_for(stat_of(target.qts, "default", "blk-read", "backlog-requests")
              > 0);
-    /* Nobody waits for the source any more. */
+    /* The source is waited for no more. */
     g_assert(!first_member_waits(target.qts));
     qtest_clock_step(target.qts, 8 * REQUEST_NS);
     for (unsigned i = 0; i < 8; i++) {
@@ -579,7 +579,7 @@ static void test_shortened_iothread(void)
     check_shortened(",iothread=io0", "-object iothread,id=io0", 0, false);
 }
 
-/* Others that wait for the same group wait for nobody who has lost it. */
+/* Others that wait for the same group do not wait for a member that has lost it. */
 static void test_shortened_many(void)
 {
     char *path = new_group();
@@ -682,7 +682,7 @@ static void test_refused_input(void)
     free_group(path);
 }
 
-/* The trace says what happened, not what was refused. */
+/* The trace tells changes, not refusals. */
 static void test_trace(void)
 {
     char *path = new_group(), *log = new_group();

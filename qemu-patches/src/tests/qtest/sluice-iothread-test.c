@@ -8,8 +8,8 @@
  * A shaper has more to share than its engines: the counters page, which each
  * thread writes and the test reads meanwhile; the page of a group, which reads
  * and writes are members of, so that two engines meet in it while the main
- * thread joins, leaves, and changes weight and limit; and what each queue learns
- * of its disk, by which the charge of a finished request is corrected. Each is
+ * thread joins, leaves, and changes weight and limit; and the costs that each queue
+ * learns of its disk, by which the charge of a finished request is corrected. Each is
  * tested by itself, because locks of one hide races of another, and then all.
  *
  * Built with the thread sanitizer this is the test of the locks. SLUICE_CYCLES
@@ -28,7 +28,7 @@
 #define LEARN_ROUNDS_MAX 300
 /* Real time that a disk takes, for the virtual clock to be stepped within. */
 #define SLOW_NS         1000000
-/* What the default class may read, and never does: it tells what was charged. */
+/* The default class may read so much, and never does: its tokens tell the charges. */
 #define PURSE_BYTES     (1LL << 32)
 #define PURSE_RATE      4
 #define GROUP_RATE_MIN  5000000
@@ -40,11 +40,11 @@
 #define COMPLETED       136
 #define IN_FLIGHT       152
 
-/* What the shaper has beside classes with limits. */
+/* Features of the shaper beside classes with limits. */
 typedef enum Extra {
     EXTRA_PAGE = 1,
     EXTRA_GROUP = 2,
-    EXTRA_CHARGE = 4,           /* by what the device had to do */
+    EXTRA_CHARGE = 4,           /* by the work of the device */
     EXTRA_ALL = EXTRA_PAGE | EXTRA_GROUP | EXTRA_CHARGE,
 } Extra;
 
@@ -62,7 +62,7 @@ typedef struct Machine {
     GRand *rand;
     char *image;
     char *page;                 /* NULL: none */
-    char *group;                /* the same */
+    char *group;                /* as above */
     Extra extra;
     uint64_t sent;
 } Machine;
@@ -250,7 +250,7 @@ static void machine_free(Machine *m)
     g_free(m);
 }
 
-/* What all set; `more` are further members of the arguments. */
+/* The arguments of all; `more` are further members. */
 #define CHANGE_CLASS(more)                                                  \
     "{'execute': 'shaper-set-class', 'arguments': {'id': 'sluice0', "       \
     "'class': %s, 'tag': %d, 'priority': %d, 'limits': ["                   \
@@ -266,7 +266,7 @@ static void change_class(Machine *m)
     int rate = g_rand_int_range(m->rand, 1000000, 100000000);
     int operations = g_rand_int_range(m->rand, 100, 100000);
 
-    /* Now and then it is charged for what it asks for, as if of old. */
+    /* Now and then it is charged for the bytes that it asks for, as if of old. */
     if (m->extra & EXTRA_CHARGE && g_rand_int_range(m->rand, 0, 4)) {
         qmp_ok(m->qts, CHANGE_CLASS(", 'scheduling': [{'resource': "
                "'blk-read', 'charge': 'device'}, {'resource': 'blk-write', "
@@ -398,7 +398,7 @@ static void finish_round(Machine *m)
     }
 }
 
-/* What the default class was charged for reads, beyond what it asked for; less
+/* The charges of the default class for reads, beyond the bytes that it asked for; less
  * than nothing if more was taken for hits in a cache than for seeks. */
 static int64_t extra_charge(Machine *m)
 {

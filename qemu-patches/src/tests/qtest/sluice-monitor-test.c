@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what a shaper shows: the events of classes that are limited, "info
+ * QTest of the output of a shaper: the events of classes that are limited, "info
  * shaper", and trace events.
  *
  * The shaper looks at its classes every 250 ms of the virtual clock, which
@@ -163,7 +163,7 @@ static void test_event_removal(void)
     disk_free(disk);
 }
 
-/* The only disk goes: who held its requests is limited no more. */
+/* The only disk goes: the class of its held requests is limited no more. */
 static void test_event_unplug(void)
 {
     Disk *disk = disk_new("", "");

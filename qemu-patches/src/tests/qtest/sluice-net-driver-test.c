@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what the driver of a network card may do to the shaper: change the
- * virtio header while frames are held, send what no network takes, and refuse
- * what is not for it.
+ * QTest of drivers of network cards that are hard on the shaper: they change the virtio
+ * header while frames are held, send frames that no network takes, and refuse frames
+ * that are not for them.
  */
 #include "qemu/osdep.h"
 #include <linux/if_packet.h>
@@ -57,7 +57,7 @@ static void check_length_sent(Net *net, uint32_t bytes)
     g_assert_cmpint(next_frame(net, frame, sizeof(frame)), ==, bytes);
 }
 
-/* Another class comes: what waits from then on is kept in a buffer. */
+/* Another class comes: frames that wait from then on are kept in a buffer. */
 static void share_ring(Net *net)
 {
     limit_class(net, "other", 1, "blk-read");
@@ -78,7 +78,7 @@ static void limit_default(Net *net, const char *resource)
 static Net *hold_frames(Ring *ring, uint64_t header)
 {
     static const uint8_t zeros[FRAME_BYTES];
-    /* ring_send() puts 12 bytes before what it is given. */
+    /* ring_send() puts 12 bytes before its bytes. */
     unsigned more = header == LONG_HEADER ? 0 : 2;
     Net *net = g_new0(Net, 1);
 
@@ -100,7 +100,7 @@ static Net *hold_frames(Ring *ring, uint64_t header)
     return net;
 }
 
-/* What is sent now has a header of 12 bytes, or of 10 and two more. */
+/* A frame sent now has a header of 12 bytes, or of 10 and two more. */
 static void check_still_sends(Ring *ring, uint64_t header)
 {
     static const uint8_t zeros[FRAME_BYTES];
@@ -175,7 +175,7 @@ static void send_pieces(Net *net, unsigned pieces, uint32_t piece_bytes,
     qvirtqueue_kick(net->qts, net->dev, vq, head);
 }
 
-/* What no network takes is dropped at once, and costs its class nothing. */
+/* A frame that no network takes is dropped at once, and costs its class nothing. */
 static void test_too_large(void)
 {
     Net *net = net_new("");
@@ -218,7 +218,7 @@ static void test_largest(void)
     net_free(net);
 }
 
-/* The driver's command: from now on only what is for this card. */
+/* The driver's command: from now on only frames for this card. */
 static void leave_promiscuous(Net *net)
 {
     QVirtQueue *vq = net->queues[2];
@@ -247,7 +247,7 @@ static void send_to_others(Net *net, bool multicast)
     network_send_bytes(net, frame, sizeof(frame));
 }
 
-/* What the card's own filter discards is not charged, held or buffered. */
+/* A frame that the card's own filter discards is not charged, held or buffered. */
 static void test_filter(void)
 {
     Net *net = net_new("");
@@ -278,7 +278,7 @@ static void test_filter(void)
     net_free(net);
 }
 
-/* What comes from a tap has the header of its driver; in a network of its own. */
+/* A frame from a tap has the header of its driver; in a network of its own. */
 
 static bool may_make_taps(void)
 {
@@ -352,7 +352,7 @@ static void test_header_grows_receive(void)
     qtest_clock_step(net->qts, 10 * FRAME_NS);
     wait_for(drops_of(net, "bulk", "net-rx", "reset") == 4);
     g_assert_cmpint(buffered(net, "bulk", "net-rx"), ==, 0);
-    /* One that comes with the new header is taken as it is. */
+    /* A frame that comes with the new header is taken as it is. */
     tap_send_many(net, BULK, 0xa9, 1);
     wait_for(admitted(net, "bulk", "net-rx") == 6);
     wait_for(has_received(net, buffers, 0xa9));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what becomes of held frames when the machine or the device goes
- * through its life, many times over in one QEMU: a frame to be sent is sent
- * exactly once and in order, or it went with its queue; nothing stays behind.
+ * QTest of held frames while the machine or the device goes through its life, many
+ * times over in one QEMU: a frame to be sent is sent exactly once and in order, or it
+ * went with its queue; nothing stays behind.
  *
- * SLUICE_CYCLES says how often (2). Under the address sanitizer what is lost
+ * SLUICE_CYCLES says how often (2). Under the address sanitizer lost memory
  * shows when QEMU exits, because it fails then.
  *
  * As in sluice-net-test.c a frame of class bulk costs a millisecond of the
@@ -20,10 +20,10 @@
 #define PIIX4_PM        QPCI_DEVFN(1, 3)
 #define PM_BASE         0x600
 #define CODEL_ECN       ", 'aqm': 'codel', 'ecn': true"
-/* The frame whose release brings CoDel's first signal; see the queue's tests. */
+/* The release of this frame brings CoDel's first signal; see the queue's tests. */
 #define SIGNALLED       106
 #define MANY            130
-/* What waits keeps its descriptors. */
+/* Frames that wait keep their descriptors. */
 #define OWN_QUEUE       ",shaper-queues=bulk"
 
 static void net_stop(Net *net)
@@ -225,7 +225,7 @@ static void test_suspend(void)
     net_free(net);
 }
 
-/* Another QEMU takes up the state of then, and sends what was held. */
+/* Another QEMU takes up the state of then, and sends the held frames. */
 static void check_background_state(Net *net, const char *uri, uint16_t before)
 {
     Net target = { .queues = { net->queues[RX_QUEUE], net->queues[TX_QUEUE] } };
@@ -246,8 +246,8 @@ static void check_background_state(Net *net, const char *uri, uint16_t before)
 }
 
 /*
- * The machine stops for a moment, unless it is stopped all the time, and what
- * it has received stays with it.
+ * The machine stops for a moment, unless it is stopped all the time, and frames that it
+ * has received stay with it.
  */
 static void check_background_snapshot(bool stopped)
 {
@@ -320,7 +320,7 @@ static void test_unplug_waiting(void)
     net_free(net);
 }
 
-/* What was released, and so charged, before a stop is not charged again. */
+/* A frame that was released, and so charged, before a stop is not charged again. */
 static void test_stop_released(void)
 {
     Net *net = net_new("");
@@ -344,7 +344,7 @@ static void test_stop_released(void)
     net_free(net);
 }
 
-/* Nobody sends it: the guest is reset. Who paid for it gets that back. */
+/* It is never sent: the guest is reset. Its charge is given back. */
 static void test_stop_released_reset(void)
 {
     Net *net = net_new("");
@@ -477,7 +477,7 @@ static void test_stop_marked_released(void)
     net_free(net);
 }
 
-/* So has one that is marked in place of the one before it, and still held. */
+/* So has a frame that is marked in place of the one before it, and still held. */
 static void test_stop_marked_held(void)
 {
     Net *net = net_new(OWN_QUEUE);
@@ -550,7 +550,7 @@ static void test_endless_receive_chain(void)
     net_free(net);
 }
 
-/* A link that goes takes what is held; the guest gets its descriptors back. */
+/* A link that goes takes the held frames; the guest gets its descriptors back. */
 static void test_link(void)
 {
     Net *net = net_new("");

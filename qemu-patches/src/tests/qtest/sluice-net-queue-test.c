@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of the policy of a class's queue: its limits, CoDel, marks, the bucket
- * of new connections, frames that come too late for their window; what a
- * migration does to received frames; and frames of every kind that no protocol
- * knows.
+ * QTest of the policy of a class's queue: its limits, CoDel, marks, the bucket of new
+ * connections, frames that come too late for their window; received frames in a
+ * migration; and frames of every kind that no protocol knows.
  *
  * Frames and rates are as in sluice-nic.h: frame n >= 1 of a class that is given
  * N at once goes on after n - 1 ms (and 1 ns).
@@ -17,8 +16,8 @@
 #define CODEL       ", 'aqm': 'codel'"
 #define CODEL_ECN   ", 'aqm': 'codel', 'ecn': true"
 /*
- * Frame 6 is the first to wait 5 ms (5 ms and 1 ns), and 100 ms later frame 106
- * is the one whose release brings the first signal, the next comes 100 ms on.
+ * Frame 6 is the first to wait 5 ms (5 ms and 1 ns), and 100 ms later the release of
+ * frame 106 brings the first signal, the next comes 100 ms on.
  */
 #define SIGNALLED   106
 #define MANY        130
@@ -68,7 +67,7 @@ static void test_rx_limits(void)
     net_free(net);
 }
 
-/* Another class's queue is not what fills. */
+/* It is not another class's queue that fills. */
 static void test_rx_reserved(void)
 {
     Net *net = net_new("");
@@ -180,7 +179,7 @@ static void test_new_connections(void)
         send_ip(net, 0, TCP_SYN, n);
     }
     wait_for(drops_of(net, "bulk", "net-rx", "connection") == 3);
-    /* What belongs to a connection that is there passes. */
+    /* A frame of a connection that is there passes. */
     send_ip(net, 0, TCP_ACK, 10);
     send_ip(net, 0, TCP_SYN | TCP_ACK, 11);
     send_ip(net, 0, 0, 12);
@@ -292,7 +291,7 @@ static void test_tx_codel(void)
     net_free(net);
 }
 
-/* What is held is judged when the network has room: let the clock go on. */
+/* Held frames are judged when the network has room: let the clock go on. */
 static uint8_t next_sent_in_time(Net *net)
 {
     char byte;
@@ -349,7 +348,7 @@ static void test_tx_codel_reset(void)
     ring_init(&ring, net);
     ring_send_many(&ring, DSCP_NONE, 0, 500);
     wait_for(backlog(net, "bulk", "net-tx") == 499);
-    /* The socket is full by then, so that what was released is not taken. */
+    /* The socket is full by then, so that released frames are not taken. */
     qtest_clock_step(net->qts, 400 * FRAME_NS);
     g_assert_cmpint(drops_of(net, "bulk", "net-tx", "codel"), >=, 3);
     before = used_count(net->qts, vq);
@@ -505,7 +504,7 @@ static void test_rx_odd_frames(void)
     qtest_clock_step(net->qts, 1000 * NS_PER_MS);
     wait_for(backlog(net, "bulk", "net-rx") == 0);
     network_send(net, BULK, 77);
-    /* One that waits for buffers when the device is reset counts twice. */
+    /* A frame that waits for buffers when the device is reset counts twice. */
     wait_for(admitted(net, "bulk", "net-rx") + admitted(net, "default", "net-rx")
              + stat_of(net->qts, "bulk", "net-rx", "dropped-requests")
              + stat_of(net->qts, "default", "net-rx", "dropped-requests")
@@ -571,7 +570,7 @@ static void test_tx_large_frame(void)
  * it was due, but the ceiling lets one go every 4 ms. So of frames given at once
  * the first passes; each time that a token is there the next one is late, and
  * of any two one may be: it is dropped, and costs nothing, so that the one
- * behind it goes, whose turn was 2 ms later.
+ * behind it goes, which had its turn 2 ms later.
  */
 
 #define LATE_FRAMES     9

@@ -22,7 +22,7 @@ static void reset_queue(Net *net, unsigned queue)
 
 /*
  * The network is full, so the ring is not read. The reset ends the frame that
- * waits for the network, upon which the device reads on: what it finds there
+ * waits for the network, upon which the device reads on: frames that it finds there
  * must not stay behind in the shaper.
  */
 static void test_queue_reset(void)
