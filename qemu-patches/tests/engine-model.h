@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The engine beside a plain model of it: exact buckets (exact-bucket.h, which
- * also derives the tolerance) and an array per class. The model never says what
- * the engine must do where rounding could decide; everywhere else the two must
+ * also derives the tolerance) and an array per class. The model leaves the choice to
+ * the engine where rounding could decide; everywhere else the two must
  * agree on every single request. The traces are in engine-trace.h.
  */
 #ifndef SLUICE_TESTS_ENGINE_MODEL_H
@@ -40,14 +40,14 @@ typedef struct ModelClass {
     bool unmanaged;
     bool dynamic;
     bool reserved;              /* may go before better priorities */
-    bool windowed;              /* now, or when what is held came */
+    bool windowed;              /* now, or when the held request came */
     uint32_t charge_min;
     uint64_t waiting_since_ns;  /* if it holds requests: without a break */
     ExactBucket peak;
     ModelWindow window;
 } ModelClass;
 
-/* Two buckets, and what passed in the worst window so far (see admit()). */
+/* Two buckets, and the units passed in the worst window so far (see admit()). */
 typedef struct Limiter {
     SluiceLimit limit;
     ExactBucket bytes;
@@ -118,11 +118,11 @@ static void move_to(Model *model, uint64_t now_ns)
 }
 
 /*
- * No window of length t lets more than burst + rate * t + one request through.
- * The worst window that ends now has let through, beyond rate * t, what a
- * bucket that drains at the rate and never below 0 would hold. A request needs
- * a token, so it begins at less than the burst (1 ns at the rate, if the burst
- * is shorter) and adds itself. Rounding of tolerance and TAT: 2 ns.
+ * No window of length t lets more than burst + rate * t + one request through. The
+ * worst window that ends now has let through, beyond rate * t, the contents of a bucket
+ * that drains at the rate and never below 0. A request needs a token, so it begins at
+ * less than the burst (1 ns at the rate, if the burst is shorter) and adds itself.
+ * Rounding of tolerance and TAT: 2 ns.
  */
 static bool window_holds(Wide *excess, uint64_t rate, uint64_t burst,
                          uint32_t units, uint64_t units_max, uint64_t waited_ns)
@@ -217,7 +217,7 @@ static bool window_counts(ModelWindow *window, bool missed)
 }
 
 /*
- * What the engine has counted as late since it was last asked, of one class.
+ * The requests that the engine has counted as late since it was last asked, of one class.
  * A turn is due no earlier than the class began to wait, so nothing is late
  * before it has waited for more than a period.
  */
@@ -404,7 +404,7 @@ static bool may_go_next(const Model *model, uint32_t class_index,
     return true;
 }
 
-/* Nothing was released: nobody was ready, as far as rounding can tell. */
+/* Nothing was released: no class was ready, as far as rounding can tell. */
 static bool nobody_is_ready(const Model *model)
 {
     for (uint32_t i = 0; i < model->class_count; i++) {

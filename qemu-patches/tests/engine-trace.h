@@ -49,7 +49,7 @@ static uint8_t random_priority(Random *random)
 }
 
 /*
- * At most `rate`, which is what the class may have; the bytes of a period are
+ * At most `rate`, which the class may have; the bytes of a period are
  * rounded down, to none at slow rates and short periods. Then there is none.
  */
 static SluiceWindow random_window(Random *random, uint64_t rate)
@@ -172,8 +172,8 @@ static bool keep_receipt(Model *model, Kept *kept)
 }
 
 /*
- * The true cost of something that went on turns out to be another, perhaps
- * when what was charged for it is no more.
+ * The true cost of a request that went on turns out to be another, perhaps when the
+ * buckets charged for it are no more.
  */
 static bool correct(Model *model)
 {
@@ -272,8 +272,8 @@ static Wide limiter_empty_ns(const Limiter *limiter, uint64_t bytes,
 }
 
 /*
- * What is held is out after this time. While the ceiling has tokens, nobody
- * waits but for tokens of his own; so the class that is served last has waited
+ * Held requests are out after this time. While the ceiling has tokens, a class
+ * waits only for tokens of its own; so the class that is served last has waited
  * for its own buckets, or else for the ceiling's, which all of them charge.
  */
 static Wide drain_max_ns(const Model *model)
@@ -301,7 +301,7 @@ static Wide drain_max_ns(const Model *model)
                                          backlog(model));
 }
 
-/* Nobody can go for longer than the clock can reach: then only a correction
+/* No class can go for longer than the clock can reach: then only a correction
  * can have put so much debt there. */
 static bool evicts(Model *model)
 {

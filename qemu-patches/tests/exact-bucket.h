@@ -27,7 +27,7 @@ __extension__ typedef __int128 Wide;
 typedef struct ExactBucket {
     uint64_t rate;              /* 0: unlimited */
     Wide size;                  /* 10^-9 units, as below */
-    Wide late;                  /* beyond the size, while somebody waits */
+    Wide late;                  /* beyond the size, while a request waits */
     Wide level;
     Wide slack;
     uint64_t seen_ns;
@@ -42,7 +42,7 @@ static inline void exact_advance(ExactBucket *bucket, uint64_t now_ns)
     bucket->seen_ns = now_ns;
 }
 
-/* What was to be caught up with is forgotten. */
+/* Time to be caught up with is forgotten. */
 static inline void exact_forget_late(ExactBucket *bucket)
 {
     if (bucket->level > bucket->size) {
@@ -50,7 +50,7 @@ static inline void exact_forget_late(ExactBucket *bucket)
     }
 }
 
-/* Nobody has waited until now: all but this of it is. */
+/* No request has waited until now: all but this of it is. */
 static inline void exact_forget_idleness(ExactBucket *bucket, uint64_t kept_ns)
 {
     Wide kept = bucket->late ? (Wide)bucket->rate * kept_ns : 0;
@@ -81,7 +81,7 @@ static inline void exact_configure(ExactBucket *bucket, uint64_t rate,
     }
 }
 
-/* A leaky bucket's schedule goes on while somebody waits, for so long. */
+/* A leaky bucket's schedule goes on while a request waits, for so long. */
 static inline void exact_allow_late(ExactBucket *bucket, uint64_t late_max_ns)
 {
     bucket->late = (Wide)bucket->rate * late_max_ns;

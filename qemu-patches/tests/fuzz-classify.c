@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A fuzzer of the classifier. Any ioprio and any DSCP carry the tag whose
- * encoding they are (docs/specs/tags.md), or none; and a frame that is built
- * around a DSCP, whatever else is in it, belongs to that DSCP's tag as far as
- * it is not cut off before. The bytes are the two values, the shape of the link
- * header, and then the frame's own. Seeds are in fuzz-classify-seeds/.
+ * A fuzzer of the classifier. Any ioprio and any DSCP encode a tag
+ * (docs/specs/tags.md), or none; and a frame that is built around a DSCP, with anything
+ * else in it, belongs to that DSCP's tag as far as it is not cut off before. The bytes
+ * are the two values, the shape of the link header, and then the frame's own. Seeds are
+ * in fuzz-classify-seeds/.
  */
 #include <stdlib.h>
 #include <string.h>

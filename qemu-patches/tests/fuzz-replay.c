@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A main program for a fuzzer, in the place of libFuzzer, which only clang has:
- * it tries stored inputs, then changes of them, without looking at what of the
- * code they reach.
+ * it tries stored inputs, then changes of them, without looking at the code that they
+ * reach.
  *
  *   fuzz-replay [--fuzz-target=NAME] SECONDS CRASH FOLDER…
  *
@@ -65,7 +65,7 @@ static void keep_input(int number)
 
 static void try_input(const uint8_t *data, size_t size)
 {
-    /* As large as what it is given, so that a sanitizer sees its end. */
+    /* As large as the input, so that a sanitizer sees its end. */
     current.data = malloc(size ? size : 1);
     memcpy(current.data, data, size);
     current.size = size;

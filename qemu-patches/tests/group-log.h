@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What members admitted, by the times with which they asked, and the judgement
- * of it. These times make the limit exact, whatever the scheduler did between
- * reading the clock and the charge (group.c, invariants): a test on real
+ * The requests that members admitted, by the times with which they asked, and the
+ * judgement of them. These times make the limit exact, however the scheduler delays a
+ * member between reading the clock and the charge (group.c, invariants): a test on real
  * processes and threads needs no tolerance in time, and no luck.
  */
 #ifndef SLUICE_TESTS_GROUP_LOG_H

@@ -7,7 +7,7 @@
  *
  * Kinds of clients: one keeps `depth` requests outstanding, each finished
  * `latency_ns` after it was let go, in on and off times if it has them; or its
- * requests come at a rate of their own, whatever becomes of them.
+ * requests come at a rate of their own, held or not.
  */
 #ifndef SLUICE_TESTS_GROUP_SIMULATION_H
 #define SLUICE_TESTS_GROUP_SIMULATION_H
@@ -65,7 +65,7 @@ typedef struct Simulation {
     uint64_t passed;            /* units */
     __int128 floor;             /* least of passed - rate * t, in 10^-9 units */
     __int128 excess_max;        /* most above that: burst + one request */
-    uint64_t idle_max_ns;       /* bucket full while somebody waited */
+    uint64_t idle_max_ns;       /* bucket full while a client waited */
 } Simulation;
 
 static inline uint64_t simulation_units(const Simulation *s, uint32_t bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * CoDel: one spell step by step, the rules of codel.c over random queues, and
- * what it is for: senders that react keep the queue short and the link busy.
+ * its purpose: senders that react keep the queue short and the link busy.
  */
 #include <string.h>
 
@@ -217,7 +217,7 @@ static double run_sender(bool with_codel, unsigned *sent)
 
 /*
  * Without it the sender keeps the queue between half full and full. With it
- * the wait oscillates around what lets the shortest of an interval come below
+ * the wait oscillates around a value that lets the shortest of an interval come below
  * the target: a sender that halves 20 + w ms down to 20 ms has w = 20 ms at
  * most, so the mean stays below. Halving below one round trip empties the
  * link now and then: less than a tenth of the time.

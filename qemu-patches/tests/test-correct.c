@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What an admitted request was charged, and what becomes of it: corrections
- * and refunds, also where class, ceiling or group is another by then.
+ * The charge of an admitted request afterwards: corrections and refunds, also where
+ * class, ceiling or group is another by then.
  */
 #include "sluice/engine.h"
 #include "sluice/group.h"
@@ -121,7 +121,7 @@ static void test_a_receipt_says_what_was_charged(void)
     sluice_engine_free(engine);
 }
 
-/* A change of the rate, or of anything else, leaves the buckets what they are. */
+/* A change of the rate, or of anything else, leaves the buckets as they are. */
 static void test_correction_reaches_a_class_that_was_changed(void)
 {
     SluiceClassConfig config = {
@@ -156,7 +156,7 @@ static void test_correction_does_not_reach_a_stranger(void)
     check(!sluice_engine_has_charged(engine, &receipt, 0));
     set_limit(engine, 0, kilobyte);
     check(!sluice_engine_has_charged(engine, &receipt, 0));
-    /* The ceiling is what it was: of 1400 bytes of debt 400 are left. */
+    /* The ceiling is as it was: of 1400 bytes of debt 400 are left. */
     sluice_engine_correct(engine, &receipt, -1000, 0);
     hold(engine, 0, &node);
     check_equal(sluice_engine_next_event_ns(engine), 400 * MS + 1);
@@ -189,7 +189,7 @@ static void test_correction_does_not_reach_another_ceiling(void)
     drain(engine);
 }
 
-/* It cost nothing, so nothing is given back, whatever its class is now. */
+/* It cost nothing, so nothing is given back, also if its class is another now. */
 static void test_correction_of_an_unmanaged_request(void)
 {
     SluiceClassConfig config = { .unmanaged = true };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The cost model on devices whose truth is known, because we made them. */
+/* The cost model on simulated devices, of which the truth is known. */
 #include "sluice/cost.h"
 #include "random.h"
 #include "tap.h"
@@ -174,7 +174,7 @@ static void test_any_latency_is_taken(void)
     sluice_cost_observe(&model, 0, 0, 0);
 }
 
-/* Bytes of `batch` requests that are found done at the same look, less what is
+/* Bytes of `batch` requests that are found done at the same look, less the bytes
  * given back for them; the look takes a microsecond each. */
 static int64_t batch_cost(SluiceCostModel *model, unsigned batch,
                           uint32_t bytes, uint64_t latency_ns)
@@ -193,7 +193,7 @@ static int64_t batch_cost(SluiceCostModel *model, unsigned batch,
 
 /*
  * Merged into one, or reaped in one batch: all but the first come 1 us after
- * the one before. They read the medium, and cost what they ask for.
+ * the one before. They read the medium, and cost the bytes that they ask for.
  */
 static void test_requests_done_together_are_no_hits(void)
 {
@@ -236,7 +236,7 @@ static void test_hits_are_seen_beside_others(void)
     check(hits * 100 >= JUDGED * 99);
 }
 
-/* An arm that always has 32 requests before it: the turns are what counts. */
+/* An arm that always has 32 requests before it: the turns count. */
 static void test_seeks_are_seen_in_a_queue(void)
 {
     Random random = random_seeded(tap_setting("SLUICE_TEST_SEED", 1));

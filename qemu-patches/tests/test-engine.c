@@ -493,7 +493,7 @@ static void test_withdraw_all_that_match(void)
                     held[i] * 200);
         check_equal(sluice_engine_stats(engine, i)->requests, 1);
     }
-    /* A newest one that has gone: what comes now is behind who is left. */
+    /* The newest has gone: a new request is behind those that are left. */
     sluice_engine_submit(engine, 0, &nodes[9], 200, 0);
     check_equal(sluice_engine_next_event_ns(engine), 100 * MS + 1);
     for (uint32_t i = 0; i < 3; i++) {

@@ -108,7 +108,7 @@ static void test_ipv6_extensions(void)
                   6, 0, 1, 4, 0, 0, 0, 0, TCP(SYN));
     check_tcp(frame, SYN);
     check(!frame.fragment);
-    /* No next header, and one that nobody knows. */
+    /* No next header, and an unknown one. */
     frame = PARSE(ADDRESSES, IPV6, IPV6_HEADER(59));
     check_equal(frame.transport, SLUICE_TRANSPORT_OTHER);
     check(!frame.opens_connection);
@@ -150,7 +150,7 @@ static void test_ipv4_fragments(void)
     check(frame.fragment && !frame.has_tcp_flags && frame.opens_connection);
     frame = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0, 1, 17), TCP_PORTS);
     check(frame.fragment && !frame.opens_connection);
-    /* The first, too short to say what it is. */
+    /* The first, too short to tell its kind. */
     frame = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0x20, 0, 6), TCP_PORTS, 0, 0,
                   0, 1);
     check(frame.has_ports && !frame.has_tcp_flags && frame.opens_connection);
@@ -232,7 +232,7 @@ static void test_frames_cut_off_anywhere(void)
         check_equal(frame.dscp, known ? 63 : 0);
         check_equal(frame.has_ports, length >= tcp + 4);
         check_equal(frame.has_tcp_flags, length >= tcp + 14);
-        /* Whatever is hidden counts. */
+        /* Hidden flags count. */
         check_equal(frame.opens_connection, known);
     }
 }
@@ -367,7 +367,7 @@ static void test_flow(void)
     SluiceFrame frame = parse(tcp, sizeof(tcp));
     uint32_t flow = sluice_frame_flow(tcp, sizeof(tcp), &frame);
 
-    /* What follows the ports does not matter, ports and addresses do. */
+    /* Bytes behind the ports do not matter, ports and addresses do. */
     memcpy(other, tcp, sizeof(tcp));
     other[sizeof(tcp) - 1] ^= 1;
     check_equal(sluice_frame_flow(other, sizeof(other), &frame), flow);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What becomes of a group whose page was damaged. */
+/* A group whose page was damaged. */
 #include "group-fixture.h"
 #include "random.h"
 
@@ -38,7 +38,7 @@ static void test_damage_between_two_calls(void)
         drain(&member, START_NS);
         page.tat_units = sluice_group_clock_units(&member, START_NS)
                          + (1ULL << 63) + below[i];
-        /* Nobody took anything for the longest time that can be told. */
+        /* No member took anything for the longest time that can be told. */
         check_equal(sluice_group_next_ns(&member, START_NS), START_NS);
         check(sluice_group_admit(&member, 1, START_NS));
     }
@@ -58,8 +58,8 @@ static void damage(Random *random, uint64_t now_ns)
 }
 
 /*
- * Any bytes in what peers can write, also between two calls: every call returns, and once the damage
- * has stopped, a request goes on after the largest debt that counts as one,
+ * Any bytes where peers can write, also between two calls: every call returns, and once
+ * the damage has stopped, a request goes on after the largest debt that counts as one,
  * plus the time for which broken members count.
  */
 static void test_any_bytes_on_the_page(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A member that means harm writes the page: each word that others read from it,
- * with the value that would make them stand still, or spin. What it can take
- * for itself is said in docs/specs/group-page.md; here it takes nothing, so the
+ * with the value that would make them stand still, or spin. docs/specs/group-page.md
+ * says how much it can take for itself; here it takes nothing, so the
  * others have to get all that they would get without it.
  */
 #include "group-fixture.h"
@@ -11,7 +11,7 @@
 #define HOUR            (3600 * SECOND)
 #define WAKES_MAX       2000    /* in a second, of a member that gets nothing */
 
-/* The limit with a check that matches, as whoever can write the page can. */
+/* The limit with a check that matches, as any process can that may write the page. */
 static void seal(SluiceGroupPage *target)
 {
     const SluiceWord *words = &target->sequence;
@@ -113,7 +113,7 @@ static void test_repairs_give_no_burst(void)
 }
 
 /*
- * Who knows the limit that is coming can write the sequence that it will have,
+ * A member that knows the limit to come can write the sequence that it will have,
  * or put back the one that members have seen.
  */
 static void test_a_limit_cannot_be_hidden(void)
@@ -183,7 +183,7 @@ static void test_nobody_spins_for_tokens_that_come_and_go(void)
     check(wakes <= WAKES_MAX);
 }
 
-/* An operation is one: what a page of operations can owe is no 4 GiB. */
+/* An operation is one: a page of operations cannot owe 4 GiB. */
 static void test_operations_owe_no_more_than_one(void)
 {
     SluiceGroupLimit limit = { .unit = SLUICE_GROUP_OPERATIONS, .rate = 100,
@@ -195,7 +195,7 @@ static void test_operations_owe_no_more_than_one(void)
     page.tat_units = sluice_group_clock_units(&member, START_NS) + 5 + 2 + 101;
     check(!sluice_group_admit(&member, 4096, START_NS));
     check_equal(sluice_group_next_ns(&member, START_NS), START_NS + 10 * MS);
-    /* What another may have charged whose clock is ahead is a debt. */
+    /* A charge that another may have made with a clock ahead is a debt. */
     new_page(&limit);
     joins(&member, 1, 100, START_NS);
     page.tat_units = sluice_group_clock_units(&member, START_NS) + 5 + 2 + 100;
@@ -282,7 +282,7 @@ static void test_readers_are_shown_what_can_be(void)
 
 static Simulation simulation;
 
-/* Two clients of weights 1 and 3 that always ask, and whoever damages. */
+/* Two clients of weights 1 and 3 that always ask, and a hostile member. */
 static void run_host(uint64_t seed, void (*damage)(Simulation *s),
                      uint64_t damaged_ns)
 {
@@ -331,7 +331,7 @@ static void test_a_host_beside_who_sets_the_clock(void)
     free(simulation.page);
 }
 
-/* Everything but the limit and the bucket: what decides on the shares. */
+/* Everything but the limit and the bucket: the words that decide on the shares. */
 static void damage_shares(Simulation *s)
 {
     SluiceGroupSlot *slot = &s->page->slots[5];
@@ -349,7 +349,7 @@ static void damage_shares(Simulation *s)
     }
 }
 
-/* Who is apart from the others by any virtual time is not so for long. */
+/* A member apart from the others by any virtual time is not so for long. */
 static bool check_shares_after_damage(Simulation *s, uint64_t seed)
 {
     uint64_t first, second;

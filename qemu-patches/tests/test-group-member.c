@@ -71,7 +71,7 @@ static void test_who_lost_his_slot_takes_another(void)
     check_equal(page.slots[1].units, 20000);
 }
 
-/* Who claimed the slot before, and was slow, may still write into it. */
+/* A slow former owner of the slot may still write into it. */
 static void test_what_another_wrote_is_written_anew(void)
 {
     SluiceGroupMember member;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The page of a group, as one writes it and others read it: layout, limit, and
- * what it says. In the order of group.h.
+ * contents. In the order of group.h.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void test_page_is_as_documented(void)
     check_equal(*(uint64_t *)((char *)&page + 144), 1000000);
     check_equal(*(uint64_t *)((char *)&page + 152), 10000);
     check_equal(*(uint64_t *)((char *)&page + 160), START_NS);
-    /* What the controller, in another language, must compute too. */
+    /* The value that the controller, in another language, must compute too. */
     check_equal(*(uint64_t *)((char *)&page + 176), 0x9a49d302722a3b85ULL);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Members in processes of their own, and what they leave when they are killed.
+ * Members in processes of their own, and the page that they leave when they are killed.
  *
  * Every instruction. A child is run through all calls of a member one machine
- * instruction at a time. Each state of the page that there is between two
- * instructions is what a SIGKILL at that moment would leave. Each one is taken
- * up by a survivor, on a copy: its requests must go on, at the full rate after
- * the stated time, within the limit, and the slot must become free.
+ * instruction at a time. Each state of the page between two instructions is that of a
+ * SIGKILL at that moment. Each one is taken up by a survivor, on a copy: its requests
+ * must go on, at the full rate after the stated time, within the limit, and the slot
+ * must become free.
  *
  * Storm. Real SIGKILLs at random times, on members that do nothing but ask.
  */
@@ -305,7 +305,7 @@ static void test_kill_storm(void)
         kill(children[i], SIGKILL);
         waitpid(children[i], &status, 0);
     }
-    /* One that comes after them all has the whole rate, and an empty page. */
+    /* A member that comes after them all has the whole rate, and an empty page. */
     ask(&logs[used++], 0, 500);
     check_equal(logs[used - 1].count, 500);
     check_log_limit(logs, used, &storm_limit, &passes);

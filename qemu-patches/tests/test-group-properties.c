@@ -21,7 +21,7 @@
  * the 5 % that the product promises; the second test checks just that number.
  *
  * Floor. A member that waits all the time gets its weight's part of the rate,
- * of the weights of all members, whatever these ask for; less the burst that
+ * of the weights of all members, even if all of them ask; less the burst that
  * the others found in the bucket, one request each, and the lateness.
  *
  * No waste. The bucket is not full, while a member waits, for longer than the
@@ -274,10 +274,10 @@ static void test_weights_within_five_percent(void)
 }
 
 /*
- * The same beside members that come and go, ask at a rate of their own, or have
- * requests that take long: two or three wait all the time, others have any
- * habits. Timers are up to 25 us late, so that what the bound above allows is
- * within 5 % for so many members.
+ * As above, beside members that come and go, ask at a rate of their own, or have
+ * requests that take long: two or three wait all the time, others have any habits.
+ * Timers are up to 25 us late, so that the bound above is within 5 % for so many
+ * members.
  */
 static bool uneven_host(Simulation *s, uint64_t seed, unsigned *judged)
 {

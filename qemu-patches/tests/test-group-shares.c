@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who of a group's members goes first, and what becomes of a share that its
- * member leaves.
+ * The order of a group's members, and the share that a member leaves.
  */
 #include "group-fixture.h"
 
@@ -20,8 +19,8 @@ static void keep_alive(SluiceGroupMember *members, uint64_t *alive_ns,
  * Two that wait, weights 1 and 3, requests of equal size. Worked by hand: both
  * start at virtual time 0, and the first has the lower slot, so it goes first
  * (to 1); then the second (to 1/3), again (2/3), again (1); then the first by
- * its slot, and so on: one in four is his. If both are due at the same time,
- * it is the first whose timer fires first.
+ * its slot, and so on: one in four is the first's. If both are due at the same time,
+ * the timer of the first fires first.
  */
 static void check_turns(uint32_t bytes)
 {
@@ -63,7 +62,7 @@ static void test_turns_of_two(void)
     check_turns(4000);
 }
 
-/* Debts of 1.5 s and 12 s: who waits for one has not been away meanwhile. */
+/* Debts of 1.5 s and 12 s: a member that waits for one has not been away meanwhile. */
 static void test_turns_of_two_in_debt(void)
 {
     check_turns(1500000);
@@ -221,7 +220,7 @@ static void test_idleness_earns_no_more_than_the_credit(void)
     }
     check(!sluice_group_admit(&busy, 100, now_ns));
     sluice_group_next_ns(&busy, now_ns);
-    /* What it may take before the other, with a token always there: */
+    /* The units it may take before the other, with a token always there: */
     page.tat_units = sluice_group_clock_units(&idle, now_ns)
                      + one_megabyte.burst - 1;
     while (sluice_group_admit(&idle, 100, now_ns) && taken < 100) {

@@ -62,7 +62,7 @@ static void test_threads_share(void)
     for (uintptr_t i = 0; i < THREADS; i++) {
         check(!pthread_create(&threads[i], NULL, member_thread, (void *)i));
     }
-    /* The same limit again and again: nobody may see it half written. */
+    /* One limit again and again: no thread may see it half written. */
     for (unsigned i = 0; i < RECONFIGURE; i++) {
         check(sluice_group_configure(&page, &limit, fast_now_ns()));
         fast_sleep_until(fast_now_ns() + 2000000);
@@ -79,7 +79,7 @@ static void test_threads_share(void)
     check_equal(page.demand[0], 0);
 }
 
-/* Each correction counts, whoever else changes the bucket at the time. */
+/* Each correction counts, also while other threads change the bucket. */
 static void *correcting_thread(void *argument)
 {
     unsigned index = (uintptr_t)argument;

@@ -99,7 +99,7 @@ static void test_corrections(void)
 }
 
 /*
- * Others read their clocks before the one who charged, or corrected, read his:
+ * Others read their clocks before the member that charged, or corrected, read its own:
  * by theirs the debt is larger still. It is a debt all the same.
  */
 static void test_the_largest_debt_is_no_damage(void)
@@ -150,7 +150,7 @@ static void test_a_refund_gives_back_bytes_or_an_operation(void)
     check_equal(page.tat_units, 1);
 }
 
-/* Who waits out a debt of 4 s that is forgiven is told at its keepalive. */
+/* A member that waits out a debt of 4 s that is forgiven is told at its keepalive. */
 static void test_tokens_given_back_are_noticed(void)
 {
     SluiceGroupMember member, waiting;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The lock, alone and between threads. The thread sanitizer sees whether what it
- * guards is guarded.
+ * The lock, alone and between threads. The thread sanitizer sees whether it guards.
  */
 #include <pthread.h>
 #include <sched.h>

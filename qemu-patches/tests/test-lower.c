@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Lowering what buckets hold to what they held in another engine. */
+/* Lowering the tokens of buckets to those of another engine. */
 #include "random.h"
 #include "tokens.h"
 
@@ -153,8 +153,8 @@ static void test_lowered_extremes(void)
     }
 }
 
-/* What one engine says of any bucket is what another has of it, to a token or a
- * nanosecond's worth, where its bucket is as large. */
+/* The tokens that one engine tells of any bucket are those that another has of it, to a
+ * token or a nanosecond's worth, where its bucket is as large. */
 static void test_lowered_to_any_gauge(void)
 {
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The sum of what is paid and has not gone on: step by step, and over random stops of
- * two queues whose class changes its buckets meanwhile, against a list of receipts.
+ * The sum of the charges of requests that have not gone on: step by step, and over
+ * random stops of two queues whose class changes its buckets meanwhile, against a list
+ * of receipts.
  */
 #include "random.h"
 #include "sluice/paid.h"

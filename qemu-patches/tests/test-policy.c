@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What only some classes have: policies, flows, windows. */
+/* Features of some classes: policies, flows, windows. */
 #include <stdlib.h>
 
 #include "sluice/engine-internal.h"
@@ -93,7 +93,7 @@ static void test_leaky_bucket_spaces_evenly(void)
     sluice_engine_free(engine);
 }
 
-/* One request every 10 ms; who releases them comes 3 ms late each time. */
+/* One request every 10 ms; the release comes 3 ms late each time. */
 static void check_rate_though_late(const SluiceClassConfig *config)
 {
     SluiceEngine *engine = sluice_engine_new(1);
@@ -151,7 +151,7 @@ static void test_late_guests_take_nothing_from_a_leaky_bucket(void)
         .peak_bytes_per_second = 1000 });
 }
 
-/* A second's idleness is worth what is due in 5 ms, be it passed or held then. */
+/* A second's idleness is worth the requests due in 5 ms, be they passed or held then. */
 static void test_a_leaky_bucket_forgets_idleness(void)
 {
     SluiceEngine *engine = sluice_engine_new(1);
@@ -234,7 +234,7 @@ static void test_minimum_charge(void)
     check_equal(sluice_engine_submit(engine, 0, &nodes[6], 1, 0), SLUICE_HOLD);
     check(sluice_engine_release(engine, 1) == &nodes[5]);
     check_equal(sluice_engine_next_event_ns(engine), 100 * MS + 1);
-    /* What is counted is what was asked for. */
+    /* The bytes asked for are counted. */
     check_equal(sluice_engine_stats(engine, 0)->bytes, 0 + 1 + 2 + 3 + 4 + 1);
     drain(engine);
 }
@@ -273,7 +273,7 @@ static void test_becoming_unmanaged_lets_everything_go_in_order(void)
         sluice_engine_submit(engine, 1, &nodes[i], 100, 0);
     }
     set_class(engine, 1, (SluiceClassConfig){ .unmanaged = true }, 0);
-    /* One that comes now must not overtake. */
+    /* A request that comes now must not overtake. */
     check_equal(sluice_engine_submit(engine, 1, &nodes[3], 100, 0),
                 SLUICE_HOLD);
     for (unsigned i = 0; i < 4; i++) {
@@ -344,7 +344,7 @@ static void test_throughput_oriented_finishes_what_has_begun(void)
     SluiceNode small, large[2], passed = { .flow = 1 };
     SluiceNode *order[] = { &large[0], &large[1], &small };
 
-    /* Flow 1 has had 1 MB while nobody waited. */
+    /* Flow 1 has had 1 MB while no request waited. */
     check_equal(sluice_engine_submit(engine, 0, &passed, 1000000, 2000 * MS),
                 SLUICE_PASS);
     submit_flow(engine, &small, 2, 1000);
@@ -425,7 +425,7 @@ static void test_window_drops_as_many_as_it_may(void)
         check(!node->late || i == 0 || !nodes[i - 1].late || i % 2 == 0);
     }
     check_equal(dropped + served, REQUESTS);
-    /* Half of the demand is what the ceiling has; the first few are in time. */
+    /* The ceiling has half of the demand; the first few are in time. */
     check(dropped >= REQUESTS / 2 - 5 && dropped <= REQUESTS / 2);
     check_equal(sluice_engine_window_stats(engine, 0).late_requests, dropped);
     check_equal(sluice_engine_stats(engine, 0)->requests, served);
@@ -433,8 +433,8 @@ static void test_window_drops_as_many_as_it_may(void)
     sluice_engine_free(engine);
 }
 
-/* What was dropped would have been finished long after the others, what is behind it
- * before them. */
+/* The dropped ones would have been finished long after the others, those behind them
+ * before. */
 static void test_what_is_behind_a_drop_has_its_own_deadline(void)
 {
     SluiceEngine *engine = late_engine(1, 2, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The pool: what is kept comes back unchanged, nothing is lost or shared. */
+/* The pool: frames come back unchanged, nothing is lost or shared. */
 #include <string.h>
 
 #include "sluice/pool.h"
@@ -77,7 +77,7 @@ static void test_grow(void)
     sluice_pool_free(NULL);
 }
 
-/* Frames come and go in any order, up to and beyond what the pool holds. */
+/* Frames come and go in any order, up to and beyond the size of the pool. */
 static void test_random(void)
 {
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);

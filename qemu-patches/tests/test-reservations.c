@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who gets what of a ceiling by reservation, and what may not take it away:
- * neither priorities, nor other classes' own limits, nor a long wait of all.
+ * Shares of a ceiling by reservation, which nothing may take away: neither priorities,
+ * nor other classes' own limits, nor a long wait of all.
  */
 #include "share-load.h"
 
 /*
- * Backlogged classes get their reservations, whatever the priorities. The
+ * Backlogged classes get their reservations, with any priorities. The
  * ceiling serves one request at a time; due turns are taken by due time, so a
  * turn is late by no more than one request of each reserved class and one of
  * another, and the class's own last request may be under way.
@@ -151,8 +151,8 @@ static void test_own_operations_limit_costs_others_no_reservation(void)
     free_load(load);
 }
 
-/* Nor is a request late for its window by what its own limit took: `others` compete, or
- * nobody does. */
+/* Nor is a request late for its window by the wait for its own limit: `others` compete,
+ * or none does. */
 static void check_own_limit_makes_nothing_late(bool others)
 {
     Load *load = load_of_half_reserved();
@@ -186,7 +186,7 @@ static void test_own_operations_limit_makes_nothing_late_alone(void)
 }
 
 /* After idleness one request passes, as large as ten seconds of its limit. The
- * next waits for that, and nobody else does. */
+ * next waits for that, and no other class does. */
 static void test_own_debt_costs_others_no_reservation(void)
 {
     Load *load = load_of_half_reserved();
@@ -216,7 +216,7 @@ static void test_own_debt_costs_others_no_reservation(void)
     free_load(load);
 }
 
-/* What a disk really did may be charged later: own debt, too. */
+/* The real work of a disk may be charged later: own debt, too. */
 static void test_what_is_charged_later_costs_others_no_reservation(void)
 {
     Load *load = load_of_half_reserved();
@@ -248,8 +248,8 @@ static void test_what_is_charged_later_costs_others_no_reservation(void)
     free_load(load);
 }
 
-/* The ceiling is in debt for a minute. Who comes at its end has its reservation at
- * once, like those who waited all the time. */
+/* The ceiling is in debt for a minute. A class that comes at its end has its reservation
+ * at once, like those that waited all the time. */
 static void begin_a_minute_of_debt(Load *load, uint64_t reservation)
 {
     SluiceClassConfig own = {
@@ -293,7 +293,8 @@ static void test_a_wait_of_all_costs_a_new_reservation_nothing(void)
 }
 
 /* While there is a long window, reserved service may come later and still come.
- * When it goes, what comes too late is lost to who waits for it, to nobody else. */
+ * When it goes, service that comes too late is lost to the class that waits for it, to
+ * no other. */
 static void test_a_window_that_goes_costs_others_no_reservation(void)
 {
     Load *load = load_of_half_reserved();
@@ -321,7 +322,7 @@ static void test_a_window_that_goes_costs_others_no_reservation(void)
     free_load(load);
 }
 
-/* Own limits in any number, of operations or bytes: who has none gets its due. */
+/* Own limits in any number, of operations or bytes: a class without gets its due. */
 static bool own_limits_trace(uint64_t seed)
 {
     Load *load = new_load(seed, CLASSES);

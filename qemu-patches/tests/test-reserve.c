@@ -57,7 +57,7 @@ static void test_in_proportion(void)
           > SLUICE_POOL_CHUNKS_MAX - 8);
 }
 
-/* What is left of bytes beyond whole chunks must not add up to a chunk more than
+/* Bytes left beyond whole chunks must not add up to a chunk more than
  * there is: no pool would be made for such rooms. */
 static void test_odd_bytes(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The gauge of what a class's buckets hold. */
+/* The gauge of the tokens in a class's buckets. */
 #include <math.h>
 
 #include "exact-bucket.h"
@@ -14,7 +14,7 @@ static void test_no_limit(void)
     check(tokens(engine, START_NS).bytes == SLUICE_TOKENS_UNLIMITED);
     check(tokens(engine, START_NS).operations == SLUICE_TOKENS_UNLIMITED);
     check_equal(tokens(engine, START_NS).at_ns, START_NS);
-    /* What is unmanaged is charged to nothing. */
+    /* An unmanaged class is charged to nothing. */
     config.unmanaged = true;
     limit(engine, &config, START_NS);
     submit(engine, 4096, START_NS);
@@ -125,8 +125,8 @@ static void test_debt_saturates(void)
     sluice_engine_free(engine);
 }
 
-/* The gauge against the exact bucket: half a token for rounding, what the
- * engine's nanoseconds may differ, and 2^-50 of the value. */
+/* The gauge against the exact bucket: half a token for rounding, the difference of
+ * the engine's nanoseconds, and 2^-50 of the value. */
 static bool is_near(int64_t gauge, const ExactBucket *bucket)
 {
     double level = (double)bucket->level / NANO;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a class's buckets hold, of an engine whose only class is of interest. */
+/* The tokens in a class's buckets, of an engine with one class of interest. */
 #ifndef SLUICE_TESTS_TOKENS_H
 #define SLUICE_TESTS_TOKENS_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of ring fairness in virtio-net: what has to wait in a queue that classes
- * share keeps nothing of it, a buffer takes it, and what becomes of buffered frames
- * when something else happens.
+ * QTest of ring fairness in virtio-net: a frame that has to wait in a queue that classes
+ * share keeps nothing of it, a buffer takes it; and buffered frames when something else
+ * happens.
  *
  * The ring has 1024 descriptors, a frame takes one. A frame in a buffer has 1012 bytes,
  * and 129 of them fit into 128 KiB. Of N frames of bulk the first is sent at once, 129
@@ -70,7 +70,7 @@ static void test_flood_delays_nobody(void)
     net_free(net);
 }
 
-/* However many classes hold frames, the ring is for who may send. */
+/* However many classes hold frames, the ring is for those that may send. */
 static void test_many_classes(void)
 {
     Net *net = net_new("");
@@ -172,7 +172,7 @@ static void test_only_class(void)
     net_free(net);
 }
 
-/* What a ring of its own held is held there again, though it is shared now. */
+/* Frames that a ring of its own held are held there again, though it is shared now. */
 static void test_stop_cont_shared_since(void)
 {
     Net *net = net_new("");
@@ -447,7 +447,7 @@ static void test_migrate_in_order(void)
 /* Several pairs of queues, which only a tap has; in a network of its own. */
 
 typedef struct Pairs {
-    Net net[2];                 /* the same, each with a pair's queues */
+    Net net[2];                 /* as above, each with a pair's queues */
     QVirtQueue *control;
     Ring rings[2];
 } Pairs;

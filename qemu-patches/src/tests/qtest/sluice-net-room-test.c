@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* QTest of what a held frame takes of the host's memory. */
+/* QTest of the host's memory for a held frame. */
 #include "qemu/osdep.h"
 #include "sluice-frames.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QTest of shaping in virtio-net: rates and classes in both directions, and
- * what becomes of held frames when the link or the VM stops or the device goes.
+ * held frames when the link or the VM stops or the device goes.
  *
  * Frames have 1000 bytes, and the limited classes 1 MB/s with a burst of one
  * frame: of N frames given at once the first passes, and the (n+1)th, n >= 1,
@@ -160,7 +160,7 @@ static void test_tx_migrate(void)
     hold_four_tx(source);
     net_boot(&target, "", incoming);
     migrate(source->qs, target.qs, uri);
-    /* The class comes along, and what it owes. */
+    /* The class comes along, and its debt. */
     wait_for(backlog(&target, "bulk", "net-tx") == 4);
     for (unsigned n = 1; n < 5; n++) {
         g_assert_cmpint(admitted(&target, "bulk", "net-tx"), ==, n - 1);
@@ -169,7 +169,7 @@ static void test_tx_migrate(void)
     }
     wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == 5);
     check_nothing_sent(source);
-    /* The guest's memory, and what is allocated of it, has moved along. */
+    /* The guest's memory, with its allocations, has moved along. */
     cleanup_queues(source, &target.qs->alloc);
     qtest_shutdown(target.qs);
     close(target.socket);
@@ -245,7 +245,7 @@ static void test_rx_drop(void)
     limit_class(net, "bulk", 2, "net-rx");
     post_buffers(net, buffers, 200);
     network_send_many(net, DSCP_OF_TAG(2), 0, 1 + fit + 8);
-    /* One passes, the class's queue takes what fits, the rest is lost. */
+    /* One passes, the class's queue takes as many as fit, the rest is lost. */
     wait_for(stat_of(net->qts, "bulk", "net-rx", "dropped-requests") == 8);
     g_assert_cmpint(backlog(net, "bulk", "net-rx"), ==, fit);
     qtest_clock_step(net->qts, fit * FRAME_NS);
@@ -268,7 +268,7 @@ static void test_rx_no_buffers(void)
     wait_for(received(net) == 1);
     qtest_clock_step(net->qts, 10 * FRAME_NS);
     g_assert_cmpint(admitted(net, "bulk", "net-rx"), ==, 4);
-    /* What comes meanwhile queues behind, whatever its class. */
+    /* Frames that come meanwhile, of any class, queue behind. */
     network_send(net, DSCP_NONE, 5);
     for (unsigned i = 1; i < 5; i++) {
         buffers[i] = post_buffer(net);
@@ -317,8 +317,8 @@ static void test_rx_reset(void)
 }
 
 /*
- * A frame that the guest has no buffer for waits, charged: with the reset it goes nowhere,
- * and what was charged comes back. It has passed, or was `held` and released.
+ * A frame that the guest has no buffer for waits, charged: with the reset it goes
+ * nowhere, and its charge comes back. It has passed, or was `held` and released.
  */
 static void check_rx_reset_refunds(bool held)
 {

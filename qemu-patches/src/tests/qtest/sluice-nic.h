@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A network card with a shaper, driven by a qtest: one pair of queues, frames
- * of 1000 bytes whose byte 60 carries their number. The network is a stream
+ * of 1000 bytes with their number in byte 60. The network is a stream
  * socket, where each frame is preceded by its length.
  */
 #ifndef TESTS_SLUICE_NIC_H
@@ -91,7 +91,7 @@ static Net *net_new(const char *options)
     return net;
 }
 
-/* The same with a driver that has no indirect descriptors. */
+/* As above, with a driver that has no indirect descriptors. */
 G_GNUC_UNUSED
 static Net *net_new_without_indirect(void)
 {
@@ -189,7 +189,7 @@ static void receive_bytes(Net *net, void *data, size_t bytes)
     }
 }
 
-/* The number of the next frame, passing over what QEMU itself announces. */
+/* The number of the next frame, passing over QEMU's own announcements. */
 G_GNUC_UNUSED
 static uint8_t next_sent(Net *net)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QTest of held frames and disk requests with packed virtqueues, where chains
- * have no fixed place: what is given back out of turn is written where the
- * device stands, and only the number of its descriptors says how far that is.
+ * have no fixed place: a chain given back out of turn is written where the device
+ * stands, and only the number of its descriptors says how far that is.
  *
- * Of what is sent the device holds some, answers what comes later, and gives
- * back each chain once. SLUICE_CYCLES says how often the life cycle is run (2).
+ * The device holds some of the frames sent, answers later ones, and gives back each
+ * chain once. SLUICE_CYCLES says how often the life cycle is run (2).
  * Costs are those of the tests with split virtqueues.
  */
 #include "qemu/osdep.h"
@@ -61,7 +61,7 @@ static Card *card_new_with(const char *options, bool indirect)
     return card;
 }
 
-/* Its queue is that of bulk: what waits keeps its descriptors. */
+/* Its queue is that of bulk: frames that wait keep their descriptors. */
 static Card *card_new(bool indirect)
 {
     return card_new_with(",packed=on,shaper-queues=bulk", indirect);
@@ -196,7 +196,7 @@ static void card_hold_before_sharing(Card *card)
     limit_class(net, "other", 3, "net-rx");
 }
 
-/* What is held keeps its descriptors; what comes after it goes before it. */
+/* A held request keeps its descriptors; one that comes after it goes before it. */
 static void test_net_overtakes(void)
 {
     Card *card = card_new_shared(false);
@@ -224,7 +224,7 @@ static void test_net_overtakes(void)
 }
 
 /*
- * What waits in a ring that is shared goes to the buffer, and its slots back. So often
+ * A frame that waits in a shared ring goes to the buffer, and its slots back. So often
  * that the ring has been gone round.
  */
 static void check_shared(bool indirect)
@@ -341,7 +341,7 @@ static void set_link(Card *card, bool up)
            "{'name': 'net0', 'up': %i}}", up);
 }
 
-/* Does the device want to be told of what comes? */
+/* Does the device want to be told of new chains? */
 static bool wants_kicks(const Packed *packed)
 {
     return qtest_readw(packed->qts, packed->vq->used + 2)
@@ -370,8 +370,8 @@ static void test_net_endless_receive_chain(void)
     card_free(card);
 }
 
-/* What is held when the link goes, and what comes while it is down, is given
- * back unsent; what comes later is heard of, and sent. */
+/* Frames held when the link goes, and those that come while it is down, are given back
+ * unsent; later ones are heard of, and sent. */
 static void test_net_link(void)
 {
     Card *card = card_new_shared(false);
@@ -395,7 +395,7 @@ static void test_net_link(void)
     card_free(card);
 }
 
-/* The target sends what was held, and gives it back where the ring stands. */
+/* The target sends the held frames, and gives them back where the ring stands. */
 static void check_net_migrates(bool indirect)
 {
     Card *source = card_new_shared(indirect);
@@ -407,7 +407,7 @@ static void check_net_migrates(bool indirect)
     Packed *tx = &source->rings[TX_QUEUE];
 
     card_hold_before_sharing(source);
-    /* It is given back after what is held, and before. */
+    /* It is given back after the held frames, and before. */
     card_send(source, OTHER, 50);
     check_sent(&source->net, 50);
     net_boot(&target.net, ",packed=on", incoming);

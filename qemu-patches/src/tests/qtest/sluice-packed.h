@@ -4,8 +4,8 @@
  * have. It lies in the memory that the library allocates for a split one.
  *
  * A chain takes neighbouring descriptors, all with the same id: the number of
- * the chain, modulo the size of the ring. Whoever has written a descriptor is told by its two
- * highest flags, whose meaning turns over each time the ring is gone round.
+ * the chain, modulo the size of the ring. The two highest flags of a descriptor tell
+ * its writer; their meaning turns over each time the ring is gone round.
  */
 #ifndef TESTS_SLUICE_PACKED_H
 #define TESTS_SLUICE_PACKED_H
@@ -116,7 +116,7 @@ static uint16_t packed_send(Packed *packed, const Piece *pieces, unsigned count,
     return id;
 }
 
-/* Takes back what the device has given back, each once; returns how many. */
+/* Takes back the chains that the device has given back, each once; returns how many. */
 G_GNUC_UNUSED
 static unsigned packed_collect(Packed *packed)
 {

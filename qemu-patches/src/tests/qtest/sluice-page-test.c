@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of the counters page, docs/specs/counters-page.md: its gauges say what
- * query-shapers says, also after what another class was told; and whatever becomes
- * of its file, QEMU goes on and the page comes back. What is counted is tested in
- * sluice-blk-test.c.
+ * QTest of the counters page, docs/specs/counters-page.md: its gauges agree with
+ * query-shapers, also after a change of another class; and after any damage to its file
+ * QEMU goes on and the page comes back. The counts are tested in sluice-blk-test.c.
  */
 #include "qemu/osdep.h"
 #include <sys/mount.h>
@@ -56,7 +55,7 @@ static uint64_t check_page(Disk *disk, unsigned tag, unsigned resource)
     return ldq_le_p(page + PAGE_MORE_AT(tag * RESOURCES + resource) + ROOM_BYTES);
 }
 
-/* Nothing is sent: the room of one class follows what others are granted. */
+/* Nothing is sent: the room of one class follows the grants of others. */
 static void test_room_of_other_classes(void)
 {
     Disk *disk = disk_new("", "");
@@ -67,7 +66,7 @@ static void test_room_of_other_classes(void)
            "{'id': 'sluice0', 'limits': [{'resource': 'net-rx', "
            "'bytes-per-second': 1000000000}]}}");
     alone = check_page(disk, 0, 3);
-    g_assert_cmpint(alone, >, 128 * KiB);       /* what any class has */
+    g_assert_cmpint(alone, >, 128 * KiB);       /* the room of any class */
     for (unsigned tag = 1; tag < 16; tag++) {
         g_autofree char *name = g_strdup_printf("c%u", tag);
 
@@ -116,7 +115,7 @@ static Tokens page_tokens(Disk *disk)
     };
 }
 
-/* What the monitor says, too. */
+/* The answer of the monitor, too. */
 static void check_tokens(Disk *disk, int64_t bytes, int64_t operations)
 {
     QDict *shaper = query_shaper(disk->qts);
@@ -164,7 +163,7 @@ static void test_tokens(void)
     disk_free(disk);
 }
 
-/* They come back while nobody asks for any. */
+/* They come back while none is asked for. */
 static void test_tokens_of_an_idle_class(void)
 {
     Disk *disk = disk_new("", "");
@@ -188,7 +187,7 @@ static void test_tokens_of_an_idle_class(void)
     disk_free(disk);
 }
 
-/* How often a slot was written is its sequence, which tells a reader what to look at. */
+/* The sequence of a slot counts its writes, which tells a reader where to look. */
 static uint32_t sequence_of(const char *page, unsigned slot)
 {
     return ldl_le_p(page + PAGE_SLOT_AT(slot));
@@ -262,9 +261,9 @@ static void test_read_in_one_call(void)
     disk_free(disk);
 }
 
-/* What becomes of the file */
+/* Damage to the file */
 
-/* Nobody is to be held up by it. */
+/* It must hold up no request. */
 static void check_goes_on(Disk *disk, unsigned *sent)
 {
     Request request;
@@ -349,7 +348,7 @@ static void test_lengthened(void)
     disk_free(disk);
 }
 
-/* The name is given to nothing, or to what a page is not. */
+/* The name is given to nothing, or to something that is no page. */
 static void test_replaced(void)
 {
     Disk *disk = disk_new("", "");
@@ -416,7 +415,7 @@ static void fill(const char *path)
     close(fd);
 }
 
-/* The page is shortened, and what it had is another's before it is written anew. */
+/* The page is shortened, and its space is another's before it is written anew. */
 static bool squeeze(Disk *disk, const char *filler)
 {
     g_assert_cmpint(truncate(disk->page, 0), ==, 0);

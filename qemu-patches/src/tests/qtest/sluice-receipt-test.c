@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of receipts on disks: what a request was charged before a stop, and
- * what it turns out to have cost, is settled with those that were charged:
- * class, ceiling and group of then. What may have come to their place is left
- * so few tokens here that a gift or a debt shows.
+ * QTest of receipts on disks: the charge of a request before a stop, and its real
+ * cost, are settled with the class, ceiling and group of then. Those that may have come
+ * to their place have so few tokens here that a gift or a debt shows.
  *
  * Requests are of 4096 bytes, and limits of 4000 bytes per second with a burst
  * of one request: one passes, the next as soon as there is any token, and each
@@ -13,8 +12,8 @@
  * the stop must come in the very turn that releases it. A watchdog does that:
  * its timer fires in the same step of the clock, and the VM is paused.
  *
- * The disk. A throttle below the shaper, whose clock is the virtual one too,
- * makes requests take 100 ms; the cost model learns that these are seeks.
+ * The disk. A throttle below the shaper, on the virtual clock too, makes requests take
+ * 100 ms; the cost model learns that these are seeks.
  */
 #include "qemu/osdep.h"
 #include "sluice-group.h"
@@ -111,8 +110,8 @@ static void free_groups(Groups groups)
 /* Refunds */
 
 /*
- * A request that may be a read or a write of `out_bytes`: as it has memory for either,
- * what it is depends on its header alone.
+ * A request that may be a read or a write of `out_bytes`: it has memory for either, so
+ * its header alone decides.
  */
 static Request send_either(Disk *disk, uint64_t sector, uint32_t out_bytes)
 {
@@ -185,7 +184,7 @@ static void finish_all(Disk *disk)
     disk_free(disk);
 }
 
-/* What was charged goes on, and nobody is charged or refunded. */
+/* Charged requests go on, and no class is charged or refunded. */
 static void test_refund_not_due(void)
 {
     Disk *disk = disk_new("", WATCHDOG);
@@ -232,7 +231,7 @@ static void test_refund_class_replaced(void)
     finish_all(disk);
 }
 
-/* The class has another tag; theirs is nobody's, so the default class's. */
+/* The class has another tag; theirs is free, so the default class's. */
 static void test_refund_tag_changed(void)
 {
     Disk *disk = disk_new("", WATCHDOG);
@@ -248,7 +247,7 @@ static void test_refund_tag_changed(void)
 
 /*
  * The guest makes writes of them while the VM is stopped. The reads' tokens
- * come back, enough for the one that is held; writes are charged as writes.
+ * come back, enough for the held one; writes are charged as writes.
  */
 static void test_refund_other_resource(void)
 {
@@ -275,7 +274,7 @@ static void check_refunded(Disk *disk)
     wait_for(held(disk, "other") == 1);
 }
 
-/* Their class is another, which limits nothing: what is above it does. */
+/* Their class is another, which limits nothing: the ceiling above it does. */
 static void replace_ample_class(Disk *disk)
 {
     remove_bulk(disk);
@@ -343,8 +342,8 @@ static void test_refund_other_group(void)
 }
 
 /*
- * Nobody resumes them: the guest is reset. Theirs was charged for nothing, which is
- * as if but one request had gone.
+ * They are never resumed: the guest is reset. Their class was charged for nothing, which
+ * is as if but one request had gone.
  */
 static void test_refund_reset(void)
 {
@@ -363,8 +362,8 @@ static void test_refund_reset(void)
 }
 
 /*
- * The guest makes of the first what no device takes, which breaks the device: the
- * others are purged with it. Both were charged for nothing.
+ * The guest makes of the first a request that no device takes, which breaks the device:
+ * the others are purged with it. Both were charged for nothing.
  */
 static void test_refund_broken(void)
 {
@@ -385,8 +384,8 @@ static void test_refund_broken(void)
 }
 
 /*
- * The guest makes flushes of them, which nobody judges. Their tokens come back, enough
- * for the one that is held.
+ * The guest makes flushes of them, which are not judged. Their tokens come back, enough
+ * for the held one.
  */
 static void test_refund_not_judged(void)
 {
@@ -401,10 +400,10 @@ static void test_refund_not_judged(void)
 }
 
 /*
- * Migration. The target charges anew what was charged and not done, from buckets that
- * are sent as if it had not been: so everything is charged once. Three pass at first,
- * two are released in the turn that stops the VM, and one is held, as long as it would
- * have been here.
+ * Migration. The target charges anew requests that were charged and not done, from
+ * buckets that are sent as if they had not been: so everything is charged once. Three
+ * pass at first, two are released in the turn that stops the VM, and one is held, as
+ * long as it would have been here.
  */
 static void check_charged_once_by_target(Move *move)
 {
@@ -487,7 +486,7 @@ static void read_some(Disk *disk, unsigned count, unsigned slow)
 }
 
 /*
- * A disk that knows its seeks, and whose next request is one. The throttle lets
+ * A disk that knows its seeks, of which its next request is one. The throttle lets
  * two pass first. Class bulk is charged for seeks; its limits are to come.
  */
 static Disk *disk_that_seeks(void)

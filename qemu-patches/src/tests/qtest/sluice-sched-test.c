@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QTest of how classes are scheduled beside their limit: policies, weights,
- * reservations, minimum charge, unmanaged classes, and what is refused.
- * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. What is charged afterwards
- * for seeks, and to whom, is tested in sluice-receipt-test.c.
+ * reservations, minimum charge, unmanaged classes, and refusals.
+ * Requests are of 4096 bytes, 4.096 ms at 1 MB/s. Later charges for seeks are tested in
+ * sluice-receipt-test.c.
  */
 #include "qemu/osdep.h"
 #include "sluice-disk.h"
@@ -64,7 +64,7 @@ static void test_token_leaky(void)
         qtest_clock_step(disk->qts, 1);
         check_admitted(disk, n + 1);
     }
-    /* The burst is gone, and what the rate gave meanwhile: now at the rate. */
+    /* The burst is gone, and so are the tokens of meanwhile: now at the rate. */
     qtest_clock_step(disk->qts, REQUEST_NS / 4);
     check_admitted(disk, 6);
     qtest_clock_step(disk->qts, REQUEST_NS / 2 + 1);
@@ -141,7 +141,7 @@ static void test_minimum_charge(void)
     disk_free(disk);
 }
 
-/* Charge for what the device did */
+/* Charge for the work of the device */
 
 #define READS_PER_SECOND    600
 #define READ_NS             (1000 * NS_PER_MS / READS_PER_SECOND + 1)
@@ -255,7 +255,7 @@ static void test_unmanaged(void)
     set_ceiling_1mbps(disk);
     send_many(disk, 6, VIRTIO_BLK_T_IN, 2, requests);
     wait_for(backlog(disk, "bulk", "blk-read") == 5);
-    /* What it holds goes at once, and what comes passes. */
+    /* Its held requests go at once, and new ones pass. */
     qmp_ok(disk->qts, SET(BULK ", 'unmanaged': true"));
     wait_for(used_count(disk->qts, disk->vq) == 6);
     send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);

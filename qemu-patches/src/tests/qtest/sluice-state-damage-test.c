@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of a saved shaper that is damaged: the load is refused, with a word about what
- * is wrong, and changes nothing. The file is that of a real QEMU, in which a text was
+ * QTest of a saved shaper that is damaged: the load is refused, with a word about the
+ * damage, and changes nothing. The file is that of a real QEMU, in which a text was
  * replaced by another of the same length.
  */
 #include "qemu/osdep.h"
 #include "sluice-state.h"
 
-/* What of the saved state is another text of the same length, and what is said then. */
+/* A text of the saved state, another of the same length, and the error then. */
 static const struct {
     const char *from;
     const char *to;
@@ -26,7 +26,7 @@ static const struct {
     { "\"bytes\": -4095", "\"bytes\": -4.95", { "bytes" } },
 };
 
-/* Loads it into a QEMU that goes on without; returns what that said. */
+/* Loads it into a QEMU that goes on without; returns the output of that QEMU. */
 static char *said_of(const char *image, const char *state)
 {
     g_autofree char *log = g_strconcat(image, ".log", NULL);

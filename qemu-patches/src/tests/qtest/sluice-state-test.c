@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * QTest of what a shaper takes along to another QEMU: its classes and its ceiling, and
- * what their buckets hold. Nobody configures the target, unless a test says so. The
+ * QTest of a shaper's move to another QEMU: its classes and its ceiling, and the tokens
+ * in their buckets. The target is not configured, unless a test says so. The
  * clock stands still on both sides, so that tokens are the same to the last one.
  */
 #include "qemu/osdep.h"
@@ -24,7 +24,7 @@
     ", 'connections-per-second': 1000000000000, "                           \
     "'burst-connections': 1099511627776"
 
-/* What query-shapers says of one; the caller unrefs it. */
+/* The answer of query-shapers about one; the caller unrefs it. */
 static QDict *shaper_of(QTestState *qts, const char *id)
 {
     QDict *response = qtest_qmp(qts, "{'execute': 'query-shapers'}");
@@ -43,7 +43,7 @@ static QDict *shaper_of(QTestState *qts, const char *id)
     return found;
 }
 
-/* Its classes and ceiling, without what was counted, as a text. */
+/* Its classes and ceiling, without the counters, as a text. */
 static char *config_of(QTestState *qts, const char *id)
 {
     QDict *shaper = shaper_of(qts, id);
@@ -74,7 +74,7 @@ static void check_same_config(Move *move, const char *id)
 #define tokens(disk, class, field) \
     stat_of((disk)->qts, class, "blk-read", "tokens-" field)
 
-/* Classes, ceiling, and what they owe. */
+/* Classes, ceiling, and their debts. */
 static void test_arrives(void)
 {
     Request request;
@@ -162,7 +162,7 @@ static void test_configured(void)
     move_end(&move);
 }
 
-/* Each gets its own; one that is gone sends nothing. */
+/* Each gets its own; a shaper that is gone sends nothing. */
 static void test_two_shapers(void)
 {
     Move move;
@@ -226,7 +226,7 @@ static void snapshot(Disk *disk, const char *verb)
            "{'id': 'job'}}");
 }
 
-/* The machine goes back; its limits, and what it owes, are today's. */
+/* The machine goes back; its limits, and its debt, are today's. */
 static void test_snapshot(void)
 {
     Disk *disk = disk_new_format("qcow2", "", "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Shared by the qtests of what a shaper takes along: a class that owes, and a move. */
+/* Shared by the qtests of a shaper's move: a class in debt, and the move. */
 #ifndef TESTS_SLUICE_STATE_H
 #define TESTS_SLUICE_STATE_H
 

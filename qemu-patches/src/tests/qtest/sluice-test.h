@@ -2,7 +2,7 @@
 /*
  * Shared by the qtests of the shaper. Time is QEMU's virtual clock, which
  * stands still unless the test steps it: a request that must stay held stays
- * held however long the test takes. What must happen is waited for, because
+ * held however long the test takes. Events that must happen are waited for, because
  * QEMU's main loop runs beside the test, up to WAIT_US of real time.
  */
 #ifndef TESTS_SLUICE_TEST_H
