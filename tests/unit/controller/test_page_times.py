@@ -58,7 +58,7 @@ def test_a_steady_load_has_a_steady_rate_whenever_it_is_looked_at(phase_ms, peri
         if n > 3:
             assert sample(window)["bytes_per_second"] == pytest.approx(RATE_BPS)
         if n > 3 and period_ms < 250:
-            recent = window.rates([KEY])[KEY].recent_bytes_per_second
+            (recent,) = window.rates([KEY]).recent_bytes_per_second
             assert recent == pytest.approx(RATE_BPS)
 
 

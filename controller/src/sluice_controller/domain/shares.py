@@ -94,20 +94,25 @@ def split(
     floors: Mapping[str, float],
     before: Mapping[Key, float],
 ) -> dict[Key, float]:
-    loads = list(loads)
     hungry: list[Load] = []
     idle: list[Load] = []
+    moved = left_alone = 0.0
     for load in loads:
-        (hungry if is_hungry(load, before.get(load.key)) else idle).append(load)
+        moved += load.bytes_per_second
+        if is_hungry(load, before.get(load.key)):
+            hungry.append(load)
+        else:
+            idle.append(load)
+            left_alone += load.bytes_per_second
     # Room that nobody uses is no reason to hold anyone back.
-    unused = max(0.0, level - sum(load.bytes_per_second for load in loads))
+    room = max(0.0, level - moved) / 2
     caps = {
         load.key: _bounded(
-            load, load.bytes_per_second + max(HEADROOM * load.bytes_per_second, unused / 2), floors
+            load, load.bytes_per_second + max(HEADROOM * load.bytes_per_second, room), floors
         )
         for load in idle
     }
-    rest = max(0.0, level - sum(load.bytes_per_second for load in idle))
+    rest = max(0.0, level - left_alone)
     for load, share in _fill(rest, hungry, before):
         caps[load.key] = _bounded(load, share, floors)
     return caps

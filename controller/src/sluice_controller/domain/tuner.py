@@ -97,12 +97,13 @@ class _Look:
     @cached_property
     def loads(self) -> list[Load]:
         """The background on this arm; most ticks need none of it."""
-        protected = _protected(self.observation)
+        protected, resources = _protected(self.observation), ARM_RESOURCES[self.name]
+        streams = {domain for domain, _class in protected}
         return [
             load
             for load in self.observation.background
-            if load.resource in ARM_RESOURCES[self.name]
-            and (load.domain, load.class_name) not in protected
+            if load.resource in resources
+            and (load.domain not in streams or (load.domain, load.class_name) not in protected)
         ]
 
     def floors_total(self) -> float:
@@ -116,8 +117,11 @@ class _Look:
         """Whether a stream, a class that the arm holds or its resource is not seen."""
         if self.name == NETWORK and self.observation.uplink_unseen:
             return True
-        held = {domain for domain, _class, _resource in arm.caps}
-        return self.misses_a_stream() or bool(held & self.observation.unseen)
+        unseen = self.observation.unseen
+        # Mostly that is none, and thousands of caps need not be looked at.
+        return bool(unseen) and (
+            self.misses_a_stream() or any(key[0] in unseen for key in arm.caps)
+        )
 
 
 def decide(
@@ -413,11 +417,9 @@ def _moved(
 ) -> tuple[Arm, Decision]:
     unseen = look.observation.unseen
     caps = {**{key: cap for key, cap in arm.caps.items() if key[0] in unseen}, **caps}
-    changes = tuple(
-        Change(key, arm.caps.get(key), caps.get(key))
-        for key in sorted(set(arm.caps) | set(caps))
-        if arm.caps.get(key) != caps.get(key)
-    )
+    changed = [key for key, cap in caps.items() if arm.caps.get(key) != cap]
+    changed += [key for key in arm.caps if key not in caps]
+    changes = tuple(Change(key, arm.caps.get(key), caps.get(key)) for key in sorted(changed))
     moved = replace(
         arm,
         level=level,

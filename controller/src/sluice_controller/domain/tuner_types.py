@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from .limits import BLK_READ, BLK_WRITE, NET_TX
 from .shares import Key, Load
@@ -191,8 +192,7 @@ class Pressure:
     without_fault: Pressure | None = None
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     key: Key
     before: float | None
     after: float | None

@@ -7,7 +7,7 @@ asks for costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .counters import DROP_REASONS, Content, Key, More, Reading, Slot
@@ -102,28 +102,30 @@ def _held_p99_ms(admitted: int, old: tuple[int, ...], new: tuple[int, ...]) -> f
 
 
 class Rates(NamedTuple):
-    """Of one class on one resource, over the last second and over its last part."""
+    """Of several classes and resources, in one order: over the last second and its last part."""
 
-    bytes_per_second: float
-    recent_bytes_per_second: float
-    backlog_requests: int
+    bytes_per_second: Sequence[float]
+    recent_bytes_per_second: Sequence[float]
+    backlog_requests: Sequence[int]
 
 
-def _moved(old: Content, new: Content, span_s: float, keys: Iterable[Key]) -> Mapping[Key, float]:
-    """Bytes per second between two readings, as `sample` has them; only what is not 0."""
+def _moved(old: Content, new: Content, span_s: float, keys: Collection[Key]) -> Sequence[float]:
+    """Bytes per second of each key between two readings, as `sample` has them."""
     if old is new:
-        return {}
+        return [0.0] * len(keys)
     before, after = old.gauges, new.gauges
     numbers, is_alike = new.layout.numbers, old.layout is new.layout
-    rates = {}
+    rates = []
     for key in keys:
         number = numbers[key]
         # Mostly both have one layout.
         earlier = number if is_alike else old.layout.numbers.get(key)
+        moved = 0
         if earlier is not None:
-            requests, moved = before[earlier][:2]
-            if after[number][0] >= requests and after[number][1] > moved:
-                rates[key] = (after[number][1] - moved) / span_s
+            then, now = before[earlier], after[number]
+            if now[0] >= then[0] and now[1] > then[1]:
+                moved = now[1] - then[1]
+        rates.append(moved / span_s)
     return rates
 
 
@@ -160,11 +162,11 @@ class Span(NamedTuple):
         old, new = self.old.content, self.new.content
         rates = _moved(old, new, self.elapsed_s, keys)
         result: dict[str, list[float | None]] = {}
-        for key in keys:
+        for key, rate in zip(keys, rates, strict=True):
             number = new.layout.numbers[key]
             *_, backlog_bytes, limit = new.gauges[number]
             p99 = self._held_p99_ms(key, number)
-            result["/".join(key)] = [rates.get(key, 0.0), limit or None, backlog_bytes, p99]
+            result["/".join(key)] = [rate, limit or None, backlog_bytes, p99]
         return result
 
     def _held_p99_ms(self, key: Key, number: int) -> float:
@@ -204,19 +206,17 @@ class Window:
     def span(self) -> Span:
         return Span(self.readings[0], self.readings[-1])
 
-    def rates(self, keys: Collection[Key]) -> dict[Key, Rates]:
+    def rates(self, keys: Collection[Key]) -> Rates:
         """Of these classes and resources, which the newest reading must have."""
         whole = self.span()
         newest = whole.new
         base = next(r for r in self.readings if newest.at_ns - r.at_ns <= RECENT_NS)
-        recent_s = (newest.at_ns - base.at_ns) / 1e9
+        # With a single reading nothing has moved.
+        recent_s = (newest.at_ns - base.at_ns) / 1e9 or 1.0
         means = _moved(whole.old.content, newest.content, whole.elapsed_s, keys)
-        recents = _moved(base.content, newest.content, recent_s, keys) if recent_s > 0 else {}
+        recents = _moved(base.content, newest.content, recent_s, keys)
         gauges, numbers = newest.content.gauges, newest.content.layout.numbers
-        return {
-            key: Rates(means.get(key, 0.0), recents.get(key, 0.0), gauges[numbers[key]][2])
-            for key in keys
-        }
+        return Rates(means, recents, [gauges[numbers[key]][2] for key in keys])
 
     def latest_service_ms(self, class_name: str, resource: str) -> float:
         """As `worst_service_ms`, for the last tick in which anything completed."""

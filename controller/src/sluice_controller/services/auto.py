@@ -127,12 +127,13 @@ class Auto:
             self.settings = AutoSettings(**unit.value("auto", {}))
             self._saved = unit.value("auto-state", {})
         self.state = State()
-        # The caps of each arm that the shared ones are made of.
+        # The caps of each arm that the shared ones are made of, and the domains they hold.
         self._applied: list[Mapping[Key, float]] = [{} for _ in self.state.arms]
+        self._held: frozenset[str] = frozenset()
         if self.settings.enabled and not self.settings.dry_run:
             # Shapers hold these still: go on from there, not from nothing.
             self.state = _restored(self._saved)
-            self.auto_limits.replace(self.state.caps)
+            self._share(self._arm_caps())
 
     # Settings
 
@@ -179,12 +180,20 @@ class Auto:
 
     def _apply(self) -> None:
         # Most ticks leave the caps as they are, and there may be thousands.
-        caps = [arm.caps for arm in self.state.arms.values()]
+        caps = self._arm_caps()
         if all(new is old for new, old in zip(caps, self._applied, strict=True)):
             return
-        self._applied = caps
-        if self.auto_limits.replace(self.state.caps):
+        if self._share(caps):
             self.changed(None)
+
+    def _arm_caps(self) -> list[Mapping[Key, float]]:
+        return [arm.caps for arm in self.state.arms.values()]
+
+    def _share(self, caps: list[Mapping[Key, float]]) -> bool:
+        """For all who ask what is held; whether anything of that has changed."""
+        self._applied = caps
+        self._held = frozenset(domain for domain, _class, _resource in self.state.caps)
+        return bool(self.auto_limits.replace(self.state.caps))
 
     def log(self, since: float, limit: int) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
@@ -226,8 +235,7 @@ class Auto:
         reports = (self._reports_seen, self.streams.reports_so_far())
         self._reports_seen = reports[1]
         views = tuple(self._view(s, pages.get(s.domain), reports, now_ns) for s in streams)
-        held = {key[0] for arm in self.state.arms.values() for key in arm.caps}
-        watched = {s.domain for s in streams} | held
+        watched = {s.domain for s in streams} | self._held
         return Observation(
             views,
             Background(lambda: _others(pages, declaration)),
@@ -350,10 +358,12 @@ def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Lo
             and key[0] not in left_out
             and (domain, key[0]) not in protected
         ]
-        for (name, resource), rates in page.window.rates(keys).items():
+        for (name, resource), mean, recent, waiting in zip(
+            keys, *page.window.rates(keys), strict=True
+        ):
             whole = (domain, name, resource)
             own, reserved = own_limits.get(whole), promised.get(whole, 0.0)
-            loads.append(Load(*whole, *rates, own, reserved))
+            loads.append(Load(domain, name, resource, mean, recent, waiting, own, reserved))
     return loads
 
 
@@ -370,7 +380,7 @@ def _unmanaged_net(pages: Mapping[str, PageState], declaration: Declaration) -> 
             and (domain, name) not in protected
         ]
         if keys and page.span() is not None:
-            sent += sum(rates.bytes_per_second for rates in page.window.rates(keys).values())
+            sent += sum(page.window.rates(keys).bytes_per_second)
     return sent
 
 

@@ -28,8 +28,9 @@ class AutoLimits:
     def replace(self, caps: Mapping[Key, float]) -> set[tuple[str, str]]:
         """Sets all caps; returns the (domain, class) pairs that changed."""
         with self._lock:
-            keys = set(caps) | set(self._caps)
-            changed = {key for key in keys if caps.get(key) != self._caps.get(key)}
+            before = self._caps
+            changed = {key for key, cap in caps.items() if before.get(key) != cap}
+            changed |= before.keys() - caps.keys()
             self._caps = dict(caps)
             self.changes += bool(changed)
         return {(domain, class_name) for domain, class_name, _ in changed}
