@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from sluice_controller.adapters import domain_xml
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, NotFound, Unavailable
-from sluice_controller.domain.guests import Guest
-from sluice_controller.domain.restarts import Off, Seen
+from sluice_controller.domain.guests import Guest, Off, Seen
 from sluice_controller.domain.shaped import UNKNOWN
 from sluice_controller.services.domains import Domains
 from sluice_controller.services.locks import DomainLocks
@@ -38,7 +37,6 @@ class Libvirt:
         self.emulator = "/opt/qemu-1"
         self.takes = takes
         self.now = 1000.0
-        self.set_to = 1_790_000_000.0
         self.incarnation = 1
         self.off = None if running else Off.UNKNOWN
         self.away = False
@@ -74,8 +72,8 @@ class Libvirt:
         return self.now
 
     def clock(self) -> float:
-        """The time of day, as somebody has set it."""
-        return self.set_to + self.now
+        """The time of day."""
+        return 1_790_000_000.0 + self.now
 
     # The guest
 
@@ -177,19 +175,9 @@ class Quiet:
 class Sluiced:
     """Attach, detach and restarts over a store; another one on the same store is its restart."""
 
-    def __init__(self, libvirt: Libvirt, store: SqlStore, boot_id: str = "boot-1"):
+    def __init__(self, libvirt: Libvirt, store: SqlStore):
         self.libvirt, self.store = libvirt, store
-        self.locks = DomainLocks(seconds=0.0)
-        self.restarts = Restarts(
-            store,
-            libvirt,
-            libvirt.monotonic,
-            libvirt.clock,
-            libvirt.pause,
-            boot_id,
-            self.locks,
-            lambda name: None,
-        )
+        self.restarts = Restarts(store, libvirt, libvirt.monotonic, libvirt.clock, libvirt.pause)
         self.shapes = UNKNOWN
         quiet = Quiet()
         self.domains = Domains(
@@ -199,7 +187,7 @@ class Sluiced:
             libvirt,
             quiet,
             lambda name: None,
-            self.locks,
+            DomainLocks(seconds=0.0),
             self.restarts,
             lambda guest: self.shapes,
         )
@@ -210,22 +198,10 @@ class Sluiced:
     def detach(self, **body) -> dict:
         return self.domains.detach(NAME, body)
 
-    def goes_on(self, seconds: float) -> None:
-        """Its loops run for that long."""
-        end = self.libvirt.now + seconds
-        while self.libvirt.now < end:
-            self.restarts.round()
-            self.libvirt.pass_time(0.5)
-
     def audit(self) -> list[tuple]:
         """(actor, action, after), oldest first."""
         with self.store.transaction() as unit:
             return [(e.actor, e.action, e.after) for e in reversed(unit.audit(100))]
-
-    def begun(self) -> list[str]:
-        """The phases of what is begun and not over."""
-        with self.store.transaction() as unit:
-            return [raw["phase"] for raw in unit.value("restarts", {}).values()]
 
     def record(self) -> dict | None:
         with self.store.transaction() as unit:

@@ -344,11 +344,3 @@ def test_a_stream_follows_a_domain_that_is_renamed(told, store):
     with store.transaction() as unit:
         unit.remember_domain("films", "u-1")
     assert [stream.domain for stream in streams.all()] == ["films"]
-
-
-@pytest.mark.parametrize("level", [1e27, float("inf"), float("nan")])
-def test_a_level_that_no_rate_may_be_is_not_gone_on_from(store, tmp_path, level):
-    with store.transaction() as unit:
-        unit.put_value("auto", {"enabled": True})
-        unit.put_value("auto-state", {"disk": {**SAVED["disk"], "level": level}})
-    assert all(held == {} for held in Started(store, tmp_path / "media.page").run(2))

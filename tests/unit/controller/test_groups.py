@@ -66,8 +66,6 @@ class LosingQemu(QmpShapers):
         super().__init__(None)
         self.groups = [{"id": i, "path": "/p", "lost": True} for i in ids]
         self.groups += [{"id": "group-kept-1", "path": "/k", "lost": False}]
-        # As a QEMU of an earlier release says it.
-        self.groups += [{"id": "group-old-1", "path": "/o"}]
 
     def execute(self, domain, command, arguments):
         if command == "query-shapers":

@@ -11,7 +11,7 @@ from typing import Any
 import libvirt
 
 from ..domain.errors import Conflict, SluiceError, Unavailable
-from ..domain.restarts import Off, Seen
+from ..domain.guests import Off, Seen
 from . import domain_xml
 from .emulator import Emulators, check
 from .libvirt_host import LibvirtHost

@@ -44,14 +44,11 @@ class QmpShapers:
     def query(self, domain: str, shaper_id: str) -> Mapping[str, Any]:
         for shaper in self.execute(domain, "query-shapers", {}):
             if shaper.get("id") == shaper_id:
-                if "groups" not in shaper:
-                    return shaper  # a QEMU of an earlier release, still running
                 groups = self.execute(domain, "query-shaper-groups", {})
                 return {
                     **shaper,
                     "group-objects": {g["id"]: g["path"] for g in groups},
-                    # A QEMU of an earlier release does not outlive the loss of one.
-                    "lost-groups": [g["id"] for g in groups if g.get("lost")],
+                    "lost-groups": [g["id"] for g in groups if g["lost"]],
                 }
         raise Unavailable(
             "shaper of domain",

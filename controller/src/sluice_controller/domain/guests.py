@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,32 @@ class Description:
     carried: str | None = None
     # Which of its limits are auto-shaping's (`Tuned` there), as it stands there.
     tuned: str | None = None
+
+
+class Off(Enum):
+    """Why a domain does not run, as far as libvirt knows."""
+
+    SHUT_DOWN = "shut down"
+    # libvirtd was away at that time.
+    UNKNOWN = "unknown"
+    DESTROYED = "destroyed"
+    CRASHED = "crashed"
+    SAVED = "saved"
+    MOVED = "moved"
+
+
+# A moved domain runs elsewhere, and a saved one would go on with the definition that is
+# saved with it.
+NOT_TO_BE_STARTED = (Off.SAVED, Off.MOVED)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A domain now. `incarnation` counts its starts; `off` is None while it runs."""
+
+    uuid: str
+    incarnation: int
+    off: Off | None = None
 
 
 @dataclass(frozen=True)

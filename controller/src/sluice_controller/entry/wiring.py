@@ -14,7 +14,6 @@ from typing import Any
 
 from .. import __version__
 from ..adapters.agent_hub import AgentHub
-from ..adapters.boot import boot_id
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import open_store
 from ..adapters.group_pages import GroupPages
@@ -80,16 +79,7 @@ class Services:
         )
         editing = DomainLocks()
         editor = LibvirtEditor(self.host, config.pages_dir)
-        self.restarts = Restarts(
-            self.store,
-            editor,
-            time.monotonic,
-            self.clock,
-            self.stopping.wait,
-            boot_id(),
-            editing,
-            self._changed,
-        )
+        restarts = Restarts(self.store, editor, time.monotonic, self.clock, self.stopping.wait)
         self.domains = Domains(
             self.store,
             self.host,
@@ -98,7 +88,7 @@ class Services:
             self.catalogue,
             self._changed,
             editing,
-            self.restarts,
+            restarts,
             lambda guest: self.reconciler.shapes(guest),
         )
         self.groups = Groups(
@@ -220,7 +210,6 @@ class Services:
             Loop("agents", 0.0, self.agents.round),
             Loop("sampler", 1 / SAMPLE_HZ, self._sample),
             Loop("records", 0.0, self._record),
-            Loop("restarts", POLL_SECONDS, self.restarts.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)

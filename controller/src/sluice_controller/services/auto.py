@@ -323,9 +323,6 @@ def _restored(saved: Mapping[str, Any]) -> State:
     arms = dict(state.arms)
     for name, record in saved.items():
         if name in arms:
-            # Beyond it, and where it is not a number: of a release that set no bound.
-            if not record["level"] <= MAX_PER_SECOND:
-                continue
             caps = {(d, c, r): cap for d, c, r, cap in record["caps"]}
             arms[name] = Arm(phase=PROBING, level=record["level"], caps=caps)
     return State(arms=arms)

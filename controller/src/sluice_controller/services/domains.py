@@ -107,23 +107,26 @@ class Domains:
             else:
                 anew = upgrade and guest.attached
                 said = self._attach(guest, seconds, disable_vhost, anew)
-        self.changed(name)
         return {**self.get(name), "changes": said}
 
     @contextmanager
     def _editing(self, name: str) -> Iterator[Guest]:
         """The domain, for one who changes it; Conflict while another does."""
-        with self.editing.changing(name):
-            guest = self.host.guest(name)
-            self.restarts.refuse_unfinished(guest)
-            if guest.transient:
-                raise Conflict(
-                    "domain",
-                    name,
-                    "is transient: it has no definition that could be changed",
-                    f"define it first: virsh dumpxml {name} >{name}.xml; virsh define {name}.xml",
-                )
-            yield guest
+        try:
+            with self.editing.changing(name):
+                guest = self.host.guest(name)
+                if guest.transient:
+                    raise Conflict(
+                        "domain",
+                        name,
+                        "is transient: it has no definition that could be changed",
+                        f"define it first: virsh dumpxml {name} >{name}.xml;"
+                        f" virsh define {name}.xml",
+                    )
+                yield guest
+        finally:
+            # Also after a change that was taken back.
+            self.changed(name)
 
     def _attach(
         self, guest: Guest, seconds: int | None, disable_vhost: bool, anew: bool
@@ -178,7 +181,6 @@ class Domains:
                 raise Conflict(
                     "domain", name, "is not attached", f"attach it first: sluice attach {name}"
                 )
-        self.changed(name)
         return self.get(name)
 
     def _detached(self, name: str, present: str, record: Mapping[str, Any] | None) -> str:

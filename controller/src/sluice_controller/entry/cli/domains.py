@@ -133,8 +133,8 @@ def attach(
 ) -> None:
     """Rewrite a domain's XML so that its disks and interfaces are shaped.
 
-    A guest that is not off in time runs on as before; if it shuts down within the next 600 s,
-    which may be the same request, it is started again, once.
+    A guest that is not off in time runs on, and its definition is as before; if it shuts down
+    later, it stays off.
 
     Example: sluice attach media --restart
     """
