@@ -379,7 +379,10 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         ((*on_disk, "--min-charge", "9" * 400 + "B"), "9…' is out of range"),
         ((*on_disk, "--window", f"1KiB/{'9' * 400}s"), "9…' is out of range"),
         ((*on_disk, "--window", "1B/1s", "--may-miss", f"1/{'9' * 5000}"), "9…' is out of range"),
-        (("limit", "test", "batch", "blk-read", "9" * 300 + "B/s"), "…' is above 100000000000: give"),
+        (
+            ("limit", "test", "batch", "blk-read", "9" * 300 + "B/s"),
+            "…' is above 100000000000: give",
+        ),
         (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is not a finite"),
         (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
     ):
