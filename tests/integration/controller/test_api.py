@@ -521,7 +521,7 @@ def test_a_file_of_state_is_applied_whole_or_refused_with_its_line(daemon, tmp_p
     file.write_text(file.read_text().replace("5MB/s", "5") + "classes: {new: {}}\n")
     refused = daemon.cli("apply", "-f", str(file))
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"sluice: {file}:5: {place}.blk-read.bytes_per_second '5' has")
+    assert refused.stderr.startswith(f"sluice: {file}:5: {place}.blk-read.bytes_per_second 5 is")
     exported = daemon.cli("export")
     assert "new" not in exported.stdout
     file.write_text(exported.stdout)

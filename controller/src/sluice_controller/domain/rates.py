@@ -42,7 +42,8 @@ def _number(match: re.Match[str], factor: float, thing: str, remedy: str) -> flo
 
 def _with_unit(text: str, thing: str, examples: str) -> re.Match[str] | None:
     match = _RATE.fullmatch(text)
-    if match is not None and not (match["prefix"] or match["unit"]):
+    bare = match is not None and not (match["prefix"] or match["unit"])
+    if bare and float(match["number"]) != 0:
         # People meant bytes, kilobytes and megabytes by it.
         shown = shortened(text.strip(), _SHOWN_CHARACTERS)
         raise BadValue(thing, shown, "has no unit", f"write for example {examples}")
