@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a group costs: the bucket that engines of several processes share.
+ * The cost of a group: the bucket that engines of several processes share.
  *
- *   group                sluice_group_admit() of a request that passes; nobody
- *                        else uses the page
- *   pass-group           the same under an engine: class and ceiling limited in
+ *   group                sluice_group_admit() of a request that passes; no other
+ *                        member uses the page
+ *   pass-group           as "group", under an engine: class and ceiling limited in
  *                        bytes and operations, as in engine-bench.c's "pass"
  *   group-2-processes    as "group", while another process does the same on the
  *                        same page without a pause

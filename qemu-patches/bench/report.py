@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds the benchmarks of engine and group, runs them, and holds the figures against their bars.
 
-What is compared, and how, is said in engine-bench.c and group-bench.c; the bars are in bars.py.
+The rows are described in engine-bench.c and group-bench.c; the bars are in bars.py.
 Instructions are counted by callgrind: two runs of different length, the difference divided by the
 difference in requests, so that start and set-up cancel out. They repeat exactly, however busy the
 machine is; --instructions measures nothing else. Exit status 1: a bar is missed, or a row missing.
 
 Times are measured RUNS times, and those of one run are shown: of the run in which the baseline,
 QEMU's throttle core, was fastest. A neighbour on the same core makes everything dearer for
-minutes, and takes a part of its caches; which run had none is for the baseline to say, not for
-what is judged.
+minutes, and takes a part of its caches; the baseline tells the quiet run, not the rows that are
+judged.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def count_instructions(program: Path, names: list[str], output: Path) -> dict[st
 
 
 def names_of(program: Path) -> list[str]:
-    """The rows whose instructions a program can count."""
+    """The rows of which a program can count the instructions."""
     of_group = program.name == "group-bench"
     return [name for name in bars.COUNTED if name.endswith("group") == of_group]
 

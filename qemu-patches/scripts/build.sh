@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # build.sh TREE [VENV [VARIANT [PRODUCTS]]]: configures TREE/build if need be and
-# builds what Sluice uses. VENV is where the Python environment for configure is
+# builds the programs that Sluice uses. VENV is where the Python environment for configure is
 # kept. PRODUCTS is emulator (with qemu-img), qtests (those of virtio and ours), or
 # all (default).
 #
-# VARIANT is what the build is for:
+# VARIANT is the purpose of the build:
 #   plain   (default) use, and all tests, with no other machines and devices than
 #           these use (src/configs/devices/x86_64-softmmu/sluice.mak)
 #   full    the same with all of QEMU's: its own tests
@@ -13,8 +13,8 @@
 #           QEMU's fuzzer: stress and fuzzing
 #   tsan    clang with the thread sanitizer: several I/O threads
 #
-# With ccache installed, a build in a new folder costs little more than what
-# changed: paths inside the tree are looked up relative to it.
+# With ccache installed, a build in a new folder costs little more than its
+# changes: paths inside the tree are looked up relative to it.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 tree=$(cd "$1" && pwd)
@@ -41,7 +41,7 @@ compiler=gcc
 case $variant in
 plain | full)
     qtests+=(tests/vhost-user-bridge)
-    # What is added to QEMU moves all that is linked behind it. Where a hot loop then
+    # An addition to QEMU moves all that is linked behind it. Where a hot loop then
     # lies in its cache lines is luck that is to be no part of a comparison with the
     # stock build: every function begins a line, in both.
     configure_options+=(--extra-cflags=-falign-functions=64)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # fetch.sh [--version] FOLDER [SUITE [SERIES]]: puts the newest source package
-# of QEMU SERIES (10.0; "any" for whatever is newest) from Debian's suite SUITE
+# of QEMU SERIES (10.0; "any" for the newest of all) from Debian's suite SUITE
 # (trixie) into FOLDER: qemu_*.dsc with its parts, and `version`. With --version
 # it only prints that version.
 #

@@ -4,7 +4,7 @@
 # prints a line for each. The last line is: N passed, N failed[, N skipped].
 #
 # With --smoke no clang is needed, and no build with sanitizers: stored inputs are
-# tried, then changes of them without a look at what they reach (tests/fuzz-replay.c).
+# tried, then changes of them without a look at the code they reach (tests/fuzz-replay.c).
 # The pure code has gcc's sanitizers. The devices are those of the plain build, which
 # is linked with QEMU's fuzzer (tests/fuzz_link.py).
 #
@@ -21,7 +21,7 @@
 #   SLUICE_FUZZ_QEMU      a QEMU's build of variant asan (build/qemu-asan), with
 #                         --smoke of variant plain (build/qemu)
 #
-# What a fuzzer finds is kept in build/fuzz with the input that shows it, and so
+# The findings of a fuzzer are kept in build/fuzz with the input that shows them, and so
 # are the inputs that it collects. --update-seeds runs nothing: it replaces the
 # seeds, tests/fuzz-NAME-seeds, by the fewest of seeds and collected inputs that
 # reach as much of the code.
@@ -109,7 +109,7 @@ build() {
 }
 
 # fuzzer NAME OPTION…: runs it with libFuzzer's options, or those of fuzz-replay.c.
-# Leaks are looked for in our code only: QEMU keeps what it has until it ends. It
+# Leaks are looked for in our code only: QEMU keeps its memory until it ends. It
 # blocks the signal of libFuzzer's own time limit.
 fuzzer() {
     local name=$1 options=() watch=()
@@ -130,7 +130,7 @@ fuzzer() {
         ;;
     *)
         [ "$action" = smoke ] || options=(-max_len="$([ "$name" = engine ] && echo 2048 || echo 600)")
-        # So that the replay keeps the input of what a sanitizer has found.
+        # So that the replay keeps the input of a finding of a sanitizer.
         ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 \
             ./"fuzz-$name" "${options[@]}" "$@"
         ;;
@@ -166,7 +166,7 @@ prepare() {
     esac
 }
 
-# with_peer NAME COMMAND…: runs it beside what a device needs and is judged by.
+# with_peer NAME COMMAND…: runs it beside the network and the judge of a device.
 with_peer() {
     local name=$1 status=0 peer
     shift

@@ -27,7 +27,7 @@ list_versions() {
 }
 
 # Sets suite and version, and puts that source into WORK/source. An index may
-# name what its archive no longer has, or not yet: then the next newest is tried.
+# name a version that its archive no longer has, or not yet: then the next newest is tried.
 fetch_newest() {
     local listed
     : >"$work/fetch.log"

@@ -60,7 +60,7 @@ run() {
     cat "$work/$name.verdict"
 }
 
-# begin NAME WRAPPER PROGRAM [OPTION…]: the same beside others.
+# begin NAME WRAPPER PROGRAM [OPTION…]: runs it beside others.
 begin() {
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
     begun=$((begun + 1))

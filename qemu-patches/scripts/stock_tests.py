@@ -5,15 +5,15 @@
 All qtests of x86_64 that the stock tree has, and the iotests in which a virtio device occurs, in
 raw and in qcow2. That takes hours. --short takes the qtests that QEMU gives two minutes at most,
 and of the iotests, in the formats that QEMU lists them for, those in which a device comes, goes,
-is saved or reset, or has an I/O thread. What each is called, how it is run and what it needs
-comes from the build's own list. The two builds run side by side, each a test at a time.
+is saved or reset, or has an I/O thread. The name, the command and the needs of each come from
+the build's own list. The two builds run side by side, each a test at a time.
 
-A case has gone well with the series if it ends as it does without: what passes must pass, what is
-skipped or fails without may do as it likes, and is shown. A test in which a case is worse is run
-once more on both, by itself: the second result counts, and the report says so. The last line is:
-N passed, N failed. Exit status 1 if one is worse, or none was compared.
+A case has gone well with the series if it ends as it does without: a case that passes must pass,
+one that is skipped or fails without may do as it likes, and is shown. A test in which a case is
+worse is run once more on both, by itself: the second result counts, and the report says so. The
+last line is: N passed, N failed. Exit status 1 if one is worse, or none was compared.
 
-Guests run under TCG: /dev/kvm is covered for the tests, since one that opens and does not work, as
+Guests run under TCG: /dev/kvm is covered for the tests, since a device that does not work, as
 in many virtual machines, would fail them on both sides. --kvm leaves it as it is.
 
 example:
@@ -47,7 +47,7 @@ QTEST_SUITE = "qemu:qtest-x86_64"
 IOTEST = re.compile(r"io-(?:raw|qcow2)-(.+)")
 # An iotest's drives are virtio's where it does not say otherwise.
 VIRTIO = re.compile(r"virtio|add_drive\(")
-# What the series adds to: a device that comes, goes, is saved or reset, or has an I/O thread.
+# Touched by the series: a device that comes, goes, is saved or reset, or has an I/O thread.
 TOUCHED = re.compile(r"iothread|device_add|device_del|savevm|system_reset")
 SHORT_LIMIT_SECONDS = 120
 # Times its own limit, which is meant for an idle machine.
@@ -84,7 +84,7 @@ class Difference:
 
 
 def tests_in(listed: Iterable[dict[str, Any]], wanted: re.Pattern[str]) -> list[Test]:
-    """Return the tests of a build whose names match, in the order of the list."""
+    """Return the tests of a build with names that match, in the order of the list."""
     return [
         Test(
             one["name"],
@@ -105,7 +105,7 @@ def is_relevant(one: dict[str, Any], virtio_iotests: set[str]) -> bool:
 
 
 def is_short(one: dict[str, Any], touched_iotests: set[str]) -> bool:
-    """True for a qtest with a short limit of its own, and for an iotest of what is touched."""
+    """True for a qtest with a short limit of its own, and for an iotest of a touched device."""
     iotest = IOTEST.fullmatch(one["name"])
     if iotest:
         return iotest[1] in touched_iotests
@@ -125,9 +125,9 @@ def with_qcow2(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def cases_of(tap: str, status: int | None) -> Cases:
-    """Read a program's cases. One that ended badly, or said of none, has failed at its end.
+    """Read a program's cases. A program that ended badly, or told of none, has failed at its end.
 
-    One that says it has none, for want of a tool or a device, is skipped.
+    A program that says it has none, for want of a tool or a device, is skipped.
     """
     found: Cases = {}
     for line in tap.splitlines():
@@ -162,7 +162,7 @@ def counts(stock: dict[str, Cases], worse: Sequence[Difference]) -> tuple[int, i
 
 
 class Build:
-    """A build tree: its list of tests, what they need, and how one is run."""
+    """A build tree: its list of tests, their needs, and how one is run."""
 
     def __init__(self, folder: Path, output: Path, before: Sequence[str]):
         self.folder = folder.resolve()
@@ -187,7 +187,7 @@ class Build:
         return tests_in([t for t in relevant if is_short(t, touched)], wanted)
 
     def make(self, tests: Iterable[Test]) -> None:
-        """Build what tests need. Raises CalledProcessError."""
+        """Build the programs that tests need. Raises CalledProcessError."""
         files = {target["id"]: target["filename"] for target in self._introduced("targets")}
         needed = {file for test in tests for need in test.needs for file in files[need]}
         relative = sorted(os.path.relpath(file, self.folder) for file in needed)
@@ -249,7 +249,7 @@ def run_all(build: Build, tests: Sequence[Test], name: str, start: float) -> dic
 def compare(
     builds: Sequence[Build], wanted: re.Pattern[str], short: bool = False
 ) -> tuple[int, int]:
-    """Run the tests on both builds; return what passed and what is worse."""
+    """Run the tests on both builds; return how many cases passed and how many are worse."""
     start = time.monotonic()
     tests = [build.tests(wanted, short) for build in builds]
     # Ours are not QEMU's.

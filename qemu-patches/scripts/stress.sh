@@ -10,10 +10,10 @@
 #   threads    BUILD of variant tsan: one shaper in several I/O threads, CYCLES
 #              times ten rounds (10); fails on a race in Sluice's code
 #
-# Only tests whose path matches PATTERN, an extended regular expression: so two
+# Only tests with a path that matches PATTERN, an extended regular expression: so two
 # processors can have half of them each.
 #
-# Tests run one by one, so that the log says how long each took. One that skips
+# Tests run one by one, so that the log says how long each took. A test that skips
 # itself has failed here, and so has a program whose tests cannot be listed.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,7 +31,7 @@ printf '#!/bin/sh\nexec %q "$@" -L /usr/share/seabios -L /usr/share/qemu -L /usr
     "$build/qemu-system-x86_64" >"$work/qemu-system-x86_64"
 chmod +x "$work/qemu-system-x86_64"
 
-# fail WHAT FILE: counts it, and shows the end of the file.
+# fail NAME FILE: counts it, and shows the end of the file.
 fail() {
     failed=$((failed + 1))
     printf 'FAIL %s; the end of its output:\n' "$1"
@@ -88,7 +88,7 @@ lifecycle() {
             case $path in */sluice/net/*) times=$((3 * cycles)) ;; esac
             case $path in
             # QEMU loses a little with each snapshot, which only complete stacks
-            # tell from what is ours, and these make everything slow.
+            # tell from our memory, and these make everything slow.
             */snapshot/* | */background-snapshot*) run_test "$program" "$path" $(((times + 99) / 100)) \
                 ASAN_OPTIONS=fast_unwind_on_malloc=0 ;;
             # Each cycle has twenty changes.

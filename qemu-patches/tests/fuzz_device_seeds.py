@@ -6,17 +6,17 @@ From random bytes alone the generic fuzzer finds the registers, but no ring with
 request in it. An input is a list of operations with a separator between them
 (tests/qtest/fuzz/generic_fuzz.c in QEMU): the first byte says which. These here
 write the registers of a device from before virtio 1.0, in its only I/O region,
-and say what the device finds when it reads the guest's memory: each read finds
-the next pattern, over and over.
+and fill the guest's memory for the device's reads: each read finds the next pattern,
+over and over.
 
 A disk's driver has a pattern for each read, in their order. A card's has one for
-all: 16 bytes that are a descriptor, and whose first two are COUNT, as the index of
+all: 16 bytes that are a descriptor, the first two of them COUNT, as the index of
 the ring, as a place in it, and as its flags. So its frames are no IP packets.
 
-A driver whose frames have a DSCP needs a ring that is in memory. What the device is
-to send is written there when it maps it: a pattern for each read up to that puts
-anything anywhere (`place`). What the device finds wrong afterwards, for patterns go
-on, ends with the next reset. Then there are no patterns, and it reads what is there.
+A driver of frames with a DSCP needs a ring that is in memory. The bytes to be sent are
+written there when the device maps them: a pattern for each read up to that puts
+anything anywhere (`place`). Patterns go on, and the faults that the device finds then
+end with the next reset. Then there are no patterns, and it reads what is there.
 
 Classes are chosen by their tags (docs/specs/tags.md): the inputs have each of them.
 
@@ -51,13 +51,13 @@ TAGS = range(14)
 LOCAL_DSCP = 3
 ECN_CAPABLE = 2
 SYN, ACK = 2, 16
-# Frames one behind another, each of which goes on into the next ones: what they have
-# behind their headers is of no interest.
+# Frames one behind another, each of which goes on into the next ones: the bytes behind
+# their headers are of no interest.
 FRAMES, FRAME_AT, HEADER_BYTES = 0x320000, 64, 10
 MANY = 16
 BUFFERS = (8, 20, 40, 60)
 SIZES = (1000, 400, 700, 1400)
-# Classes of fuzz_shaper.py that drop or mark what waits for long: the more chances.
+# Classes of fuzz_shaper.py that drop or mark frames that wait for long: more chances.
 DROPPING = (1, 3, 8)
 # Longer than the interval of CoDel, at the rates of fuzz_shaper.py. Timers of the
 # shaper itself are met, too.
@@ -81,7 +81,7 @@ def descriptor(address: int, size: int, flags: int, following: int = 0) -> bytes
 
 
 def driver(queues: Iterable[int], page: int = RING_PAGE) -> list[bytes]:
-    """Return what starts the device with these queues."""
+    """Return the operations that start the device with these queues."""
     start = [write(STATUS, 0), write(STATUS, DRIVER)]
     for queue in queues:
         start += [write(SELECT, queue), write(PAGE, page + RING_PAGES * queue)]
@@ -89,12 +89,12 @@ def driver(queues: Iterable[int], page: int = RING_PAGE) -> list[bytes]:
 
 
 def notify(queue: int, steps: int = COUNT + 2) -> list[bytes]:
-    """Return what makes the device look, and lets all that it holds go."""
+    """Return the operations that make the device look, and let all held requests go."""
     return [write(NOTIFY, queue)] + [bytes((CLOCK,))] * steps
 
 
 def ioprio(tag: int) -> int:
-    """Return what a request of a disk has that belongs to the class of a tag."""
+    """Return the ioprio of a disk's request in the class of a tag."""
     return REALTIME | tag >> 3 << HINT_SHIFT | tag & 7 if tag else 0
 
 
@@ -116,9 +116,9 @@ def disk_input(kind: int, tag: int = 0, queue: int = 0) -> list[bytes]:
 
 
 def place(address: int, data: bytes) -> list[bytes]:
-    """Return what a card's driver does to have data at an address: it sends them.
+    """Return the operations by which a card's driver has data at an address: it sends them.
 
-    There is no queue for what comes: QEMU looks at that again and again as long as it
+    There is no receive queue: QEMU looks at that again and again as long as it
     changes (virtio_net_has_buffers), and with several patterns it always does.
     """
     reads = [bytes(2), struct.pack("<H", 1), bytes(2), descriptor(address, len(data), 0), data]
@@ -143,7 +143,7 @@ def frame(tag: int, port: int, ecn: int = 0, flags: int = ACK) -> bytes:
 
 
 def place_ring(queue: int, table: list[bytes]) -> list[bytes]:
-    """Return what places the ring of a card's queue, with all of the table in it."""
+    """Return the operations that place the ring of a card's queue, with all of the table."""
     at = (RING_PAGE + RING_PAGES * queue) * PAGE_BYTES
     ring = struct.pack(f"<HH{len(table)}H", 0, len(table), *range(len(table)))
     return [
@@ -197,7 +197,7 @@ def disk_inputs() -> dict[str, list[bytes]]:
 
 
 def card_inputs() -> dict[str, list[bytes]]:
-    """Return what is sent in each class, in all of them, and what is received."""
+    """Return the inputs that send in each class, in all of them, and that receive."""
     return {
         "waiting": waiting_input(),
         "transmit": card_input([TRANSMIT]),

@@ -5,7 +5,7 @@
 A build of its own has the fuzzer and the sanitizers (`make qemu-asan`). For its stored
 inputs the objects of the plain build do: the fuzzer takes the place of the main
 program, and two objects are compiled anew, so that it hears of the device's reads of
-guest memory and can fill what is read. fuzz-replay.c takes libFuzzer's place.
+guest memory and can fill that memory. fuzz-replay.c takes libFuzzer's place.
 
 usage: fuzz_link.py BUILD OUTPUT        compiled with the folder OUTPUT.o
 """
@@ -48,7 +48,7 @@ def without_output(command: str) -> list[str]:
 
 
 def compile_objects(build: Path, folder: Path) -> dict[str, Path]:
-    """Compile what differs. Returns {the plain build's object, or a source: the object}.
+    """Compile the objects that differ. Returns {the plain build's object, or a source: the object}.
 
     Raises LookupError if the build knows no such source, CalledProcessError if one does
     not compile.

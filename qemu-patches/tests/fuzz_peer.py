@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a fuzzed device has beside it: a network, and somebody who reads its page.
+"""The network beside a fuzzed device, and a reader of its page.
 
 The network is a pair of datagram sockets, FOLDER/NAME-nic.socket of QEMU and
 FOLDER/NAME-net.socket of ours. Frames are sent as long as QEMU takes some, one
-after the other, over and over; what it sends is read and forgotten.
+after the other, over and over; frames that QEMU sends are read and forgotten.
 
 The counters page, FOLDER/NAME.page, is read several times a second, because QEMU
 removes it when it ends. On SIGTERM the last reading is judged: every limit that
-FOLDER/commands.qmp sets must be there, no command may have been refused, and what
-QEMU said of its shaper last must have all the settings (FOLDER/NAME.monitor). On
+FOLDER/commands.qmp sets must be there, no command may have been refused, and QEMU's
+last answer about its shaper must have all the settings (FOLDER/NAME.monitor). On
 each resource of the device requests must have gone and waited, and of frames some must
 have been dropped for each reason that short runs have for sure. Not those of each class:
 one large request of an input before may leave the ceiling in debt for longer than the
@@ -35,19 +35,19 @@ CONNECT_SECONDS = 0.005
 ROOM_BYTES = 1 << 17
 RESOURCES = {
     "virtio-blk": ("blk-read", "blk-write"),
-    # Has no driver among its inputs, see fuzz.sh; what random ones do is luck.
+    # Has no driver among its inputs, see fuzz.sh; the work of random ones is luck.
     "virtio-blk-iothread": (),
     "virtio-net": ("net-tx", "net-rx"),
     "virtio-net-own": ("net-tx", "net-rx"),
 }
-# What must have happened to frames of any class, beside their being held.
+# Events that frames of any class must have met, beside their being held.
 HAPPENED = {
     "virtio-net": {
         "net-tx": ("backlog",),
         "net-rx": ("connection",),
     },
 }
-# Whose only queue belongs to a class: no frame has another.
+# Devices with one queue, which belongs to a class: no frame has another.
 OWN = {"virtio-net-own": "own"}
 # Of the default class, of the tags of all others, and expedited forwarding.
 DSCPS = (0, *(tag << 2 | 3 for tag in range(1, 14)), 46)
@@ -72,7 +72,7 @@ def ip_frame(dscp: int, size: int, ecn: int = 0, protocol: int = UDP, flags: int
 
 
 def frames(folder: Path) -> list[bytes]:
-    """Return what comes from the network: good frames, and the seeds of their fuzzer."""
+    """Return the frames from the network: good ones, and the seeds of their fuzzer."""
     good = [
         ip_frame(dscp, size, ecn) for size in SIZES for ecn in (0, ECN_CAPABLE) for dscp in DSCPS
     ]
@@ -100,7 +100,7 @@ class Network:
         return True
 
     def serve(self, seconds: float) -> None:
-        """Take what there is and send what there is room for, waiting so long at most."""
+        """Take frames and send as many as there is room for, waiting so long at most."""
         self.connected = self.connected or self._connect()
         if not self.connected:
             time.sleep(CONNECT_SECONDS)
@@ -140,7 +140,7 @@ def wanted_limits(classes: dict[str, dict]) -> dict[tuple[str, str, str], int]:
 
 
 def shown_classes(monitor: str) -> dict[str, dict]:
-    """Return what QEMU said of each class when it was asked for its shaper last."""
+    """Return QEMU's last answer about each class."""
     shown: dict[str, dict] = {}
     for line in monitor.splitlines():
         with contextlib.suppress(ValueError):
@@ -175,7 +175,7 @@ def setting_complaints(classes: dict[str, dict], monitor: str) -> list[str]:
 
 
 def traffic_complaints(name: str, reading: Reading) -> list[str]:
-    """Return what no request did, and what became of no frame."""
+    """Return the events that no request, or no frame, has met."""
     found = []
     for resource in RESOURCES[name]:
         slots = [
@@ -204,7 +204,7 @@ def outcomes(reading: Reading, resource: str) -> dict[str, int]:
 
 
 def complaints(name: str, folder: Path, reading: Reading | None) -> list[str]:
-    """Return what the run should have shown and did not."""
+    """Return the events that the run should have shown and did not."""
     if reading is None:
         return [f"{folder / name}.page was never there"]
     found = []
@@ -221,7 +221,7 @@ def complaints(name: str, folder: Path, reading: Reading | None) -> list[str]:
 
 
 def summary(name: str, reading: Reading) -> str:
-    """Return what was done, for people."""
+    """Return a summary of the run, for people."""
     told = []
     for resource in RESOURCES[name]:
         slots = [slot for slot in reading.slots.values() if slot.resource == resource]

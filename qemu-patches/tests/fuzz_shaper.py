@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the shaper of a fuzzed device is told, and the pages of the groups it is in.
+"""The configuration of a fuzzed device's shaper, and the pages of its groups.
 
 Each class has one thing that others have not, so that a guest gets at all of them by
-the tags of its requests, whatever device it has: the limits of all are lower than
-what the seeds bring at once, and the ceilings and groups lower than the limits. A
+the tags of its requests, with any device: the limits of all are lower than the
+requests that the seeds bring at once, and the ceilings and groups lower than the limits. A
 reservation is more than there is, so that windows are missed.
 
 A group's page is made anew whenever QEMU begins: its clock does, too.
@@ -64,7 +64,7 @@ def _queues(*resources: str, **settings: object) -> list[dict]:
 
 
 def classes() -> dict[str, dict]:
-    """Return {class: what shaper-set-class has beside id, class and tag}."""
+    """Return {class: the members of shaper-set-class beside id, class and tag}."""
     default = [
         {"resource": "blk-read", "bytes-per-second": 100_000, "burst-bytes": 1},
         {"resource": "blk-write", "operations-per-second": 100, "burst-operations": 1},
@@ -120,7 +120,7 @@ def classes() -> dict[str, dict]:
 
 
 def commands() -> list[dict]:
-    """Return the commands for QMP; the last ask for what has become of them."""
+    """Return the commands for QMP; the last ask for their effects."""
     found = [{"execute": "qmp_capabilities"}]
     for name, settings in classes().items():
         arguments = {"id": SHAPER, "class": name, "tag": TAGS[name], **settings}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs a fuzzer whose I/O thread may get stuck in QEMU itself, and begins it anew then.
+"""Runs a fuzzer with an I/O thread that may get stuck in QEMU itself, and begins it anew then.
 
 The device fuzzer puts rings where there is no RAM. An I/O thread takes the main
 thread's lock to get at them, and the main thread keeps it while it waits for the
@@ -11,8 +11,8 @@ stuck. The thread that waits for a lock is made to show its stack; if several wa
 same one, the youngest, since QEMU's own threads, that of RCU for one, want the main thread's
 lock from time to time, and are older than an I/O thread. With QEMU's way to
 such memory in it, the fuzzer begins anew for the time that is left, without the input, for
-one that was collected before it got stuck would keep it from ever getting further; else it has
-found something, and what each thread waits for is told. Without time left it is done.
+an input that was collected before it got stuck would keep it from ever getting further; else it
+has found something, and the wait of each thread is told. Without time left it is done.
 
 usage: fuzz_watch.py COMMAND… -max_total_time=SECONDS …
        exit status: the command's; 1 if it got stuck in anything else
@@ -36,7 +36,7 @@ from typing import BinaryIO
 POLL_SECONDS = 1.0
 # Of polls without work.
 STUCK_POLLS = 15
-# Less than that is what libFuzzer's own thread needs for a look at the memory.
+# More than libFuzzer's own thread needs for a look at the memory.
 WORK_SECONDS = 0.3
 END_SECONDS = 60.0
 STACK_LINES = 200
@@ -53,7 +53,7 @@ WAITS_FOR_LOCK = re.compile(r"202 (0x[0-9a-f]+) 0x80 0x2 ")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return what a process has used of processors; OSError if it has gone."""
+    """Return the processor time of a process; OSError if it has gone."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
@@ -72,7 +72,7 @@ def stands_still(process: subprocess.Popen) -> bool:
 
 
 def system_calls(pid: int) -> dict[int, str]:
-    """Return what each thread of a process waits for, in the kernel's words, the oldest first."""
+    """Return the wait of each thread of a process, in the kernel's words, the oldest first."""
     found = {}
     for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name)):
         with contextlib.suppress(OSError):
@@ -88,9 +88,9 @@ def thread_to_show(calls: dict[int, str]) -> int | None:
 
 
 def end(process: subprocess.Popen) -> str:
-    """End a process that stands still; what waits for a lock in it shows its stack.
+    """End a process that stands still; a thread that waits for a lock shows its stack.
 
-    Returns what each of its threads waited for.
+    Returns the wait of each of its threads.
     """
     calls = system_calls(process.pid)
     thread = thread_to_show(calls)
@@ -104,9 +104,9 @@ def end(process: subprocess.Popen) -> str:
 
 
 def run(command: Sequence[str], output: BinaryIO) -> tuple[int, bytes | None]:
-    """Run a fuzzer; return its exit status and what it printed if it got stuck in QEMU itself.
+    """Run a fuzzer; return its exit status, and its output if it got stuck in QEMU itself.
 
-    A deadlock that is not QEMU's has the status 1. What the fuzzer prints goes to ``output``.
+    A deadlock that is not QEMU's has the status 1. The fuzzer's output goes to ``output``.
     """
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
@@ -160,7 +160,7 @@ def main(command: Sequence[str], output: BinaryIO) -> int:
         if left < 1:
             output.write(f"Done {runs} runs in {seconds} second(s)\n".encode())
             output.flush()
-            # One that never got as far as to try an input has shown nothing.
+            # A fuzzer that never got as far as to try an input has shown nothing.
             return 0 if runs else 1
 
 

@@ -18,7 +18,7 @@ passed=0
 failed=0
 skipped=0
 
-# Objects are shared by all checkouts, whatever their folder.
+# Objects are shared by all checkouts, in any folder.
 cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
 export CCACHE_DIR=${CCACHE_DIR:-$cache/qemu/ccache} CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1
 make -s -j "${SLUICE_TEST_JOBS:-$(nproc)}" -f "$here/Makefile" BUILD="$build"
@@ -39,13 +39,13 @@ run_test() {
     fi
 }
 
-# result ok|"not ok" WHAT: one line of TAP, and our sums.
+# result ok|"not ok" NAME: one line of TAP, and our sums.
 result() {
     printf '%s 1 - %s\n' "$1" "$2"
     if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
-# run_sanitized PROGRAM: the same tests again count as one more.
+# run_sanitized PROGRAM: all tests of a program again, which count as one more.
 run_sanitized() {
     local status=0
     "$1" >"$1.tap" 2>&1 || status=$?

@@ -24,7 +24,7 @@ static inline bool bucket_conforms(const SluiceBucket *bucket, uint64_t now_ns)
     return (int64_t)now_ns >= bucket->due_ns;
 }
 
-/* Where a charge begins: the due time, or what it is of a full bucket. */
+/* Where a charge begins: the due time, or that of a full bucket. */
 static inline int64_t bucket_start_ns(const SluiceBucket *bucket,
                                       uint64_t now_ns)
 {
@@ -51,7 +51,7 @@ static inline void bucket_charge(SluiceBucket *bucket, uint32_t units,
     bucket->due_ns = (int64_t)(due >> 64);
 }
 
-/* The same for one unit. */
+/* As above, for one unit. */
 static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
 {
     int64_t start_ns = bucket_start_ns(bucket, now_ns);
@@ -64,7 +64,7 @@ static inline void bucket_charge_one(SluiceBucket *bucket, uint64_t now_ns)
 }
 
 /*
- * What a class has reserved: a bucket without slack that never fills. The due
+ * The reservation of a class: a bucket without slack that never fills. The due
  * time of each service is that of the one before and its units.
  */
 typedef struct Turns {
@@ -85,8 +85,8 @@ static inline void turns_charge(Turns *turns, uint32_t units)
     turns->due_ns = (int64_t)(due >> 64);
 }
 
-/* If one is due. Half of all services are reserved where a class has twice what
- * it reserves, so no branch; without a reservation a unit takes no time. */
+/* If one is due. Half of all services are reserved where a class has twice its
+ * reservation, so no branch; without a reservation a unit takes no time. */
 static inline void turns_charge_if_due(Turns *turns, uint32_t units,
                                        uint64_t now_ns)
 {

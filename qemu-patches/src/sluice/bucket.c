@@ -4,7 +4,7 @@
  *
  * Model. A bucket of `burst` tokens fills at `rate` tokens per second. A
  * request may go on while any token is left; it takes as many tokens as it
- * has units, and what it takes beyond the last one is debt, which the
+ * has units, and those beyond the last one are debt, which the
  * following requests wait for (SCS section 2.2). So a request larger than the
  * bucket needs no special case, and the long-run rate is exact for any size.
  *
@@ -78,7 +78,7 @@ uint64_t sluice_bucket_rate(const SluiceBucket *bucket)
     return unit ? (uint64_t)((SECOND + unit / 2) / unit) : 0;
 }
 
-/* What is in the bucket, in 10^-9 units: negative when in debt. */
+/* The contents of the bucket, in 10^-9 units: negative when in debt. */
 static SluiceI128 tokens_of(const SluiceBucket *bucket, uint64_t now_ns)
 {
     SluiceI128 rate = sluice_bucket_rate(bucket);
@@ -141,7 +141,7 @@ uint64_t sluice_bucket_eligible_ns(const SluiceBucket *bucket)
     return bucket->due_ns > 0 ? bucket->due_ns : 0;
 }
 
-/* Nobody asked whether the bucket conforms, or units need more than 32 bits. */
+/* Whether the bucket conforms was not asked, or units need more than 32 bits. */
 void sluice_bucket_charge(SluiceBucket *bucket, uint64_t units, uint64_t now_ns)
 {
     SluiceU128 part = (SluiceU128)units * bucket->unit_fraction

@@ -444,16 +444,12 @@ static void test_migrate(const void *opaque)
 {
     const Variant *variant = opaque;
     Disk *source = start(variant);
-    Disk target = { .image = source->image, .format = source->format,
-                    .page = g_strconcat(source->image, ".page2", NULL) };
-    g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *more = g_strconcat("-incoming ", uri, " ", variant->more,
-                                        NULL);
+    Disk target;
     Request request = zero_parts(source, 2);
+    char *uri;
 
     wait_parts(source, 1);
-    disk_boot(&target, variant->options, more);
+    uri = boot_target(&target, source, variant->options, variant->more);
     limit_class(&target, "bulk", 2, "blk-write");
     migrate(source->qs, target.qs, uri);
     target.vq = source->vq;
@@ -462,7 +458,7 @@ static void test_migrate(const void *opaque)
     g_assert_cmpint(status_of(&target, request), ==, VIRTIO_BLK_S_OK);
     g_assert_cmpint(written(&target, "bytes"), ==, PARTS * PART_BYTES);
     check_image(source, 0, PARTS * PART_BYTES);
-    free_migrated(source, &target, socket);
+    free_migrated(source, &target, uri);
 }
 
 static const VariantTest tests[] = {

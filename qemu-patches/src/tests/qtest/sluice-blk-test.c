@@ -344,15 +344,12 @@ static void test_rewritten_header(void)
 static void check_migrate(const char *options, bool limited)
 {
     Disk *source = disk_new(options, "");
-    Disk target = { .image = source->image, .format = source->format,
-                    .page = g_strconcat(source->image, ".page2", NULL) };
-    g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Disk target;
+    char *uri;
     Request requests[8];
 
     hold_seven(source, requests);
-    disk_boot(&target, options, incoming);
+    uri = boot_target(&target, source, options, "");
     if (limited) {
         limit_class(&target, "bulk", 2, "blk-read");
     }
@@ -366,7 +363,7 @@ static void check_migrate(const char *options, bool limited)
         check_first_done(&target, requests, i + 1, 8);
     }
     wait_for(used_count(target.qts, target.vq) == 8);
-    free_migrated(source, &target, socket);
+    free_migrated(source, &target, uri);
 }
 
 static void test_migrate(void)

@@ -183,18 +183,33 @@ static char *next_page(const char *path)
     }
 }
 
+/* A QEMU that waits for the machine of `source`; returns the URI at which it waits. */
+G_GNUC_UNUSED
+static char *boot_target(Disk *target, const Disk *source, const char *options,
+                         const char *more)
+{
+    char *uri = g_strdup_printf("unix:%s.sock", source->image);
+    g_autofree char *words = g_strdup_printf("-incoming %s %s", uri, more);
+
+    *target = (Disk){ .image = source->image, .format = source->format,
+                      .page = g_strconcat(source->image, ".page2", NULL) };
+    disk_boot(target, options, words);
+    return uri;
+}
+
 /*
- * Both machines of a migration through `socket`, of which the target has the rest. The
- * guest's memory, with its allocations, has moved along.
+ * Both machines of a migration, of which the target has the rest. The guest's memory, with
+ * its allocations, has moved along.
  */
 G_GNUC_UNUSED
-static void free_migrated(Disk *source, Disk *target, const char *socket)
+static void free_migrated(Disk *source, Disk *target, char *uri)
 {
     qvirtqueue_cleanup(source->dev->bus, source->vq, &target->qs->alloc);
     source->vq = NULL;
     qtest_shutdown(target->qs);
     unlink(target->page);
-    unlink(socket);
+    unlink(uri + strlen("unix:"));
+    g_free(uri);
     g_free(target->page);
     disk_free(source);
 }
@@ -264,20 +279,6 @@ static uint8_t status_of(Disk *disk, Request request)
 {
     return qtest_readb(disk->qts, request.status);
 }
-
-G_GNUC_UNUSED
-static void limit_class(Disk *disk, const char *class, unsigned tag,
-                        const char *resource)
-{
-    qmp_ok(disk->qts, "{'execute': 'shaper-set-class', 'arguments': "
-           "{'id': 'sluice0', 'class': %s, 'tag': %u, 'limits': "
-           "[{'resource': %s, " LIMIT_1MBPS "}]}}", class, tag, resource);
-}
-
-#define backlog(disk, class, resource) \
-    stat_of((disk)->qts, class, resource, "backlog-requests")
-#define admitted(disk, class, resource) \
-    stat_of((disk)->qts, class, resource, "requests")
 
 /* Eight reads of class bulk, of which the first passes and seven are held. */
 G_GNUC_UNUSED

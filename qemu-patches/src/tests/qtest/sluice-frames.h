@@ -150,19 +150,6 @@ static void ring_send_many(Ring *ring, unsigned dscp, unsigned first,
     }
 }
 
-/* The next frame on the network, of any kind; returns its length. */
-G_GNUC_UNUSED
-static uint32_t next_frame(Net *net, uint8_t *frame, size_t room)
-{
-    uint32_t length;
-
-    receive_bytes(net, &length, sizeof(length));
-    length = ntohl(length);
-    g_assert_cmpint(length, <=, room);
-    receive_bytes(net, frame, length);
-    return length;
-}
-
 /* Sends frames of no limit until the network takes no more of them. */
 G_GNUC_UNUSED
 static void fill_network(Net *net)
@@ -191,21 +178,6 @@ static void block_network(Net *net, unsigned dscp)
     wait_for(used_count(net->qts, net->queues[TX_QUEUE])
              == (uint16_t)(used + 1));
     fill_network(net);
-}
-
-/* From the network. */
-G_GNUC_UNUSED
-static void network_send_bytes(Net *net, const void *frame, uint32_t bytes)
-{
-    uint32_t length = htonl(bytes);
-    struct iovec iov[] = {
-        { .iov_base = &length, .iov_len = sizeof(length) },
-        { .iov_base = (void *)frame, .iov_len = bytes },
-    };
-
-    g_assert_cmpint(iov_send(net->socket, iov, bytes ? 2 : 1, 0,
-                             sizeof(length) + bytes), ==,
-                    sizeof(length) + bytes);
 }
 
 /* Frames of class bulk that were held, once each and in order. */

@@ -477,15 +477,12 @@ static void test_migrate(void)
 {
     char *group = new_group();
     Disk *source = disk_of_group(group, 100, "", "");
-    Disk target = { .image = source->image, .format = source->format,
-                    .page = g_strconcat(source->image, ".page2", NULL) };
-    g_autofree char *socket = g_strconcat(source->image, ".sock", NULL);
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Disk target;
+    char *uri;
     Request requests[8];
 
     hold_by_group(source, requests);
-    disk_boot(&target, "", incoming);
+    uri = boot_target(&target, source, "", "");
     open_group(target.qts, group);
     join(target.qts, 100);
     migrate(source->qs, target.qs, uri);
@@ -499,7 +496,7 @@ static void test_migrate(void)
                  == VIRTIO_BLK_S_OK);
     }
     g_assert_cmpint(used_count(target.qts, source->vq), ==, 8);
-    free_migrated(source, &target, socket);
+    free_migrated(source, &target, uri);
     free_group(group);
 }
 

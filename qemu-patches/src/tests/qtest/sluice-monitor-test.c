@@ -143,19 +143,27 @@ static void test_event_rate(void)
     disk_free(disk);
 }
 
-static void test_event_removal(void)
+/* One whose class bulk is limited since the fourth look. */
+static Disk *limited_disk(Seen *seen, int64_t *now_ns)
 {
     Disk *disk = disk_new("", "");
     Request requests[8];
-    Seen seen = { 0 };
-    int64_t now_ns = 0;
 
-    qtest_qmp_set_event_callback(disk->qts, count_event, &seen);
+    qtest_qmp_set_event_callback(disk->qts, count_event, seen);
     slow_class(disk, "bulk", 2);
     send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
     wait_for(backlog(disk, "bulk", "blk-read") == 7);
-    step_to(disk, &now_ns, 4 * LOOK_NS);
-    g_assert_cmpint(seen.started, ==, 1);
+    step_to(disk, now_ns, 4 * LOOK_NS);
+    g_assert_cmpint(seen->started, ==, 1);
+    return disk;
+}
+
+static void test_event_removal(void)
+{
+    Seen seen = { 0 };
+    int64_t now_ns = 0;
+    Disk *disk = limited_disk(&seen, &now_ns);
+
     qmp_ok(disk->qts, "{'execute': 'shaper-remove-class', 'arguments': "
            "{'id': 'sluice0', 'class': 'bulk'}}");
     g_assert_cmpint(seen.stopped, ==, 1);
@@ -166,17 +174,10 @@ static void test_event_removal(void)
 /* The only disk goes: the class of its held requests is limited no more. */
 static void test_event_unplug(void)
 {
-    Disk *disk = disk_new("", "");
-    Request requests[8];
     Seen seen = { 0 };
     int64_t now_ns = 0;
+    Disk *disk = limited_disk(&seen, &now_ns);
 
-    qtest_qmp_set_event_callback(disk->qts, count_event, &seen);
-    slow_class(disk, "bulk", 2);
-    send_many(disk, 8, VIRTIO_BLK_T_IN, 2, requests);
-    wait_for(backlog(disk, "bulk", "blk-read") == 7);
-    step_to(disk, &now_ns, 4 * LOOK_NS);
-    g_assert_cmpint(seen.started, ==, 1);
     qtest_qmp_device_del_send(disk->qts, "disk0");
     qtest_outl(disk->qts, ACPI_EJECT_PORT, 1 << SLOT);
     step_to(disk, &now_ns, 4 * LOOK_NS + 1);

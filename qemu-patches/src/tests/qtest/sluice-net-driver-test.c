@@ -63,13 +63,6 @@ static void share_ring(Net *net)
     limit_class(net, "other", 1, "blk-read");
 }
 
-/* All are of the default class: with either header they carry no tag. */
-static void limit_default(Net *net, const char *resource)
-{
-    limit_class(net, "default", 0, resource);
-    share_ring(net);
-}
-
 /*
  * Of frames with a header of `header` the first is sent, IN_RING wait in the ring, from
  * when it was not shared, and BUFFERED, which have two bytes behind the header, in the

@@ -205,15 +205,12 @@ static void test_new_connections(void)
 static void test_rx_migrate(void)
 {
     Net *source = net_new("");
-    Net target = { 0 };
+    Net target;
     uint64_t buffers[8];
-    g_autofree char *socket = g_strdup_printf("%s/sluice-queue-%d.sock",
-                                              g_get_tmp_dir(), getpid());
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    char *uri;
 
     hold_four_rx(source, buffers);
-    net_boot(&target, "", incoming);
+    uri = net_boot_target(&target, "");
     migrate(source->qs, target.qs, uri);
     wait_for(drops_of(source, "bulk", "net-rx", "reset") == 4);
     g_assert_cmpint(backlog(source, "bulk", "net-rx"), ==, 0);
@@ -223,11 +220,7 @@ static void test_rx_migrate(void)
     wait_for(backlog(&target, "bulk", "net-rx") == 1);
     qtest_clock_step(target.qts, 1);
     wait_for(used_count(target.qts, source->queues[RX_QUEUE]) == 2);
-    cleanup_queues(source, &target.qs->alloc);
-    qtest_shutdown(target.qs);
-    close(target.socket);
-    unlink(socket);
-    net_free(source);
+    net_free_migrated(source, &target, uri);
 }
 
 /* Transmit */

@@ -277,14 +277,11 @@ static void test_migrate(void)
 {
     Ring ring;
     Net *source = flood(&ring, "", 1 + 30);
-    Net target = { 0 };
-    g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
-                                              g_get_tmp_dir(), getpid());
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Net target;
+    char *uri;
 
     wait_for(buffered(source, "bulk", "net-tx") == 30);
-    net_boot(&target, "", incoming);
+    uri = net_boot_target(&target, "");
     migrate(source->qs, target.qs, uri);
     /* The class comes before the frames, which have its room. */
     wait_for(backlog(&target, "bulk", "net-tx") == 30);
@@ -293,11 +290,7 @@ static void test_migrate(void)
     wait_for(buffered(&target, "bulk", "net-tx") == 0);
     wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == ring.sent);
     check_nothing_sent(source);
-    cleanup_queues(source, &target.qs->alloc);
-    qtest_shutdown(target.qs);
-    close(target.socket);
-    unlink(socket);
-    net_free(source);
+    net_free_migrated(source, &target, uri);
 }
 
 /* The target is configured as the source before the frames arrive. */
@@ -305,25 +298,18 @@ static void test_migrate_configured(void)
 {
     Ring ring;
     Net *source = flood(&ring, "", 1 + 30);
-    Net target = { 0 };
-    g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
-                                              g_get_tmp_dir(), getpid());
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Net target;
+    char *uri;
 
     wait_for(buffered(source, "bulk", "net-tx") == 30);
-    net_boot(&target, "", incoming);
+    uri = net_boot_target(&target, "");
     set_bulk(&target, "net-tx", ", 'limit-packets': 1");
     migrate(source->qs, target.qs, uri);
     wait_for(backlog(&target, "bulk", "net-tx") == 30);
     /* More than its room here, but nothing that is there is lost. */
     g_assert_cmpint(buffered(&target, "bulk", "net-tx"), ==, 30);
     check_arrived(&target, 30);
-    cleanup_queues(source, &target.qs->alloc);
-    qtest_shutdown(target.qs);
-    close(target.socket);
-    unlink(socket);
-    net_free(source);
+    net_free_migrated(source, &target, uri);
 }
 
 static void test_reset(void)
@@ -425,23 +411,16 @@ static void test_migrate_in_order(void)
     const char *options = ",in_order=on,shaper-queues=bulk";
     Ring ring;
     Net *source = flood(&ring, options, 1 + 30);
-    Net target = { 0 };
-    g_autofree char *socket = g_strdup_printf("%s/sluice-ring-%d.sock",
-                                              g_get_tmp_dir(), getpid());
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Net target;
+    char *uri;
 
     wait_for(backlog(source, "bulk", "net-tx") == 30);
-    net_boot(&target, options, incoming);
+    uri = net_boot_target(&target, options);
     migrate(source->qs, target.qs, uri);
     wait_for(backlog(&target, "bulk", "net-tx") == 30);
     check_arrived(&target, 30);
     wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == ring.sent);
-    cleanup_queues(source, &target.qs->alloc);
-    qtest_shutdown(target.qs);
-    close(target.socket);
-    unlink(socket);
-    net_free(source);
+    net_free_migrated(source, &target, uri);
 }
 
 /* Several pairs of queues, which only a tap has; in a network of its own. */

@@ -17,7 +17,7 @@
 #define CONTROL_QUEUE   (2 * PAIRS)
 #define TARGET_QUEUE    2               /* of the second pair, receives */
 #define FRAMES          64
-#define BUFFERS         128             /* the host sends there too */
+#define RX_BUFFERS      128             /* the host sends there too */
 /* With the hash of the frame, which only QEMU itself can write. */
 #define HASH_HEADER_BYTES   sizeof(struct virtio_net_hdr_v1_hash)
 #define SOURCE_OFFSET   (14 + 12)       /* of IPv4 */
@@ -122,7 +122,7 @@ static void test_steered_frames_wait(void)
 {
     Net net = { 0 };
     QVirtQueue *queues[CONTROL_QUEUE + 1], *target;
-    uint64_t buffers[BUFFERS];
+    uint64_t buffers[RX_BUFFERS];
     int tap;
 
     if (!may_make_taps()) {
@@ -134,7 +134,7 @@ static void test_steered_frames_wait(void)
     tap = open_tap();
     send_flows(tap);
     wait_for(admitted(&net, "default", "net-rx") == PAIRS);
-    for (unsigned i = 0; i < BUFFERS; i++) {
+    for (unsigned i = 0; i < RX_BUFFERS; i++) {
         uint32_t bytes = HASH_HEADER_BYTES + FRAME_BYTES;
 
         buffers[i] = guest_alloc(&net.qs->alloc, bytes);
@@ -145,7 +145,7 @@ static void test_steered_frames_wait(void)
     }
     wait_for(used_count(net.qts, target) >= FRAMES);
     for (unsigned n = 1; n <= FRAMES; n++) {
-        wait_for(is_there(&net, buffers, BUFFERS, n));
+        wait_for(is_there(&net, buffers, RX_BUFFERS, n));
     }
     close(tap);
     for (unsigned i = 0; i <= CONTROL_QUEUE; i++) {

@@ -151,14 +151,11 @@ static void test_tx_link_down(void)
 static void test_tx_migrate(void)
 {
     Net *source = net_new("");
-    Net target = { 0 };
-    g_autofree char *socket = g_strdup_printf("%s/sluice-net-%d.sock",
-                                              g_get_tmp_dir(), getpid());
-    g_autofree char *uri = g_strconcat("unix:", socket, NULL);
-    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+    Net target;
+    char *uri;
 
     hold_four_tx(source);
-    net_boot(&target, "", incoming);
+    uri = net_boot_target(&target, "");
     migrate(source->qs, target.qs, uri);
     /* The class comes along, and its debt. */
     wait_for(backlog(&target, "bulk", "net-tx") == 4);
@@ -169,12 +166,7 @@ static void test_tx_migrate(void)
     }
     wait_for(used_count(target.qts, source->queues[TX_QUEUE]) == 5);
     check_nothing_sent(source);
-    /* The guest's memory, with its allocations, has moved along. */
-    cleanup_queues(source, &target.qs->alloc);
-    qtest_shutdown(target.qs);
-    close(target.socket);
-    unlink(socket);
-    net_free(source);
+    net_free_migrated(source, &target, uri);
 }
 
 /* Fills the socket, so that the device waits for it, with frames held behind */

@@ -104,6 +104,19 @@ static Net *net_new_without_indirect(void)
     return net;
 }
 
+/* A QEMU that waits for the machine of another; returns the URI at which it waits. */
+G_GNUC_UNUSED
+static char *net_boot_target(Net *target, const char *options)
+{
+    char *uri = g_strdup_printf("unix:%s/sluice-net-%d.sock", g_get_tmp_dir(),
+                                getpid());
+    g_autofree char *incoming = g_strconcat("-incoming ", uri, NULL);
+
+    *target = (Net){ 0 };
+    net_boot(target, options, incoming);
+    return uri;
+}
+
 G_GNUC_UNUSED
 static void net_free(Net *net)
 {
@@ -117,19 +130,20 @@ static void net_free(Net *net)
     g_free(net);
 }
 
+/*
+ * Both machines of a migration, of which the target has the rest. The guest's memory, with
+ * its allocations, has moved along.
+ */
 G_GNUC_UNUSED
-static void limit_class(Net *net, const char *class, unsigned tag,
-                        const char *resource)
+static void net_free_migrated(Net *source, Net *target, char *uri)
 {
-    qmp_ok(net->qts, "{'execute': 'shaper-set-class', 'arguments': "
-           "{'id': 'sluice0', 'class': %s, 'tag': %u, 'limits': "
-           "[{'resource': %s, " LIMIT_1MBPS "}]}}", class, tag, resource);
+    cleanup_queues(source, &target->qs->alloc);
+    qtest_shutdown(target->qs);
+    close(target->socket);
+    unlink(uri + strlen("unix:"));
+    g_free(uri);
+    net_free(source);
 }
-
-#define backlog(net, class, resource) \
-    stat_of((net)->qts, class, resource, "backlog-requests")
-#define admitted(net, class, resource) \
-    stat_of((net)->qts, class, resource, "requests")
 
 G_GNUC_UNUSED
 static void make_frame(uint8_t frame[FRAME_BYTES], unsigned dscp,
@@ -189,6 +203,19 @@ static void receive_bytes(Net *net, void *data, size_t bytes)
     }
 }
 
+/* The next frame on the network, of any kind; returns its length. */
+G_GNUC_UNUSED
+static uint32_t next_frame(Net *net, uint8_t *frame, size_t room)
+{
+    uint32_t length;
+
+    receive_bytes(net, &length, sizeof(length));
+    length = ntohl(length);
+    g_assert_cmpint(length, <=, room);
+    receive_bytes(net, frame, length);
+    return length;
+}
+
 /* The number of the next frame, passing over QEMU's own announcements. */
 G_GNUC_UNUSED
 static uint8_t next_sent(Net *net)
@@ -197,10 +224,7 @@ static uint8_t next_sent(Net *net)
     uint32_t length;
 
     do {
-        receive_bytes(net, &length, sizeof(length));
-        length = ntohl(length);
-        g_assert_cmpint(length, <=, FRAME_BYTES);
-        receive_bytes(net, frame, length);
+        length = next_frame(net, frame, sizeof(frame));
     } while (lduw_be_p(frame + 12) != 0x0800);
     g_assert_cmpint(length, ==, FRAME_BYTES);
     return frame[NUMBER_OFFSET];
@@ -255,19 +279,26 @@ static void post_buffers(Net *net, uint64_t *buffers, unsigned count)
 }
 
 G_GNUC_UNUSED
+static void network_send_bytes(Net *net, const void *frame, uint32_t bytes)
+{
+    uint32_t length = htonl(bytes);
+    struct iovec iov[] = {
+        { .iov_base = &length, .iov_len = sizeof(length) },
+        { .iov_base = (void *)frame, .iov_len = bytes },
+    };
+
+    g_assert_cmpint(iov_send(net->socket, iov, bytes ? 2 : 1, 0,
+                             sizeof(length) + bytes), ==,
+                    sizeof(length) + bytes);
+}
+
+G_GNUC_UNUSED
 static void network_send(Net *net, unsigned dscp, uint8_t number)
 {
     uint8_t frame[FRAME_BYTES];
-    uint32_t length = htonl(FRAME_BYTES);
-    struct iovec iov[] = {
-        { .iov_base = &length, .iov_len = sizeof(length) },
-        { .iov_base = frame, .iov_len = sizeof(frame) },
-    };
 
     make_frame(frame, dscp, number);
-    g_assert_cmpint(iov_send(net->socket, iov, 2, 0,
-                             sizeof(length) + sizeof(frame)), ==,
-                    sizeof(length) + sizeof(frame));
+    network_send_bytes(net, frame, sizeof(frame));
 }
 
 G_GNUC_UNUSED

@@ -27,7 +27,6 @@ static void read_once(Disk *disk, unsigned tag)
 typedef struct Move {
     Disk *source;
     Disk target;
-    char *socket;
     char *uri;
 } Move;
 
@@ -35,17 +34,8 @@ typedef struct Move {
 G_GNUC_UNUSED
 static void move_init(Move *move, const char *more)
 {
-    g_autofree char *incoming = NULL;
-
     move->source = disk_new("", more);
-    move->socket = g_strconcat(move->source->image, ".sock", NULL);
-    move->uri = g_strconcat("unix:", move->socket, NULL);
-    move->target = (Disk){
-        .image = move->source->image, .format = move->source->format,
-        .page = g_strconcat(move->source->image, ".page2", NULL),
-    };
-    incoming = g_strconcat("-incoming ", move->uri, " ", more, NULL);
-    disk_boot(&move->target, "", incoming);
+    move->uri = boot_target(&move->target, move->source, "", more);
 }
 
 G_GNUC_UNUSED
@@ -62,16 +52,7 @@ static void move_go(Move *move)
 G_GNUC_UNUSED
 static void move_end(Move *move)
 {
-    qvirtqueue_cleanup(move->source->dev->bus, move->source->vq,
-                       &move->target.qs->alloc);
-    move->source->vq = NULL;
-    qtest_shutdown(move->target.qs);
-    unlink(move->target.page);
-    unlink(move->socket);
-    g_free(move->target.page);
-    g_free(move->socket);
-    g_free(move->uri);
-    disk_free(move->source);
+    free_migrated(move->source, &move->target, move->uri);
 }
 
 #endif

@@ -201,6 +201,16 @@ static bool flag_of(QTestState *qts, const char *class, const char *resource,
     return value;
 }
 
+/* Of a disk or a card, in its units. */
+#define limit_class(device, class, tag, resource)                           \
+    qmp_ok((device)->qts, "{'execute': 'shaper-set-class', 'arguments': "   \
+           "{'id': 'sluice0', 'class': %s, 'tag': %u, 'limits': "           \
+           "[{'resource': %s, " LIMIT_1MBPS "}]}}", class, tag, resource)
+#define backlog(device, class, resource)                                    \
+    stat_of((device)->qts, class, resource, "backlog-requests")
+#define admitted(device, class, resource)                                   \
+    stat_of((device)->qts, class, resource, "requests")
+
 /* How many elements the device has given back. */
 G_GNUC_UNUSED
 static uint16_t used_count(QTestState *qts, QVirtQueue *vq)

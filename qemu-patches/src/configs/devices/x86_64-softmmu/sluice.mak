@@ -5,7 +5,7 @@
 # libvirt's machine, and that of QEMU's own qtests.
 CONFIG_Q35=y
 CONFIG_I440FX=y
-# What a machine has of itself: a guest's clock is another one without it.
+# Parts of every machine: a guest's clock is another one without them.
 CONFIG_HPET=y
 CONFIG_VMPORT=y
 # For devices that are plugged in later, and behind another bridge.
