@@ -372,6 +372,7 @@ with contextlib.suppress(OSError):
         taken.append(os.dup(0))
 for number in taken[-free:]:
     os.close(number)
+print("ready", flush=True)
 server.run()
 """
 
@@ -386,9 +387,13 @@ def page_of_few_files(tmp_path):
                 descriptor = listening.fileno()
                 command = [sys.executable, "-c", PAGE_OF_FEW_FILES, tmp_path]
                 command += [descriptor, FEW_FILES, free]
-                process = subprocess.Popen(list(map(str, command)), pass_fds=[descriptor])
-                processes.callback(process.wait)
+                process = processes.enter_context(
+                    subprocess.Popen(
+                        list(map(str, command)), pass_fds=[descriptor], stdout=subprocess.PIPE
+                    )
+                )
                 processes.callback(process.kill)
+                assert process.stdout.readline() == b"ready\n"
                 return listening.getsockname()
 
         yield start
