@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a decision costs, beside QEMU's own throttle core.
+ * The cost of a decision, beside QEMU's own throttle core.
  *
- * What is compared. One request that is let pass, bytes and operations both
- * limited, the time supplied by the caller:
+ * Rows. One request that is let pass, bytes and operations both limited, the time
+ * supplied by the caller:
  *
  *   pass                 sluice_engine_submit(): the class's two buckets and
  *                        the ceiling's two, priorities, statistics
@@ -18,7 +18,7 @@
  * reaches) and returns the supplied time, so neither side pays for a clock.
  * The locks, coroutines and timers of QEMU's throttle group are not counted.
  *
- *   pass-unlimited       the same with no limit set at all
+ *   pass-unlimited       as "pass", with no limit set at all
  *   hold-release         asking for the next event, releasing the request due
  *                        then and holding another of the same class, with 10
  *                        classes that all hold requests and wait for limits of
@@ -26,14 +26,14 @@
  *                        reservation, a weight and one of three priorities, and
  *                        the ceiling is limited in bytes and operations, but it
  *                        is ample: these are charged and never decide
- *   all-in-use           the same, but limits, reservations, weights and
- *                        priorities all decide who goes: under a ceiling that
+ *   all-in-use           as "hold-release", but limits, reservations, weights and
+ *                        priorities all decide: under a ceiling that
  *                        is scarce a third of the classes, of the best priority,
  *                        wait for limits of their own, which are two fifths of
  *                        it; a third, of the worst priority, gets the fifth that
- *                        is reserved for it; the others share by weight what is
- *                        left. The benchmark is void if they do not get that
- *   contended            the same with 10 classes whose limits are ample, under
+ *                        is reserved for it; the others share the rest by
+ *                        weight. The benchmark is void if they do not get that
+ *   contended            the same with 10 classes of ample limits, under
  *                        a ceiling that is not: reservations, priorities and
  *                        weights decide every time
  *   lock                 taking and releasing a lock of ours that is free, as
@@ -41,31 +41,25 @@
  *   qemu-mutex-core      the same with the mutex of the C library, which a
  *                        QemuMutex calls, and looks at its trace events besides
  *
- * Which of them has to cost how much is in bars.py.
+ * The most that each may cost is in bars.py.
  *
  * The variants run in turn, many times in short batches, so that a change of
  * the processor's speed meets all of them; the figure is the median. Before
- * each timed batch the variant runs untimed, so that the caches and what the
- * processor has learnt about branches are of its state and not of the last one's:
- * 1,000 requests, or eight of each class where there are many. One of each is not
- * enough, since the ring of what is due takes longer to come around.
+ * each timed batch the variant runs 1,000 requests untimed, so that the caches and the
+ * processor's predictions of branches are of its state and not of the last one's.
  *
  * With --count NAME N it only runs N requests of one variant (for callgrind).
  */
 #include "qemu/osdep.h"
+#include "bench.h"
 #include "qapi/error.h"
 #include "qemu/throttle.h"
 #include "qemu/timer.h"
 #include "sluice/engine.h"
 #include "sluice/lock.h"
 
-#define REPETITIONS     301
-#define BATCH           4000
-#define STEP_NS         1000
-#define REQUEST_BYTES   4096
 #define HELD_PER_CLASS  2
 #define WARM            1000
-#define AMPLE           100000000000ULL
 #define SCARCE          1000000000ULL
 #define SCARCE_BURST    1000000
 
@@ -76,15 +70,7 @@ typedef struct Variant {
     double samples_ns[REPETITIONS];
 } Variant;
 
-static uint64_t supplied_ns = 1;
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "error: benchmark is void: %s\n", what);
-    exit(1);
-}
-
-/* What throttle.o calls: the clock, and what only waiting requests reach. */
+/* The calls of throttle.o: the clock, and those that only waiting requests reach. */
 
 int64_t qemu_clock_get_ns(QEMUClockType type)
 {
@@ -118,12 +104,6 @@ void error_setg_internal(Error **errp, const char *src, int line,
                          const char *func, const char *fmt, ...)
 {
     fail("QEMU's throttle reports an error");
-}
-
-/* Sizes that vary, so that no result can be reused. */
-static uint32_t request_bytes(unsigned i)
-{
-    return REQUEST_BYTES + (i & 7) * 512;
 }
 
 /* pass, pass-unlimited */
@@ -263,7 +243,7 @@ static SluiceClassConfig own_limits(uint32_t class_index, uint32_t classes)
     return config;
 }
 
-/* All reservations together are half of what the ceiling lets through. */
+/* All reservations together are half of the ceiling. */
 static SluiceClassConfig no_limits(uint32_t class_index, uint32_t classes)
 {
     SluiceClassConfig config = common_config(class_index);
@@ -312,7 +292,7 @@ static void new_backlog(Backlog *backlog, uint32_t classes, Configure *configure
     sluice_engine_set_ceiling(backlog->engine, ceiling, supplied_ns);
 }
 
-/* Uses up what burst there is, and delays what follows. */
+/* Uses up the burst, and delays later requests. */
 static void pass_one(Backlog *backlog, uint32_t class_index, uint32_t bytes)
 {
     SluiceNode passed;
@@ -358,7 +338,7 @@ static void prepare_scarce(Backlog *backlog, uint32_t classes,
     };
 
     new_backlog(backlog, classes, configure, &ceiling);
-    pass_one(backlog, 1, SCARCE_BURST);     /* whose limit is ample */
+    pass_one(backlog, 1, SCARCE_BURST);     /* classes of ample limits */
     for (uint32_t i = 0; i < classes; i++) {
         hold_all(backlog, i);
     }
@@ -388,8 +368,7 @@ static void expect_about(double actual, double expected, const char *what)
     }
 }
 
-/* Each third got what it is to get, and the heavy of the second third theirs
- * by weight. */
+/* Each third got its part, and the heavy of the second third theirs by weight. */
 static void check_all_decide(const Backlog *backlog)
 {
     double thirds[3] = { 0 }, weights = 0, heavy_weights = 0, heavy = 0, sum;
@@ -505,21 +484,6 @@ static Variant variants[] = {
     { "qemu-mutex-core", prepare_mutex, run_mutex },
 };
 
-static double clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1e9 + now.tv_nsec;
-}
-
-static int compare_samples(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Every other repetition in reverse, so that none always follows another. */
 static void measure(void)
 {
@@ -539,19 +503,6 @@ static void measure(void)
             variant->run(BATCH);
             variant->samples_ns[r] = (clock_ns() - start_ns) / BATCH;
         }
-    }
-}
-
-/* One row per variant: name, median, lower and upper quartile. */
-static void report(void)
-{
-    for (unsigned i = 0; i < ARRAY_SIZE(variants); i++) {
-        double *samples_ns = variants[i].samples_ns;
-
-        qsort(samples_ns, REPETITIONS, sizeof(*samples_ns), compare_samples);
-        printf("%s %.2f %.2f %.2f\n", variants[i].name,
-               samples_ns[REPETITIONS / 2], samples_ns[REPETITIONS / 4],
-               samples_ns[REPETITIONS * 3 / 4]);
     }
 }
 
@@ -579,6 +530,8 @@ int main(int argc, char **argv)
     }
     measure();
     check_all_decide(&all_in_use_10);
-    report();
+    for (unsigned i = 0; i < ARRAY_SIZE(variants); i++) {
+        report(variants[i].name, variants[i].samples_ns, REPETITIONS);
+    }
     return 0;
 }

@@ -27,14 +27,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include "bench.h"
 #include "sluice/engine.h"
 #include "sluice/group.h"
 
-#define REPETITIONS     301
-#define BATCH           4000
-#define STEP_NS         1000
-#define REQUEST_BYTES   4096
-#define AMPLE           100000000000ULL
 #define RIVAL_PART      4
 #define RIVAL_BATCHES   101             /* with the rival beside */
 #define ATTEMPTS        20000
@@ -48,18 +44,6 @@ typedef struct Shared {
 static Shared *shared;
 static SluiceGroupMember member;
 static SluiceEngine *engine;
-static uint64_t supplied_ns = 1;
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "error: benchmark is void: %s\n", what);
-    exit(1);
-}
-
-static uint32_t request_bytes(unsigned i)
-{
-    return REQUEST_BYTES + (i & 7) * 512;
-}
 
 static void join(uint64_t owner)
 {
@@ -162,21 +146,6 @@ static void be_rival(void)
     }
 }
 
-static double clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1e9 + now.tv_nsec;
-}
-
-static int compare_samples(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void measure(void (*run)(unsigned requests), double *samples_ns)
 {
     run(10 * BATCH);
@@ -186,13 +155,6 @@ static void measure(void (*run)(unsigned requests), double *samples_ns)
         run(BATCH);
         samples_ns[r] = (clock_ns() - start_ns) / BATCH;
     }
-}
-
-static void report(const char *name, double *samples_ns, unsigned count)
-{
-    qsort(samples_ns, count, sizeof(*samples_ns), compare_samples);
-    printf("%s %.2f %.2f %.2f\n", name, samples_ns[count / 2],
-           samples_ns[count / 4], samples_ns[count * 3 / 4]);
 }
 
 static void measure_with_rival(void)

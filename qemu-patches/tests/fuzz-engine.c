@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A fuzzer of the engine for clang -fsanitize=fuzzer,address,undefined. The
- * first byte says which kind of trace it is (engine-trace.h), the others decide
- * what is called with what; the engine is held to the model of engine-model.h
+ * first byte is the kind of the trace (engine-trace.h), the others decide the
+ * calls and their arguments; the engine is held to the model of engine-model.h
  * at every step. Seeds are in fuzz-engine-seeds/.
  */
 #include "engine-trace.h"

@@ -58,8 +58,8 @@ static bool notes_are_right(const Market *m)
     return true;
 }
 
-/* The sums are those of all who compete, and nobody who is eligible has an earlier
- * deadline than who is chosen. */
+/* The sums are those of all classes that compete, and no eligible one has an earlier
+ * deadline than the chosen one. */
 static bool turn_is_right(Market *m, unsigned priority)
 {
     const EevdfLevel *level = &m->engine->levels[priority];
@@ -174,7 +174,7 @@ static void withdraw_any(Market *m)
     }
 }
 
-/* What each class goes by, if it is the rule that decides now; else UINT64_MAX. */
+/* The key of each class under the rule that decides now; else UINT64_MAX. */
 static void foretell(Market *m, uint64_t orders[SLUICE_CLASSES_MAX])
 {
     SluiceEngine *engine = m->engine;
@@ -220,7 +220,7 @@ static bool release_one(Market *m)
     m->now_ns = event_ns + (random_chance(&m->random, 5)
                             ? random_magnitude(&m->random, 20) : 0);
     if (foretold) {
-        /* As releasing does, but for one that would go without competing. */
+        /* As releasing does, but for a class that would go without competing. */
         advance_clock(m->engine, m->now_ns);
         engine_promote_due(m->engine, m->now_ns);
         foretell(m, orders);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who gets what of a ceiling by weight, and how long a request waits for it.
+ * Shares of a ceiling by weight, and the wait of a request for them.
  * Reservations: test-reservations.c.
  */
 #include "share-load.h"
@@ -67,8 +67,8 @@ static void test_weights_and_lag(void)
     run("10,000 requests each", weights_trace, 6);
 }
 
-/* Classes come and go; whoever stays is never behind by more than a request
- * for each time that somebody came or went. */
+/* Classes come and go; a class that stays is never behind by more than a request
+ * for each time that another came or went. */
 static bool coming_and_going(uint64_t seed)
 {
     Load *load = new_load(seed, 4);
@@ -159,10 +159,10 @@ static void test_longest_wait_is_near_the_fluid_ideal(void)
 }
 
 /*
- * The same over random classes, sizes and weights, some classes with a limit of
+ * As above, over random classes, sizes and weights, some classes with a limit of
  * their own below their share. In the fluid system a class that is limited has
- * its limit, and the others share the rest by weight; a request goes when what
- * was before it in its class, and itself, have been served at that rate. The
+ * its limit, and the others share the rest by weight; a request goes when those
+ * before it in its class, and itself, have been served at that rate. The
  * first half is not judged: there the limited have their bursts beside.
  */
 
@@ -181,7 +181,7 @@ typedef struct Waiting {
     SluiceNode nodes[CLASSES][WAITING];
 } Waiting;
 
-/* Whoever's limit is below his share gets it, and leaves the rest to others. */
+/* A class with a limit below its share gets it, and leaves the rest to others. */
 static void fluid_rates(Waiting *w)
 {
     bool again = true;
@@ -301,7 +301,7 @@ static void test_longest_waits_over_random_traces(void)
     run("longest waits", wait_trace, 6);
 }
 
-/* The first request of a class goes in another way; what was last becomes first. */
+/* The first request of a class goes in another way; the last becomes the first. */
 static void replace_first(Load *load, uint32_t class_index)
 {
     SluiceNode *node = sluice_engine_first_held(load->engine, class_index);
@@ -329,13 +329,13 @@ static bool withdrawal_trace(uint64_t seed)
     return ok;
 }
 
-/* Who is charged for one that was withdrawn, and not for the next, loses that. */
+/* A class charged for a withdrawn request, and not for the next, loses that. */
 static void test_what_is_withdrawn_costs_nothing(void)
 {
     run("withdrawals", withdrawal_trace, 10);
 }
 
-/* Virtual time is set back long before it overflows, and nobody notices. */
+/* Virtual time is set back long before it overflows, which changes nothing. */
 static void test_virtual_time_is_renewed(void)
 {
     Load *load = new_load(1, 3);
@@ -379,11 +379,11 @@ static void test_renewed_while_one_never_goes(void)
     }
     before = load->served[0];
     check_equal(load->served[1], 0);
-    /* Without the reservation the other is first served what it has missed, which
-     * is remembered up to 2^38 bytes, 64 requests; from then on they take turns. */
+    /* Without the reservation the other is first served the bytes it has missed, which
+     * are remembered up to 2^38, 64 requests; from then on they take turns. */
     set_class(load, 0, 5, 1, 0);
     while (load->requests < 3 * 4096 + 64 && check(serve(load) == 1)) {
-        /* What it has missed. */
+        /* The bytes it has missed. */
     }
     while (load->requests < 3 * 4096 + 64 + BOTH
            && serve(load) != UINT32_MAX) {
@@ -394,7 +394,7 @@ static void test_renewed_while_one_never_goes(void)
     free_load(load);
 }
 
-/* What is left when times are renewed keeps its order, and its share. */
+/* Classes left when times are renewed keep their order, and their shares. */
 static bool renewal_trace(uint64_t seed)
 {
     enum { REQUESTS = 6000 };

@@ -78,7 +78,7 @@ static uint64_t set_back(uint64_t virtual_time, uint64_t back)
 }
 
 /*
- * Sets the virtual times of a priority back; their differences stay. But one that is
+ * Sets the virtual times of a priority back; their differences stay. But a time that is
  * further ahead than AHEAD_MAX is from then on ahead by just that: a class that is never
  * served, while another lives on its reservation, would keep all from going back.
  */
@@ -117,7 +117,7 @@ SLUICE_HOT void eevdf_return(SluiceEngine *engine, SluiceClass *class)
     }
 }
 
-/* The virtual time of those who compete. */
+/* The virtual time of the classes that compete. */
 static uint64_t average_of(const EevdfLevel *level)
 {
     return level->weight > 0 ? (uint64_t)(level->sum / level->weight)

@@ -8,14 +8,14 @@
  * then it is charged to all four. Else it is held, first in first out within
  * its class. The bucket is described in bucket.c.
  *
- * Who goes first when the ceiling lets one pass:
+ * The order of classes when the ceiling lets one pass:
  *  1. a class whose reservation is due, the longest due first (mClock's first
  *     phase; a service in the other phases does not use up the reservation);
  *  2. the best priority, 0 before 9 (TAP section 5.1);
- *  3. between equal priorities the one whose weight says so (eevdf.c).
+ *  3. between equal priorities the order of their weights (eevdf.c).
  *
  * Eligibility of a class does not depend on the size of its next request
- * (debt pays for what is too large), and once eligible a class stays so until
+ * (debt pays for units beyond the tokens), and once eligible a class stays so until
  * it is charged or configured anew. So a class with held requests is in one of
  * two places:
  *
@@ -24,15 +24,15 @@
  *          or for the caller's next _release()
  *
  * An engine has 16 classes at most, so a place is a mask of 16 bits, and the first
- * of a place is found by a look at all who are there. A bit per priority says where
+ * of a place is found by a look at all that are there. A bit per priority says where
  * a class is READY. Time moves classes from DUE to READY, lazily, at the start of a
- * call. One that becomes due by itself and goes before all who are READY goes
+ * call. A class that becomes due by itself and goes before all that are READY goes
  * straight to the caller.
  *
  * Priority against newcomers. While the ceiling is limited, a request is held
  * if a class that goes first, or of equal priority, is READY, even if the
  * ceiling would let it pass: else a newcomer would take the tokens that the
- * other waits for. Without a ceiling classes do not compete, and nobody is
+ * other waits for. Without a ceiling classes do not compete, and none is
  * held for them.
  *
  * Invariants.
@@ -210,7 +210,7 @@ static inline void forgo_turns(SluiceEngine *engine, SluiceClass *class)
     int64_t due_ns = class_due_ns(class), owed_ns = class->reservation.due_ns;
     int64_t lost_ns = engine->reservations_lost_ns;
 
-    /* As nearly always, whatever has been lost since. No limit: due at 0. */
+    /* As nearly always, also after losses. No limit: due at 0. */
     if (LIKELY(due_ns <= owed_ns + lost_ns + (int64_t)CARRIED_MAX_NS
                && !(class->special & SPECIAL_WINDOW))) {
         return;
@@ -414,7 +414,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     return SLUICE_PASS;
 }
 
-/* Commonly, what follows a held request is held. */
+/* Commonly, a request behind a held one is held. */
 SLUICE_HOT static __attribute__((noinline)) SluiceVerdict
 submit_slowly(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
               uint32_t bytes, uint64_t now_ns)

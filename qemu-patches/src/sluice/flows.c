@@ -14,7 +14,7 @@
  * known: insertion takes constant time.
  *
  * A flow is never reordered: while it has requests held, its level does not
- * improve. One that was silent for a second begins anew. Flows live in a table
+ * improve. A flow that was silent for a second begins anew. Flows live in a table
  * of 128 slots by hash; two that meet in one are ranked as one, unless the
  * first has nothing held, which then makes room.
  */

@@ -5,7 +5,7 @@
  * due time says when service of the next request may begin, one period later
  * the request is late. Of each window of `of` requests `may_miss` may be late.
  * Then the request is dropped, or, where nothing may be dropped, it gives up its
- * reserved turn and waits for one that its weight and priority earn. Either
+ * reserved turn and waits for a turn that its weight and priority earn. Either
  * way the classes whose windows are used up get the time: the rule that the
  * tightest window goes first. When the window is used up, a late request is
  * served like any reserved one and counted as a violation. Demand is feasible

@@ -35,15 +35,15 @@
 /* By so much may a leaky bucket's schedule be behind while its class waits: it is
  * caught up with. More than timers are late, less than passes for a burst. */
 #define SLUICE_LEAKY_LATE_MAX_NS        20000000ULL
-/* And by so much if nobody waited: a guest that answers what it got with the next request
- * is as late as it is busy. What is longer is idleness, and is not made up for. */
+/* And by so much if no request waited: a guest that answers with the next request is as
+ * late as it is busy. A longer pause is idleness, and is not made up for. */
 #define SLUICE_LEAKY_IDLE_MAX_NS        5000000ULL
 #define SLUICE_RATE_MAX         1000000000000ULL        /* per second */
 #define SLUICE_BURST_MAX        (1ULL << 40)            /* bytes or operations */
 #define SLUICE_CLOCK_MAX_NS     (1ULL << 62)            /* now_ns stays below */
 #define SLUICE_NEVER            UINT64_MAX              /* no event is due */
 
-/* What becomes of a request. */
+/* The decision on a request. */
 typedef enum SluiceVerdict {
     SLUICE_PASS,        /* charged; goes on now */
     SLUICE_HOLD,        /* queued in its class; comes back from _release() */
@@ -129,12 +129,12 @@ typedef struct SluiceClassConfig {
 } SluiceClassConfig;
 
 /*
- * A token bucket in one word: the time from which on a token is left. What a
- * request takes beyond the last token is debt which delays the next. A second
+ * A token bucket in one word: the time from which on a token is left. Units that
+ * a request takes beyond the last token are debt which delays the next. A second
  * word holds the fraction of a nanosecond, so that no rounding adds up.
  *
  * A zeroed bucket is unlimited. Packed, since two of them have to share cache
- * lines with what is wanted together with them.
+ * lines with fields that are wanted together with them.
  */
 typedef struct SluiceBucket {
     int64_t due_ns;             /* a request may go from here on */
@@ -159,8 +159,8 @@ typedef struct SluiceClassStats {
     uint64_t bytes;             /* admitted */
 } __attribute__((packed, aligned(4))) SluiceClassStats;
 
-/* What the buckets of a class hold, exact to a token or to what the rate gives
- * in a nanosecond; negative: what they owe. */
+/* The tokens in the buckets of a class, exact to a token or to a nanosecond's worth
+ * of the rate; negative: their debt. */
 #define SLUICE_TOKENS_UNLIMITED INT64_MAX       /* there is no such limit */
 #define SLUICE_TOKENS_OWED_MAX  (1LL << 62)     /* more counts as this */
 
@@ -177,7 +177,7 @@ typedef struct SluiceWindowStats {
 } SluiceWindowStats;
 
 /*
- * What an admitted request was charged, and which buckets. A class, a ceiling
+ * The charge of an admitted request, and its buckets. A class, a ceiling
  * or a group that was charged may be another by the time that its correction
  * comes: each has a serial, which changes when its buckets begin anew or end.
  */
@@ -208,7 +208,7 @@ bool sluice_engine_set_ceiling(SluiceEngine *engine, const SluiceLimit *limit,
                                uint64_t now_ns);
 
 /* The engine's membership in a group above its ceiling, or NULL; it stays the
- * caller's, who joins before and leaves after. Ask for the next event again. */
+ * caller's, which joins before and leaves after. Ask for the next event again. */
 struct SluiceGroupMember;
 void sluice_engine_set_group(SluiceEngine *engine,
                              struct SluiceGroupMember *group);
@@ -231,7 +231,7 @@ SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
 /* Takes a held request back without charging it. It is looked for from the front of its
  * class, which may take as many steps as that holds. */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
-/* The same for all that match (reset, unplug, stop), in as many steps as are held. They
+/* Withdraws all that match (reset, unplug, stop), in as many steps as are held. They
  * are the caller's again: the caller knows which they were. */
 void sluice_engine_withdraw_if(SluiceEngine *engine,
                                bool (*matches)(const SluiceNode *node,
@@ -247,13 +247,13 @@ SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
 bool sluice_engine_has_charged(const SluiceEngine *engine,
                                const SluiceReceipt *receipt,
                                uint32_t class_index);
-/* What an admitted request really cost, once known (cost.h): bytes charged in
+/* The real cost of an admitted request, once known (cost.h): bytes charged in
  * addition, or given back if negative, to the class, the ceiling and the group
  * that were charged, as far as they are still there. */
 void sluice_engine_correct(SluiceEngine *engine, const SluiceReceipt *receipt,
                            int64_t bytes, uint64_t now_ns);
-/* An admitted request does not go on after all: what it was charged, bytes and
- * operation, goes back in the same way. Its turn, and a peak's spacing, do not. */
+/* An admitted request does not go on after all: its charge, bytes and operation,
+ * goes back in the same way. Its turn, and a peak's spacing, do not. */
 void sluice_engine_refund(SluiceEngine *engine, const SluiceReceipt *receipt,
                           uint64_t now_ns);
 
@@ -264,8 +264,8 @@ SluiceTokens sluice_engine_tokens(const SluiceEngine *engine,
 SluiceTokens sluice_engine_ceiling_tokens(const SluiceEngine *engine,
                                           uint64_t now_ns);
 /*
- * What the buckets of a class, or the ceiling's, hold beyond `tokens` is taken from
- * them; they are never given any. Tokens may be any number: what is owed counts up to
+ * Tokens in the buckets of a class, or the ceiling's, beyond `tokens` are taken from
+ * them; they are never given any. Tokens may be any number: debt counts up to
  * SLUICE_TOKENS_OWED_MAX, and an unlimited bucket stays it. `at_ns` is not looked at:
  * they may be another engine's, of another clock.
  */
