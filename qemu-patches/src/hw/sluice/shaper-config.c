@@ -64,15 +64,12 @@ static void shaper_changed(Shaper *shaper)
 static void publish_class(ShaperEngine *e, unsigned tag)
 {
     const ShaperClassConfig *class = shaper_class_of(e->shaper, tag);
-    ShaperPageConfig config = {
-        .used = e->shaper->classes[tag],
-        .priority = class->priority,
-        .name = class->q_class,
-        .limit = shaper_limit_of(class->limits, e->resource),
-    };
+    SluiceLimit limit = shaper_limit_of(class->limits, e->resource);
 
     if (e->shaper->page) {
-        shaper_page_set_config(e->shaper->page, shaper_slot_of(e, tag), &config);
+        shaper_page_set_config(e->shaper->page, shaper_slot_of(e, tag),
+                               e->shaper->classes[tag], class->q_class,
+                               class->priority, &limit);
     }
 }
 
@@ -188,18 +185,17 @@ void shaper_apply_ceiling(Shaper *shaper, ShaperLimitList *limits)
     shaper->ceiling = limits;
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
-        ShaperPageConfig config = { .used = true, .name = "ceiling",
-                                    .limit = shaper_limit_of(limits, i) };
+        SluiceLimit limit = shaper_limit_of(limits, i);
 
         WITH_SLUICE_LOCK(&e->lock) {
-            bool ok = sluice_engine_set_ceiling(e->engine, &config.limit,
-                                                now_ns);
+            bool ok = sluice_engine_set_ceiling(e->engine, &limit, now_ns);
 
             assert(ok);
             divide_buffers(e);
             if (shaper->page) {
                 shaper_page_set_config(shaper->page,
-                                       SHAPER_PAGE_CEILING_SLOT + i, &config);
+                                       SHAPER_PAGE_CEILING_SLOT + i, true,
+                                       "ceiling", 0, &limit);
             }
             shaper_engine_release_due(e, now_ns);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Writer of the counters page: the file, and the fields that seldom change. The layout,
- * and the fields that each request writes, are in shaper-page-inline.h.
+ * and the fields that each request writes, are in shaper-page.h.
  *
  * Nothing of the file is mapped. Other processes may write to its folder: the QEMUs of
  * other guests, which run as the same user. Damage to the file costs this guest its
@@ -18,7 +18,7 @@
 #include "qemu/cutils.h"
 #include "qemu/error-report.h"
 #include "qemu/timer.h"
-#include "shaper-page-inline.h"
+#include "shaper-page.h"
 
 #define PAGE_MAGIC          "SLUICEPG"
 #define PAGE_VERSION        1
@@ -403,18 +403,18 @@ void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
 }
 
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
-                            const ShaperPageConfig *config)
+                            bool used, const char *name, uint8_t priority,
+                            const SluiceLimit *limit)
 {
     ShaperPageSlot *s = &page->file->slots[slot];
 
-    s->used = config->used;
-    s->priority = config->priority;
-    strpadcpy(s->name, sizeof(s->name), config->name, '\0');
-    s->limit_bytes_per_second = cpu_to_le64(config->limit.bytes_per_second);
-    s->limit_operations_per_second =
-        cpu_to_le64(config->limit.operations_per_second);
-    s->burst_bytes = cpu_to_le64(config->limit.burst_bytes);
-    s->burst_operations = cpu_to_le64(config->limit.burst_operations);
+    s->used = used;
+    s->priority = priority;
+    strpadcpy(s->name, sizeof(s->name), name, '\0');
+    s->limit_bytes_per_second = cpu_to_le64(limit->bytes_per_second);
+    s->limit_operations_per_second = cpu_to_le64(limit->operations_per_second);
+    s->burst_bytes = cpu_to_le64(limit->burst_bytes);
+    s->burst_operations = cpu_to_le64(limit->burst_operations);
 }
 
 static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)

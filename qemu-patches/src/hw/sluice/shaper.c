@@ -29,7 +29,6 @@
 #include "qemu/osdep.h"
 #include "qemu/main-loop.h"
 #include "shaper-internal.h"
-#include "shaper-page-inline.h"
 #include "trace.h"
 
 /* Accounting */
