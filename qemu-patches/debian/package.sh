@@ -6,7 +6,7 @@ root=qemu
 inputs=(qemu-patches/src ':!qemu-patches/src/tests' qemu-patches/patches qemu-patches/scripts/apply.sh)
 qemu_source=$SLUICE_CACHE/qemu/source
 
-# The same source as that of `make qemu`.
+# The source of `make qemu`.
 fetch_qemu() {
     [ -e "$qemu_source/version" ] && return
     rm -rf "$qemu_source"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The same bucket written down a second time, in the plainest way: a level in
+ * The engine's bucket written down a second time, in the plainest way: a level in
  * 10^-9 units that grows by `rate` each nanosecond. It is exact, slow, and
  * shares no arithmetic with the engine.
  *

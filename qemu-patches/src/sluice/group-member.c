@@ -20,7 +20,7 @@
 /*
  * Frees the slot if its owner is dead. A slot that its live owner loses all
  * the same, because it was suspended for longer than _REAP_NS, is found lost
- * by group_refresh(). Such an owner may still write into a slot that is another's by
+ * by group_refresh(). That owner may still write into a slot that is another's by
  * then: that other writes its fields anew at its next request or keepalive.
  */
 static void reap(SluiceGroupPage *page, uint32_t index, uint64_t now_ns)

@@ -27,5 +27,5 @@ CONFIG_SERIAL_ISA=y
 # A watchdog that stops the guest, and the port where firmware says what it does.
 CONFIG_WDT_IB700=y
 CONFIG_ISA_DEBUG=y
-# What QEMU's own qtests of a bus plug in.
+# Plugged in by QEMU's own qtests of a bus.
 CONFIG_PCI_TESTDEV=y
