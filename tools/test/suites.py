@@ -151,7 +151,7 @@ def _long() -> list[Suite]:
         pytest_suite(
             "python-property-long",
             "property",
-            1800,
+            5400,
             "-m",
             "hypothesis",
             "tests/unit",

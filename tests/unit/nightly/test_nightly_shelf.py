@@ -224,7 +224,7 @@ def test_the_first_process_of_a_dead_run_is_ended_and_no_other(config, tmp_path)
     ]
     try:
         done = shelf.clean(config)
-        assert started[0].wait(20) == -9
+        assert started[0].wait(60) == -9
         assert started[1].poll() is None
         assert f"ended process {started[0].pid}" in done[0]
     finally:

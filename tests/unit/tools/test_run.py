@@ -229,7 +229,7 @@ def test_an_interrupted_run_ends_its_suite_with_all_that_it_started(tmp_path, nu
     """Guests and builds would go on beside whatever is run next."""
     with endless(tmp_path, f"{number:d}", "wait") as (process, seconds):
         process.send_signal(number)
-        assert process.wait(20) != 0
+        assert process.wait(60) != 0
         assert until(lambda: not sleeps(seconds))
 
 
@@ -241,7 +241,7 @@ def test_a_second_interruption_takes_the_minute_away_and_leaves_nothing(tmp_path
         assert until(lambda: "told" in (tmp_path / "test-endless.log").read_text())
         assert process.poll() is None and sleeps(seconds)
         process.send_signal(number)
-        assert process.wait(20) != 0
+        assert process.wait(60) != 0
         assert until(lambda: not sleeps(seconds))
 
 
