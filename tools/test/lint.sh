@@ -42,4 +42,5 @@ check shellcheck shellcheck -x -e SC1091,SC2317 "${scripts[@]}"
 check ansible the_collection_is_clean
 check agent bash tools/setup/agent.sh lint
 check licences every_file_has_a_licence
+build/venv/bin/python tools/test/words.py .
 exit "$failed"
