@@ -117,6 +117,19 @@ SluiceGroupStatus sluice_group_join(SluiceGroupMember *member, void *memory,
     return claim_slot(member, now_ns) ? SLUICE_GROUP_OK : SLUICE_GROUP_FULL;
 }
 
+void sluice_group_idle(SluiceGroupMember *member)
+{
+    if (!member->demanding) {
+        return;
+    }
+    member->demanding = false;
+    member->due_ns = 0;
+    if (member->slot) {
+        group_store(&member->slot->demand_until_ns, 0);
+        atomic_fetch_and(group_demand_word(member), ~group_demand_bit(member));
+    }
+}
+
 void sluice_group_leave(SluiceGroupMember *member)
 {
     check_slot(member);

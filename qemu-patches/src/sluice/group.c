@@ -546,19 +546,6 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
     return member->due_ns;
 }
 
-void sluice_group_idle(SluiceGroupMember *member)
-{
-    if (!member->demanding) {
-        return;
-    }
-    member->demanding = false;
-    member->due_ns = 0;
-    if (member->slot) {
-        group_store(&member->slot->demand_until_ns, 0);
-        atomic_fetch_and(group_demand_word(member), ~group_demand_bit(member));
-    }
-}
-
 uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
                                   uint64_t now_ns)
 {
