@@ -269,9 +269,13 @@ lane() {
     done
 }
 
-for ((first = 0; first < jobs; first++)); do
-    lane "$first" "$@" &
-done | tee verdicts
+{
+    for ((first = 0; first < jobs; first++)); do
+        lane "$first" "$@" &
+    done
+    # The runner is told what processor time a program took that was waited for, no other.
+    wait
+} | tee verdicts
 passed=$(grep -c '^ok ' verdicts)
 failed=$(grep -c '^FAIL ' verdicts)
 printf '%d passed, %d failed\n' "$passed" "$failed"

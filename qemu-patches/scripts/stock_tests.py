@@ -180,11 +180,9 @@ class Build:
             file.name: file.read_text(errors="replace") for file in files if file.suffix != ".out"
         }
         virtio = {name for name, text in texts.items() if VIRTIO.search(text)}
-        relevant = [t for t in self._introduced("tests") if is_relevant(t, virtio)]
-        if not short:
-            return tests_in(with_qcow2(relevant), wanted)
         touched = {name for name in virtio if TOUCHED.search(texts[name])}
-        return tests_in([t for t in relevant if is_short(t, touched)], wanted)
+        listed = with_qcow2([t for t in self._introduced("tests") if is_relevant(t, virtio)])
+        return tests_in([t for t in listed if not short or is_short(t, touched)], wanted)
 
     def make(self, tests: Iterable[Test]) -> None:
         """Build the programs that tests need. Raises CalledProcessError."""

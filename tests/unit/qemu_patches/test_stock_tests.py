@@ -144,7 +144,7 @@ def test_short_leaves_out_what_takes_long_or_touches_no_device(tmp_path: Path):
         found = stock_tests.Build(folder, tmp_path / "out", ()).tests(wanted, short)
         return [test.name for test in found]
 
-    assert names(short=True) == ["qtest-x86_64/quick-test", "io-raw-040"]
+    assert names(short=True) == ["qtest-x86_64/quick-test", "io-raw-040", "io-qcow2-040"]
     assert names(short=False) == [
         *(one["name"] for one in every),
         "io-qcow2-040",
