@@ -2,11 +2,8 @@
 # How tools/packaging/build.sh makes the package; its head explains the names.
 # shellcheck shell=bash disable=SC2034
 inputs=(
-    controller/src docs/man/sluiced.8.scd docs/man/sluiced.toml.5.scd requirements.lock docs/examples
+    controller/src docs/man/sluiced.8.scd docs/man/sluiced.toml.5.scd docs/examples
     tests/pytest.ini tests/unit/controller
-    # A unit test compares the page of groups with the engine's own code.
-    qemu-patches/src/include qemu-patches/src/sluice
+    # Unit tests compare the page of groups and the models with the engine's own code.
+    qemu-patches/src/include qemu-patches/src/sluice qemu-patches/src/qapi
 )
-
-# What Debian 13 lacks comes from the lock file.
-prepare() { vendor "$1/vendor" flask-smorest; }

@@ -29,10 +29,9 @@
 # build in a root has no network: what it needs is fetched by uses or prepare.
 . "$(dirname "$0")/../setup/common.sh"
 . tools/packaging/root.sh
-. tools/packaging/vendor.sh
 
 # Of this script, what decides what is in a package: a change builds all anew.
-recipe() { declare -f load make_tree write_changelog build_one vendor in_root make_root; }
+recipe() { declare -f load make_tree write_changelog build_one in_root make_root; }
 maintainer='Sluice developers <maintainers@sluice.invalid>'
 kept=$SLUICE_CACHE/packages
 deb=$SLUICE_TOP/build/deb

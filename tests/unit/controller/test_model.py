@@ -20,7 +20,7 @@ from sluice_controller.domain.model import (
 @pytest.mark.parametrize("name", ["", "UPPER", "a b", "x" * 32, "ä", "a_b", None, 7])
 def test_bad_class_names(name):
     with pytest.raises(BadValue) as refused:
-        parse_class_name(name)
+        parse_class_name(name, "class")
     assert refused.value.thing == "class"
 
 

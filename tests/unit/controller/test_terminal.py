@@ -67,8 +67,8 @@ def _is_number(parameter):
     described = getattr(parameter, "type_descriptor", None)
     if described:
         return described.annotation in (int, float, list[int], list[float])
-    # Debian 13's typer is a version that leaves types to click.
-    return parameter.type.name.split()[0] in ("integer", "float")
+    # Earlier typers, such as Debian 13's, leave types to click.
+    return parameter.type.name.split()[0] in ("integer", "int", "float")
 
 
 def lines(command):
@@ -94,7 +94,7 @@ class Answers:
         self.schemas = document["components"]["schemas"]
         self.calls = []
         for path, methods in document["paths"].items():
-            pattern = re.compile(re.sub(r"{[^}]*}", "[^/]+", path) + "$")
+            pattern = re.compile("/v1" + re.sub(r"{[^}]*}", "[^/]+", path) + "$")
             for method, call in methods.items():
                 if method in ("get", "put", "post", "delete"):
                     # Names before placeholders: /rules/preview is no /rules/ID.
@@ -121,7 +121,7 @@ class Answers:
             return [self.example(schema["items"])] * 2
         if kind == "object" and "properties" in schema:
             return {name: self.example(one) for name, one in schema["properties"].items()}
-        if kind == "object" and schema.get("additionalProperties"):
+        if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
             return {ESCAPES: self.example(schema["additionalProperties"])}
         return MEASURED if kind == "object" else NUMBER.get(kind, ESCAPES)
 

@@ -338,8 +338,7 @@ CONTROL = "Source: sluice-thing\nBuild-Depends: debhelper\n\nPackage: sluice-thi
 def packages(checkout) -> Checkout:
     """A checkout with one package, whose root is a stub that makes it."""
     one = checkout()
-    for name in ("build.sh", "vendor.sh"):
-        one.write(f"tools/packaging/{name}", (TOP / "tools/packaging" / name).read_text())
+    one.write("tools/packaging/build.sh", (TOP / "tools/packaging/build.sh").read_text())
     one.write("tools/packaging/root.sh", ROOT)
     one.write("thing/debian/control", CONTROL)
     one.write("thing/debian/package.sh", "inputs=(thing)\n")
@@ -360,12 +359,9 @@ def make_deb(one: Checkout, *options: str) -> int:
 
 def test_a_package_is_built_once_and_anew_when_it_is_built_in_another_way(packages):
     assert [make_deb(packages), make_deb(packages)] == [1, 1]
-    script = packages.top / "tools/packaging/vendor.sh"
-    script.write_text(script.read_text().replace("--no-compile ", ""))
-    assert make_deb(packages) == 2
     script = packages.top / "tools/packaging/build.sh"
     script.write_text(script.read_text().replace("urgency=medium", "urgency=low"))
-    assert make_deb(packages) == 3
+    assert make_deb(packages) == 2
 
 
 def test_what_an_interrupted_build_left_does_not_get_into_the_repository(packages):

@@ -32,9 +32,14 @@ class Recorder:
 
     def __init__(self):
         self.calls = []
+        self.roles = []
 
-    def call(self, method, path, *, actor="web", query=None, body=None):
-        self.calls.append((method, path, actor, query, body))
+    def call(
+        self, method, path, *, actor="web", role="viewer", query=None, content=b"", headers=None
+    ):
+        self.calls.append((method, path, actor, query, json.loads(content) if content else None))
+        self.roles.append(role)
+        self.headers = headers or {}
         return Answer(200, "application/json", b"[]")
 
     def get(self, path, query=None):
@@ -320,28 +325,16 @@ def test_a_preview_costs_the_host_and_is_an_operators(app, recorder):
     assert signed_in(app, "olga").post("/api/v1/rules/preview", json=rule).status_code == 200
 
 
-@pytest.mark.parametrize("begin", ['{"a":', '{"a":[', "["])
-def test_json_of_great_depth_is_refused_in_words(app, recorder, begin):
-    client = signed_in(app, "olga")
-    end = {"{": "}", "[": "]"}
-    for deep in (17, *range(700, 1050, 50), 100_000):
-        close = "".join(end[c] for c in reversed(begin) if c in end)
-        for body in (begin * deep, begin * deep + "1" + close * deep):
-            answer = client.put("/api/v1/auto", data=body, content_type="application/json")
-            # A text that ends too soon is no JSON at all, if that was found out.
-            assert answer.status_code == 422 or (body == begin * deep and deep < 1050)
-            assert answer.status_code in (400, 422), (deep, answer.text)
-    assert recorder.calls == []
-
-
-def test_only_an_admin_chooses_the_program_that_runs_guests(app, recorder):
+def test_the_controller_is_told_the_role_and_gets_the_body_unread(app, recorder):
+    """It alone knows which members are an admin's."""
     emulator = {"emulator": "/sbin/reboot"}
-    refused = signed_in(app, "olga").put("/api/v1/settings", json=emulator)
-    assert refused.status_code == 403 and "emulator" in refused.get_json(force=True)["detail"]
-    assert recorder.calls == []
-    assert signed_in(app, "olga").put("/api/v1/settings", json={"uplink": None}).status_code == 200
-    assert signed_in(app, "root").put("/api/v1/settings", json=emulator).status_code == 200
-    assert [call[4] for call in recorder.calls] == [{"uplink": None}, emulator]
+    for user in ("olga", "root"):
+        client = signed_in(app, user)
+        forged = {"X-Sluice-Role": "admin", "X-Sluice-Actor": "x", "If-Match": '"1"'}
+        assert client.put("/api/v1/settings", json=emulator, headers=forged).status_code == 200
+    assert recorder.roles == ["operator", "admin"]
+    assert [call[2:] for call in recorder.calls] == [(u, {}, emulator) for u in ("olga", "root")]
+    assert recorder.headers == {"Content-Type": "application/json", "If-Match": '"1"'}
 
 
 def test_an_operator_manages_only_their_own_tokens(app, store):
@@ -416,89 +409,9 @@ def test_names_in_paths_stay_names(app, recorder):
     client = signed_in(app, "olga")
     client.get("/api/v1/domains/a%20b%3Fc%23d")
     assert recorder.calls[-1][1] == "/v1/domains/a%20b%3Fc%23d"
-    assert client.get("/api/v1/domains/..%2Faudit").status_code == 404
-    assert client.get("/api/v1/domains/%0d%0aX").status_code == 422
-
-
-LIMIT = "/api/v1/domains/d/classes/c/limits/blk-read"
-SCHEDULING = "/api/v1/domains/d/classes/c/scheduling/blk-read"
-QUEUE = "/api/v1/domains/d/classes/c/queues/net-rx"
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "thing"),
-    [
-        (LIMIT, {"bytes_per_second": -1}, "bytes_per_second"),
-        (LIMIT, {"bytes_per_second": 0}, "bytes_per_second"),
-        (LIMIT, {"bytes_per_second": 1e12}, "bytes_per_second"),
-        (LIMIT, {"bytes_per_second": "2000000"}, "bytes_per_second"),
-        (LIMIT, {"bytes_per_second": True}, "bytes_per_second"),
-        (LIMIT, {"speed": 1}, "speed"),
-        (LIMIT, [1], "body"),
-        ("/api/v1/domains/d/classes/c/limits/gpu", {}, "resource"),
-        ("/api/v1/domains/d/ceiling", {"gpu": {}}, "limits.gpu"),
-        (
-            "/api/v1/domains/d/classes/c",
-            {"limits": {"net-tx": {"bytes_per_second": 7}}},
-            "limits.net-tx.bytes_per_second",
-        ),
-        ("/api/v1/classes/c", {"priority": 10}, "priority"),
-        ("/api/v1/classes/c", {"weight": 0}, "weight"),
-        ("/api/v1/classes/c", {"weight": 1001}, "weight"),
-        ("/api/v1/classes/c", {"unmanaged": 1}, "unmanaged"),
-        (SCHEDULING, {"policy": "fast"}, "policy"),
-        (SCHEDULING, {"reservation_bytes_per_second": 0}, "reservation_bytes_per_second"),
-        (SCHEDULING, {"minimum_charge_bytes": 2**20 + 1}, "minimum_charge_bytes"),
-        (SCHEDULING, {"window": {"period_ns": 1000}}, "window.bytes"),
-        (SCHEDULING, {"window": {"period_ns": 999, "bytes": 1}}, "window.period_ns"),
-        (QUEUE, {"limit_bytes": 2**26 + 1}, "limit_bytes"),
-        (QUEUE, {"ecn": "yes"}, "ecn"),
-        (QUEUE, {"rate": 1}, "rate"),
-        (
-            "/api/v1/domains/d/classes/c",
-            {"queues": {"net-tx": {"aqm": "red"}}},
-            "queues.net-tx.aqm",
-        ),
-        ("/api/v1/domains/d/assignments/0", {"class": "c"}, "pid"),
-        ("/api/v1/domains/d/assignments/12", {}, "class"),
-        ("/api/v1/auto", {"enabled": "yes"}, "enabled"),
-    ],
-)
-def test_a_bad_body_names_thing_value_and_remedy(app, recorder, path, body, thing):
-    answer = signed_in(app, "olga").put(path, json=body)
-    assert answer.status_code == 422
-    problem = answer.get_json(force=True)
-    assert problem["thing"] == thing
-    assert problem["remedy"] and "value" in problem and problem["remedy"] in problem["detail"]
-    assert recorder.calls == []
-
-
-@pytest.mark.parametrize("text", ["{", '{"bytes_per_second": NaN', "null", ""])
-def test_a_body_that_is_not_json_is_refused(app, recorder, text):
-    client = signed_in(app, "olga")
-    answer = client.put(LIMIT, data=text, content_type="application/json")
-    assert answer.status_code == 400
-    assert recorder.calls == []
-
-
-def test_not_a_number_is_not_a_rate(app, recorder):
-    client = signed_in(app, "olga")
-    for number in ("NaN", "1e400", "9" * 400):
-        text = f'{{"bytes_per_second": {number}}}'
-        answer = client.put(LIMIT, data=text, content_type="application/json")
-        assert answer.status_code == 422
-        # Strict JSON, as a browser reads it, at a length that can be read.
-        problem = json.loads(answer.data, parse_constant=pytest.fail)
-        assert isinstance(problem["value"], str) and problem["remedy"].startswith("give a ")
-        assert len(problem["detail"]) < 300
-    assert recorder.calls == []
-
-
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=x", "limit=999999", f"limit={'9' * 5000}", "other=1"]
-)
-def test_a_bad_query_is_refused(app, query):
-    assert signed_in(app, "olga").get(f"/api/v1/audit?{query}").status_code == 422
+    for bad in ("..%2Faudit", "%0d%0aX", "a%2F%2Fb", "x" * 256, "a/"):
+        assert client.get(f"/api/v1/domains/{bad}").status_code in (404, 422), bad
+    assert len(recorder.calls) == 1
 
 
 def test_a_controller_that_is_not_there_is_said_with_a_remedy(tmp_path, store):
@@ -531,14 +444,14 @@ def test_a_change_without_an_answer_is_not_said_to_have_failed(tmp_path):
         sluiced.start()
         client = Controller(tmp_path / "s.sock", tmp_path / "token")
         with pytest.raises(Problem) as change:
-            client.call("PUT", "/v1/auto", body={"enabled": True})
+            client.call("PUT", "/v1/auto", content=b"{}")
         with pytest.raises(Problem) as look:
             client.get("/v1/auto")
         sluiced.join()
     assert "may have been made" in change.value.body["detail"]
     assert "may have been made" not in look.value.body["detail"]
     with pytest.raises(Problem) as unreachable:
-        client.call("PUT", "/v1/auto", body={"enabled": True})
+        client.call("PUT", "/v1/auto", content=b"{}")
     assert "may have been made" not in unreachable.value.body["detail"]
 
 

@@ -57,7 +57,7 @@ class Host:
     def get(self, path, query=None):
         return self.call("GET", path).json()
 
-    def call(self, method, path, *, actor="web", query=None, body=None):
+    def call(self, method, path, *, actor="web", query=None, content=b"", **_more):
         if method == "DELETE":
             self.changes.append((path, actor))
             answer = {"rules": [rule(1), rule(2)], "assignments": [{"pid": 7}]}

@@ -58,7 +58,7 @@ class Nights:
     def get(self, path, query=None):
         return self.call("GET", path).json()
 
-    def call(self, method, path, *, actor="web", query=None, body=None):
+    def call(self, method, path, *, query=None, content=b"", **_more):
         words = "<b>web1</b> moves 84 MB/s"
         answers = {
             "/v1/nightly": [night(2), night(1, "refused", words)],
@@ -148,9 +148,4 @@ def test_nobody_sees_it_unless_signed_in(client, path):
 
 
 def test_results_cannot_be_posted_through_the_web(client):
-    assert client.post("/api/v1/nightly", json={"result": {}}).status_code == 405
-
-
-@pytest.mark.parametrize("bad", ["0", "-1", "x", "1e3"])
-def test_a_night_is_a_whole_number(client, bad):
-    assert client.get(f"/api/v1/nightly/{bad}").status_code == 422
+    assert client.post("/api/v1/nightly", json={"result": {}}).status_code == 403

@@ -1,30 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """REST under /api/v1: the controller's API for users with a session or a token.
 
-A thin proxy: who asks is checked, path and body are checked, then the request
-goes on to the controller and its answer comes back as it is.
+Who asks is checked; then the request goes on to the controller as it came, which knows
+what it may say, and its answer comes back as it is.
 """
 
 import json
-import re
-from collections.abc import Callable
 from typing import Any
 
 from flask import Blueprint, Response, current_app, g, jsonify, request
 
-from .auth import check_csrf, check_role, not_signed_in
+from .auth import check_csrf, check_role, not_allowed, not_signed_in
 from .controller import Controller, path_of
-from .openapi import document
-from .operations import OPERATIONS, Operation
+from .openapi import of_the_page
 from .problems import Problem, bad_value
-from .schemas import RESOURCES, check_body, check_ceiling, nests_beyond, not_json
 from .views import without_arguments
 
 blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
+METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
 MAX_NAME_CHARACTERS = 255
-LIMIT_MAX = 10_000
-# No body of the API nests more than five deep; what is beyond breaks what looks at it.
-MAX_NESTING = 16
+# Of headers, those that are part of what is asked and answered.
+ASKED = ("Content-Type", "If-Match")
+ANSWERED = ("ETag",)
 
 
 def controller() -> Controller:
@@ -43,107 +40,63 @@ def all_domains() -> tuple[list[dict], dict | None]:
 
 
 def check_argument(name: str, value: str) -> None:
-    """Raise Problem unless a path argument can be what its name says."""
-    if name == "resource" and value not in RESOURCES:
-        raise bad_value("resource", value, f"use one of {', '.join(RESOURCES)}")
-    if name == "pid" and not re.fullmatch(r"[1-9][0-9]{0,9}", value):
-        raise bad_value("pid", value, "give a process id, a positive whole number")
-    if name == "night" and not re.fullmatch(r"[1-9][0-9]{0,9}", value):
-        raise bad_value("night", value, "give the id of a nightly result, a whole number")
-    if not value.isprintable() or value in (".", "..") or len(value) > MAX_NAME_CHARACTERS:
+    """Raise Problem unless a part of a path can be a name."""
+    if not value.isprintable() or value in ("", ".", "..") or len(value) > MAX_NAME_CHARACTERS:
         raise bad_value(name, value, f"give at most {MAX_NAME_CHARACTERS} printable characters")
 
 
-def check_query(operation: Operation) -> dict[str, str]:
-    """The query's known members, checked; an unknown one is an error."""
-    query = request.args.to_dict()
-    for name, value in query.items():
-        if name not in operation.query:
-            known = ", ".join(operation.query) or "no parameter"
-            raise bad_value(f"parameter {name}", value, f"this call takes {known}")
-        if name == "limit" and not (
-            re.fullmatch("[0-9]{1,6}", value) and 1 <= int(value) <= LIMIT_MAX
-        ):
-            raise bad_value("limit", value, f"give a whole number from 1 to {LIMIT_MAX}")
-        if name in ("since", "step") and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
-            raise bad_value(name, value, "give seconds as a number")
-    return query
+def role_of(method: str, parts: list[str]) -> str:
+    """Looking needs less than changing; a preview, which costs, is none of looking."""
+    if (method, parts[0]) == ("POST", "nightly"):
+        return "host"
+    return "viewer" if method in ("GET", "HEAD") else "operator"
 
 
-def read_body(operation: Operation) -> Any:
-    """The request's JSON, checked against the operation's schema."""
-    if operation.body is None and not operation.takes_ceiling:
-        return None
-    if not request.data and operation.method == "POST":
-        data: Any = {}
-    elif not request.is_json:
-        raise not_json(f"Content-Type {request.content_type or 'missing'}")
-    else:
-        data = _shallow_json()
-        if data is None:
-            raise not_json("invalid JSON, or null")
-    if operation.takes_ceiling:
-        check_ceiling(data)
-    else:
-        check_body(operation.body(), data)
-    for member in operation.admin_members:
-        if member in data:
-            check_role("admin", member)
-    return data
+def _check_right(parts: list[str]) -> None:
+    if g.person is None:
+        raise not_signed_in()
+    is_report = request.method == "POST" and parts[::2] == ["streams", "reports"]
+    if is_report and len(parts) == 3 and g.person.may_report(parts[1]):
+        return
+    role = role_of(request.method, parts)
+    if role == "host":
+        raise not_allowed(g.person, role, "a nightly result, which the run on the host posts,")
+    check_role(role)
 
 
-def _shallow_json() -> Any:
-    """The body, or None if it is no JSON; raises Problem if it nests deep."""
-    try:
-        data = request.get_json(silent=True)
-        deep = nests_beyond(data, MAX_NESTING)
-    except RecursionError:
-        deep = True
-    if deep:
-        shown = request.data[:60].decode("utf-8", "replace")
-        raise bad_value("body", shown, f"nest at most {MAX_NESTING} lists and objects")
-    return data
-
-
-def _view(operation: Operation) -> Callable:
-    parts = [part for part in operation.path.split("/") if part]
-
-    def forward(**arguments: str) -> Response:
-        if g.person is None:
-            raise not_signed_in()
-        if not (operation.is_report and g.person.may_report(arguments["stream"])):
-            check_role(operation.role)
-        check_csrf()
-        for name, value in arguments.items():
-            check_argument(name, value)
-        filled = [arguments[p[1:-1]] if p.startswith("{") else p for p in parts]
-        answer = controller().call(
-            operation.method,
-            path_of(*filled),
-            actor=g.person.actor,
-            query=check_query(operation),
-            body=read_body(operation),
-        )
-        body = answer.body
-        if operation.lists_processes and answer.status == 200 and not g.person.may("operator"):
-            body = json.dumps(without_arguments(answer.json()))
-        response = Response(body, answer.status, content_type=answer.content_type)
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    return forward
-
-
-for _operation in OPERATIONS:
-    blueprint.add_url_rule(
-        _operation.path.replace("{", "<").replace("}", ">"),
-        _operation.name,
-        _view(_operation),
-        methods=[_operation.method],
+@blueprint.route("/<path:path>", methods=METHODS)
+def forward(path: str) -> Response:
+    """Any call of the controller's API."""
+    parts = path.split("/")
+    _check_right(parts)
+    check_csrf()
+    for part in parts:
+        check_argument("path", part)
+    answer = controller().call(
+        request.method,
+        path_of(*parts),
+        actor=g.person.actor,
+        role=g.person.role,
+        query=request.args.to_dict(),
+        content=request.get_data(),
+        headers={name: request.headers[name] for name in ASKED if name in request.headers},
     )
+    body = answer.body
+    if _hides_arguments(parts) and answer.status == 200:
+        body = json.dumps(without_arguments(answer.json()))
+    response = Response(body, answer.status, content_type=answer.content_type)
+    response.headers["Cache-Control"] = "no-store"
+    response.headers.update({n: answer.headers[n] for n in ANSWERED if n in answer.headers})
+    return response
+
+
+def _hides_arguments(parts: list[str]) -> bool:
+    """Command lines are an operator's to read."""
+    return parts[::2] == ["domains", "processes"] and not g.person.may("operator")
 
 
 @blueprint.get("/openapi.json")
 def openapi() -> Response:
     """The API's description; needs no sign-in, as it holds nothing of this host."""
-    return jsonify(document())
+    document: dict[str, Any] = controller().get("/v1/openapi.json")
+    return jsonify(of_the_page(document, role_of))

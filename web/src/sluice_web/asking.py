@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Asks before something goes: a page of its own, and its part for the page's dialog."""
 
+import json
+
 from flask import Blueprint, current_app, flash, g, redirect, render_template, request
 
 from . import auth, questions
@@ -174,7 +176,13 @@ def _matched(rule: dict) -> list[dict] | None:
     """What matches a rule now, or None where that cannot be tried."""
     body = {key: rule[key] for key in ("domain", "class", "match")}
     try:
-        return controller().call("POST", "/v1/rules/preview", body=body).json()["processes"]
+        answer = controller().call(
+            "POST",
+            "/v1/rules/preview",
+            content=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        return answer.json()["processes"]
     except Problem as problem:
         # libvirt does not say; or an earlier sluiced took what this one refuses.
         if problem.status in (422, 503):

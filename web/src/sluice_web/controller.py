@@ -3,7 +3,8 @@
 
 import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +14,10 @@ import httpx
 from .problems import Problem
 
 # Reads answer at once. Attaching with a restart waits for a guest to shut down: sluiced
-# for as long as it is told, or for what it does untold, and we for that and a change.
+# for as long as it is told, which is not read here, and we for the longest and a change.
 READ_TIMEOUT_SECONDS = 5.0
 CHANGE_TIMEOUT_SECONDS = 90.0
-USUAL_SHUTDOWN_SECONDS = 90
+LONGEST_SHUTDOWN_SECONDS = 900
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -27,6 +28,7 @@ class Answer:
     status: int
     content_type: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def json(self) -> Any:
         """The decoded body, or the controller's problem as an exception."""
@@ -56,11 +58,11 @@ def controller_problem(status: int, data: Any) -> Problem:
     return Problem(status, slug, str(data.get("title") or "The controller refused"), **known)
 
 
-def _timeout_seconds(method: str, body: Any) -> float:
+def _timeout_seconds(method: str, path: str) -> float:
     if method == "GET":
         return READ_TIMEOUT_SECONDS
-    asked = body.get("shutdown_seconds") if isinstance(body, dict) else None
-    return CHANGE_TIMEOUT_SECONDS + (USUAL_SHUTDOWN_SECONDS if asked is None else asked)
+    waits = path.endswith(("/attach", "/detach"))
+    return CHANGE_TIMEOUT_SECONDS + (LONGEST_SHUTDOWN_SECONDS if waits else 0)
 
 
 def path_of(*parts: str | int) -> str:
@@ -89,16 +91,20 @@ class Controller:
         path: str,
         *,
         actor: str = "web",
+        role: str = "viewer",
         query: dict[str, str] | None = None,
-        body: Any = None,
+        content: bytes = b"",
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One request. Raises Problem (503) when the controller cannot be reached."""
-        answer = self._send(method, path, actor, query, body)
+        # Header values are ASCII; user names are checked to be so when made.
+        headers = {**(headers or {}), "X-Sluice-Actor": actor, "X-Sluice-Role": role}
+        answer = self._send(method, path, query, content, headers)
         if answer.status == 401:
             # sluiced made a new token, perhaps: read the file again, once.
             with self._lock:
                 self._token = None
-            answer = self._send(method, path, actor, query, body)
+            answer = self._send(method, path, query, content, headers)
         if answer.status == 401:
             raise self._token_problem("sluiced does not accept it")
         return answer
@@ -107,24 +113,16 @@ class Controller:
         """GET and decode."""
         return self.call("GET", path, query=query).json()
 
-    def _send(self, method, path, actor, query, body) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._read_token()}",
-            # Header values are ASCII; user names are checked to be so when made.
-            "X-Sluice-Actor": actor,
-        }
-        content = None
-        if body is not None:
-            content = json.dumps(body, allow_nan=False).encode()
-            headers["Content-Type"] = "application/json"
+    def _send(self, method, path, query, content, headers) -> Answer:
+        headers = {**headers, "Authorization": f"Bearer {self._read_token()}"}
         try:
             response = self._client.request(
                 method,
                 path,
                 params=query,
-                content=content,
+                content=content or None,
                 headers=headers,
-                timeout=_timeout_seconds(method, body),
+                timeout=_timeout_seconds(method, path),
             )
         except httpx.HTTPError as error:
             sent = method != "GET" and not isinstance(error, NEVER_SENT)
@@ -144,6 +142,7 @@ class Controller:
             response.status_code,
             response.headers.get("Content-Type", "application/json"),
             response.content,
+            response.headers,
         )
 
     def _read_token(self) -> str:

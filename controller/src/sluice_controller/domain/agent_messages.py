@@ -170,7 +170,7 @@ def parse_process(raw: Any) -> dict[str, Any]:
     row["class"], row["rule"] = raw.get("class"), None
     if row["class"] is not None:
         try:
-            parse_class_name(text_of(row["class"], "class", 31))
+            parse_class_name(text_of(row["class"], "class", 31), "class")
         except SluiceError as error:
             # Escaped: it is logged and shown.
             raise Breach(f"a class {row['class']!r} that is no name of one") from error

@@ -37,6 +37,7 @@ from .model import (
     parse_class,
     parse_dscp,
 )
+from .models import body_of, given_of, members
 from .queues import parse_queues
 from .render import with_default
 from .rules import parse_match
@@ -46,10 +47,7 @@ from .values import parse_integer, parse_members, parse_text
 # More than a sluiced assigns: an earlier one took any number.
 _ASSIGNMENTS_READ = 4096
 _MEMBERS = ("uuid", "owner", "revision", "classes", "ceiling", "rules", "assignments")
-_CLASS_MEMBERS = (
-    *("class", "title", "priority", "is_stream", "weight", "unmanaged"),
-    *("tag", "dscp", "limits", "scheduling", "queues"),
-)
+_GRANT_MEMBERS = ("class", "tag", "dscp", "limits", "scheduling", "queues")
 _RULE_MEMBERS = ("class", "match")
 _TUNED_MEMBERS = ("host", "limits")
 _TUNED_LIMIT_MEMBERS = ("class", "resource")
@@ -99,11 +97,7 @@ def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
 def _class_json(grant: Grant, shaping_class: ShapingClass) -> dict[str, Any]:
     return {
         "class": grant.class_name,
-        "title": shaping_class.title,
-        "priority": shaping_class.priority,
-        "is_stream": shaping_class.is_stream,
-        "weight": shaping_class.weight,
-        "unmanaged": shaping_class.unmanaged,
+        **given_of(shaping_class),
         "tag": grant.tag,
         "dscp": list(grant.dscp),
         "limits": _by_resource(grant.limits),
@@ -261,8 +255,10 @@ def _granted(row: Mapping[str, Any], thing: str, classes: Collection[str]) -> st
 def _parse_class(
     row: Any, thing: str, domain: str, others: list[Grant]
 ) -> tuple[ShapingClass, Grant]:
-    given = parse_members(row, thing, _CLASS_MEMBERS)
-    shaping_class = parse_class(given.get("class"), given, 0)
+    of_class = members(body_of(ShapingClass))
+    given = parse_members(row, thing, (*_GRANT_MEMBERS, *of_class))
+    body = {name: given[name] for name in of_class if name in given}
+    shaping_class = parse_class(given.get("class"), body, 0)
     name = shaping_class.name
     low, high = (0, 0) if name == DEFAULT_CLASS else (1, MAX_TAG)
     tag = parse_integer(given.get("tag"), f"{thing}.tag", low, high)

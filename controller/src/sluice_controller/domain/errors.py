@@ -89,6 +89,10 @@ class Unauthorised(SluiceError):
     slug, title, status = "unauthorised", "No or wrong token", 401
 
 
+class Forbidden(SluiceError):
+    slug, title, status = "forbidden", "Not allowed", 403
+
+
 class NotFound(SluiceError):
     slug, title, status = "not-found", "No such thing", 404
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from .errors import BadValue
 from .group_page import GroupLimit
-from .limits import RESOURCES, Limit, parse_limit
+from .knobs import Model, Whole, Word, knob
+from .limits import RESOURCES, Limit
 from .model import parse_class_name
-from .values import parse_integer, parse_word
+from .models import parse
 
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10_000
@@ -45,12 +46,26 @@ class Membership:
     weight: int = WEIGHT_DEFAULT
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupBody(Limit):
+    """One rate, in bytes or in operations, of what its members do together."""
+
+    resource: Annotated[str, Word(tuple(PARTS), help="one of them, or both directions")]
+
+
+@dataclass(frozen=True)
+class MemberBody(Model):
+    """A domain in a group."""
+
+    weight: Annotated[int, Whole(1, WEIGHT_MAX, help="beside the others")] = WEIGHT_DEFAULT
+
+
 def parse_group_name(raw: Any) -> str:
     return parse_class_name(raw, "group")
 
 
 def parse_weight(raw: Any) -> int:
-    return parse_integer(raw, "weight", 1, WEIGHT_MAX)
+    return knob(MemberBody, "weight").read(raw, "weight")
 
 
 def _limit(limit: Limit) -> GroupLimit:
@@ -72,10 +87,8 @@ def _limit(limit: Limit) -> GroupLimit:
 
 
 def parse_group(name: Any, body: Mapping[str, Any]) -> Group:
-    """From {"resource", and the fields of a limit}."""
-    resource = parse_word(body.get("resource"), "resource", PARTS)
-    fields = {key: value for key, value in body.items() if key != "resource"}
-    return Group(parse_group_name(name), resource, _limit(parse_limit(fields, "")))
+    given = parse(GroupBody, body)
+    return Group(parse_group_name(name), given.resource, _limit(given))
 
 
 def group_json(group: Group) -> dict[str, Any]:

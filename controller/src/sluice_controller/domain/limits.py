@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from .errors import BadValue
-from .rates import parse_rate, parse_size
+from .knobs import Model, Name, Number
+from .models import parse, without_nulls
 from .values import inner
 
 Value = TypeVar("Value")
-
-# How text is read that stands for a number of these.
-_READERS = {"bytes per second": parse_rate, "bytes": parse_size}
 
 BLK_READ, BLK_WRITE, NET_TX, NET_RX = RESOURCES = ("blk-read", "blk-write", "net-tx", "net-rx")
 DISK_RESOURCES = (BLK_READ, BLK_WRITE)
@@ -26,32 +23,26 @@ MAX_PER_SECOND = 10**11
 MAX_BURST = 2**40
 
 
-def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
-    """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
-    if isinstance(value, str) and unit in _READERS:
-        value = _READERS[unit](value, thing)
-    remedy = f"give a number of {unit} from {low:.0f} to {high:.0f}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadValue(thing, value, "is not a number", remedy)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadValue(thing, value, "is not a finite number", remedy)
-    if value < 0:
-        raise BadValue(thing, value, "is negative", remedy)
-    if value < low:
-        raise BadValue(thing, value, f"is below {low:.0f}", remedy)
-    if value > high:
-        raise BadValue(thing, value, f"is above {high:.0f}", remedy)
-    return value
+def _rate(low: float, unit: str) -> Number:
+    return Number(low, MAX_PER_SECOND, unit, optional=True, help="null: unlimited")
+
+
+def _burst(unit: str) -> Number:
+    return Number(1, MAX_BURST, unit, optional=True, help="at once; null: as the shaper chooses")
 
 
 @dataclass(frozen=True)
-class Limit:
-    """None means unlimited, and for a burst the shaper's own default."""
+class Limit(Model):
+    """What a class may do with one resource."""
 
-    bytes_per_second: float | None = None
-    burst_bytes: float | None = None
-    operations_per_second: float | None = None
-    burst_operations: float | None = None
+    bytes_per_second: Annotated[float | None, _rate(MIN_BYTES_PER_SECOND, "bytes per second")] = (
+        None
+    )
+    burst_bytes: Annotated[float | None, _burst("bytes")] = None
+    operations_per_second: Annotated[
+        float | None, _rate(MIN_OPERATIONS_PER_SECOND, "operations per second")
+    ] = None
+    burst_operations: Annotated[float | None, _burst("operations")] = None
 
     @property
     def is_unlimited(self) -> bool:
@@ -60,41 +51,26 @@ class Limit:
     def as_json(self) -> dict[str, float | None]:
         return asdict(self)
 
+    def check(self, thing: str) -> None:
+        for burst, rate in (
+            ("burst_bytes", "bytes_per_second"),
+            ("burst_operations", "operations_per_second"),
+        ):
+            value = getattr(self, burst)
+            if value is not None and getattr(self, rate) is None:
+                raise BadValue(
+                    inner(thing, burst), value, "has no rate", f"give {rate} with it, or neither"
+                )
+
 
 UNLIMITED = Limit()
 
-_BOUNDS = {
-    "bytes_per_second": (MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second"),
-    "burst_bytes": (1, MAX_BURST, "bytes"),
-    "operations_per_second": (MIN_OPERATIONS_PER_SECOND, MAX_PER_SECOND, "operations per second"),
-    "burst_operations": (1, MAX_BURST, "operations"),
-}
+Resource = Annotated[str, Name("|".join(RESOURCES), lambda raw, thing: parse_resource(raw, thing))]
 
 
 def parse_limit(raw: Any, thing: str) -> Limit:
     """A limit from untrusted JSON; `thing` is the path to it."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(thing, raw, "is not an object", f"give an object of {', '.join(_BOUNDS)}")
-    for key in raw:
-        if key not in _BOUNDS:
-            raise BadValue(inner(thing, key), raw[key], "is not known", f"use {', '.join(_BOUNDS)}")
-    values = {}
-    for key, (low, high, unit) in _BOUNDS.items():
-        if raw.get(key) is not None:
-            values[key] = finite_number(inner(thing, key), raw[key], low, high, unit)
-    limit = Limit(**values)
-    for burst, rate in (
-        ("burst_bytes", "bytes_per_second"),
-        ("burst_operations", "operations_per_second"),
-    ):
-        if burst in values and rate not in values:
-            raise BadValue(
-                inner(thing, burst),
-                values[burst],
-                "has no rate",
-                f"give {rate} with it, or neither",
-            )
-    return limit
+    return parse(Limit, raw, thing)
 
 
 def parse_resource(raw: Any, thing: str = "resource") -> str:
@@ -103,25 +79,18 @@ def parse_resource(raw: Any, thing: str = "resource") -> str:
     return raw
 
 
-def parse_by_resource(
-    raw: Any, thing: str, parse: Callable[[Any, str, str], Value]
-) -> dict[str, Value]:
-    """{resource: what `parse` makes of value, resource and path}; nulls are left out."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(thing, raw, "is not an object", f"map {', '.join(RESOURCES)} to {thing}")
-    for resource in raw:
-        parse_resource(resource, f"{thing}.{resource}")
-    return {
-        resource: parse(value, resource, f"{thing}.{resource}")
-        for resource, value in raw.items()
-        if value is not None
-    }
+def parse_by_resource(raw: Any, shape: type[Value], thing: str) -> dict[str, Value]:
+    """{resource: object}; those that are null or say nothing are left out."""
+    found = parse(Mapping[Resource, shape], without_nulls(raw), thing)
+    for resource, one in found.items():
+        if hasattr(one, "check_for"):
+            one.check_for(resource, inner(thing, resource))
+    usual = shape()
+    return {resource: one for resource, one in found.items() if one != usual}
 
 
 def parse_limits(raw: Any, thing: str = "limits") -> dict[str, Limit]:
-    """{resource: limit}; resources without any rate are left out."""
-    limits = parse_by_resource(raw, thing, lambda value, _resource, path: parse_limit(value, path))
-    return {resource: limit for resource, limit in limits.items() if not limit.is_unlimited}
+    return parse_by_resource(raw, Limit, thing)
 
 
 def tighter(own: Limit, cap_bytes_per_second: float, burst_bytes: float) -> Limit:

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
 
 from .errors import BadValue, Conflict
-from .limits import Limit, finite_number
+from .knobs import Flag, Model, Name, Number, Text, Whole, knob, matching
+from .limits import (
+    MAX_PER_SECOND,
+    MIN_BYTES_PER_SECOND,
+    RESOURCES,
+    Limit,
+    Resource,
+)
+from .models import body_of, parse
 from .queues import Queue
 from .scheduling import Scheduling
-from .values import parse_bool, parse_integer, parse_text
+from .values import parse_integer, parse_text
 
 DEFAULT_CLASS = "default"
 DEFAULT_PRIORITY = 5
@@ -24,10 +31,31 @@ MAX_RULES = 256
 MAX_ASSIGNMENTS = 768
 LONGEST_BOOT_ID_CHARS = 64
 COLOURS = 8
+DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
 
-_CLASS_NAME = re.compile(r"[a-z0-9-]{1,31}")
-_STREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_INTERFACE_NAME = re.compile(r"[^\s/:]{1,15}")
+_CLASS_NAME = r"[a-z0-9-]{1,31}"
+_STREAM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_INTERFACE_NAME = r"[^\s/:]{1,15}"
+
+
+parse_class_name = matching(
+    _CLASS_NAME, "a class name", "use 1 to 31 of the characters a-z, 0-9 and -"
+)
+parse_stream_name = matching(
+    _STREAM_NAME,
+    "a stream name",
+    "use 1 to 63 letters, digits, '-', '_' and '.', and begin with a letter or digit",
+)
+parse_interface = matching(
+    _INTERFACE_NAME, "an interface name", "give a name that 'ip link' shows, or null"
+)
+
+
+def _parse_path(raw: Any, thing: str) -> str:
+    path = parse_text(raw, thing, 4096)
+    if not path.startswith("/"):
+        raise BadValue(thing, path, "is not an absolute path", "give an absolute path")
+    return path
 
 
 def is_boot_id(text: str) -> bool:
@@ -36,16 +64,23 @@ def is_boot_id(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class ShapingClass:
-    name: str
-    title: str
-    priority: int = DEFAULT_PRIORITY
-    is_stream: bool = False
-    colour_index: int = 0
-    # Its share of what is scarce, among classes of its priority.
-    weight: int = DEFAULT_WEIGHT
-    # Never held, and charged to nothing.
-    unmanaged: bool = False
+class ShapingClass(Model):
+    """A kind of I/O, on any domain."""
+
+    name: Annotated[str, Name(_CLASS_NAME, parse_class_name, read_only=True, example="batch")]
+    title: Annotated[
+        str,
+        Text(
+            80, help="what people call it; empty: its name", example="Batch jobs", may_be_empty=True
+        ),
+    ] = ""
+    priority: Annotated[int, Whole(0, 9, help="0 goes first")] = DEFAULT_PRIORITY
+    is_stream: Annotated[bool, Flag(help="its quality is watched over")] = False
+    colour_index: Annotated[int, Whole(0, COLOURS - 1, read_only=True, help="in charts")] = 0
+    weight: Annotated[
+        int, Whole(1, MAX_WEIGHT, help="its share of what is scarce, among its priority")
+    ] = DEFAULT_WEIGHT
+    unmanaged: Annotated[bool, Flag(help="never held, and charged to nothing")] = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +97,20 @@ class Grant:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     scheduling: Mapping[str, Scheduling] = field(default_factory=dict)
     queues: Mapping[str, Queue] = field(default_factory=dict)
+
+
+ClassName = Annotated[str, Name(_CLASS_NAME, parse_class_name, example="batch")]
+ClassBody = body_of(ShapingClass)
+
+
+@dataclass(frozen=True)
+class GrantBody(Model):
+    """What a domain gets of a class. Absent resources: unlimited, and as by default."""
+
+    dscp: tuple[Annotated[int, Whole(0, 63, help="selects the class")], ...] = ()
+    limits: Mapping[Resource, Limit | None] = field(default_factory=dict)
+    scheduling: Mapping[Resource, Scheduling | None] = field(default_factory=dict)
+    queues: Mapping[Resource, Queue | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,18 +133,62 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Stream:
-    name: str
-    domain: str
-    class_name: str
-    nominal_bytes_per_second: float
+class AssignBody(Model):
+    """Puts one process into a class."""
+
+    class_name: Annotated[str, Name(_CLASS_NAME, parse_class_name, example="batch")]
+    start_time_ticks: Annotated[
+        int | None, Whole(0, 2**63, optional=True, help="refused unless it is the process's")
+    ] = None
 
 
 @dataclass(frozen=True)
-class Settings:
-    history_seconds: int = 3600
-    uplink: str | None = None
-    emulator: str = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"
+class Stream(Model):
+    """Whose quality matters."""
+
+    name: Annotated[str, Name(_STREAM_NAME, parse_stream_name, read_only=True, example="film")]
+    domain: Annotated[str, Text(255, example="media")]
+    class_name: ClassName
+    nominal_bytes_per_second: Annotated[
+        float, Number(1024, 10**11, "bytes per second", help="what it needs")
+    ]
+
+
+StreamName = Annotated[str, Name(_STREAM_NAME, parse_stream_name, example="film")]
+StreamBody = body_of(Stream)
+
+
+@dataclass(frozen=True)
+class Settings(Model):
+    """Of the host."""
+
+    history_seconds: Annotated[int, Whole(60, 30 * 86400, help="for how long history is kept")] = (
+        3600
+    )
+    uplink: Annotated[
+        str | None,
+        Name(
+            _INTERFACE_NAME,
+            parse_interface,
+            optional=True,
+            help="interface whose queue auto-shaping watches; 'none': none",
+            example="eno1",
+        ),
+    ] = None
+    emulator: Annotated[
+        str, Name("/.*", _parse_path, help="path of the patched QEMU", example="/usr/bin/qemu")
+    ] = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"
+
+
+@dataclass(frozen=True)
+class AutoSettings(Model):
+    """What auto-shaping may do."""
+
+    enabled: Annotated[bool, Flag()] = False
+    dry_run: Annotated[bool, Flag(help="decisions are logged, and nothing is changed")] = False
+    floors_bytes_per_second: Mapping[
+        Resource, Annotated[float, Number(MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second")]
+    ] = field(default_factory=lambda: dict(DEFAULT_FLOORS))
 
 
 @dataclass(frozen=True)
@@ -108,36 +201,12 @@ class AuditEntry:
     after: Any
 
 
-def parse_class_name(raw: Any, thing: str = "class") -> str:
-    if not isinstance(raw, str) or not _CLASS_NAME.fullmatch(raw):
-        raise BadValue(
-            thing, raw, "is not a class name", "use 1 to 31 of the characters a-z, 0-9 and -"
-        )
-    return raw
-
-
-def parse_stream_name(raw: Any) -> str:
-    if not isinstance(raw, str) or not _STREAM_NAME.fullmatch(raw):
-        raise BadValue(
-            "stream",
-            raw,
-            "is not a stream name",
-            "use 1 to 63 letters, digits, '-', '_' and '.', and begin with a letter or digit",
-        )
-    return raw
-
-
 def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> ShapingClass:
-    name = parse_class_name(name)
-    shaping_class = ShapingClass(
-        name=name,
-        priority=parse_integer(body.get("priority", DEFAULT_PRIORITY), "priority", 0, 9),
-        title=parse_text(body.get("title", name), "title", 80),
-        is_stream=parse_bool(body.get("is_stream", False), "is_stream"),
-        colour_index=colour_index,
-        weight=parse_integer(body.get("weight", DEFAULT_WEIGHT), "weight", 1, MAX_WEIGHT),
-        unmanaged=parse_bool(body.get("unmanaged", False), "unmanaged"),
-    )
+    name = parse_class_name(name, "class")
+    given = parse(body_of(ShapingClass), body)
+    shaping_class = ShapingClass(name=name, colour_index=colour_index, **vars(given))
+    if not shaping_class.title:
+        shaping_class = replace(shaping_class, title=name)
     if name == DEFAULT_CLASS and shaping_class.is_stream:
         raise BadValue(
             "is_stream",
@@ -196,29 +265,17 @@ def choose_colour(existing: Iterable[ShapingClass]) -> int:
     return min(counts, key=lambda index: (counts[index], index))
 
 
-def parse_interface(raw: Any, thing: str) -> str | None:
-    if raw is None:
-        return None
-    if not isinstance(raw, str) or not _INTERFACE_NAME.fullmatch(raw) or not raw.isprintable():
-        raise BadValue(
-            thing, raw, "is not an interface name", "give a name that 'ip link' shows, or null"
-        )
-    return raw
-
-
 def parse_settings(body: Mapping[str, Any], present: Settings) -> Settings:
     """A partial update of the settings."""
-    emulator = parse_text(body.get("emulator", present.emulator), "emulator", 4096)
-    if not emulator.startswith("/"):
-        raise BadValue("emulator", emulator, "is not an absolute path", "give an absolute path")
-    return Settings(
-        history_seconds=parse_integer(
-            body.get("history_seconds", present.history_seconds), "history_seconds", 60, 30 * 86400
-        ),
-        uplink=parse_interface(body.get("uplink", present.uplink), "uplink"),
-        emulator=emulator,
-    )
+    return parse(Settings, {**asdict(present), **body})
+
+
+def parse_auto(body: Mapping[str, Any], present: AutoSettings) -> AutoSettings:
+    """A partial update, of the floors as well."""
+    after = parse(AutoSettings, {**asdict(present), **body})
+    floors = {**present.floors_bytes_per_second, **after.floors_bytes_per_second}
+    return replace(after, floors_bytes_per_second=floors)
 
 
 def parse_nominal_rate(raw: Any) -> float:
-    return finite_number("nominal_bytes_per_second", raw, 1024, 10**11, "bytes per second")
+    return knob(Stream, "nominal_bytes_per_second").read(raw, "nominal_bytes_per_second")

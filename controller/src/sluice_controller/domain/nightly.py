@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from .errors import BadValue
+from .knobs import Model, Whole
 
 VERSION = 1
 MEASURED = ("passed", "failed")
@@ -262,6 +264,19 @@ def parse_result(raw: Any) -> dict[str, Any]:
             wanted = "passed" if holds else "failed"
             raise BadValue("outcome", outcome, "does not fit the checks", f"give {wanted}")
     return result
+
+
+@dataclass(frozen=True)
+class NightlyBody(Model):
+    """A nightly run's result."""
+
+    result: Mapping[str, Any]
+    # The run's own page, HTML.
+    page: str | None = None
+    keep: Annotated[
+        int | None,
+        Whole(KEEP_LEAST, KEEP_MOST, optional=True, help="results that stay, this one included"),
+    ] = None
 
 
 def parse_page(raw: Any) -> str | None:

@@ -11,32 +11,37 @@ total more strictly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-from .limits import finite_number
+from .knobs import Model, Number
+from .models import parse
 
-REPORT_FIELDS = {
-    "continuity_errors": 10**9,
-    "stalls": 10**6,
-    "stall_seconds": 10**6,
-    "lost_pictures": 10**9,
-    "received_bytes": 10**15,
-    "max_gap_ms": 10**9,
-    "window_ms": 10**7,
-}
 DELIVERY_WINDOW_S = 10.0
 LUMPY_DELIVERY = 0.98
 POOR_DELIVERY = 0.9
 REPORT_AGE_S = 5.0
 
 
+def _counted(most: float) -> Number:
+    return Number(0, most, "its unit")
+
+
+@dataclass(frozen=True)
+class Report(Model):
+    """What a client measured of a stream since its last report."""
+
+    window_ms: Annotated[float, Number(1, 10**7, "milliseconds", help="the time it is about")]
+    continuity_errors: Annotated[float, _counted(10**9)] = 0
+    stalls: Annotated[float, _counted(10**6)] = 0
+    stall_seconds: Annotated[float, _counted(10**6)] = 0
+    lost_pictures: Annotated[float, _counted(10**9)] = 0
+    received_bytes: Annotated[float, _counted(10**15)] = 0
+    max_gap_ms: Annotated[float, _counted(10**9)] = 0
+
+
 def parse_report(body: Mapping[str, Any]) -> dict[str, float]:
-    report = {
-        name: finite_number(name, body.get(name, 0), 0, most, "its unit")
-        for name, most in REPORT_FIELDS.items()
-    }
-    finite_number("window_ms", body.get("window_ms", 0), 1, 10**7, "milliseconds")
-    return report
+    return asdict(parse(Report, body))
 
 
 def report_verdict(report: Mapping[str, float]) -> tuple[str, str]:

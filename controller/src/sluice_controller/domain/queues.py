@@ -6,13 +6,14 @@ The ranges are those of the shaper (`docs/specs/shaper-qmp.md`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from .errors import BadValue
-from .limits import MAX_BURST, NET_RX, NET_TX, finite_number, parse_by_resource
-from .values import parse_bool, parse_integer, parse_members, parse_word
+from .knobs import Flag, Model, Number, Size, Whole, Word
+from .limits import MAX_BURST, NET_RX, NET_TX, parse_by_resource
+from .models import parse, without_nulls
+from .values import inner
 
 QUEUE_RESOURCES = (NET_TX, NET_RX)
 NO_AQM, CODEL = AQMS = ("none", "codel")
@@ -23,15 +24,36 @@ MAX_CONNECTIONS_PER_SECOND = 10**12
 
 
 @dataclass(frozen=True)
-class Queue:
-    """None leaves a bound, and the burst of connections, to the shaper."""
+class Queue(Model):
+    """What a class may queue of its frames, in one direction."""
 
-    limit_bytes: int | None = None
-    limit_packets: int | None = None
-    aqm: str = NO_AQM
-    ecn: bool = False
-    connections_per_second: float | None = None
-    burst_connections: float | None = None
+    limit_bytes: Annotated[
+        int | None, Size(1, MAX_LIMIT_BYTES, optional=True, help="that it holds; null: any number")
+    ] = None
+    limit_packets: Annotated[
+        int | None,
+        Whole(1, MAX_LIMIT_PACKETS, optional=True, help="frames that it holds; null: any number"),
+    ] = None
+    aqm: Annotated[
+        str, Word(AQMS, help="before it is full: codel, a queue that stands loses frames")
+    ] = NO_AQM
+    ecn: Annotated[bool, Flag(help="with codel: frames are marked, where possible")] = False
+    connections_per_second: Annotated[
+        float | None,
+        Number(
+            1,
+            MAX_CONNECTIONS_PER_SECOND,
+            "connections per second",
+            optional=True,
+            help="new TCP connections, net-rx only; null: unlimited",
+        ),
+    ] = None
+    burst_connections: Annotated[
+        float | None,
+        Number(
+            1, MAX_BURST, "connections", optional=True, help="at once; null: as the shaper chooses"
+        ),
+    ] = None
 
     @property
     def is_default(self) -> bool:
@@ -40,67 +62,46 @@ class Queue:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def check(self, thing: str) -> None:
+        if self.ecn and self.aqm == NO_AQM:
+            raise BadValue(
+                inner(thing, "ecn"), True, "marks nothing without aqm", f"give aqm {CODEL} too"
+            )
+        if self.burst_connections is not None and self.connections_per_second is None:
+            raise BadValue(
+                inner(thing, "burst_connections"),
+                self.burst_connections,
+                "has no rate",
+                "give connections_per_second with it, or neither",
+            )
+
+    def check_for(self, resource: str, thing: str) -> None:
+        if resource not in QUEUE_RESOURCES:
+            raise BadValue(
+                thing,
+                self.as_json(),
+                "has no queue of frames",
+                f"use {' or '.join(QUEUE_RESOURCES)}; disk requests are never dropped",
+            )
+        if self.connections_per_second is not None and resource != NET_RX:
+            raise BadValue(
+                inner(thing, "connections_per_second"),
+                self.connections_per_second,
+                f"does not go with {resource}",
+                f"use {NET_RX}: new connections are counted where they come in",
+            )
+
 
 DEFAULT_QUEUE = Queue()
-_MEMBERS = tuple(DEFAULT_QUEUE.as_json())
-
-
-def _bound(given: Mapping[str, Any], key: str, thing: str, high: int) -> int | None:
-    return parse_integer(given[key], f"{thing}.{key}", 1, high) if key in given else None
-
-
-def _number(given: Mapping[str, Any], key: str, thing: str, high: float, unit: str) -> float | None:
-    return finite_number(f"{thing}.{key}", given[key], 1, high, unit) if key in given else None
 
 
 def parse_queue(raw: Any, resource: str, thing: str) -> Queue:
     """Of one resource, checked as a whole."""
-    if resource not in QUEUE_RESOURCES:
-        raise BadValue(
-            thing,
-            raw,
-            "has no queue of frames",
-            f"use {' or '.join(QUEUE_RESOURCES)}; disk requests are never dropped",
-        )
-    given = parse_members(raw, thing, _MEMBERS)
-    queue = Queue(
-        _bound(given, "limit_bytes", thing, MAX_LIMIT_BYTES),
-        _bound(given, "limit_packets", thing, MAX_LIMIT_PACKETS),
-        parse_word(given.get("aqm", NO_AQM), f"{thing}.aqm", AQMS),
-        parse_bool(given.get("ecn", False), f"{thing}.ecn"),
-        _number(
-            given,
-            "connections_per_second",
-            thing,
-            MAX_CONNECTIONS_PER_SECOND,
-            "connections per second",
-        ),
-        _number(given, "burst_connections", thing, MAX_BURST, "connections"),
-    )
-    _check_members(queue, resource, thing)
+    queue = parse(Queue, without_nulls(raw), thing)
+    queue.check_for(resource, thing)
     return queue
-
-
-def _check_members(queue: Queue, resource: str, thing: str) -> None:
-    if queue.ecn and queue.aqm == NO_AQM:
-        raise BadValue(f"{thing}.ecn", True, "marks nothing without aqm", f"give aqm {CODEL} too")
-    if queue.connections_per_second is not None and resource != NET_RX:
-        raise BadValue(
-            f"{thing}.connections_per_second",
-            queue.connections_per_second,
-            f"does not go with {resource}",
-            f"use {NET_RX}: new connections are counted where they come in",
-        )
-    if queue.burst_connections is not None and queue.connections_per_second is None:
-        raise BadValue(
-            f"{thing}.burst_connections",
-            queue.burst_connections,
-            "has no rate",
-            "give connections_per_second with it, or neither",
-        )
 
 
 def parse_queues(raw: Any, thing: str = "queues") -> dict[str, Queue]:
     """{resource: queue}; resources that have the default queue are left out."""
-    parsed = parse_by_resource(raw, thing, parse_queue)
-    return {resource: one for resource, one in parsed.items() if not one.is_default}
+    return parse_by_resource(raw, Queue, thing)

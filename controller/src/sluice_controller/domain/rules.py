@@ -11,15 +11,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from .errors import BadValue
-from .model import Assignment, Grant, Rule
+from .knobs import Model, Name, Text
+from .model import Assignment, ClassName, Grant, Rule
+from .models import parse
 
 # In characters, and, as the agent counts, in bytes.
 _LONGEST = {"exe": 4096, "cmdline": 1024, "user": 64, "unit": 256, "cgroup": 4096}
 _LONGEST_BYTES = {"exe": 4096, "cmdline": 4096, "user": 128, "unit": 256, "cgroup": 4096}
 MATCH_KEYS = tuple(_LONGEST)
+
+
+def _condition(key: str, help: str, example: str) -> Name:
+    def read(raw: Any, thing: str) -> str:
+        return _parse_condition(key, raw, thing)
+
+    return Name(".+", read, optional=True, help=help, example=example)
+
+
+@dataclass(frozen=True)
+class Match(Model):
+    """Which processes: all conditions that are given hold. At least one is."""
+
+    exe: Annotated[str | None, _condition("exe", "the executable's path", "/usr/bin/rsync")] = None
+    cmdline: Annotated[
+        str | None, _condition("cmdline", "expression found in the command line", "--backup")
+    ] = None
+    user: Annotated[str | None, _condition("user", "name or number", "www-data")] = None
+    unit: Annotated[str | None, _condition("unit", "systemd unit", "nginx.service")] = None
+    cgroup: Annotated[str | None, _condition("cgroup", "the cgroup, or one below", "/x.slice")] = (
+        None
+    )
+
+    def check(self, thing: str) -> None:
+        if not any(vars(self).values()):
+            keys = ", ".join(MATCH_KEYS)
+            raise BadValue(thing, {}, "holds no condition", f"give some of {keys}")
+
+
+@dataclass(frozen=True)
+class RuleBody(Model):
+    """Puts processes that match into a class."""
+
+    class_name: ClassName
+    match: Match
+    domain: Annotated[str | None, Text(255, optional=True, help="null: every domain")] = None
+
 
 # What cannot be an operator: escaped characters and character classes.
 _LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.S)
@@ -37,24 +77,12 @@ _DEEPEST = 50
 
 
 def parse_match(raw: Any) -> dict[str, str]:
-    if not isinstance(raw, Mapping):
-        raise BadValue("match", raw, "is not an object", f"give some of {', '.join(MATCH_KEYS)}")
-    match: dict[str, str] = {}
-    for key, value in raw.items():
-        if key not in _LONGEST:
-            raise BadValue(
-                f"match.{key}", value, "is not known", f"use some of {', '.join(MATCH_KEYS)}"
-            )
-        if value is None:
-            continue
-        match[key] = _parse_condition(key, value)
-    if not match:
-        raise BadValue("match", raw, "holds no condition", f"give some of {', '.join(MATCH_KEYS)}")
-    return match
+    """{key: condition} of those that are given."""
+    found = parse(Match, raw, "match")
+    return {key: value for key, value in vars(found).items() if value is not None}
 
 
-def _parse_condition(key: str, value: Any) -> str:
-    thing = f"match.{key}"
+def _parse_condition(key: str, value: Any, thing: str) -> str:
     if key == "user" and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST[key] or "\0" in value:

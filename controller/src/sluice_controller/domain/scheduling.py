@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from .errors import BadValue, SluiceError
+from .knobs import Model, Number, Size, Time, Whole, Word
 from .limits import (
     DISK_RESOURCES,
     MAX_PER_SECOND,
     UNLIMITED,
     Limit,
-    finite_number,
     parse_by_resource,
 )
-from .values import parse_integer, parse_members, parse_word
+from .models import parse, without_nulls
+from .values import inner
 
 TOKEN_BUCKET, LEAKY_BUCKET, TOKEN_LEAKY = POLICIES = (
     "token-bucket",
@@ -44,30 +45,63 @@ def default_minimum_charge(resource: str) -> int:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Model):
     """`bytes` in each period, of which `may_miss` of each `of` requests may come late."""
 
-    period_ns: int
-    bytes: int
-    may_miss: int = 0
-    of: int = 1
+    period_ns: Annotated[int, Time(MIN_PERIOD_NS, MAX_PERIOD_NS, help="nanoseconds")]
+    bytes: Annotated[int, Size(1, MAX_WINDOW_BYTES, help="to be served in each period")]
+    may_miss: Annotated[int, Whole(0, MAX_OF - 1, help="of each `of` requests may be late")] = 0
+    of: Annotated[int, Whole(1, MAX_OF)] = 1
 
     @property
     def bytes_per_second(self) -> int:
         """What it reserves, rounded up as the shaper does."""
         return -(-self.bytes * 10**9 // self.period_ns)
 
+    def check(self, thing: str) -> None:
+        if self.may_miss >= self.of:
+            raise BadValue(
+                inner(thing, "may_miss"),
+                self.may_miss,
+                f"is not an integer from 0 to {self.of - 1}",
+                f"give an integer from 0 to {self.of - 1}",
+            )
+        if self.bytes_per_second > MAX_PER_SECOND:
+            raise BadValue(
+                thing,
+                asdict(self),
+                f"is {self.bytes_per_second} bytes per second, above {MAX_PER_SECOND}",
+                "give fewer bytes, or a longer period",
+            )
+
+
+def _rate(most: float, says: str) -> Number:
+    return Number(1, most, "bytes per second", optional=True, help=says)
+
 
 @dataclass(frozen=True)
-class Scheduling:
-    """`minimum_charge_bytes` None is the resource's own default."""
+class Scheduling(Model):
+    """How a class uses one resource beside its limit."""
 
-    reservation_bytes_per_second: float | None = None
-    policy: str = TOKEN_BUCKET
-    peak_bytes_per_second: float | None = None
-    minimum_charge_bytes: int | None = None
-    dynamic: str = NOT_DYNAMIC
-    charge: str = CHARGE_ALL
+    reservation_bytes_per_second: Annotated[
+        # Auto-shaping's limit may have to rise to it.
+        float | None, _rate(MAX_PER_SECOND, "what it gets at least")
+    ] = None
+    policy: Annotated[str, Word(POLICIES, help="how it uses its limit")] = TOKEN_BUCKET
+    peak_bytes_per_second: Annotated[
+        float | None,
+        _rate(MAX_PEAK_BYTES_PER_SECOND, f"with {TOKEN_LEAKY}: no burst passes faster"),
+    ] = None
+    minimum_charge_bytes: Annotated[
+        int | None,
+        Size(0, MAX_MINIMUM_CHARGE, optional=True, help="of a request; null: the resource's own"),
+    ] = None
+    dynamic: Annotated[
+        str, Word(DYNAMICS, help="which flows go first, those that had little or much")
+    ] = NOT_DYNAMIC
+    charge: Annotated[
+        str, Word(CHARGES, help="disks: for all that is asked, or what the device had to do")
+    ] = CHARGE_ALL
     window: Window | None = None
 
     @property
@@ -84,91 +118,49 @@ class Scheduling:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def check(self, thing: str) -> None:
+        """What must hold between its members; `check_within` looks at the limit beside it."""
+        peak = self.peak_bytes_per_second
+        if peak is not None and self.policy != TOKEN_LEAKY:
+            raise BadValue(
+                inner(thing, "peak_bytes_per_second"),
+                peak,
+                f"does not go with the policy {self.policy}",
+                f"use the policy {TOKEN_LEAKY}, or leave the peak out",
+            )
+        if peak is None and self.policy == TOKEN_LEAKY:
+            raise BadValue(
+                inner(thing, "policy"),
+                TOKEN_LEAKY,
+                "has no peak",
+                f"give peak_bytes_per_second with it, or use the policy {LEAKY_BUCKET}",
+            )
+        if self.window is not None and self.reservation_bytes_per_second is not None:
+            raise BadValue(
+                inner(thing, "window"),
+                asdict(self.window),
+                "does not go with a reservation",
+                "give one of them; a window is a reservation",
+            )
+
+    def check_for(self, resource: str, thing: str) -> None:
+        if self.charge == CHARGE_DEVICE and resource not in DISK_RESOURCES:
+            raise BadValue(
+                inner(thing, "charge"),
+                CHARGE_DEVICE,
+                f"does not go with {resource}",
+                f"use it for {' or '.join(DISK_RESOURCES)}, or charge for {CHARGE_ALL}",
+            )
+
 
 DEFAULT_SCHEDULING = Scheduling()
-_MEMBERS = tuple(DEFAULT_SCHEDULING.as_json())
-_WINDOW_MEMBERS = ("period_ns", "bytes", "may_miss", "of")
-
-
-def _parse_window(raw: Any, thing: str) -> Window:
-    given = parse_members(raw, thing, _WINDOW_MEMBERS)
-    of = parse_integer(given.get("of", 1), f"{thing}.of", 1, MAX_OF)
-    return Window(
-        parse_integer(given.get("period_ns"), f"{thing}.period_ns", MIN_PERIOD_NS, MAX_PERIOD_NS),
-        parse_integer(given.get("bytes"), f"{thing}.bytes", 1, MAX_WINDOW_BYTES),
-        parse_integer(given.get("may_miss", 0), f"{thing}.may_miss", 0, of - 1),
-        of,
-    )
-
-
-def _rate(given: Mapping[str, Any], key: str, most: int, thing: str) -> float | None:
-    if key not in given:
-        return None
-    return finite_number(f"{thing}.{key}", given[key], 1, most, "bytes per second")
 
 
 def parse_scheduling(raw: Any, resource: str, thing: str) -> Scheduling:
     """Of one resource, sound by itself; `check_within` looks at the limit beside it."""
-    given = parse_members(raw, thing, _MEMBERS)
-    minimum = given.get("minimum_charge_bytes")
-    if minimum is not None:
-        parse_integer(minimum, f"{thing}.minimum_charge_bytes", 0, MAX_MINIMUM_CHARGE)
-    window = given.get("window")
-    scheduling = Scheduling(
-        # Auto-shaping's limit may have to rise to it.
-        _rate(given, "reservation_bytes_per_second", MAX_PER_SECOND, thing),
-        parse_word(given.get("policy", TOKEN_BUCKET), f"{thing}.policy", POLICIES),
-        _rate(given, "peak_bytes_per_second", MAX_PEAK_BYTES_PER_SECOND, thing),
-        minimum,
-        parse_word(given.get("dynamic", NOT_DYNAMIC), f"{thing}.dynamic", DYNAMICS),
-        parse_word(given.get("charge", CHARGE_ALL), f"{thing}.charge", CHARGES),
-        None if window is None else _parse_window(window, f"{thing}.window"),
-    )
-    _check_members(scheduling, resource, thing)
+    scheduling = parse(Scheduling, without_nulls(raw), thing)
+    scheduling.check_for(resource, thing)
     return scheduling
-
-
-def _check_members(scheduling: Scheduling, resource: str, thing: str) -> None:
-    peak = scheduling.peak_bytes_per_second
-    if peak is not None and scheduling.policy != TOKEN_LEAKY:
-        raise BadValue(
-            f"{thing}.peak_bytes_per_second",
-            peak,
-            f"does not go with the policy {scheduling.policy}",
-            f"use the policy {TOKEN_LEAKY}, or leave the peak out",
-        )
-    if peak is None and scheduling.policy == TOKEN_LEAKY:
-        raise BadValue(
-            f"{thing}.policy",
-            TOKEN_LEAKY,
-            "has no peak",
-            f"give peak_bytes_per_second with it, or use the policy {LEAKY_BUCKET}",
-        )
-    if scheduling.window is not None and scheduling.reservation_bytes_per_second is not None:
-        raise BadValue(
-            f"{thing}.window",
-            asdict(scheduling.window),
-            "does not go with a reservation",
-            "give one of them; a window is a reservation",
-        )
-    _check_window_rate(scheduling.window, thing)
-    if scheduling.charge == CHARGE_DEVICE and resource not in DISK_RESOURCES:
-        raise BadValue(
-            f"{thing}.charge",
-            CHARGE_DEVICE,
-            f"does not go with {resource}",
-            f"use it for {' or '.join(DISK_RESOURCES)}, or charge for {CHARGE_ALL}",
-        )
-
-
-def _check_window_rate(window: Window | None, thing: str) -> None:
-    if window is not None and window.bytes_per_second > MAX_PER_SECOND:
-        raise BadValue(
-            f"{thing}.window",
-            asdict(window),
-            f"is {window.bytes_per_second} bytes per second, above {MAX_PER_SECOND}",
-            "give fewer bytes, or a longer period",
-        )
 
 
 def check_within(
@@ -218,5 +210,4 @@ def check_all_within(
 
 def parse_schedulings(raw: Any, thing: str = "scheduling") -> dict[str, Scheduling]:
     """{resource: scheduling}; resources that are scheduled by default are left out."""
-    parsed = parse_by_resource(raw, thing, parse_scheduling)
-    return {resource: one for resource, one in parsed.items() if not one.is_default}
+    return parse_by_resource(raw, Scheduling, thing)

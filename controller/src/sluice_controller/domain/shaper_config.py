@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from .limits import RESOURCES, Limit
@@ -12,12 +13,7 @@ from .render import Caps, effective_limits, with_default
 from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, whole
 
 # QMP name → attribute of Limit
-QMP_FIELDS = {
-    "bytes-per-second": "bytes_per_second",
-    "burst-bytes": "burst_bytes",
-    "operations-per-second": "operations_per_second",
-    "burst-operations": "burst_operations",
-}
+QMP_FIELDS = {one.name.replace("_", "-"): one.name for one in fields(Limit)}
 
 Config = dict[str, Any]
 Command = tuple[str, dict[str, Any]]

@@ -10,24 +10,63 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
-from .groups import Group, Membership
-from .limits import Limit
-from .model import DEFAULT_CLASS, Grant, Rule, Settings, ShapingClass, Stream
+from .groups import WEIGHT_MAX, Group, GroupBody, Membership
+from .knobs import Model, Text, Whole
+from .limits import Limit, Resource
+from .model import (
+    DEFAULT_CLASS,
+    AutoSettings,
+    ClassBody,
+    ClassName,
+    Grant,
+    GrantBody,
+    Rule,
+    Settings,
+    ShapingClass,
+    Stream,
+    StreamBody,
+    StreamName,
+)
+from .models import given_of
 from .queues import Queue
-from .rules import in_order
+from .rules import RuleBody, in_order
 from .scheduling import Scheduling
 
-SECTIONS = ("classes", "domains", "groups", "rules", "streams", "auto", "settings")
-# Sections whose members have no names: one that is not declared keeps its value.
-WHOLE_SECTIONS = ("auto", "settings")
-CLASS_MEMBERS = ("title", "priority", "is_stream", "weight", "unmanaged")
-DOMAIN_MEMBERS = ("classes", "ceiling")
-GRANT_MEMBERS = ("dscp", "limits", "scheduling", "queues")
-
 Document = dict[str, Any]
+DomainName = Annotated[str, Text(255, example="media")]
+
+
+@dataclass(frozen=True)
+class DomainState(Model):
+    """What is declared for one domain."""
+
+    classes: Mapping[ClassName, GrantBody | None] = field(default_factory=dict)
+    ceiling: Mapping[Resource, Limit | None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupState(GroupBody):
+    """A group with its members: {domain: weight}."""
+
+    members: Mapping[DomainName, Annotated[int | None, Whole(1, WEIGHT_MAX, optional=True)]] = (
+        field(default_factory=dict)
+    )
+
+
+@dataclass(frozen=True)
+class State(Model):
+    """All that operators declare on a host. A section that is absent stays as it is."""
+
+    classes: Mapping[ClassName, ClassBody | None] | None = None
+    domains: Mapping[DomainName, DomainState | None] | None = None
+    groups: Mapping[ClassName, GroupState] | None = None
+    rules: tuple[RuleBody, ...] | None = None
+    streams: Mapping[StreamName, StreamBody] | None = None
+    auto: AutoSettings | None = None
+    settings: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +96,6 @@ def _unusual(one: Limit | Scheduling | Queue) -> dict[str, Any]:
 
 def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
     return {resource: _unusual(one) for resource, one in sorted(values.items())}
-
-
-def _class_document(shaping_class: ShapingClass) -> Document:
-    return {member: getattr(shaping_class, member) for member in CLASS_MEMBERS}
 
 
 def _grant_document(grant: Grant) -> Document:
@@ -119,7 +154,7 @@ def _stream_document(stream: Stream) -> Document:
 def document(declared: Declared) -> Document:
     """With every section; names in the order of the alphabet, rules in that of their trial."""
     return {
-        "classes": {c.name: _class_document(c) for c in declared.classes},
+        "classes": {c.name: given_of(c) for c in declared.classes},
         "domains": _domains_document(declared.grants, declared.ceilings),
         "groups": {g.name: _group_document(g, declared.memberships) for g in declared.groups},
         "rules": [rule_document(rule) for rule in in_order(declared.rules)],

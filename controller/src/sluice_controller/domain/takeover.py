@@ -86,7 +86,7 @@ def holding_of(domain: str, shaper: Mapping[str, Any]) -> Holding:
     classes: dict[str, ShapingClass] = {}
     grants: list[Grant] = []
     for row in shaper.get("classes", []):
-        name = parse_class_name(row["class"])
+        name = parse_class_name(row["class"], "class")
         body = {
             "priority": row.get("priority", DEFAULT_PRIORITY),
             "weight": row.get("weight", DEFAULT_WEIGHT),

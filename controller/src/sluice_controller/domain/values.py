@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .errors import BadValue
+from .rates import parse_rate, parse_size
+
+# How text is read that stands for a number of these.
+_READERS = {"bytes per second": parse_rate, "bytes": parse_size}
 
 
 def inner(thing: str, member: str) -> str:
@@ -53,3 +58,21 @@ def parse_members(raw: Any, thing: str, known: Iterable[str]) -> dict[str, Any]:
         if key not in known:
             raise BadValue(inner(thing, key), raw[key], "is not known", f"use {', '.join(known)}")
     return {key: value for key, value in raw.items() if value is not None}
+
+
+def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
+    """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
+    if isinstance(value, str) and unit in _READERS:
+        value = _READERS[unit](value, thing)
+    remedy = f"give a number of {unit} from {low:.0f} to {high:.0f}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadValue(thing, value, "is not a number", remedy)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadValue(thing, value, "is not a finite number", remedy)
+    if value < 0:
+        raise BadValue(thing, value, "is negative", remedy)
+    if value < low:
+        raise BadValue(thing, value, f"is below {low:.0f}", remedy)
+    if value > high:
+        raise BadValue(thing, value, f"is above {high:.0f}", remedy)
+    return value

@@ -12,19 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from ..domain.errors import BadValue
 from ..domain.limits import (
     BLK_READ,
-    MAX_PER_SECOND,
-    MIN_BYTES_PER_SECOND,
     NET_TX,
-    RESOURCES,
-    finite_number,
 )
-from ..domain.model import Stream
+from ..domain.model import AutoSettings, Stream, parse_auto
 from ..domain.shares import Load
 from ..domain.tuner import decide
 from ..domain.tuner_types import (
@@ -41,7 +36,6 @@ from ..domain.tuner_types import (
     UplinkView,
 )
 from ..domain.tuner_words import leading, sentence
-from ..domain.values import parse_bool
 from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
@@ -52,45 +46,11 @@ from .streams import Streams
 
 log = logging.getLogger(__name__)
 
-DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
 SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
 # For so long a domain of which nothing is seen may still be doing what it did.
 UNSEEN_NS = 30_000_000_000
 HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
-
-
-@dataclass(frozen=True)
-class AutoSettings:
-    enabled: bool = False
-    dry_run: bool = False
-    floors_bytes_per_second: Mapping[str, float] = field(
-        default_factory=lambda: dict(DEFAULT_FLOORS)
-    )
-
-
-def parse_auto(body: Mapping[str, Any], present: AutoSettings) -> AutoSettings:
-    floors = dict(present.floors_bytes_per_second)
-    given = body.get("floors_bytes_per_second", {})
-    if not isinstance(given, Mapping):
-        raise BadValue(
-            "floors_bytes_per_second",
-            given,
-            "is not an object",
-            f"map {', '.join(RESOURCES)} to bytes per second",
-        )
-    for resource, value in given.items():
-        thing = f"floors_bytes_per_second.{resource}"
-        if resource not in RESOURCES:
-            raise BadValue(thing, value, "is not a resource", f"use {', '.join(RESOURCES)}")
-        floors[resource] = finite_number(
-            thing, value, MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second"
-        )
-    return AutoSettings(
-        enabled=parse_bool(body.get("enabled", present.enabled), "enabled"),
-        dry_run=parse_bool(body.get("dry_run", present.dry_run), "dry_run"),
-        floors_bytes_per_second=floors,
-    )
 
 
 class Auto:

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
 
 from ..domain import render
 from ..domain.errors import Conflict
 from ..domain.guests import Guest
+from ..domain.knobs import Flag, Model, Whole
+from ..domain.models import parse
 from ..domain.shaped import Shapes
-from ..domain.values import parse_bool, parse_integer
 from .catalogue import Catalogue
 from .locks import DomainLocks
 from .ports import Agents, Host, Store
@@ -48,9 +50,24 @@ class Editor(Power, Protocol):
     def attached_alike(self, one: str, other: str) -> bool: ...
 
 
-def _shutdown_seconds(body: Mapping[str, Any]) -> int:
-    raw = body.get("shutdown_seconds", SHUTDOWN_SECONDS)
-    return parse_integer(raw, "shutdown_seconds", 1, LONGEST_SHUTDOWN_SECONDS)
+@dataclass(frozen=True)
+class DetachBody(Model):
+    """How a domain gets its former definition back."""
+
+    restart: Annotated[bool, Flag(help="shut the guest down and start it again")] = False
+    shutdown_seconds: Annotated[
+        int, Whole(1, LONGEST_SHUTDOWN_SECONDS, help="how long the guest may take for that")
+    ] = SHUTDOWN_SECONDS
+
+
+@dataclass(frozen=True)
+class AttachBody(DetachBody):
+    """How a domain's devices are put behind a shaper."""
+
+    upgrade: Annotated[bool, Flag(help="of an attached domain: make it as attach would now")] = (
+        False
+    )
+    disable_vhost: Annotated[bool, Flag(help="switch vhost off where a card has it")] = False
 
 
 class Domains:
@@ -88,19 +105,19 @@ class Domains:
         # One that runs has been started with its QEMU.
         is_off = guest.attached and guest.live is None
         problem = self.editor.emulator_problem(guest.persistent.emulator or "") if is_off else None
+        agent = self.agents.status(guest.name)
         return {
             **render.guest_json(guest, self.shapes(guest), problem),
-            "agent": dict(self.agents.status(guest.name)),
+            "agent": {k: v for k, v in agent.items() if k != "boot_id"},
             **declared,
         }
 
     # Attach
 
     def attach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        restart = parse_bool(body.get("restart", False), "restart")
-        upgrade = parse_bool(body.get("upgrade", False), "upgrade")
-        disable_vhost = parse_bool(body.get("disable_vhost", False), "disable_vhost")
-        seconds = _shutdown_seconds(body) if restart else None
+        wanted = parse(AttachBody, body)
+        restart, upgrade, disable_vhost = wanted.restart, wanted.upgrade, wanted.disable_vhost
+        seconds = wanted.shutdown_seconds if restart else None
         with self._editing(name) as guest:
             if restart and guest.attached and guest.needs_restart and not upgrade:
                 said = self._restart(guest, "attach", seconds)
@@ -167,8 +184,9 @@ class Domains:
     # Detach
 
     def detach(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        restart = parse_bool(body.get("restart", False), "restart")
-        seconds = _shutdown_seconds(body) if restart else None
+        wanted = parse(DetachBody, body)
+        restart = wanted.restart
+        seconds = wanted.shutdown_seconds if restart else None
         with self._editing(name) as guest:
             if restart and not guest.attached and guest.needs_restart:
                 self._restart(guest, "detach", seconds)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -20,80 +20,47 @@ from ..domain.limits import parse_limits
 from ..domain.model import (
     DEFAULT_CLASS,
     MAX_RULES,
+    AutoSettings,
     Grant,
     Rule,
     ShapingClass,
     Stream,
+    StreamBody,
     choose_colour,
     choose_tag,
+    parse_auto,
     parse_class,
     parse_dscp,
-    parse_nominal_rate,
     parse_settings,
-    parse_stream_name,
 )
+from ..domain.models import parse
 from ..domain.queues import parse_queues
 from ..domain.scheduling import check_all_within, parse_schedulings
-from ..domain.values import parse_members
-from .auto import Auto, AutoSettings, parse_auto
-from .catalogue import Catalogue, audited, check_pattern_room
+from .auto import Auto
+from .catalogue import Catalogue, audited, check_emulator_right, check_pattern_room
 from .groups import Groups, refuse_another_kind, refuse_second
 from .ports import Clock, Store, Transaction
 from .streams import Streams
-
-_GROUP_MEMBERS = (
-    *("resource", "bytes_per_second", "burst_bytes", "operations_per_second", "burst_operations"),
-    "members",
-)
-_RULE_MEMBERS = ("domain", "class", "match")
-_STREAM_MEMBERS = ("domain", "class", "nominal_bytes_per_second")
-_AUTO_MEMBERS = ("enabled", "dry_run", "floors_bytes_per_second")
-_SETTINGS_MEMBERS = ("history_seconds", "uplink", "emulator")
 
 
 class _Rehearsed(Exception):
     """Takes back a unit of work that was to be looked at only."""
 
 
-def _named(raw: Any, path: str) -> dict[str, Any]:
-    """{name: member}; a member that is null is one of which nothing is said."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(path, raw, "is not an object", "map names to what they have")
-    return {name: {} if one is None else one for name, one in raw.items()}
-
-
-def _listed(raw: Any, path: str) -> list[Any]:
-    if not isinstance(raw, list):
-        raise BadValue(path, raw, "is not a list", "give a list")
-    return raw
-
-
 def _places(given: Mapping[str, Any]) -> dict[str, str]:
-    """{domain: where the document names it first}; what is malformed is refused later."""
+    """{domain: where the document names it first}"""
     found: dict[str, str] = {}
-
-    def note(name: Any, path: str) -> None:
-        if isinstance(name, str):
-            found.setdefault(name, path)
-
-    def members(value: Any, key: str) -> Any:
-        return value.get(key) if isinstance(value, Mapping) else None
-
     for name in given.get("domains") or ():
-        note(name, f"domains.{name}")
-    for group, one in _pairs(given.get("groups")):
-        for name, _weight in _pairs(members(one, "members")):
-            note(name, f"groups.{group}.members.{name}")
-    rules = given.get("rules")
-    for i, rule in enumerate(rules if isinstance(rules, list) else ()):
-        note(members(rule, "domain"), f"rules[{i}].domain")
-    for stream, one in _pairs(given.get("streams")):
-        note(members(one, "domain"), f"streams.{stream}.domain")
+        found.setdefault(name, f"domains.{name}")
+    for group, one in (given.get("groups") or {}).items():
+        for name in one.get("members", ()):
+            found.setdefault(name, f"groups.{group}.members.{name}")
+    for i, rule in enumerate(given.get("rules") or ()):
+        if rule.get("domain") is not None:
+            found.setdefault(rule["domain"], f"rules[{i}].domain")
+    for stream, one in (given.get("streams") or {}).items():
+        found.setdefault(one["domain"], f"streams.{stream}.domain")
     return found
-
-
-def _pairs(value: Any) -> Iterator[tuple[Any, Any]]:
-    yield from value.items() if isinstance(value, Mapping) else ()
 
 
 class _Change:
@@ -139,12 +106,11 @@ class _Change:
 
     def _classes(self) -> None:
         present = {c.name: c for c in self.unit.classes()}
-        for name, body in _named(self.given.get("classes", {}), "classes").items():
+        for name, body in self.given.get("classes", {}).items():
             with within(f"classes.{name}"):
-                members = parse_members(body, "", documents.CLASS_MEMBERS)
                 before = present.get(name)
                 colour = before.colour_index if before else choose_colour(present.values())
-                after = parse_class(name, members, colour)
+                after = parse_class(name, body or {}, colour)
                 present[name] = after
                 if after != before:
                     self.unit.put_class(after)
@@ -165,7 +131,7 @@ class _Change:
     # Domains
 
     def _domains(self) -> None:
-        declared = _named(self.given.get("domains", {}), "domains")
+        declared = dict(self.given.get("domains", {}))
         present: dict[str, dict[str, Grant]] = {}
         for grant in self.unit.grants():
             present.setdefault(grant.domain, {})[grant.class_name] = grant
@@ -173,16 +139,15 @@ class _Change:
             declared[name] = {}
         for name, body in declared.items():
             with within(f"domains.{name}"):
-                members = parse_members(body, "", documents.DOMAIN_MEMBERS)
-                self._ceiling(name, members)
+                members = body or {}
+                self._ceiling(name, members.get("ceiling"))
                 with within("classes"):
-                    classes = _named(members.get("classes", {}), "classes")
-                    self._grants(name, classes, present.get(name, {}))
+                    self._grants(name, members.get("classes", {}), present.get(name, {}))
 
-    def _ceiling(self, domain: str, members: Mapping[str, Any]) -> None:
-        if "ceiling" not in members and not self.prune:
+    def _ceiling(self, domain: str, declared: Mapping[str, Any] | None) -> None:
+        if declared is None and not self.prune:
             return
-        after = parse_limits(members.get("ceiling", {}), "ceiling")
+        after = parse_limits(declared or {}, "ceiling")
         if after != self.unit.ceiling(domain):
             self.unit.put_ceiling(domain, after)
 
@@ -207,7 +172,7 @@ class _Change:
         kept: Mapping[str, Grant],
     ) -> Grant:
         before = kept.get(name)
-        members = parse_members(body, "", documents.GRANT_MEMBERS)
+        members = body or {}
         if name not in {c.name for c in self.unit.classes()}:
             raise BadValue("class", name, "does not exist", "declare it under classes")
         limits = parse_limits(members.get("limits", {}))
@@ -252,7 +217,7 @@ class _Change:
     def _groups(self) -> None:
         present = {g.name: g for g in self.unit.groups()}
         memberships = {(m.group, m.domain): m for m in self.unit.memberships()}
-        declared = _named(self.given.get("groups", {}), "groups")
+        declared = self.given.get("groups", {})
         members = {name: self._put_group(name, body, present) for name, body in declared.items()}
         gone = self._unnamed("groups", present)
         for group, domain in memberships:
@@ -271,16 +236,14 @@ class _Change:
     def _put_group(self, name: str, body: Any, present: Mapping[str, Group]) -> dict[str, Any]:
         """The weights of its members, {domain: weight}."""
         with within(f"groups.{name}"):
-            given = parse_members(body, "", _GROUP_MEMBERS)
-            raw = given.pop("members", {})
-            if not isinstance(raw, Mapping):
-                raise BadValue("members", raw, "is not an object", "map domains to weights")
-            after = parse_group(name, given)
+            after = parse_group(name, {key: one for key, one in body.items() if key != "members"})
             refuse_another_kind(present.get(name), after)
             if present.get(name) != after:
                 self.unit.put_group(after)
                 self.groups.append(after)
-            return {d: WEIGHT_DEFAULT if w is None else w for d, w in raw.items()}
+            return {
+                d: WEIGHT_DEFAULT if w is None else w for d, w in body.get("members", {}).items()
+            }
 
     # Rules
 
@@ -288,7 +251,7 @@ class _Change:
         if "rules" not in self.given:
             return
         wanted: dict[str | None, list[tuple[str, dict[str, str]]]] = {}
-        for i, raw in enumerate(_listed(self.given["rules"], "rules")):
+        for i, raw in enumerate(self.given["rules"]):
             with within(f"rules[{i}]"):
                 domain, *rest = self._rule(raw)
                 same = wanted.setdefault(domain, [])
@@ -302,11 +265,10 @@ class _Change:
             self._rules_of(domain, present.get(domain, []), wanted.get(domain, []))
 
     def _rule(self, raw: Any) -> tuple[str | None, str, dict[str, str]]:
-        given = parse_members(raw, "", _RULE_MEMBERS)
-        name = given.get("class")
+        name = raw["class"]
         if name == DEFAULT_CLASS or name not in {c.name for c in self.unit.classes()}:
             raise BadValue("class", name, "is no class that takes rules", "name a declared class")
-        return given.get("domain"), name, self.catalogue.match_of(given.get("match"))
+        return raw.get("domain"), name, self.catalogue.match_of(raw["match"])
 
     def _rules_of(
         self, domain: str | None, present: list[Rule], wanted: list[tuple[str, dict[str, str]]]
@@ -335,16 +297,10 @@ class _Change:
 
     def _streams(self) -> None:
         present = {s.name: s for s in self.unit.streams()}
-        for name, body in _named(self.given.get("streams", {}), "streams").items():
-            with within(f"streams.{name}"):
-                given = parse_members(body, "", _STREAM_MEMBERS)
-                domain = given.get("domain")
-                if not isinstance(domain, str):
-                    raise BadValue("domain", domain, "is not a name", "give a domain's name")
-                rate = parse_nominal_rate(given.get("nominal_bytes_per_second"))
-                after = Stream(parse_stream_name(name), domain, given.get("class"), rate)
-                if present.get(name) != after:
-                    self.unit.put_stream(after)
+        for name, body in self.given.get("streams", {}).items():
+            after = Stream(name, **vars(parse(StreamBody, body)))
+            if present.get(name) != after:
+                self.unit.put_stream(after)
 
     # The whole
 
@@ -423,7 +379,8 @@ class States:
         `dry_run`. `prune` removes what a section of the document does not name;
         `if_match` refuses it where the present state has another ETag.
         """
-        given = parse_members(raw, "state", documents.SECTIONS)
+        parse(documents.State, raw)
+        given = {section: one for section, one in raw.items() if one is not None}
         found: list[dict[str, Any]] = []
         with self.auto.changing() as auto:
             try:
@@ -487,18 +444,13 @@ def _document(unit: Transaction, auto: AutoSettings) -> documents.Document:
 
 def _values(unit: Transaction, given: Mapping[str, Any], auto: AutoSettings) -> AutoSettings:
     """Stores the settings; those of auto-shaping as they are then."""
-    if "settings" in given:
-        with within("settings"):
-            # Not parse_members alone: a null is a value here.
-            parse_members(given["settings"], "", _SETTINGS_MEMBERS)
-            present = unit.settings()
-            after = parse_settings(given["settings"], present)
-        if after != present:
-            unit.put_settings(after)
-    if "auto" not in given:
-        return auto
-    with within("auto"):
-        new = parse_auto(parse_members(given["auto"], "", _AUTO_MEMBERS), auto)
+    present = unit.settings()
+    after = parse_settings(given.get("settings", {}), present)
+    with within("settings"):
+        check_emulator_right(present, after)
+    if after != present:
+        unit.put_settings(after)
+    new = parse_auto(given.get("auto", {}), auto)
     if new != auto:
         unit.put_value("auto", asdict(new))
     return new

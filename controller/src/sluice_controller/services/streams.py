@@ -117,7 +117,7 @@ class Streams:
         return host_verdict(disk if disk and disk["bytes_per_second"] else busiest, deadline_ms)
 
     def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        parse_stream_name(name)
+        parse_stream_name(name, "stream")
         nominal = parse_nominal_rate(body.get("nominal_bytes_per_second"))
         domain = body.get("domain")
         if not isinstance(domain, str):

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Flask application: authentication, errors as problem+json, the blueprints."""
+"""The Flask application: authentication, errors as problem+json, the calls."""
 
 from __future__ import annotations
 
 import hmac
 import json
 import logging
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from flask import Flask, Response, jsonify, request
-from flask_smorest import Api
 from werkzeug.exceptions import HTTPException
 
-from ... import __version__
 from ...domain.errors import BadValue, NotFound, SluiceError, Unauthorised
-from ...services.catalogue import NOBODY_ASKS, current_actor
-from . import auto, classes, domains, groups, host, live, nightly, rules, state, streams
+from ...services.catalogue import ADMIN, NOBODY_ASKS, current_actor, current_role
+from .calls import OPERATIONS
+from .document import document
+from .operations import Answer, Operation
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ def _check_token(token: str) -> Response | None:
     if scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode()):
         actor = request.headers.get("X-Sluice-Actor", "cli")
         current_actor.set(actor[:64] if actor.isprintable() else "cli")
+        current_role.set(request.headers.get("X-Sluice-Role", ADMIN))
         return None
     return problem(
         Unauthorised(
@@ -53,6 +56,7 @@ def _check_token(token: str) -> Response | None:
 def _forget_actor(_error: BaseException | None) -> None:
     """The thread's next work may be nobody's request."""
     current_actor.set(NOBODY_ASKS)
+    current_role.set(ADMIN)
 
 
 def nests_beyond(value: Any, most: int) -> bool:
@@ -69,7 +73,7 @@ def nests_beyond(value: Any, most: int) -> bool:
 
 def _check_body() -> Response | None:
     """A body that is absent, or not a JSON object, must not pass for an empty one."""
-    if request.method not in ("PUT", "POST"):
+    if request.method not in ("PUT", "POST", "PATCH") or request.routing_exception is not None:
         return None
     shown, problem_words = request.mimetype, "is not application/json"
     if request.is_json:
@@ -90,38 +94,8 @@ def _check_body() -> Response | None:
     return problem(BadValue("body", shown, problem_words, "send a JSON object as application/json"))
 
 
-def _first_message(messages: Any, path: str = "") -> tuple[str, str]:
-    """The first of marshmallow's messages, with the path to its field."""
-    if isinstance(messages, dict):
-        key, inner = next(iter(messages.items()))
-        path = path if key in ("json", "query") else f"{path}.{key}".lstrip(".")
-        return _first_message(inner, path)
-    if isinstance(messages, list):
-        return _first_message(messages[0], path)
-    return path, str(messages).rstrip(".")
-
-
-def _value_at(path: str) -> Any:
-    if path in request.args:
-        return request.args[path]
-    value: Any = request.get_json(silent=True)
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
 def _shape_error(error: HTTPException) -> SluiceError:
-    """What flask-smorest and Flask refuse before a route runs, in our words."""
-    messages = getattr(error, "data", {}).get("messages") if hasattr(error, "data") else None
-    if messages:
-        path, message = _first_message(messages)
-        path = path.removesuffix("._schema") or "body"
-        return BadValue(
-            path if path != "_schema" else "body",
-            _value_at(path),
-            f"is refused ({message})",
-            f"see {OPENAPI_PATH} for what this call takes",
-        )
+    """What Flask refuses before a call is made, in our words."""
     if error.code == 404:
         return NotFound("path", request.path, "does not exist", f"see {OPENAPI_PATH} for the calls")
     shaped = BadValue(
@@ -146,28 +120,36 @@ def _internal_error() -> SluiceError:
     return error
 
 
+def _view(services: Any, operation: Operation) -> Callable[..., Response]:
+    def answer(**path: str) -> Response:
+        body = request.get_json() if operation.body is not None else None
+        asked = operation.asked(path, request.args.to_dict(), body, request.headers)
+        said = operation.call(services, asked)
+        said = said if isinstance(said, Answer) else Answer(said)
+        status = said.status or operation.successes[-1]
+        if status == 204:
+            response = Response(status=204)
+        elif said.text is not None:
+            response = Response(said.text, status, mimetype="application/json")
+        else:
+            response = jsonify(said.value)
+            response.status_code = status
+        response.headers.update(said.headers)
+        return response
+
+    return answer
+
+
 def create_app(services: Any, token: str) -> Flask:
     """`services` is a `wiring.Services`."""
     app = Flask("sluice_controller")
-    app.config.update(
-        API_TITLE="Sluice controller",
-        API_VERSION=__version__,
-        OPENAPI_VERSION="3.0.3",
-        OPENAPI_URL_PREFIX="/v1",
-        OPENAPI_JSON_PATH="openapi.json",
-        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
-    )
+    app.config.update(MAX_CONTENT_LENGTH=MAX_BODY_BYTES)
     app.json.sort_keys = False
-    app.extensions["sluice"] = services
-    api = Api(
-        app,
-        spec_kwargs={
-            "security": [{"token": []}],
-            "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        },
-    )
-    for module in (host, domains, classes, groups, rules, live, streams, auto, nightly, state):
-        api.register_blueprint(module.blueprint)
+    for operation in OPERATIONS:
+        rule = "/v1" + operation.path.replace("{", "<").replace("}", ">")
+        view = _view(services, operation)
+        app.add_url_rule(rule, operation.name, view, methods=[operation.method])
+    app.add_url_rule(OPENAPI_PATH, "openapi", lambda: jsonify(openapi()))
 
     app.before_request(lambda: _check_token(token) or _check_body())
     app.teardown_request(_forget_actor)
@@ -180,3 +162,9 @@ def create_app(services: Any, token: str) -> Flask:
         return problem(_internal_error())
 
     return app
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The document of all calls."""
+    return document(OPERATIONS)

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from ...domain.limits import Limit
+from ...domain.model import ShapingClass
 from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, ClassName, Domain, Rate, Resource, grant_of
+from .common import AsJson, ClassName, Domain, Rate, Resource, described, grant_of
 from .output import limits_text, print_json, say, show, yes
 
-Burst = Annotated[str | None, typer.Option("--burst", help="for example 256KiB")]
-Operations = Annotated[float | None, typer.Option("--ops", help="operations per second")]
-BurstOperations = Annotated[float | None, typer.Option("--burst-ops", help="operations at once")]
+Burst = Annotated[str | None, described(Limit, "burst_bytes", "--burst")]
+Operations = Annotated[float | None, described(Limit, "operations_per_second", "--ops")]
+BurstOperations = Annotated[float | None, described(Limit, "burst_operations", "--burst-ops")]
 
 group = typer.Typer(no_args_is_help=True, help="Classes: kinds of I/O, on any domain.")
 
@@ -51,21 +53,14 @@ def list_classes(context: typer.Context, as_json: AsJson = False) -> None:
 def set_class(
     context: typer.Context,
     name: ClassName,
-    title: Annotated[str | None, typer.Option(help="what people call it")] = None,
-    priority: Annotated[int | None, typer.Option(help="0 (first) to 9; 5 unless given")] = None,
+    title: Annotated[str | None, described(ShapingClass, "title")] = None,
+    priority: Annotated[int | None, described(ShapingClass, "priority")] = None,
     stream: Annotated[
-        bool | None, typer.Option("--stream/--no-stream", help="its quality is watched over")
+        bool | None, described(ShapingClass, "is_stream", "--stream/--no-stream")
     ] = None,
-    weight: Annotated[
-        int | None,
-        typer.Option(help="1 to 1000, its share among classes of its priority; 100 unless given"),
-    ] = None,
+    weight: Annotated[int | None, described(ShapingClass, "weight")] = None,
     unmanaged: Annotated[
-        bool | None,
-        typer.Option(
-            "--unmanaged/--managed",
-            help="never held and charged to nothing; for guests that are trusted with it",
-        ),
+        bool | None, described(ShapingClass, "unmanaged", "--unmanaged/--managed")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

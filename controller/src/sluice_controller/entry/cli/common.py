@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...domain.knobs import Word, knob
 from ...domain.limits import RESOURCES
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client
 
@@ -47,6 +48,13 @@ def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
         return sorted(n for n in found if n.startswith(incomplete) and _PLAIN.fullmatch(n))
 
     return complete
+
+
+def described(shape: type, member: str, *names: str, **more: Any) -> Any:
+    """An option for a member of the API's objects: help, range and words are the member's."""
+    one = knob(shape, member)
+    words = {"autocompletion": completed(one.words)} if isinstance(one, Word) else {}
+    return typer.Option(*names, help=one.said, **words, **more)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="print the API's JSON")]

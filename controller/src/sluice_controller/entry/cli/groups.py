@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.errors import NotFound
-from ...domain.groups import PARTS
+from ...domain.groups import PARTS, MemberBody
 from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, Domain, completed, names_of
+from .common import AsJson, Domain, completed, described, names_of
 from .output import print_json, rate, say, show, yes
 
 Name = Annotated[
@@ -124,7 +124,7 @@ def put_member(
     context: typer.Context,
     name: Name,
     domain: Domain,
-    weight: Annotated[int, typer.Option(help="1 to 10000, in proportion to the others")] = 100,
+    weight: Annotated[int, described(MemberBody, "weight")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Put a domain into a group, or change its weight.

@@ -12,9 +12,10 @@ import typer
 
 from ... import __version__
 from ...domain.errors import BadValue, SluiceError
+from ...domain.model import Settings
 from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
-from .common import AsJson
+from .common import AsJson, described
 from .output import print_json, safe, say, show, take_any_encoding, when
 
 app = typer.Typer(
@@ -71,13 +72,9 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
 @app.command()
 def settings(
     context: typer.Context,
-    history_seconds: Annotated[
-        int | None, typer.Option(help="how long history is kept, 60 to 2592000")
-    ] = None,
-    uplink: Annotated[
-        str | None, typer.Option(help="interface whose queue auto-shaping watches; 'none': none")
-    ] = None,
-    emulator: Annotated[str | None, typer.Option(help="path of the patched QEMU")] = None,
+    history_seconds: Annotated[int | None, described(Settings, "history_seconds")] = None,
+    uplink: Annotated[str | None, described(Settings, "uplink")] = None,
+    emulator: Annotated[str | None, described(Settings, "emulator")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the settings, or change those given.

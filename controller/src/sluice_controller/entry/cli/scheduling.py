@@ -9,22 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.errors import BadValue, NotFound
-from ...domain.queues import AQMS, DEFAULT_QUEUE, NO_AQM
+from ...domain.knobs import NOTHING
+from ...domain.queues import DEFAULT_QUEUE, NO_AQM, Queue
 from ...domain.rates import parse_rate, parse_size, parse_time_ns
-from ...domain.scheduling import (
-    CHARGES,
-    DEFAULT_SCHEDULING,
-    DYNAMICS,
-    MAX_OF,
-    POLICIES,
-    TOKEN_LEAKY,
-)
-from .common import AsJson, ClassName, Domain, Resource, completed, grant_of
+from ...domain.scheduling import DEFAULT_SCHEDULING, MAX_OF, TOKEN_LEAKY, Scheduling
+from .common import AsJson, ClassName, Domain, Resource, described, grant_of
 from .output import print_json, queue_text, say, scheduling_text
 
 Default = Annotated[bool, typer.Option("--default", help="take back all that is set here")]
-# Words that take one setting back.
-NOTHING = ("none", "default", "unlimited")
 # More than any number here can have; Python itself reads no more than 4300.
 MOST_DIGITS = 18
 
@@ -134,35 +126,15 @@ def schedule(
     name: ClassName,
     resource: Resource,
     reserve: Annotated[
-        str | None, typer.Option(help="what it gets at least, for example 5MB/s; 'none'")
+        str | None, described(Scheduling, "reservation_bytes_per_second", "--reserve")
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help=f"how it uses its limit: {', '.join(POLICIES)}", autocompletion=completed(POLICIES)
-        ),
-    ] = None,
-    peak: Annotated[
-        str | None, typer.Option(help=f"with {TOKEN_LEAKY}: the burst passes no faster than this")
-    ] = None,
+    policy: Annotated[str | None, described(Scheduling, "policy")] = None,
+    peak: Annotated[str | None, described(Scheduling, "peak_bytes_per_second", "--peak")] = None,
     min_charge: Annotated[
-        str | None, typer.Option(help="a request is charged at least this, or 'default'")
+        str | None, described(Scheduling, "minimum_charge_bytes", "--min-charge")
     ] = None,
-    dynamic: Annotated[
-        str | None,
-        typer.Option(
-            help="which flows of the class go first: none, latency (those that had little), "
-            "throughput (those that had much)",
-            autocompletion=completed(DYNAMICS),
-        ),
-    ] = None,
-    charge: Annotated[
-        str | None,
-        typer.Option(
-            help="disks: all that requests ask for, or device: what it had to do for them",
-            autocompletion=completed(CHARGES),
-        ),
-    ] = None,
+    dynamic: Annotated[str | None, described(Scheduling, "dynamic")] = None,
+    charge: Annotated[str | None, described(Scheduling, "charge")] = None,
     window: Annotated[
         str | None, typer.Option(help="SIZE/TIME to be served in each period; 'none'")
     ] = None,
@@ -210,26 +182,14 @@ def queue(
     domain: Domain,
     name: ClassName,
     resource: Resource,
-    limit_bytes: Annotated[
-        str | None, typer.Option("--bytes", help="what it holds, for example 256KiB; 'default'")
-    ] = None,
-    packets: Annotated[str | None, typer.Option(help="frames that it holds; 'default'")] = None,
-    aqm: Annotated[
-        str | None,
-        typer.Option(
-            help="before it is full: none, or codel (a queue that stands loses frames)",
-            autocompletion=completed(AQMS),
-        ),
-    ] = None,
-    ecn: Annotated[
-        bool | None, typer.Option("--ecn/--no-ecn", help="with codel: mark frames, where possible")
-    ] = None,
+    limit_bytes: Annotated[str | None, described(Queue, "limit_bytes", "--bytes")] = None,
+    packets: Annotated[str | None, described(Queue, "limit_packets", "--packets")] = None,
+    aqm: Annotated[str | None, described(Queue, "aqm")] = None,
+    ecn: Annotated[bool | None, described(Queue, "ecn", "--ecn/--no-ecn")] = None,
     connections: Annotated[
-        str | None, typer.Option(help="new TCP connections per second, net-rx only; 'unlimited'")
+        str | None, described(Queue, "connections_per_second", "--connections")
     ] = None,
-    burst_connections: Annotated[
-        str | None, typer.Option(help="new connections at once; 'default'")
-    ] = None,
+    burst_connections: Annotated[str | None, described(Queue, "burst_connections")] = None,
     default: Default = False,
     as_json: AsJson = False,
 ) -> None:

@@ -6,7 +6,7 @@
 import { call, path } from "./api.js";
 import { announce, changed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { PEAK_RATES, RESERVED_RATES, binarySize, duration, parseCount, parseDuration, parseRate, parseSize, rate } from "./format.js";
+import { binarySize, count, duration, given, rate } from "./format.js";
 import { attempt } from "./forms.js";
 
 const domain = document.body.dataset.domain;
@@ -21,15 +21,15 @@ const USUAL = {
   },
 };
 const shown = (value, format) => (value === null || value === undefined ? "" : format(value));
-// How a field shows its value, and reads it again. A rate that is none is null.
+// How a field shows its value, and what is sent of what was typed.
 const FIELDS = {
-  reservation_bytes_per_second: [rate, (text) => parseRate(text, RESERVED_RATES)],
-  peak_bytes_per_second: [rate, (text) => parseRate(text, PEAK_RATES)],
-  minimum_charge_bytes: [binarySize, parseSize],
-  limit_bytes: [binarySize, parseSize],
-  limit_packets: [String, parseCount],
-  connections_per_second: [String, parseCount],
-  burst_connections: [String, parseCount],
+  reservation_bytes_per_second: [rate, given],
+  peak_bytes_per_second: [rate, given],
+  minimum_charge_bytes: [binarySize, given],
+  limit_bytes: [binarySize, given],
+  limit_packets: [String, count],
+  connections_per_second: [String, count],
+  burst_connections: [String, count],
 };
 const formsIn = (root) => root.querySelectorAll("form.knobs");
 const ownOf = (form) => ({ ...USUAL[form.dataset.kind], ...JSON.parse(form.dataset.own) });
@@ -64,13 +64,13 @@ function adapt(form) {
 }
 
 function readWindow(text, late) {
-  if (/^(|none)$/i.test(text.trim())) return null;
+  if (given(text) === null) return null;
   const [bytes, period, ...rest] = text.split("/");
   if (period === undefined || rest.length) throw new Error(`“${text}” is not a window; type for example 64 KiB / 20 ms.`);
   const match = /^\s*(\d+)\s*(?:of|\/)\s*(\d+)\s*$/.exec(late);
   if (late.trim() && !match) throw new Error(`“${late}” does not say how many may be late; type for example 1 of 10.`);
   const [few, of] = match ? [Number(match[1]), Number(match[2])] : [0, 1];
-  return { bytes: parseSize(bytes), period_ns: parseDuration(period), may_miss: few, of };
+  return { bytes: bytes.trim(), period_ns: period.trim(), may_miss: few, of };
 }
 
 function windowOf(form, own) {
@@ -155,8 +155,9 @@ async function set(form) {
   const { class: name, kind, resource } = form.dataset;
   const where = path("domains", domain, "classes", name, kind, resource);
   const before = ownOf(form);
-  const after = read(form);
-  await call("PUT", where, after);
+  const grant = await call("PUT", where, read(form));
+  // As sluiced has read it.
+  const after = grant[kind][resource] ?? {};
   delete form.dataset.missed;
   form.dataset.own = JSON.stringify(after);
   fill(form);

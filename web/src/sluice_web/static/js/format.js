@@ -79,46 +79,41 @@ export function clock(at, withSeconds = true) {
   return `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
 }
 
-// The API's ranges in bytes per second, and the word for no rate: of limits, floors
-// and streams; of what scheduling reserves; of its peaks. An e2e test holds both together.
-export const LIMIT_RATES = { low: 1024, high: 1e11, none: "unlimited" };
-export const RESERVED_RATES = { low: 1, high: 1e11, none: "nothing" };
-export const PEAK_RATES = { low: 1, high: 1e12, none: "nothing" };
-// As the command reads them (domain/rates.py of the controller; an e2e test holds both
-// together): a small b is a bit. Only a number alone is another thing here: MB/s.
-const RATE = /^([0-9]+(?:[.,][0-9]+)?)\s*(?:([kKMGT]i?)?(B|b|bit|bytes?)?(?:\/s|ps)?)$/;
+// As sluiced reads them (domain/rates.py; an e2e test holds both together): a small b is
+// a bit, and a number has its unit. Where text is sent, sluiced alone reads it; this is
+// for what is shown while somebody types.
+const RATE = /^(-?[0-9]+(?:\.[0-9]+)?)\s*(?:([kKMGT]i?)?(B|b|bit|bytes?)?(?:\/s|ps)?)$/;
 const EXPONENTS = { k: 1, K: 1, M: 2, G: 3, T: 4 };
 const prefixFactor = (prefix) =>
   prefix ? (prefix.endsWith("i") ? 1024 : 1000) ** EXPONENTS[prefix[0]] : 1;
 
-// "20", "20 MB/s", "160 Mbit/s", "unlimited" or nothing → bytes per second, or
-// null for unlimited. Throws an Error that says what to type instead.
-export function parseRate(text, { low, high, none } = LIMIT_RATES) {
-  const trimmed = text.trim();
-  if (trimmed === "" || /^(unlimited|none|nothing|max|off|–|-)$/i.test(trimmed)) return null;
-  const match = RATE.exec(/^[0-9.,]+$/.test(trimmed) ? `${trimmed} MB/s` : trimmed);
-  if (!match) {
-    throw new Error(`${quoted(trimmed)} is not a rate; type for example 20 MB/s, 160 Mbit/s or ${none}.`);
-  }
-  const bits = match[3] === "b" || match[3] === "bit";
-  const value = (number(match[1]) * prefixFactor(match[2])) / (bits ? 8 : 1);
-  if (value < low || value > high) {
-    const [least, most] = [`${low} B/s`, rate(high)];
-    const outside = value < low ? `below ${least}` : `above ${most}`;
-    throw new Error(`${quoted(trimmed)} is ${outside}; give ${least} to ${most}, or ${none}.`);
-  }
+// "20 MB/s", "160 Mbit/s", "unlimited" or nothing → bytes per second, or null for
+// unlimited. Throws an Error that says what to type instead.
+export function parseRate(text) {
+  const typed = given(text);
+  if (typed === null) return null;
+  const [, digits, prefix, unit] = RATE.exec(typed) ?? [];
+  if (digits === undefined) throw new Error(`${quoted(typed)} is not a rate; type for example 20 MB/s, 160 Mbit/s or unlimited.`);
+  if (!prefix && !unit && Number(digits) !== 0) throw new Error(`${quoted(typed)} has no unit; type for example ${digits} MB/s.`);
+  const value = (Number(digits) * prefixFactor(prefix)) / (unit === "b" || unit === "bit" ? 8 : 1);
+  if (!Number.isFinite(value)) throw new Error(`${quoted(typed)} is out of range.`);
   return Math.round(value);
 }
 
-const number = (digits) => Number(digits.replace(",", "."));
+// What was typed, for sluiced to read; null for nothing.
+export function given(text) {
+  const typed = text.trim();
+  return /^(|unlimited|none|nothing|default|any|max|off|–|-)$/i.test(typed) ? null : typed;
+}
+
+// A number of things, or what was typed, for sluiced to refuse.
+export function count(text) {
+  const typed = given(text);
+  return typed === null || Number.isNaN(Number(typed)) ? typed : Number(typed);
+}
+
 // As messages repeat what was typed, which may be a whole page.
 const quoted = (text) => `“${text.length > 40 ? `${text.slice(0, 39)}…` : text}”`;
-
-// JSON has no infinity: it would be sent as null, which is the default.
-function finite(value, text, most) {
-  if (!Number.isFinite(value)) throw new Error(`${quoted(text)} is out of range; nothing takes more than ${most}.`);
-  return Math.round(value);
-}
 
 // Bytes in binary units where these are exact: queues and windows mostly are.
 export function binarySize(bytes) {
@@ -128,39 +123,11 @@ export function binarySize(bytes) {
   return `${bytes} B`;
 }
 
-const SIZES = { b: 1, kb: 1e3, mb: 1e6, gb: 1e9, kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30 };
-
-// "256 KiB", "1 MB", "1500" → bytes; null for nothing, "none" and "default".
-export function parseSize(text) {
-  const trimmed = text.trim();
-  if (/^(|none|default|nothing)$/i.test(trimmed)) return null;
-  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*([a-z]*)$/i.exec(trimmed);
-  const factor = SIZES[(match?.[2] || "b").toLowerCase()];
-  if (!match || !factor) throw new Error(`${quoted(trimmed)} is not a size; type for example 256 KiB or 1 MB.`);
-  return finite(number(match[1]) * factor, trimmed, "1024 GiB");
-}
-
-// A whole number of things; null for nothing.
-export function parseCount(text) {
-  const trimmed = text.trim();
-  if (/^(|none|any|default|unlimited)$/i.test(trimmed)) return null;
-  if (!/^[0-9]+$/.test(trimmed)) throw new Error(`${quoted(trimmed)} is not a whole number; type for example 200.`);
-  return finite(Number(trimmed), trimmed, "10^12");
-}
-
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 
 export function duration(ns) {
   const [unit, factor] = TIMES.find(([, one]) => ns >= one) ?? ["ns", 1];
   return `${Number((ns / factor).toPrecision(6))} ${unit}`;
-}
-
-export function parseDuration(text) {
-  const trimmed = text.trim();
-  const match = /^([0-9]+(?:[.,][0-9]+)?)\s*(ns|us|µs|ms|s)$/.exec(trimmed);
-  if (!match) throw new Error(`${quoted(trimmed)} is not a time; type for example 20 ms.`);
-  const factor = { ns: 1, us: 1e3, "µs": 1e3, ms: 1e6, s: 1e9 }[match[2]];
-  return finite(number(match[1]) * factor, trimmed, "3600 s");
 }
 
 // The next of 1, 2, 5 × 10^n: a scale that people can read.

@@ -4,13 +4,12 @@
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { setText } from "./dom.js";
-import { binarySize, parseRate, parseSize, rate, significant } from "./format.js";
+import { binarySize, count, given, rate, significant } from "./format.js";
 import { attempt } from "./forms.js";
 import { on } from "./live.js";
 
 // A second is short beside a burst: what is shown is smoothed over about three.
 const SMOOTH_MS = 3000;
-const GROUP_RATES = { low: 1, high: 1e12, none: "5000 ops/s" };
 const OPERATIONS = /^([0-9]+)\s*(?:ops|operations|requests)(?:\/s)?$/;
 
 const sectionOf = (name) => document.querySelector(`[data-group="${CSS.escape(name)}"]`);
@@ -83,11 +82,10 @@ on("groups", (groups) => Array.isArray(groups) && update(groups));
 
 function limitOf(typed, burst) {
   const operations = OPERATIONS.exec(typed.trim());
-  const size = parseSize(burst);
-  if (operations) return { operations_per_second: Number(operations[1]), ...(size === null ? {} : { burst_operations: size }) };
-  const bytes = parseRate(typed, GROUP_RATES);
+  if (operations) return { operations_per_second: Number(operations[1]), burst_operations: count(burst) };
+  const bytes = given(typed);
   if (bytes === null) throw new Error("A group has a rate: type for example 200 MB/s or 5000 ops/s.");
-  return { bytes_per_second: bytes, ...(size === null ? {} : { burst_bytes: size }) };
+  return { bytes_per_second: bytes, burst_bytes: given(burst) };
 }
 
 // As it is now, for the undo.

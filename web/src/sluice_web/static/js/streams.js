@@ -5,7 +5,7 @@ import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { drawAuto, mark } from "./autochart.js";
 import { element, setText } from "./dom.js";
-import { age, parseRate, rate } from "./format.js";
+import { age, given, rate } from "./format.js";
 import { attempt } from "./forms.js";
 import { on } from "./live.js";
 import { drawStrip } from "./strip.js";
@@ -77,7 +77,7 @@ async function setFloors(fields) {
   const floors = {};
   for (const [resource, text] of Object.entries(fields)) {
     // What was left alone keeps the digits that it does not show.
-    const value = text === floorText(before[resource]) ? before[resource] : parseRate(text);
+    const value = text === floorText(before[resource]) ? before[resource] : given(text);
     if (!value) throw new Error(`${RESOURCES[resource]}: there is always a floor; type for example 1 MB/s.`);
     floors[resource] = value;
   }
@@ -107,7 +107,7 @@ async function setUplink(select) {
 
 async function declare(fields) {
   const slash = fields.where.lastIndexOf("/");
-  const nominal = parseRate(fields.nominal);
+  const nominal = given(fields.nominal);
   if (nominal === null) throw new Error("A stream needs a nominal rate; type for example 7 Mbit/s.");
   await call("PUT", path("streams", fields.name), {
     domain: fields.where.slice(0, slash), class: fields.where.slice(slash + 1), nominal_bytes_per_second: nominal,

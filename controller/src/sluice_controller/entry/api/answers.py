@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The API's answers that are no objects of the domain: what services work out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ...domain.groups import PARTS
+from ...domain.knobs import Model, Word
+from ...domain.limits import Limit, Resource
+from ...domain.model import AutoSettings, ClassName, StreamBody
+from ...domain.quality import Report
+from ...domain.queues import Queue
+from ...domain.rules import Match
+from ...domain.scheduling import Scheduling
+
+Limits = Mapping[Resource, Limit]
+
+
+@dataclass
+class Problem(Model):
+    """RFC 9457, with what the error is about and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    thing: str
+    value: Any
+    remedy: str
+
+
+@dataclass
+class Grant(Model):
+    """A class as one domain has it."""
+
+    class_name: ClassName
+    tag: int
+    priority: int
+    is_stream: bool
+    colour_index: int
+    weight: int
+    unmanaged: bool
+    dscp: list[int]
+    limits: Limits
+    # With what auto-shaping has set.
+    effective_limits: Limits
+    scheduling: Mapping[Resource, Scheduling]
+    queues: Mapping[Resource, Queue]
+
+
+@dataclass
+class GroupDomain(Model):
+    domain: str
+    weight: int
+
+
+@dataclass
+class GroupMember(Model):
+    """A QEMU process that uses the group, with what it has counted."""
+
+    pid: int
+    label: str
+    weight: int
+    waiting: bool
+    requests: int
+    units: int
+
+
+@dataclass
+class Group(Model):
+    name: ClassName
+    resource: Annotated[str, Word(tuple(PARTS))]
+    unit: Annotated[str, Word(("bytes", "operations"))]
+    rate_per_second: int
+    burst: int
+    domains: list[GroupDomain]
+    members: list[GroupMember]
+
+
+@dataclass
+class Libvirt(Model):
+    uri: str
+    connected: bool
+    error: str | None
+
+
+@dataclass
+class Host(Model):
+    name: str
+    accelerator_note: str
+
+
+@dataclass
+class Status(Model):
+    version: str
+    started_at: float
+    libvirt: Libvirt
+    sample_hz: int
+    database: str
+    host: Host
+    uplinks: list[str]
+
+
+@dataclass
+class AuditEntry(Model):
+    at: float
+    actor: str
+    action: str
+    thing: str
+    before: Any
+    after: Any
+
+
+@dataclass
+class Agent(Model):
+    connected: bool
+    agent_version: str | None
+    kernel: str | None
+    hostname: str | None
+    max_tag: int | None
+    error: str | None
+
+
+@dataclass
+class Device(Model):
+    kind: str
+    alias: str | None
+    target: str | None
+    shapeable: bool
+    reason: str | None
+    shaped: bool
+    unshaped_because: str | None
+
+
+@dataclass(kw_only=True)
+class Domain(Model):
+    name: str
+    uuid: str
+    state: str
+    attached: bool
+    active: bool
+    needs_restart: bool
+    agent: Agent
+    devices: list[Device]
+    shaped_count: int
+    shaped_sentence: str
+    classes: list[Grant]
+    ceiling: Limits
+    # Of attach: what was changed.
+    changes: list[str] | None = None
+
+
+@dataclass
+class Rule(Model):
+    id: int
+    domain: str | None
+    class_name: ClassName
+    match: Match
+    created_at: float
+
+
+@dataclass
+class Assignment(Model):
+    pid: int
+    start_time_ticks: int
+    class_name: ClassName
+    created_at: float
+
+
+@dataclass
+class Revoked(Model):
+    revoked: Grant
+    rules: list[Rule]
+    assignments: list[Assignment]
+
+
+@dataclass
+class PreviewRow(Model):
+    domain: str
+    pid: int
+    comm: str
+    exe: str
+
+
+@dataclass
+class Preview(Model):
+    processes: list[PreviewRow]
+
+
+@dataclass
+class Process(Model):
+    pid: int
+    ppid: int
+    start_time_ticks: int
+    comm: str
+    exe: str
+    cmdline: str
+    user: str
+    unit: str
+    cgroup: str
+    class_name: str | None
+    rule: str | None
+    inherited: bool
+    threads: int
+    cpu_ratio: float
+    rss_bytes: int
+    read_bps: float
+    write_bps: float
+
+
+@dataclass
+class Processes(Model):
+    at: float
+    age_seconds: float
+    truncated: bool
+    processes: list[Process]
+
+
+@dataclass
+class Sample(Model):
+    """What a class does with one resource now."""
+
+    bytes_per_second: float
+    requests_per_second: float
+    limit_bytes_per_second: float | None
+    limit_operations_per_second: float | None
+    burst_bytes: int | None
+    burst_operations: int | None
+    backlog_requests: int
+    backlog_bytes: int
+    held_p99_ms: float
+    held_mean_ms: float
+    service_mean_ms: float
+    in_flight: int
+    dropped_per_second: float
+    # By reason: backlog, codel, connection, window, reset.
+    drops_per_second: Mapping[str, float] | None
+    marked_per_second: float | None
+    buffered_bytes: int | None
+    buffer_bytes_max: int | None
+    # What its limit lets pass at once; negative: what is owed.
+    tokens_bytes: int | None
+    tokens_operations: int | None
+
+
+@dataclass
+class LiveDomain(Model):
+    at: float
+    page_ok: bool
+    error: str | None
+    classes: Mapping[str, Mapping[str, Sample]]
+
+
+@dataclass
+class Uplink(Model):
+    name: str
+    backlog_bytes: int
+    dropped_per_second: float
+    bytes_per_second: float
+    link_bytes_per_second: float | None
+
+
+@dataclass
+class Live(Model):
+    at: float
+    domains: Mapping[str, LiveDomain]
+    uplink: Uplink | None
+
+
+@dataclass
+class History(Model):
+    step: float
+    at: list[float]
+    # "class/resource/what" → values
+    series: Mapping[str, list[float | None]]
+
+
+@dataclass(kw_only=True, frozen=True)
+class Stream(StreamBody):  # type: ignore[misc,valid-type]
+    name: str
+    verdict: Annotated[str, Word(("perfect", "good", "poor", "unknown"))]
+    since: float
+    reason: str
+    source: Annotated[str, Word(("client", "host"))]
+    last_report: Mapping[str, float] | None
+
+
+@dataclass(kw_only=True, frozen=True)
+class StreamReport(Report):
+    """A report as it was taken."""
+
+    at: float
+    verdict: str
+
+
+@dataclass
+class Verdict(Model):
+    verdict: str
+
+
+@dataclass
+class AutoLimit(Model):
+    domain: str
+    class_name: ClassName
+    resource: str
+    bytes_per_second: float
+
+
+@dataclass(kw_only=True, frozen=True)
+class Auto(AutoSettings):
+    state: str
+    settled_after_seconds: float | None
+    limits: list[AutoLimit]
+
+
+@dataclass
+class AutoAction(Model):
+    domain: str
+    class_name: ClassName
+    resource: str
+    from_bytes_per_second: float | None
+    to_bytes_per_second: float | None
+
+
+@dataclass
+class Decision(Model):
+    at: float
+    sentence: str
+    stream: str | None
+    reason: str
+    action: AutoAction | None
+    dry_run: bool
+
+
+@dataclass
+class NightlyReason(Model):
+    code: str
+    sentence: str
+
+
+@dataclass
+class NightlySoftware(Model):
+    sluice: str
+    qemu: str
+    libvirt: str
+
+
+@dataclass
+class NightlyPhase(Model):
+    verdict: str
+    stalls: float
+    stall_seconds: float
+    delivered_ratio: float
+    max_gap_ms: float
+    background_bytes_per_s: float
+
+
+@dataclass
+class NightlyFigures(Model):
+    control: NightlyPhase
+    unshaped: NightlyPhase
+    auto: NightlyPhase
+    background_ratio: float | None
+    settled_after_s: float | None
+
+
+@dataclass(kw_only=True)
+class NightlySummary(Model):
+    """What the list and the trend need of a night: docs/specs/nightly-result.md."""
+
+    id: int
+    run_id: str
+    started_at: float
+    ended_at: float
+    outcome: str
+    reasons: list[NightlyReason]
+    host: str
+    software: NightlySoftware
+    accelerator: str | None
+    figures: NightlyFigures | None
+
+
+@dataclass(kw_only=True)
+class Night(NightlySummary):
+    has_page: bool
+    result: Mapping[str, Any]
+
+
+@dataclass
+class NightPage(Model):
+    html: str
+
+
+@dataclass
+class Change(Model):
+    """A part of the declared state that differs; null where there is nothing."""
+
+    thing: str
+    before: Any
+    after: Any
+
+
+@dataclass
+class Applied(Model):
+    changed: bool
+    dry_run: bool
+    changes: list[Change]
+    etag: str
