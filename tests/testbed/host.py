@@ -104,7 +104,8 @@ class Testbed:
         allowed = processors.allowed()
         placement = Placement(
             accelerator=self.accelerator.name,
-            emulator=spec.emulator or paths.emulator(),
+            # Not by the name of a checkout: what is kept of a guest outlives that.
+            emulator=(spec.emulator or paths.emulator()).resolve(),
             kernel=paths.image("vmlinuz"),
             initrd=paths.image("initrd.img"),
             root_overlay=overlay,

@@ -6,6 +6,7 @@ import socket
 import time
 import urllib.request
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -108,6 +109,18 @@ def test_the_agent_disk_of_a_guest_that_is_kept_is_no_other_guest_s(testbed):
     finally:
         for guest in guests:
             testbed.remove_guest(guest)
+
+
+def test_what_is_kept_of_a_guest_does_not_need_the_checkout_that_kept_it(testbed, tmp_path):
+    """libvirt looks for the emulator that it was saved with before it takes another."""
+    link = tmp_path / "qemu-system-x86_64"
+    link.symlink_to(paths.emulator().resolve())
+    guest = testbed.add_guest(GuestSpec("linked", agent=False, emulator=link))
+    try:
+        emulator = ElementTree.fromstring(guest.domain.XMLDesc()).findtext("devices/emulator")
+        assert emulator == str(paths.emulator().resolve())
+    finally:
+        testbed.remove_guest(guest)
 
 
 def test_a_saved_guest_goes_on_as_it_was_each_time_and_under_another_definition(booted, tmp_path):
