@@ -109,7 +109,8 @@ export function given(text) {
 // A number of things, or what was typed, for sluiced to refuse.
 export function count(text) {
   const typed = given(text);
-  return typed === null || Number.isNaN(Number(typed)) ? typed : Number(typed);
+  // JSON has no infinity: it would be sent as null, which is the default.
+  return typed === null || !Number.isFinite(Number(typed)) ? typed : Number(typed);
 }
 
 // As messages repeat what was typed, which may be a whole page.
