@@ -16,12 +16,25 @@ MODULES = "ansible_collections.sluice.appliance.plugins.modules"
 RUN_SECONDS = 120
 
 
-def link() -> Path:
-    """Link the collection where Ansible and Python find it; return the collections path."""
-    subprocess.run(["bash", str(paths.TOP / "tools" / "setup" / "collection.sh")], check=True)
+def link(*options: str) -> Path:
+    """Link the collection where Ansible and Python find it; return the collections path.
+
+    With ``--own`` without the collection that it needs, which comes over the network once.
+    """
+    script = str(paths.TOP / "tools" / "setup" / "collection.sh")
+    subprocess.run(["bash", script, *options], check=True)
     if str(COLLECTIONS) not in sys.path:
         sys.path.insert(0, str(COLLECTIONS))
     return COLLECTIONS
+
+
+def provide_community(folder: Path) -> None:
+    """Offer in a collections path just what Debian's package ansible brings of it."""
+    link()
+    there = folder / "ansible_collections"
+    there.mkdir(parents=True, exist_ok=True)
+    if not (there / "community").exists():
+        (there / "community").symlink_to(COLLECTIONS / "ansible_collections" / "community")
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ansible_collection
 from deploy.fleet import Fleet
 from testbed import paths
 from testbed.sandbox import CommandFailed
@@ -105,7 +106,8 @@ class ControlNode:
     def environment(self) -> dict[str, str]:
         return {
             "ANSIBLE_HOME": str(self.folder / "home"),
-            "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections"),
+            # In the second one is the collection that Debian's package ansible brings.
+            "ANSIBLE_COLLECTIONS_PATH": f"{self.folder / 'collections'}:{self.folder / 'debian'}",
             "ANSIBLE_HOST_KEY_CHECKING": "False",
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PIPELINING": "True",
@@ -120,6 +122,7 @@ class ControlNode:
 
     def install_collection(self) -> None:
         """Install the collection as the documentation says."""
+        ansible_collection.provide_community(self.folder / "debian")
         galaxy = paths.require(paths.VENV_BIN / "ansible-galaxy", "make venv")
         command = [str(galaxy), "collection", "install", "--offline", "--force", str(COLLECTION)]
         done = self._fleet.run(command, timeout_seconds=120, env=self.environment())

@@ -6,10 +6,7 @@ are equal if no path was added, removed or changed in type, mode, owner,
 content, link target or extended attributes. Times of change are left out: a
 file that was replaced by an equal one is as it was.
 
-``Excepted`` names paths that any use of the host changes, or that a removal
-rightly leaves, each with its reason. The list is part of what a removal
-promises, so it is short, and an exception that covers nothing is itself an
-error of the list (``unused``).
+``Excepted`` names paths that any use of the host changes, each with its reason.
 """
 
 import fnmatch
@@ -30,14 +27,10 @@ Manifest = Mapping[str, Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Excepted:
-    """A path, or a pattern of paths in which ``*`` also crosses ``/``, and why.
-
-    ``by_chance``: it differs after some removals and not after others.
-    """
+    """A path, or a pattern of paths in which ``*`` also crosses ``/``, and why."""
 
     pattern: str
     reason: str
-    by_chance: bool = False
 
     def covers(self, path: str) -> bool:
         return fnmatch.fnmatchcase(path, self.pattern)
@@ -116,10 +109,3 @@ def differences(before: Manifest, after: Manifest) -> list[Difference]:
 def unexpected(found: Iterable[Difference], excepted: Sequence[Excepted]) -> list[Difference]:
     """Return the differences that no exception covers."""
     return [one for one in found if not any(rule.covers(one.path) for rule in excepted)]
-
-
-def unused(found: Iterable[Difference], excepted: Sequence[Excepted]) -> list[Excepted]:
-    """Return the exceptions that cover none of the differences, and should."""
-    paths = [one.path for one in found]
-    expected = [rule for rule in excepted if not rule.by_chance]
-    return [rule for rule in expected if not any(rule.covers(path) for path in paths)]

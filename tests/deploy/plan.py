@@ -28,22 +28,28 @@ DOMAIN: dict[str, Any] = {
     "restart": True,
     "disable_vhost": True,
     "devices": ["vda", "vdb"],
-    "classes": [
-        {
-            "name": CLASS,
-            "title": "Bulk work",
-            "priority": 7,
-            "limits": {
-                "blk-read": f"{LIMITS_BPS['blk_read']}B/s",
-                "net-tx": f"{LIMITS_BPS['net_tx']}B/s",
-            },
-        },
-        # What comes in is told apart by the peer's DSCP alone: it is default.
-        {"name": "default", "limits": {"net-rx": f"{LIMITS_BPS['net_rx']}B/s"}},
-    ],
+}
+STATE: dict[str, Any] = {
+    "classes": {CLASS: {"title": "Bulk work", "priority": 7}},
+    "domains": {
+        WEB1.name: {
+            "classes": {
+                CLASS: {
+                    "limits": {
+                        "blk-read": {"bytes_per_second": f"{LIMITS_BPS['blk_read']}B/s"},
+                        "net-tx": {"bytes_per_second": f"{LIMITS_BPS['net_tx']}B/s"},
+                    }
+                },
+                # Inbound packets are told apart by the peer's DSCP alone: they are default.
+                "default": {
+                    "limits": {"net-rx": {"bytes_per_second": f"{LIMITS_BPS['net_rx']}B/s"}}
+                },
+            }
+        }
+    },
     "rules": [
-        {"class": CLASS, "match": {"unit": READ_UNIT}},
-        {"class": CLASS, "match": {"unit": UPLOAD_UNIT}},
+        {"domain": WEB1.name, "class": CLASS, "match": {"unit": READ_UNIT}},
+        {"domain": WEB1.name, "class": CLASS, "match": {"unit": UPLOAD_UNIT}},
     ],
 }
 
@@ -70,7 +76,7 @@ def inventory(fleet: Fleet, passwords: Path) -> dict[str, Any]:
 def with_guest(base: dict[str, Any], host: str) -> dict[str, Any]:
     """Return the inventory with the operator's guest: its classes, and its agent."""
     changed = copy.deepcopy(base)
-    changed["sluice_hosts"]["hosts"][host]["sluice_domains"] = [DOMAIN]
+    changed["sluice_hosts"]["hosts"][host] |= {"sluice_domains": [DOMAIN], "sluice_state": STATE}
     changed["sluice_guests"] = {"hosts": {WEB1.name: {"ansible_host": WEB1.address}}}
     return changed
 

@@ -28,7 +28,7 @@ dpkg --install /tmp/broken.deb
 dpkg-query -W -f '${db:Status-Status}' broken | grep -x half-installed
 """
 BAD_VARIABLES = {
-    "an unknown name": ("sluice_web_bnd", "0.0.0.0:8480", "sluice_web_bind"),
+    "an unknown name": ("sluice_web_bnd", "0.0.0.0:8480", "sluice_web_bnd not known"),
     "a wrong kind": ("sluice_web_enabled", "perhaps", "sluice_web_enabled"),
     "packages that are not there": ("sluice_packages_dir", "/nowhere/deb", "/nowhere/deb"),
     "passwords in clear": ("sluice_web_tls", "none", "sluice_web_tls"),
@@ -49,20 +49,6 @@ def test_bad_variables_are_named(
     assert not any(run.changed().values()), run.changes()
 
 
-def test_a_bad_rate_is_named(
-    pristine: Any, control: ControlNode, inventory: dict[str, Any]
-) -> None:
-    bad = plan.with_guest(inventory, "host1")
-    del bad["sluice_guests"]
-    bad["sluice_hosts"]["hosts"]["host1"]["sluice_domains"] = [
-        {"name": "web1", "classes": [{"name": "bulk", "limits": {"blk-read": "20 parsecs"}}]}
-    ]
-    run = control.play("site", control.write_inventory("bad", bad), check=False)
-    assert run.exit_code > 0, run.tail()
-    assert run.says("20 parsecs"), run.tail()
-    assert not any(run.changed().values()), run.changes()
-
-
 def test_an_unreachable_host_stops_all(
     pristine: Any, control: ControlNode, inventory: dict[str, Any]
 ) -> None:
@@ -70,7 +56,7 @@ def test_an_unreachable_host_stops_all(
     bad["sluice_hosts"]["hosts"]["host9"] = {"ansible_host": "10.78.0.99"}
     run = control.play("site", control.write_inventory("bad", bad), "-T", "5", check=False)
     assert run.exit_code > 0, run.tail()
-    assert run.says("host 'host9' (10.78.0.99) cannot be reached"), run.tail()
+    assert run.says("[host9]: UNREACHABLE"), run.tail()
     assert not any(run.changed().values()), run.changes()
 
 
@@ -79,6 +65,7 @@ def test_check_mode_succeeds_on_bare_hosts(
 ) -> None:
     run = control.play("site", control.write_inventory("site", inventory), "--check")
     assert run.recap.keys() == {"host1", "host2"}
+    assert run.says("host1 has no package source of Sluice yet: a run sets it up"), run.tail()
 
 
 def test_nothing_of_this_changed_a_host(fleet: Fleet, pristine: dict[str, Any]) -> None:
@@ -89,12 +76,11 @@ def test_nothing_of_this_changed_a_host(fleet: Fleet, pristine: dict[str, Any]) 
 
 @pytest.fixture
 def unfit(fleet: Fleet) -> Iterator[Machine]:
-    """A machine without virtualisation, with a full disk and a half-installed package."""
+    """A machine without virtualisation, and with a half-installed package."""
     machine = fleet.add(UNFIT)
     try:
         machine.write("/root/make-broken", BROKEN_PACKAGE)
         machine.ssh("sh /root/make-broken")
-        machine.ssh("fallocate -l $(($(df --output=avail -B1 / | tail -n 1) - 200000000)) /full")
         yield machine
     finally:
         machine.stop()
@@ -110,7 +96,6 @@ def test_a_host_that_is_not_fit_is_named(
     run = control.play("site", control.write_inventory("bad", bad), check=False)
     assert run.exit_code > 0, run.tail()
     assert run.says("virtualisation 'none'"), run.tail()
-    assert run.says("MiB free"), run.tail()
     assert run.says("'broken' is half-installed"), run.tail()
     assert not any(run.changed().values()), run.changes()
     allowed = plan.with_variable(bad, "sluice_allow_tcg", True)

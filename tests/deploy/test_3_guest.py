@@ -39,6 +39,20 @@ def test_operator_defines_a_guest(guest: NestedGuest) -> None:
 
 
 @pytest.mark.needs("operator_defines_a_guest")
+def test_a_bad_rate_is_named_and_changes_nothing(
+    control: ControlNode, inventory: dict[str, Any], host1: Machine
+) -> None:
+    """The controller judges the state of all hosts before anything is attached."""
+    bad = plan.with_guest(inventory, "host1")
+    grant = bad["sluice_hosts"]["hosts"]["host1"]["sluice_state"]["domains"]["web1"]["classes"]
+    grant[plan.CLASS]["limits"]["blk-read"]["bytes_per_second"] = "20 parsecs"
+    run = control.play("attach", control.write_inventory("bad", bad), check=False)
+    assert run.exit_code > 0, run.tail()
+    assert run.says("20 parsecs"), run.tail()
+    assert not any(run.changed().values()), run.changes()
+
+
+@pytest.mark.needs("operator_defines_a_guest")
 def test_attach_shapes_the_guest(
     guest: NestedGuest, control: ControlNode, inventory: dict[str, Any], report: Report
 ) -> None:

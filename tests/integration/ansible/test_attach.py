@@ -1,109 +1,114 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""attach.yml on a real libvirt: a domain that is defined and not running."""
+"""attach.yml and sluice_apply with a real sluiced, which has one domain, "test"."""
 
-import json
-
-import libvirt
 import pytest
 
-import ansible_collection
-from ansible_collection import recap
-from testbed import Controller, Guest, GuestSpec, Testbed
+from ansible_collection import failure_of, recap, run_module
+from integration.ansible.conftest import ControlNode
 
-RUN_SECONDS = 300
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
-DOMAIN = {
-    "name": "ansible-media",
-    "devices": ["vda"],
-    "ceiling": {"net-tx": "400Mbit/s"},
-    "classes": [
-        {"name": "film", "priority": 1, "stream": {"name": "film", "rate": "7Mbit/s"}},
-        {
-            "name": "batch",
-            "priority": 7,
-            "weight": 300,
-            "limits": {"blk-read": "20MB/s"},
-            "scheduling": {"blk-read": {"reserve": "2MB/s", "charge": "device"}},
-            "queues": {"net-rx": {"aqm": "codel", "ecn": True, "connections": 200}},
-        },
-        {"name": "default", "limits": {"net-rx": {"rate": "80Mbit/s", "burst": "64KiB"}}},
-    ],
-    "rules": [{"class": "batch", "match": {"exe": "/usr/bin/rsync", "user": 1000}}],
+STATE = {
+    "classes": {"batch": {"title": "Batch work", "priority": 7}},
+    "domains": {
+        "test": {"classes": {"batch": {"limits": {"blk-read": {"bytes_per_second": "20MB/s"}}}}}
+    },
+    "groups": {"disks": {"resource": "blk", "bytes_per_second": "200MB/s"}},
+    "rules": [{"class": "batch", "match": {"exe": "/usr/bin/rsync"}}],
+    "auto": {"floors_bytes_per_second": {"blk-read": "2MB/s"}},
+    "settings": {"history_seconds": 7200},
 }
-
-
-def stored_xml(guest: Guest) -> str:
-    """The persistent definition, whole."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
-    return guest.domain.XMLDesc(flags)
+NOTHING = {"classes": {}, "domains": {}, "groups": {}, "rules": [], "streams": {}}
 
 
 @pytest.fixture
-def guest(testbed: Testbed, controller: Controller):
-    """A domain that is defined; it and its classes are gone at the end."""
-    guest = testbed.add_guest(GuestSpec(DOMAIN["name"]))
-    yield guest
-    if controller.call("GET", f"/v1/domains/{guest.name}")["attached"]:
-        controller.call("POST", f"/v1/domains/{guest.name}/detach", {})
-    for rule in controller.call("GET", "/v1/rules"):
-        if rule["domain"] == guest.name:
-            controller.call("DELETE", f"/v1/rules/{rule['id']}")
-    for stream in controller.call("GET", "/v1/streams"):
-        if stream["domain"] == guest.name:
-            controller.call("DELETE", f"/v1/streams/{stream['name']}")
-    for name in ("film", "batch"):
-        controller.request("DELETE", f"/v1/domains/{guest.name}/classes/{name}")
-        controller.request("DELETE", f"/v1/classes/{name}")
-    testbed.remove_guest(guest)
+def environment(daemon):
+    """How the daemon is reached; what a test declared is gone at its end."""
+    where = {"SLUICE_SOCKET": str(daemon.socket), "SLUICE_TOKEN_FILE": str(daemon.token_file)}
+    yield where
+    daemon.call("PUT", "/v1/state?prune=true", NOTHING)
 
 
-@pytest.fixture
-def attach(testbed: Testbed, controller: Controller, tmp_path):
-    """Runs attach.yml inside the testbed, with one entry of sluice_domains."""
-    ansible_collection.link()
+def test_a_state_is_foreseen_applied_once_and_taken_back(daemon, environment):
+    before = daemon.call("GET", "/v1/state")
+    foreseen = run_module("sluice_apply", check=True, env=environment, state=STATE)
+    assert daemon.call("GET", "/v1/state") == before
+    first = run_module("sluice_apply", env=environment, state=STATE)
+    second = run_module("sluice_apply", env=environment, state=STATE)
+    assert [answer["changed"] for answer in (foreseen, first, second)] == [True, True, False]
+    assert foreseen["diff"] == first["diff"] and second["diff"] == {"before": "", "after": ""}
+    assert "20000000" in first["diff"]["after"]
+    granted = daemon.call("GET", "/v1/domains/test")["classes"]
+    limits = next(grant["limits"] for grant in granted if grant["class"] == "batch")
+    assert limits["blk-read"]["bytes_per_second"] == 20_000_000
+    assert [group["name"] for group in daemon.call("GET", "/v1/groups")] == ["disks"]
+    assert daemon.call("GET", "/v1/settings")["history_seconds"] == 7200
+    # The audit says by whom.
+    assert daemon.call("GET", "/v1/audit?limit=1")[0]["actor"] == "ansible"
 
-    def run(*options: str, **domain):
-        host = {**LOCAL, "sluice_domains": [domain]}
-        inventory = tmp_path / "inventory.yml"
-        inventory.write_text(json.dumps({"sluice_hosts": {"hosts": {"here": host}}}))
-        command = [str(ansible_collection.paths.VENV_BIN / "ansible-playbook"), "-i"]
-        done = testbed.sandbox.run(
-            [*command, str(inventory), "sluice.appliance.attach", *options],
-            timeout_seconds=RUN_SECONDS,
-            env=ansible_collection.environment(
-                SLUICE_SOCKET=str(controller.socket), SLUICE_TOKEN_FILE=str(controller.token_file)
-            ),
-        )
-        return recap(done.stdout)["here"]["changed"], done.stdout
-
-    return run
+    fewer = {**STATE, "rules": []}
+    assert not run_module("sluice_apply", env=environment, state=fewer)["changed"]
+    assert run_module("sluice_apply", env=environment, state=fewer, prune=True)["changed"]
+    assert daemon.call("GET", "/v1/rules") == []
 
 
-def test_a_domain_is_shaped_from_data_and_given_back(attach, guest, controller):
-    before = stored_xml(guest)
-    foreseen, output = attach("--check", "--diff", **DOMAIN)
-    assert foreseen > 0 and stored_xml(guest) == before
-    assert '"attached": true' in output
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"clases": {}}, "clases"),
+        ({"domains": {"web1": {"classes": {}}}}, "web1"),
+        (
+            {"groups": {"disks": {"resource": "blk", "bytes_per_second": "20 parsecs"}}},
+            "'20 parsecs'",
+        ),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused_whole_in_the_controllers_words(
+    daemon, environment, state, words
+):
+    before = daemon.call("GET", "/v1/state")
+    both = {"classes": STATE["classes"], **state}
+    answer = run_module("sluice_apply", env=environment, state=both)
+    assert answer["failed"] and words in answer["msg"]
+    assert daemon.call("GET", "/v1/state") == before
 
-    assert attach(**DOMAIN)[0] > 0
-    domain = controller.call("GET", f"/v1/domains/{guest.name}")
-    assert domain["attached"] and domain["ceiling"]["net-tx"]["bytes_per_second"] == 50_000_000
-    granted = {g["class"]: g for g in domain["classes"]}
-    batch = granted["batch"]
-    assert batch["limits"]["blk-read"]["bytes_per_second"] == 20_000_000
-    assert (batch["weight"], batch["scheduling"]["blk-read"]["charge"]) == (300, "device")
-    assert batch["queues"]["net-rx"]["connections_per_second"] == 200
-    assert granted["default"]["limits"]["net-rx"]["burst_bytes"] == 65536
-    assert [s["name"] for s in controller.call("GET", "/v1/streams")] == ["film"]
 
-    changed, output = attach(**DOMAIN)
-    assert changed == 0, output
+@pytest.mark.parametrize("lost", ["SLUICE_SOCKET", "SLUICE_TOKEN_FILE"])
+def test_a_daemon_that_is_not_there_is_named(environment, lost):
+    answer = run_module("sluice_apply", env={**environment, lost: "/nowhere/x"}, state=STATE)
+    assert answer["failed"] and "'/nowhere/x' cannot be re" in answer["msg"]
 
-    fewer = {**DOMAIN, "classes": DOMAIN["classes"][1:], "exclusive": True}
-    assert attach(**fewer)[0] == 1
-    assert controller.call("GET", "/v1/streams") == []
-    assert attach(**fewer)[0] == 0
 
-    assert attach(name=guest.name, state="detached")[0] == 1
-    assert stored_xml(guest) == before
-    assert attach(name=guest.name, state="detached")[0] == 0
+def attach(control: ControlNode, environment, *options: str, **given):
+    inventory = {"sluice_hosts": {"hosts": {"here": {**LOCAL, **given}}}}
+    return control.play("sluice.appliance.attach", inventory, *options, **environment)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sluice_domains": [{"name": "media"}]}, "domain 'media' is not defined in libvirt"),
+        (
+            {"sluice_domains": [{"name": "test", "devices": ["vdz"]}]},
+            "device 'vdz' of domain 'test' does not exist or cannot be shaped",
+        ),
+        ({"sluice_state": {**STATE, "streams": {"film": {}}}}, "film"),
+    ],
+)
+def test_a_playbook_that_is_refused_changes_nothing(daemon, control, environment, given, words):
+    before = daemon.call("GET", "/v1/state")
+    done = attach(control, environment, **{"sluice_state": STATE, **given})
+    assert words in failure_of(done.stdout, "here")
+    assert daemon.call("GET", "/v1/state") == before
+
+
+def test_a_playbook_says_in_check_mode_what_it_changes_and_changes_it_once(
+    daemon, control, environment
+):
+    for changed, options in ((1, ["--check", "--diff"]), (1, []), (0, [])):
+        done = attach(control, environment, *options, sluice_state=STATE)
+        assert done.returncode == 0, done.stdout
+        assert recap(done.stdout)["here"]["changed"] == changed, done.stdout
+        if options:
+            assert "20000000" in done.stdout
+            assert daemon.call("GET", "/v1/rules") == []
+    assert len(daemon.call("GET", "/v1/rules")) == 1

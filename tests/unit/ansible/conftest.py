@@ -3,4 +3,4 @@
 
 import ansible_collection
 
-ansible_collection.link()
+ansible_collection.link("--own")

@@ -68,17 +68,6 @@ def test_exceptions_cover_a_path_and_a_pattern() -> None:
     assert manifest.unexpected(found, [Excepted("/etc", "a folder is not its files")]) == found
 
 
-def test_an_exception_that_covers_nothing_is_told() -> None:
-    rules = [Excepted("/var/log/*", "logs"), Excepted("/etc/gone", "nobody knows")]
-    assert manifest.unused([Difference("/var/log/a", "added")], rules) == [rules[1]]
-
-
-def test_an_exception_by_chance_may_cover_nothing() -> None:
-    rules = [Excepted("/var/lib/dpkg/status", "order", by_chance=True)]
-    assert not manifest.unused([], rules)
-    assert not manifest.unexpected([Difference("/var/lib/dpkg/status", "changed")], rules)
-
-
 def test_a_line_that_is_no_entry_is_refused() -> None:
     with pytest.raises(ValueError, match="line 2"):
         manifest.parse('{"path": "/a", "type": "file"}\n{"type": "file"}\n')
