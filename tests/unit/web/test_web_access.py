@@ -285,6 +285,16 @@ def test_arguments_of_guests_processes_are_an_operators_to_read(tmp_path, store,
         assert ("arguments_hidden" in table) is not sees
 
 
+@pytest.mark.parametrize("name", ["Content-Type", "If-Match"])
+@pytest.mark.parametrize("value", ["application/json; \xe9", "text/x\x01"])
+def test_a_header_that_cannot_go_on_is_refused_by_its_name(tmp_path, store, name, value):
+    (tmp_path / "token").write_text("secret")
+    controller = Controller(tmp_path / "nobody-listens", tmp_path / "token")
+    client = signed_in(create_app(Config(state_dir=tmp_path), store, controller), "olga")
+    answer = client.put("/api/v1/classes/a", data="{}", headers={name: value})
+    assert (answer.status_code, answer.get_json(force=True)["thing"]) == (422, name)
+
+
 def test_the_throttle_opens_again_after_its_window():
     throttle = SignInThrottle(failures=2, window_seconds=60)
     assert throttle.begin(["a"], now=0) == 0

@@ -45,6 +45,15 @@ def check_argument(name: str, value: str) -> None:
         raise bad_value(name, value, f"give at most {MAX_NAME_CHARACTERS} printable characters")
 
 
+def _asked_headers() -> dict[str, str]:
+    """The headers that go on; raises Problem for what the controller could not be sent."""
+    asked = {name: request.headers[name] for name in ASKED if name in request.headers}
+    for name, value in asked.items():
+        if not (value.isascii() and value.isprintable()):
+            raise bad_value(name, value, "give printable ASCII characters")
+    return asked
+
+
 def role_of(method: str, parts: list[str]) -> str:
     """Looking needs less than changing; a preview, which costs, is none of looking."""
     if (method, parts[0]) == ("POST", "nightly"):
@@ -79,7 +88,7 @@ def forward(path: str) -> Response:
         role=g.person.role,
         query=request.args.to_dict(),
         content=request.get_data(),
-        headers={name: request.headers[name] for name in ASKED if name in request.headers},
+        headers=_asked_headers(),
     )
     body = answer.body
     if _hides_arguments(parts) and answer.status == 200:
