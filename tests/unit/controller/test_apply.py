@@ -63,3 +63,13 @@ def test_a_file_that_cannot_be_meant_is_refused_with_its_line(text, said):
 def test_a_date_is_text_and_a_name_may_be_a_number():
     document, _ = _load("classes: {5: {title: 2026-11-28}}", "f.yaml")
     assert document == {"classes": {"5": {"title": "2026-11-28"}}}
+
+
+@pytest.mark.parametrize("name", ["010", "1.10", "2026-01-01", "on", "null", "1_000", "0x10"])
+def test_a_name_is_text_as_it_is_written(name):
+    assert _load(f"domains:\n  {name}: {{}}\n", "f.yaml")[0] == {"domains": {name: {}}}
+
+
+def test_a_file_that_contains_itself_is_refused():
+    with pytest.raises(BadValue, match="is not YAML"):
+        _load("classes: &a {b: *a}\n", "f.yaml")

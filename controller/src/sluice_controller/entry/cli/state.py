@@ -18,6 +18,7 @@ from .client import Refused
 from .common import AsJson
 from .output import print_json, say
 
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _INDEX = re.compile(r"\[(\d+)\]")
 # Of a value in a line of a difference.
 _SHOWN_CHARACTERS = 100
@@ -96,24 +97,30 @@ def _read(file: Path) -> tuple[str, str]:
 def _load(text: str, shown: str) -> tuple[Any, yaml.Node | None]:
     """The document as JSON has it, and its nodes, which know their lines."""
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        _refuse_twice(root, shown)
-        document = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        _settle_names(root, shown)
+        document = None if root is None else loader.construct_document(root)
+        # What YAML takes for a date is text.
+        return json.loads(json.dumps(document, default=str)), root
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{shown}:{mark.line + 1}" if mark else shown
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise BadValue(place, "", f"is not YAML ({problem})", "correct that line") from error
-    # What YAML takes for a date is text.
-    return json.loads(json.dumps(document, default=str)), root
 
 
-def _refuse_twice(node: yaml.Node | None, shown: str) -> None:
-    """Of a name that comes twice only the last would count."""
+def _settle_names(node: yaml.Node | None, shown: str) -> None:
+    """Names are text as it is written: 010 is no number, and 2026-01-01 no date.
+
+    Of a name that comes twice only the last would count: it is refused.
+    """
     for mapping in _mappings(node):
         seen: set[str] = set()
         for key, _value in mapping.value:
-            if key.value in seen:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = _TEXT
+            if str(key.value) in seen:
                 place = f"{shown}:{key.start_mark.line + 1}"
                 raise BadValue(place, str(key.value), "is there twice", "leave one out")
             seen.add(str(key.value))
