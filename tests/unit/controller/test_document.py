@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The OpenAPI document says what the calls take and answer: each call is made."""
 
+import threading
 from contextvars import copy_context
 from typing import Annotated, get_origin
 
@@ -10,6 +11,7 @@ from sluice_controller.domain import limits, queues, scheduling
 from sluice_controller.domain.agent_messages import Table
 from sluice_controller.domain.knobs import hints, knob
 from sluice_controller.domain.models import adapter, members, parse, without_nulls
+from sluice_controller.entry.api import calls
 from sluice_controller.entry.api.app import create_app, openapi
 from sluice_controller.entry.api.calls import OPERATIONS, merged
 from sluice_controller.entry.config import DEFAULTS, Config
@@ -21,8 +23,8 @@ from unit.controller.test_state import EXAMPLE, yaml
 DOCUMENT = openapi()
 CALLS = [
     (path, method, one)
-    for path, calls in DOCUMENT["paths"].items()
-    for method, one in calls.items()
+    for path, methods in DOCUMENT["paths"].items()
+    for method, one in methods.items()
 ]
 
 
@@ -160,6 +162,51 @@ def test_a_patch_changes_what_it_names(client):
     assert merged({"limits": {"blk-read": {"a": 1, "burst_bytes": 2}, "net-tx": {}}}, limit) == {
         "limits": {"blk-read": {"a": 1}}
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "one", "other", "looks"),
+    [
+        ("/classes/batch", {"weight": 7}, ("PATCH", "", {"priority": 8}), "_class"),
+        (
+            "/domains/test/classes/batch",
+            {"limits": {"net-tx": {"bytes_per_second": 5e6}}},
+            ("PUT", "/limits/blk-read", {"bytes_per_second": 6e6}),
+            "_grant",
+        ),
+    ],
+)
+def test_of_two_who_change_parts_at_once_neither_is_lost(
+    client, monkeypatch, path, one, other, looks
+):
+    def ask(method, path, body=None):
+        headers = {"Authorization": "Bearer secret"}
+        made = client.application.test_client()
+        return copy_context().run(
+            made.open, f"/v1{path}", method=method, json=body, headers=headers
+        )
+
+    look = getattr(calls, looks)
+    method, below, body = other
+    second = threading.Thread(target=lambda: ask(method, path + below, body))
+
+    def looked(services, asked):
+        found = look(services, asked)
+        if second.ident is None:
+            second.start()
+            # Either it is done by now, or it waits until the first has changed its part.
+            second.join(0.2)
+        return found
+
+    monkeypatch.setattr(calls, looks, looked)
+    assert ask("PATCH", path, one).status_code == 200
+    second.join(60)
+    after = ask("GET", path).get_json()
+    if looks == "_class":
+        assert (after["weight"], after["priority"]) == (7, 8)
+    else:
+        rates = {r: limit["bytes_per_second"] for r, limit in after["limits"].items()}
+        assert rates == {"net-tx": 5e6, "blk-read": 6e6}
 
 
 def test_an_operator_of_the_page_does_not_choose_what_runs_as_root(client):

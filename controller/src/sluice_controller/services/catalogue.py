@@ -145,7 +145,7 @@ class Catalogue:
                 yield unit
             return
         # libvirt may take its time, and no other unit of work is to wait for it.
-        with self._asks(domain):
+        with self.asks(domain):
             guest, refusal = self._ask(domain)
             with self.store.transaction() as unit:
                 if guest is not None:
@@ -164,7 +164,7 @@ class Catalogue:
         """
         with ExitStack() as stack:
             for name in list(places)[:1]:
-                stack.enter_context(self._asks(name))
+                stack.enter_context(self.asks(name))
             asked = {name: self._ask(name) for name in places}
             unit = stack.enter_context(self.store.transaction())
             for name, (guest, refusal) in asked.items():
@@ -189,7 +189,8 @@ class Catalogue:
             pass
 
     @contextmanager
-    def _asks(self, domain: str) -> Iterator[None]:
+    def asks(self, domain: str) -> Iterator[None]:
+        """Meanwhile nobody else asks libvirt for a unit of work; may be nested."""
         if not self._asking.acquire(timeout=self.asking_seconds):
             raise Unavailable(
                 "domain",

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ...domain import groups, model, quality, rules
@@ -219,16 +221,27 @@ def _item(
     answer: Any,
     body: Any,
     present: Callable[[Services, Asked], Any],
+    alone: Callable[[Services, Asked], AbstractContextManager[Any]] | None = None,
 ) -> list[Operation]:
-    """GET, PUT and PATCH of one thing; `present` is what a PUT would give of it as it is."""
+    """GET, PUT and PATCH of one thing; `present` is what a PUT would give of it as it is.
+
+    Between a PATCH's look and its change nothing else changes the thing: `alone` sees to
+    that, or a lock of these calls.
+    """
+    lock = threading.RLock()
+
+    def put_alone(s: Services, a: Asked) -> Any:
+        with alone(s, a) if alone else lock:
+            return put(s, a)
 
     def patch(s: Services, a: Asked) -> Any:
-        return put(s, Asked(a.path, a.query, merged(present(s, a), a.body), a.headers))
+        with alone(s, a) if alone else lock:
+            return put(s, Asked(a.path, a.query, merged(present(s, a), a.body), a.headers))
 
     op = Operation
     return [
         op("GET", path, f"One {called}", get, answer),
-        op("PUT", path, f"Create or replace a {called}", put, answer, body, errors=(409,)),
+        op("PUT", path, f"Create or replace a {called}", put_alone, answer, body, errors=(409,)),
         op(
             "PATCH",
             path,
@@ -275,6 +288,8 @@ def _classes() -> list[Operation]:
             answers.Grant,
             model.GrantBody,
             lambda s, a: _given(model.GrantBody, _grant(s, a)),
+            # Limits of one resource change under it, too.
+            lambda s, a: s.catalogue.asks(a["domain"]),
         ),
         op(
             "DELETE",
