@@ -52,7 +52,7 @@ BAD = [
         {"bytes_per_second": -5_000_000},
         422,
         "-5000000",
-        ("limit", "small", GRANTED, "blk-read", "--", "-5000000"),
+        ("limit", "small", GRANTED, "blk-read", "--", "-5000000B/s"),
     ),
     Bad(
         "zero rate",

@@ -416,7 +416,9 @@ def verdicts() -> list[dict[str, Any]]:
     def word(ago: int) -> str:
         return "poor" if 360 <= ago < 540 else "good" if 540 <= ago < 700 else "perfect"
 
-    return [{"at": NOW - ago, "verdict": word(ago)} for ago in range(3590, 0, -10)]
+    return [
+        {"at": NOW - ago, "verdict": word(ago), "window_ms": 10_000} for ago in range(3590, 0, -10)
+    ]
 
 
 NAMES = ["media", "web", "db", "build", "old"]

@@ -102,7 +102,7 @@ def test_a_refusal_is_said_beside_the_form_and_changes_nothing(service, page, ba
     expect(disk.locator(".error")).to_contain_text("has no limit of bytes per second")
     disk.get_by_test_id("reserve").fill("fast")
     disk.get_by_test_id("set-scheduling").click()
-    expect(disk.locator(".error")).to_contain_text("“fast” is not a rate")
+    expect(disk.locator(".error")).to_contain_text("'fast' is not a rate")
     assert granted(service, batch)["scheduling"] == {}
 
 

@@ -85,8 +85,17 @@ def test_a_night_that_is_not_there(service, page, nights):
     expect(page.get_by_test_id("problem")).to_contain_text("999")
 
 
-def test_the_web_offers_no_way_to_post_one(service, nights):
-    assert httpx.post(f"{service.address}/api/v1/nightly", json={}).status_code == 405
+def test_the_web_offers_no_way_to_post_one(service, page, nights):
+    address = f"{service.address}/api/v1/nightly"
+    assert httpx.post(address, json={}).status_code == 401
+    page.goto(service.address)
+    refused = page.evaluate(
+        """async () => {
+            const { call } = await import("/static/js/api.js");
+            return call("POST", "/nightly", {}).catch((problem) => problem.message);
+        }"""
+    )
+    assert "a nightly result" in refused and "needs the role host" in refused
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
