@@ -165,6 +165,22 @@ def test_a_patch_changes_what_it_names(client):
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "thing"),
+    [
+        ("/classes/batch", {"wieght": 7}, "wieght"),
+        ("/domains/test/classes/batch", {"limit": {}}, "limit"),
+        ("/groups/disks", {"rate": 7}, "rate"),
+        ("/streams/film", {"nominal": 7}, "nominal"),
+        ("/streams/film", {"domain": "\ud800"}, "domain"),
+    ],
+)
+def test_a_patch_takes_what_a_put_takes(client, path, body, thing):
+    headers = {"Authorization": "Bearer secret"}
+    answer = copy_context().run(client.patch, f"/v1{path}", json=body, headers=headers)
+    assert (answer.status_code, answer.get_json()["thing"]) == (422, thing)
+
+
+@pytest.mark.parametrize(
     ("path", "one", "other", "looks"),
     [
         ("/classes/batch", {"weight": 7}, ("PATCH", "", {"priority": 8}), "_class"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import groups, model, quality, rules
 from ...domain.errors import BadValue, NotFound
 from ...domain.limits import Limit, Resource
-from ...domain.models import members
+from ...domain.models import members, parse, without_nulls
 from ...domain.nightly import NightlyBody
 from ...domain.queues import Queue
 from ...domain.scheduling import Scheduling
@@ -236,7 +236,9 @@ def _item(
 
     def patch(s: Services, a: Asked) -> Any:
         with alone(s, a) if alone else lock:
-            return put(s, Asked(a.path, a.query, merged(present(s, a), a.body), a.headers))
+            after = merged(present(s, a), a.body)
+            parse(body, without_nulls(after))
+            return put(s, Asked(a.path, a.query, after, a.headers))
 
     op = Operation
     return [
