@@ -239,6 +239,6 @@ def test_an_operator_of_the_page_does_not_choose_what_runs_as_root(client):
             put("operator", path, {**body, "settings": {}} if "settings" in body else {})[0] == 200
         )
         assert put("admin", path, body)[0] == 200
-        # What is there already may be said again.
+        # Members that are there already may be said again.
         assert put("operator", path, body)[0] == 200
         assert put("admin", "/settings", {"emulator": "/usr/bin/qemu"})[0] == 200

@@ -10,6 +10,7 @@ the OpenAPI document; and the command line, for its help (`knob`).
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
@@ -18,14 +19,14 @@ from .errors import BadValue
 from .rates import parse_time_ns
 from .values import finite_number, parse_bool, parse_integer, parse_text, parse_word
 
-# What one sees of a large bound: 10^11 and 2^20 are read faster than their digits.
+# A large bound as people see it: 10^11 and 2^20 are read faster than their digits.
 _ROUND_FROM = 10**7
 # Null, as people write it.
 NOTHING = ("unlimited", "none", "nothing", "max", "default")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knob:
+class Knob(ABC):
     help: str = ""
     # Null is a value, too: nothing of the kind.
     optional: bool = False
@@ -35,13 +36,13 @@ class Knob:
     # Text may say nothing, too: "unlimited".
     is_counted: ClassVar[bool] = False
 
+    @abstractmethod
     def read(self, raw: Any, thing: str) -> Any:
         """The value; BadValue for any other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schema(self, takes_text: bool) -> dict[str, Any]:
         """In the words of JSON Schema, without help and null."""
-        raise NotImplementedError
 
     @property
     def said(self) -> str:

@@ -79,7 +79,7 @@ class _Change:
         self.prune = prune
         self.catalogue = catalogue
         self.clock = clock
-        # What has to be known beyond the store, once this is in force.
+        # Facts that parts beyond the store have to know, once this is in force.
         self.gone_streams: list[str] = []
         self.gone_grants: list[tuple[str, str]] = []
         self.gone_groups: list[str] = []

@@ -241,7 +241,7 @@ class Sample(Model):
     marked_per_second: float | None
     buffered_bytes: int | None
     buffer_bytes_max: int | None
-    # What its limit lets pass at once; negative: what is owed.
+    # Bytes or operations that the limit lets pass at once; negative: a debt.
     tokens_bytes: int | None
     tokens_operations: int | None
 

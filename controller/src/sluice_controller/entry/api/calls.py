@@ -83,7 +83,7 @@ def _stream(s: Services, a: Asked) -> dict[str, Any]:
     return _one(s.streams.list_json(), "stream", a["stream"])
 
 
-# What takes more than a line
+# Calls that take more than a line
 
 
 def _put_ceiling(s: Services, a: Asked) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..wiring import Services
 
 MOST_ROWS = 1000
-# What may be in a path or a query, by its name.
+# Parameters of a path or a query, by name.
 PARAMETERS: Mapping[str, Knob] = {
     "domain": Text(255, help="name of a libvirt domain", example="media"),
     "class": Text(255, help="name of a class", example="batch"),

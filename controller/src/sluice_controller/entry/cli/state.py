@@ -101,7 +101,7 @@ def _load(text: str, shown: str) -> tuple[Any, yaml.Node | None]:
         root = loader.get_single_node()
         _settle_names(root, shown)
         document = None if root is None else loader.construct_document(root)
-        # What YAML takes for a date is text.
+        # A value that YAML takes for a date is text.
         return json.loads(json.dumps(document, default=str)), root
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -100,7 +100,7 @@ export function parseRate(text) {
   return Math.round(value);
 }
 
-// What was typed, for sluiced to read; null for nothing.
+// The typed text, for sluiced to read; null for nothing.
 export function given(text) {
   const typed = text.trim();
   return /^(|unlimited|none|nothing|default|any|max|off|–|-)$/i.test(typed) ? null : typed;
