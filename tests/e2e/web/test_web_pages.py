@@ -201,10 +201,12 @@ def test_a_bad_limit_says_so_beside_the_field_and_changes_nothing(
 def test_the_tick_is_dragged_to_a_limit(service, page, batch):
     open_vm(page, "test")
     cell = lane(page, batch).locator('.cell[data-resource="net-rx"]')
+    # The first live sample fills the scale, and draws the cell anew.
+    expect(page.get_by_test_id("data-age")).to_be_visible()
+    for part in (".bar", ".tick"):
+        expect(cell.locator(part)).to_be_visible()
     bar = cell.locator(".bar").bounding_box()
     tick = cell.locator(".tick").bounding_box()
-    # The scale is filled by the first live sample.
-    expect(page.get_by_test_id("data-age")).to_be_visible()
     page.mouse.move(tick["x"] + 8, tick["y"] + 8)
     page.mouse.down()
     page.mouse.move(bar["x"] + bar["width"] / 2, tick["y"] + 8, steps=5)
