@@ -105,6 +105,14 @@ fn check_rules(file: &Path) -> Result<(), Box<dyn Error>> {
     let params = serde_json::from_slice(&bytes).map_err(|error| named(&error))?;
     let rules = RuleSet::from_params(&params, Tag::MAX)
         .map_err(|error| format!("{}: {error}", file.display()))?;
+    if !rules.refused.is_empty() {
+        let whys = rules
+            .refused
+            .iter()
+            .map(|refused| refused.error.to_string());
+        let whys: Vec<String> = whys.collect();
+        return Err(format!("{}: {}", file.display(), whys.join("\n")).into());
+    }
     let mut out = std::io::stdout().lock();
     let count = rules.rules.len();
     writeln!(out, "{}: {count} rules are good", file.display())?;

@@ -152,6 +152,33 @@ fn bad_input_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn a_rule_is_refused_by_itself_if_the_host_knows_of_that() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let bad = json!({"id": "bad", "class": "c", "match": {"cmdline": "("}});
+    let params = |revision: u64| {
+        json!({"revision": revision, "classes": [{"name": "c", "tag": 4}],
+            "rules": [bad, pid_rule("good", "c", watched.pid())]})
+    };
+    let refused = host.call("set_rules", params(1))["error"].clone();
+    assert_eq!(refused["data"]["field"], "rules[0].match.cmdline");
+    assert_eq!(ioprio(watched.pid()), 0);
+
+    let hello = host.call("hello", json!({"protocol": 2}));
+    assert_eq!(hello["result"]["protocol"], 2);
+    let result = host.call("set_rules", params(2))["result"].clone();
+    assert_eq!(
+        (&result["revision"], &result["matched"]),
+        (&json!(2), &json!(1))
+    );
+    assert_eq!(result["refused"].as_array().unwrap().len(), 1);
+    assert_eq!(result["refused"][0]["id"], "bad");
+    let why = result["refused"][0]["why"].as_str().unwrap();
+    assert!(why.starts_with("match.cmdline: "), "{why}");
+    assert_eq!(ioprio(watched.pid()), 0x2004);
+}
+
+#[test]
 fn a_huge_line_is_discarded_and_the_next_one_served() {
     let mut host = Host::start();
     let mut line = vec![b'x'; 2 << 20];

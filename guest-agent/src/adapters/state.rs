@@ -3,6 +3,7 @@
 //! tagged threads and sockets had before. Lives in /run, so it ends with the
 //! boot, as process ids do.
 
+use crate::domain::rpc::OLDEST_PROTOCOL;
 use crate::domain::tagging::{TaggedProcess, TaggedSocket};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -42,6 +43,9 @@ pub struct SavedState {
     /// The agent that wrote it had taken every tag off.
     #[serde(default)]
     pub is_clean: bool,
+    /// Of the host that spoke last; not in the file of an older agent.
+    #[serde(default = "oldest_protocol")]
+    pub protocol: u64,
     /// Parameters of the last `set_rules`, or null.
     pub rules: Value,
     pub processes: Vec<SavedProcess>,
@@ -51,12 +55,17 @@ pub struct SavedState {
     pub sockets: BTreeMap<u64, TaggedSocket>,
 }
 
+fn oldest_protocol() -> u64 {
+    OLDEST_PROTOCOL
+}
+
 impl SavedState {
     pub fn new(boot_id: &str, rules: Value) -> SavedState {
         SavedState {
             version: VERSION,
             boot_id: boot_id.to_owned(),
             is_clean: false,
+            protocol: OLDEST_PROTOCOL,
             rules,
             processes: Vec::new(),
             heirs: Vec::new(),
@@ -146,6 +155,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("sluice-state-{}", std::process::id()));
         let path = folder.join("state.json");
         let mut state = SavedState::new("boot", serde_json::json!({"revision": 3}));
+        state.protocol = 2;
         state.processes.push(SavedProcess {
             pid: 4,
             start_time_ticks: 5,

@@ -6,7 +6,10 @@
 use super::rules::RuleSet;
 use serde_json::{Value, json};
 
-pub const PROTOCOL: u64 = 1;
+pub const OLDEST_PROTOCOL: u64 = 1;
+pub const PROTOCOL: u64 = 2;
+/// Before it, one rule that cannot be followed refuses its whole set.
+pub const REFUSES_ONE_RULE: u64 = 2;
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
@@ -14,6 +17,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const MAX_ID_BYTES: usize = 256;
 const SHOWN_VALUE_CHARS: usize = 200;
+const SHOWN_REMEDY_CHARS: usize = 400;
 
 /// A refused parameter: which, what it was, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,9 +30,9 @@ pub struct ParamError {
 impl ParamError {
     pub fn new(field: impl Into<String>, value: &Value, remedy: impl Into<String>) -> ParamError {
         ParamError {
-            field: cut(field.into()),
+            field: cut(field.into(), SHOWN_VALUE_CHARS),
             value: shown(value),
-            remedy: remedy.into(),
+            remedy: cut(remedy.into(), SHOWN_REMEDY_CHARS),
         }
     }
 }
@@ -45,7 +49,7 @@ impl std::fmt::Display for ParamError {
 
 #[derive(Debug)]
 pub enum Call {
-    Hello,
+    Hello { protocol: u64 },
     SetRules(Box<RuleSet>),
     GetProcesses,
 }
@@ -72,7 +76,6 @@ pub fn parse_line(line: &[u8], max_tag: u8) -> Incoming {
             INVALID_REQUEST,
             Value::Null,
             "the line is not a JSON object",
-            None,
         );
     };
     if !object.contains_key("method")
@@ -84,20 +87,20 @@ pub fn parse_line(line: &[u8], max_tag: u8) -> Incoming {
     let answer_to = match &id {
         Some(Value::String(text)) if text.len() > MAX_ID_BYTES => {
             let message = format!("id is longer than {MAX_ID_BYTES} bytes");
-            return refuse(INVALID_REQUEST, Value::Null, &message, None);
+            return refuse(INVALID_REQUEST, Value::Null, &message);
         }
         Some(id @ (Value::Number(_) | Value::String(_) | Value::Null)) => id.clone(),
         None => Value::Null,
         Some(_) => {
             let message = "id is neither a string nor a number";
-            return refuse(INVALID_REQUEST, Value::Null, message, None);
+            return refuse(INVALID_REQUEST, Value::Null, message);
         }
     };
     if object.get("jsonrpc") != Some(&json!("2.0")) {
-        return refuse(INVALID_REQUEST, answer_to, "jsonrpc is not \"2.0\"", None);
+        return refuse(INVALID_REQUEST, answer_to, "jsonrpc is not \"2.0\"");
     }
     let Some(Value::String(method)) = object.remove("method") else {
-        return refuse(INVALID_REQUEST, answer_to, "method is not a string", None);
+        return refuse(INVALID_REQUEST, answer_to, "method is not a string");
     };
     let params = object.remove("params").unwrap_or(Value::Null);
     match parse_call(&method, &params, max_tag) {
@@ -106,12 +109,9 @@ pub fn parse_line(line: &[u8], max_tag: u8) -> Incoming {
         Err(_) if id.is_none() => Incoming::Ignored,
         Err(Refusal::Method) => {
             let message = format!("unknown method {}", shown(&Value::String(method)));
-            refuse(METHOD_NOT_FOUND, answer_to, &message, None)
+            refuse(METHOD_NOT_FOUND, answer_to, &message)
         }
-        Err(Refusal::Param(error)) => {
-            let data = json!({"field": error.field, "value": error.value, "remedy": error.remedy});
-            refuse(INVALID_PARAMS, answer_to, &error.to_string(), Some(data))
-        }
+        Err(Refusal::Param(error)) => Incoming::Refused(invalid_params(answer_to, &error)),
     }
 }
 
@@ -124,14 +124,17 @@ fn parse_call(method: &str, params: &Value, max_tag: u8) -> Result<Call, Refusal
     match method {
         "hello" => {
             let protocol = params.get("protocol").unwrap_or(&Value::Null);
-            if protocol.as_u64() != Some(PROTOCOL) {
-                let remedy =
-                    format!("this agent speaks protocol {PROTOCOL}; install a matching agent");
-                return Err(Refusal::Param(ParamError::new(
-                    "protocol", protocol, remedy,
-                )));
+            match protocol.as_u64() {
+                Some(protocol @ OLDEST_PROTOCOL..=PROTOCOL) => Ok(Call::Hello { protocol }),
+                _ => {
+                    let remedy = format!(
+                        "this agent speaks protocols {OLDEST_PROTOCOL} to {PROTOCOL}; \
+                         install a matching agent"
+                    );
+                    let error = ParamError::new("protocol", protocol, remedy);
+                    Err(Refusal::Param(error))
+                }
             }
-            Ok(Call::Hello)
         }
         "set_rules" => RuleSet::from_params(params, max_tag)
             .map(|rules| Call::SetRules(Box::new(rules)))
@@ -161,32 +164,35 @@ pub fn parse_error(message: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": null, "error": {"code": PARSE_ERROR, "message": message}})
 }
 
-fn refuse(code: i64, id: Value, message: &str, data: Option<Value>) -> Incoming {
-    let mut error = json!({"code": code, "message": message});
-    if let Some(data) = data {
-        error["data"] = data;
-    }
+pub fn invalid_params(id: Value, error: &ParamError) -> Value {
+    let data = json!({"field": error.field, "value": error.value, "remedy": error.remedy});
+    let error = json!({"code": INVALID_PARAMS, "message": error.to_string(), "data": data});
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+}
+
+fn refuse(code: i64, id: Value, message: &str) -> Incoming {
+    let error = json!({"code": code, "message": message});
     Incoming::Refused(json!({"jsonrpc": "2.0", "id": id, "error": error}))
 }
 
 /// The value as an error shows it: large ones are cut.
 fn shown(value: &Value) -> Value {
     match value {
-        Value::String(text) => Value::String(cut(text.clone())),
+        Value::String(text) => Value::String(cut(text.clone(), SHOWN_VALUE_CHARS)),
         Value::Array(_) | Value::Object(_) => {
             let text = value.to_string();
             if text.chars().count() <= SHOWN_VALUE_CHARS {
                 value.clone()
             } else {
-                Value::String(cut(text))
+                Value::String(cut(text, SHOWN_VALUE_CHARS))
             }
         }
         short => short.clone(),
     }
 }
 
-fn cut(text: String) -> String {
-    match text.char_indices().nth(SHOWN_VALUE_CHARS) {
+fn cut(text: String, most_chars: usize) -> String {
+    match text.char_indices().nth(most_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
@@ -209,7 +215,7 @@ mod tests {
         let line = br#"{"jsonrpc":"2.0","id":7,"method":"hello","params":{"protocol":1}}"#;
         let Incoming::Call {
             id,
-            call: Call::Hello,
+            call: Call::Hello { protocol: 1 },
         } = parse_line(line, 15)
         else {
             panic!("refused");
@@ -220,10 +226,10 @@ mod tests {
     #[test]
     fn another_protocol_is_refused_with_a_remedy() {
         let answer =
-            refused(r#"{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":2}}"#);
+            refused(r#"{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":3}}"#);
         assert_eq!(answer["error"]["code"], -32602);
         assert_eq!(answer["error"]["data"]["field"], "protocol");
-        assert_eq!(answer["error"]["data"]["value"], 2);
+        assert_eq!(answer["error"]["data"]["value"], 3);
         assert!(answer["error"]["data"]["remedy"].is_string());
     }
 
@@ -301,8 +307,7 @@ mod tests {
     #[test]
     fn answers_stay_short_whatever_is_asked() {
         let long = "k".repeat(100_000);
-        let rule = json!({"id": "r", "class": "c", "match": {&long: 1}});
-        let params = json!({"revision": 1, "classes": [{"name": "c", "tag": 1}], "rules": [rule]});
+        let params = json!({"revision": &long});
         for line in [
             json!({"jsonrpc": "2.0", "id": 1, "method": "set_rules", "params": params}),
             json!({"jsonrpc": "2.0", "id": &long, "method": "hello"}),

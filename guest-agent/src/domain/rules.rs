@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Rules: which processes belong to which class. Checked whole when they
-//! arrive; what is accepted cannot fail later.
+//! Rules: which processes belong to which class. All is checked when it arrives,
+//! and cannot fail later. A rule that cannot be followed is refused by itself;
+//! a set that cannot be understood is refused whole.
 
 use super::rpc::ParamError;
 use super::tag::Tag;
 use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
 use std::collections::HashSet;
 
 pub const DEFAULT_INTERVAL_MS: u64 = 1000;
-const INTERVALS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
 const MAX_RULES: usize = 1024;
-const MAX_NAME_CHARS: usize = 128;
-const MAX_TEXT_BYTES: usize = 4096;
 /// Of one pattern, compiled; of all patterns of a set; and what every pattern
 /// may have, so that many small ones always fit.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 const MAX_REGEXES_BYTES: usize = 16 << 20;
 const SMALL_REGEX_BYTES: usize = MAX_REGEXES_BYTES / MAX_RULES;
-const PID_MAX: u64 = 1 << 22;
-const INIT: u64 = 1;
-const MATCH_KEYS: &str = "exe, cmdline, user, unit, cgroup, pid with start_time_ticks";
+const PID_MAX: i32 = 1 << 22;
+const MAX_WHY_BYTES: usize = 300;
 
 /// The facts about a process that rules look at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,26 +34,42 @@ pub struct Facts {
     pub cgroup: String,
 }
 
+/// A regular expression, which is compiled when its set has room for it.
 #[derive(Debug, Clone)]
-pub struct CmdlinePattern(Regex);
+pub struct Pattern {
+    source: String,
+    regex: Option<Regex>,
+}
 
-impl PartialEq for CmdlinePattern {
-    fn eq(&self, other: &CmdlinePattern) -> bool {
-        self.0.as_str() == other.0.as_str()
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.source == other.source
     }
 }
 
-/// Conditions that must all hold; at least one is present.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Match {
-    pub exe: Option<String>,
-    pub cmdline: Option<CmdlinePattern>,
-    pub user: Option<String>,
-    pub unit: Option<String>,
-    pub cgroup: Option<String>,
-    /// Process id and start time, so that a reused pid never matches.
-    pub process: Option<(i32, u64)>,
+/// One member of a rule's `match`, named as it is here.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    #[serde(deserialize_with = "absolute_path")]
+    Exe(String),
+    #[serde(deserialize_with = "pattern")]
+    Cmdline(Pattern),
+    #[serde(deserialize_with = "name")]
+    User(String),
+    #[serde(deserialize_with = "unit_name")]
+    Unit(String),
+    #[serde(deserialize_with = "absolute_path")]
+    Cgroup(String),
+    #[serde(deserialize_with = "pid")]
+    Pid(i32),
+    /// Beside the process id, so that a reused one never matches.
+    StartTimeTicks(u64),
 }
+
+/// Conditions that must all hold; at least one is present.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Match(Vec<Condition>);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
@@ -63,39 +79,71 @@ pub struct Rule {
     pub condition: Match,
 }
 
+/// A rule that is not in force, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refused {
+    pub id: String,
+    pub error: ParamError,
+}
+
 #[derive(Debug, Clone)]
 pub struct RuleSet {
     pub revision: u64,
     pub interval_ms: u64,
     pub rules: Vec<Rule>,
+    pub refused: Vec<Refused>,
     /// As received, so that a restarted agent can take them up again.
     pub params: Value,
 }
 
+impl Condition {
+    fn holds(&self, facts: &Facts) -> bool {
+        match self {
+            Condition::Exe(path) => *path == facts.exe,
+            Condition::Cmdline(pattern) => pattern.is_found(&facts.cmdline),
+            Condition::User(user) => *user == facts.user || *user == facts.uid.to_string(),
+            Condition::Unit(unit) => facts.cgroup.split('/').any(|part| part == unit),
+            Condition::Cgroup(prefix) => is_path_prefix(prefix, &facts.cgroup),
+            Condition::Pid(pid) => *pid == facts.pid,
+            Condition::StartTimeTicks(ticks) => *ticks == facts.start_time_ticks,
+        }
+    }
+}
+
+impl Pattern {
+    fn is_found(&self, text: &str) -> bool {
+        self.regex
+            .as_ref()
+            .is_some_and(|regex| regex.is_match(text))
+    }
+}
+
+impl Refused {
+    /// Without what the host knows by the id: the rule's place and the value. The reasons
+    /// of all rules of a set fit into a line, so each is short and has nothing to escape
+    /// at length.
+    pub fn why(&self) -> String {
+        let field = &self.error.field;
+        let (_, within) = field.split_once('.').unwrap_or(("", field));
+        let mut why = format!("{within}: {}", self.error.remedy);
+        why = why.replace(char::is_control, "\u{fffd}");
+        let mut end = why.len().min(MAX_WHY_BYTES);
+        while !why.is_char_boundary(end) {
+            end -= 1;
+        }
+        why.truncate(end);
+        why
+    }
+}
+
 impl Match {
     pub fn holds(&self, facts: &Facts) -> bool {
-        let is = |wanted: &Option<String>, value: &str| {
-            wanted.as_deref().is_none_or(|text| text == value)
-        };
-        self.process
-            .is_none_or(|process| process == (facts.pid, facts.start_time_ticks))
-            && is(&self.exe, &facts.exe)
-            && self
-                .user
-                .as_deref()
-                .is_none_or(|user| user == facts.user || user == facts.uid.to_string())
-            && self
-                .unit
-                .as_deref()
-                .is_none_or(|unit| facts.cgroup.split('/').any(|part| part == unit))
-            && self
-                .cgroup
-                .as_deref()
-                .is_none_or(|prefix| is_path_prefix(prefix, &facts.cgroup))
-            && self
-                .cmdline
-                .as_ref()
-                .is_none_or(|pattern| pattern.0.is_match(&facts.cmdline))
+        self.0.iter().all(|condition| condition.holds(facts))
+    }
+
+    fn is_of_process(&self) -> bool {
+        let is_pid = |condition: &Condition| matches!(condition, Condition::Pid(_));
+        self.0.iter().any(is_pid)
     }
 }
 
@@ -113,47 +161,55 @@ impl RuleSet {
             revision: 0,
             interval_ms: DEFAULT_INTERVAL_MS,
             rules: Vec::new(),
+            refused: Vec::new(),
             params: Value::Null,
         }
     }
 
+    /// The error is of the set; those of single rules are in `refused`.
     pub fn from_params(params: &Value, max_tag: u8) -> Result<RuleSet, ParamError> {
-        let members = object("params", params)?;
-        let revision = integer("revision", get(members, "revision"), 0..=i64::MAX as u64)?;
-        let interval_ms = match members.get("interval_ms") {
-            None => DEFAULT_INTERVAL_MS,
-            Some(value) => integer("interval_ms", value, INTERVALS_MS)?,
+        let raw = read_set(params)?;
+        check_classes(&raw.classes, max_tag)?;
+        if raw.rules.len() > MAX_RULES {
+            let remedy = format!("give a list of at most {MAX_RULES}");
+            return Err(ParamError::new("rules", &params["rules"], remedy));
+        }
+        let mut set = RuleSet {
+            revision: raw.revision,
+            interval_ms: raw.interval_ms,
+            params: params.clone(),
+            ..RuleSet::none()
         };
-        let classes = parse_classes(get(members, "classes"), max_tag)?;
-        let list = array("rules", get(members, "rules"), MAX_RULES)?;
-        let mut rules = Vec::with_capacity(list.len());
         let mut ids = HashSet::new();
-        let mut room = PatternRoom::of(list.len());
-        for (index, value) in list.iter().enumerate() {
-            let rule = parse_rule(&format!("rules[{index}]"), value, &classes, &mut room)?;
-            if !ids.insert(rule.id.clone()) {
-                let field = format!("rules[{index}].id");
+        let mut room = PatternRoom::of(raw.rules.len());
+        for (index, raw_rule) in raw.rules.into_iter().enumerate() {
+            let id = raw_rule.id.clone();
+            if !ids.insert(id.clone()) {
+                let remedy = "give every rule an id of its own";
                 return Err(ParamError::new(
-                    field,
-                    &value["id"],
-                    "give every rule an id of its own",
+                    format!("rules[{index}].id"),
+                    &id.into(),
+                    remedy,
                 ));
             }
-            rules.push(rule);
+            match parse_rule(
+                &format!("rules[{index}]"),
+                raw_rule,
+                &raw.classes,
+                &mut room,
+            ) {
+                Ok(rule) => set.rules.push(rule),
+                Err(error) => set.refused.push(Refused { id, error }),
+            }
         }
-        Ok(RuleSet {
-            revision,
-            interval_ms,
-            rules,
-            params: params.clone(),
-        })
+        Ok(set)
     }
 
     /// The rule that decides: pid rules first, then the order given.
     pub fn first_match(&self, facts: &Facts) -> Option<usize> {
         let find = |by_pid: bool| {
             self.rules.iter().position(|rule| {
-                rule.condition.process.is_some() == by_pid && rule.condition.holds(facts)
+                rule.condition.is_of_process() == by_pid && rule.condition.holds(facts)
             })
         };
         find(true).or_else(|| find(false))
@@ -166,221 +222,208 @@ fn is_path_prefix(prefix: &str, path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn parse_classes(value: &Value, max_tag: u8) -> Result<Vec<(String, Tag)>, ParamError> {
-    let mut classes: Vec<(String, Tag)> = Vec::new();
-    for (index, value) in array("classes", value, usize::from(Tag::MAX))?
-        .iter()
-        .enumerate()
-    {
-        let field = format!("classes[{index}]");
-        let members = object(&field, value)?;
-        let name = text(
-            &format!("{field}.name"),
-            get(members, "name"),
-            MAX_NAME_CHARS,
-        )?;
-        let (tag_field, tag_value) = (format!("{field}.tag"), get(members, "tag"));
-        let number = integer(&tag_field, tag_value, 1..=u64::from(Tag::MAX))?;
-        if number > u64::from(max_tag) {
+/// The parameters of `set_rules`. Of a rule only the id must be readable.
+#[derive(Deserialize)]
+struct RawSet {
+    #[serde(deserialize_with = "revision")]
+    revision: u64,
+    #[serde(default = "default_interval", deserialize_with = "interval")]
+    interval_ms: u64,
+    classes: Vec<Class>,
+    rules: Vec<RawRule>,
+}
+
+#[derive(Deserialize)]
+struct Class {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    tag: Tag,
+}
+
+#[derive(Deserialize)]
+struct RawRule {
+    #[serde(deserialize_with = "name")]
+    id: String,
+    #[serde(default)]
+    class: Value,
+    #[serde(default)]
+    r#match: Value,
+}
+
+fn check_classes(classes: &[Class], max_tag: u8) -> Result<(), ParamError> {
+    for (index, class) in classes.iter().enumerate() {
+        let refuse = |key: &str, value: Value, remedy: &str| {
+            Err(ParamError::new(
+                format!("classes[{index}].{key}"),
+                &value,
+                remedy,
+            ))
+        };
+        let number = class.tag.number();
+        if number > max_tag {
             let remedy = format!(
                 "this guest's kernel carries tags 1 to {max_tag}; use one of them, or a kernel from 6.5 on"
             );
-            return Err(ParamError::new(tag_field, tag_value, remedy));
+            return refuse("tag", number.into(), &remedy);
         }
-        let tag = Tag::new(number)
-            .ok_or_else(|| ParamError::new(&tag_field, tag_value, "use 1 to 15"))?;
-        if classes.iter().any(|(other, _)| *other == name) {
-            return Err(ParamError::new(
-                format!("{field}.name"),
-                &value["name"],
-                "name every class once",
-            ));
+        if classes[..index]
+            .iter()
+            .any(|other| other.name == class.name)
+        {
+            return refuse("name", class.name.as_str().into(), "name every class once");
         }
-        if classes.iter().any(|(_, other)| *other == tag) {
-            return Err(ParamError::new(
-                tag_field,
-                tag_value,
-                "give every class a tag of its own",
-            ));
+        if classes[..index].iter().any(|other| other.tag == class.tag) {
+            return refuse("tag", number.into(), "give every class a tag of its own");
         }
-        classes.push((name, tag));
     }
-    Ok(classes)
+    Ok(())
 }
 
 fn parse_rule(
     field: &str,
-    value: &Value,
-    classes: &[(String, Tag)],
+    raw: RawRule,
+    classes: &[Class],
     room: &mut PatternRoom,
 ) -> Result<Rule, ParamError> {
-    let members = object(field, value)?;
-    let id = text(&format!("{field}.id"), get(members, "id"), MAX_NAME_CHARS)?;
-    let (class_field, class_value) = (format!("{field}.class"), get(members, "class"));
-    let name = text(&class_field, class_value, MAX_NAME_CHARS)?;
-    let Some((class, tag)) = classes.iter().find(|(class, _)| *class == name) else {
-        let known: Vec<&str> = classes.iter().map(|(class, _)| class.as_str()).collect();
+    let Some(class) = classes.iter().find(|class| raw.class == *class.name) else {
+        let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
         let remedy = format!("use a class of the list `classes` ({})", known.join(", "));
-        return Err(ParamError::new(class_field, class_value, remedy));
+        return Err(ParamError::new(
+            format!("{field}.class"),
+            &raw.class,
+            remedy,
+        ));
     };
     Ok(Rule {
-        id,
-        class: class.clone(),
-        tag: *tag,
-        condition: parse_match(&format!("{field}.match"), get(members, "match"), room)?,
+        id: raw.id,
+        class: class.name.clone(),
+        tag: class.tag,
+        condition: parse_match(&format!("{field}.match"), &raw.r#match, room)?,
     })
 }
 
 fn parse_match(field: &str, value: &Value, room: &mut PatternRoom) -> Result<Match, ParamError> {
-    let members = object(field, value)?;
-    let mut condition = Match::default();
-    let mut start_time = None;
+    let refuse = |field: String, remedy| Err(ParamError::new(field, value, remedy));
+    let Some(members) = value.as_object() else {
+        return refuse(field.to_owned(), "give an object");
+    };
+    match (
+        members.contains_key("pid"),
+        members.contains_key("start_time_ticks"),
+    ) {
+        (true, false) => {
+            let remedy = "give field 22 of /proc/PID/stat too, or a reused pid would match";
+            return refuse(format!("{field}.start_time_ticks"), remedy);
+        }
+        (false, true) => {
+            let remedy = "start_time_ticks belongs to a pid; give both";
+            return refuse(format!("{field}.pid"), remedy);
+        }
+        _ if members.is_empty() => return refuse(field.to_owned(), "give at least one condition"),
+        _ => {}
+    }
+    let mut conditions = Vec::with_capacity(members.len());
     for (key, value) in members {
         let at = format!("{field}.{key}");
-        match key.as_str() {
-            "exe" => condition.exe = Some(absolute_path(&at, value)?),
-            "cmdline" => condition.cmdline = Some(pattern(&at, value, room)?),
-            "user" => condition.user = Some(text(&at, value, MAX_NAME_CHARS)?),
-            "unit" => condition.unit = Some(unit_name(&at, value)?),
-            "cgroup" => condition.cgroup = Some(absolute_path(&at, value)?),
-            "pid" => {
-                let pid = integer(&at, value, 1..=PID_MAX)?;
-                if pid == INIT {
-                    let remedy = "pid 1 is never put into a class: every service would inherit it";
-                    return Err(ParamError::new(at, value, remedy));
-                }
-                condition.process = Some((pid as i32, 0));
-            }
-            "start_time_ticks" => start_time = Some(integer(&at, value, 0..=u64::MAX)?),
-            _ => {
-                return Err(ParamError::new(
-                    at,
-                    value,
-                    format!("use some of: {MATCH_KEYS}"),
-                ));
-            }
+        let member = Value::Object(Map::from_iter([(key.clone(), value.clone())]));
+        // The member's name says which condition it is.
+        let mut condition = Condition::deserialize(member)
+            .map_err(|error| ParamError::new(&at, value, error.to_string()))?;
+        if let Condition::Cmdline(pattern) = &mut condition {
+            let compiled = room.compile(&pattern.source);
+            pattern.regex = Some(compiled.map_err(|remedy| ParamError::new(at, value, remedy))?);
         }
+        conditions.push(condition);
     }
-    match (&mut condition.process, start_time) {
-        (Some(process), Some(ticks)) => process.1 = ticks,
-        (None, None) => {}
-        (Some(_), None) => {
-            let remedy = "give field 22 of /proc/PID/stat too, or a reused pid would match";
-            return Err(ParamError::new(
-                format!("{field}.start_time_ticks"),
-                &Value::Null,
-                remedy,
-            ));
+    // The search takes longest: it is left out where another condition fails.
+    conditions.sort_by_key(|condition| matches!(condition, Condition::Cmdline(_)));
+    Ok(Match(conditions))
+}
+
+/// An error names the place in `params`, by the path that serde took.
+fn read_set(params: &Value) -> Result<RawSet, ParamError> {
+    serde_path_to_error::deserialize(params).map_err(|error| {
+        let mut value = params;
+        let mut path = "params".to_owned();
+        for segment in error.path() {
+            value = match segment {
+                Segment::Seq { index } => &value[*index],
+                Segment::Map { key } => &value[key.as_str()],
+                _ => value,
+            };
+            path = error.path().to_string();
         }
-        (None, Some(_)) => {
-            let remedy = "start_time_ticks belongs to a pid; give both";
-            return Err(ParamError::new(
-                format!("{field}.pid"),
-                &Value::Null,
-                remedy,
-            ));
-        }
-    }
-    if condition == Match::default() {
-        return Err(ParamError::new(
-            field,
-            value,
-            format!("use at least one of: {MATCH_KEYS}"),
-        ));
-    }
-    Ok(condition)
-}
-
-fn get<'a>(members: &'a Map<String, Value>, key: &str) -> &'a Value {
-    members.get(key).unwrap_or(&Value::Null)
-}
-
-fn object<'a>(field: &str, value: &'a Value) -> Result<&'a Map<String, Value>, ParamError> {
-    value
-        .as_object()
-        .ok_or_else(|| ParamError::new(field, value, "give an object"))
-}
-
-fn array<'a>(field: &str, value: &'a Value, most: usize) -> Result<&'a [Value], ParamError> {
-    match value.as_array() {
-        Some(list) if list.len() <= most => Ok(list),
-        _ => Err(ParamError::new(
-            field,
-            value,
-            format!("give a list of at most {most}"),
-        )),
-    }
-}
-
-fn integer(
-    field: &str,
-    value: &Value,
-    range: std::ops::RangeInclusive<u64>,
-) -> Result<u64, ParamError> {
-    match value.as_u64() {
-        Some(number) if range.contains(&number) => Ok(number),
-        _ => {
-            let remedy = format!("give an integer from {} to {}", range.start(), range.end());
-            Err(ParamError::new(field, value, remedy))
-        }
-    }
-}
-
-fn text(field: &str, value: &Value, most: usize) -> Result<String, ParamError> {
-    match value.as_str() {
-        Some(text) if !text.is_empty() && text.len() <= most && !text.contains('\0') => {
-            Ok(text.to_owned())
-        }
-        _ => Err(ParamError::new(
-            field,
-            value,
-            format!("give a text of 1 to {most} bytes"),
-        )),
-    }
-}
-
-fn absolute_path(field: &str, value: &Value) -> Result<String, ParamError> {
-    let path = text(field, value, MAX_TEXT_BYTES)?;
-    if !path.starts_with('/') {
-        return Err(ParamError::new(
-            field,
-            value,
-            "give a path from the root, such as /usr/bin/vlc",
-        ));
-    }
-    Ok(path)
-}
-
-fn unit_name(field: &str, value: &Value) -> Result<String, ParamError> {
-    let unit = text(field, value, MAX_NAME_CHARS * 2)?;
-    if unit.contains('/') || !unit.contains('.') {
-        return Err(ParamError::new(
-            field,
-            value,
-            "give a unit with its suffix, such as nginx.service",
-        ));
-    }
-    Ok(unit)
-}
-
-fn pattern(
-    field: &str,
-    value: &Value,
-    room: &mut PatternRoom,
-) -> Result<CmdlinePattern, ParamError> {
-    let source = text(field, value, MAX_TEXT_BYTES)?;
-    room.compile(&source).map(CmdlinePattern).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.lines().last().unwrap_or("bad syntax").trim();
-        let remedy = match error {
-            regex::Error::CompiledTooBig(_) => format!(
-                "give a shorter or simpler pattern, or fewer of them \
-                 ({reason} Together they may have {MAX_REGEXES_BYTES}.)"
-            ),
-            _ => format!("give a regular expression ({reason})"),
-        };
-        ParamError::new(field, value, remedy)
+        ParamError::new(path, value, error.inner().to_string())
     })
+}
+
+fn default_interval() -> u64 {
+    DEFAULT_INTERVAL_MS
+}
+
+fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+    is_good: impl Fn(&T) -> bool,
+    remedy: &str,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(deserializer)?;
+    if is_good(&value) {
+        Ok(value)
+    } else {
+        Err(D::Error::custom(remedy))
+    }
+}
+
+fn is_text(text: &str, most_bytes: usize) -> bool {
+    !text.is_empty() && text.len() <= most_bytes && !text.contains('\0')
+}
+
+fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let is_good = |revision: &u64| i64::try_from(*revision).is_ok();
+    checked(from, is_good, "give an integer of 63 bits")
+}
+
+fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let is_good = |interval_ms: &u64| (100..=10_000).contains(interval_ms);
+    checked(from, is_good, "give an integer from 100 to 10000")
+}
+
+fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let is_good = |name: &String| is_text(name, 128) && !name.contains(char::is_control);
+    checked(from, is_good, "give a printable text of 1 to 128 bytes")
+}
+
+fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let is_good = |path: &String| is_text(path, 4096) && path.starts_with('/');
+    checked(
+        from,
+        is_good,
+        "give a path from the root, such as /usr/bin/vlc, of at most 4096 bytes",
+    )
+}
+
+fn unit_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let is_good = |unit: &String| is_text(unit, 256) && unit.contains('.') && !unit.contains('/');
+    checked(
+        from,
+        is_good,
+        "give a unit with its suffix, such as nginx.service, of at most 256 bytes",
+    )
+}
+
+fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
+    let is_good = |source: &String| is_text(source, 4096);
+    let source = checked(from, is_good, "give a text of 1 to 4096 bytes")?;
+    Ok(Pattern {
+        source,
+        regex: None,
+    })
+}
+
+fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    let is_good = |pid: &i32| (2..=PID_MAX).contains(pid);
+    let remedy = "give an integer from 2 to 4194304: every service would inherit a class of pid 1";
+    checked(from, is_good, remedy)
 }
 
 /// Memory left for the patterns of one set. How much a compiled pattern takes
@@ -400,7 +443,24 @@ impl PatternRoom {
         }
     }
 
-    fn compile(&mut self, source: &str) -> Result<Regex, regex::Error> {
+    /// The error is the remedy.
+    fn compile(&mut self, source: &str) -> Result<Regex, String> {
+        self.compiled(source).map_err(|error| {
+            // Of syntax, the last line says what is wrong, and those before it where.
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or("bad syntax");
+            let reason = reason.trim_start_matches("error: ").trim();
+            match error {
+                regex::Error::CompiledTooBig(_) => format!(
+                    "give a shorter or simpler pattern, or fewer of them \
+                     ({reason} Together they may have {MAX_REGEXES_BYTES}.)"
+                ),
+                _ => format!("give a regular expression ({reason})"),
+            }
+        })
+    }
+
+    fn compiled(&mut self, source: &str) -> Result<Regex, regex::Error> {
         let most_bytes = self.left_bytes.min(MAX_REGEX_BYTES);
         let mut limit_bytes = SMALL_REGEX_BYTES.min(most_bytes);
         loop {

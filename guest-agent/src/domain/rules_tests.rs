@@ -15,10 +15,22 @@ fn accepted(condition: Value) -> Match {
     set.rules[0].condition.clone()
 }
 
-fn refused_field(params: Value) -> String {
-    let error = RuleSet::from_params(&params, 7).unwrap_err();
+fn refused_set(params: &Value) -> String {
+    let error = RuleSet::from_params(params, 7).unwrap_err();
     assert!(!error.remedy.is_empty());
     error.field
+}
+
+/// The field for which the only rule is refused, and its set is not.
+fn refused_rule(params: &Value) -> String {
+    let set = RuleSet::from_params(params, 7).unwrap();
+    assert!(set.rules.is_empty(), "{params}");
+    let [refused] = &set.refused[..] else {
+        panic!("{:?}", set.refused);
+    };
+    assert!(!refused.error.remedy.is_empty());
+    assert_eq!(refused.id, "r");
+    refused.error.field.clone()
 }
 
 fn vlc() -> Facts {
@@ -132,7 +144,7 @@ fn bad_conditions_name_the_field() {
         (json!({"comm": "vlc"}), "rules[0].match.comm"),
     ] {
         assert_eq!(
-            refused_field(params(condition.clone())),
+            refused_rule(&params(condition.clone())),
             field,
             "{condition}"
         );
@@ -156,10 +168,7 @@ fn bad_sets_name_the_field() {
         (with("interval_ms", json!(1e300)), "interval_ms"),
         (with("interval_ms", json!(null)), "interval_ms"),
         (with("classes", json!({})), "classes"),
-        (
-            with("classes", json!([{"name": "video"}])),
-            "classes[0].tag",
-        ),
+        (with("classes", json!([{"name": "video"}])), "classes[0]"),
         (
             with("classes", json!([{"name": "video", "tag": 0}])),
             "classes[0].tag",
@@ -186,18 +195,73 @@ fn bad_sets_name_the_field() {
             ),
             "classes[1].tag",
         ),
-        (
-            with("classes", json!([{"name": "audio", "tag": 1}])),
-            "rules[0].class",
-        ),
         (with("rules", json!(null)), "rules"),
         (with("rules", json!([7])), "rules[0]"),
+        (with("rules", json!([{"class": "video"}])), "rules[0]"),
+        (with("rules", json!([{"id": ""}])), "rules[0].id"),
+        (with("rules", json!({})), "rules"),
         (
             with("rules", json!([good["rules"][0], good["rules"][0]])),
             "rules[1].id",
         ),
     ] {
-        assert_eq!(refused_field(params.clone()), field, "{params}");
+        assert_eq!(refused_set(&params), field, "{params}");
+    }
+}
+
+#[test]
+fn a_rule_of_no_class_is_refused_by_itself() {
+    let mut params = params(json!({"user": "media"}));
+    for class in [json!("audio"), json!(7), Value::Null] {
+        params["rules"][0]["class"] = class;
+        assert_eq!(refused_rule(&params), "rules[0].class");
+    }
+}
+
+#[test]
+fn rules_beside_a_refused_one_are_in_force() {
+    let rule = |id: &str, condition| json!({"id": id, "class": "video", "match": condition});
+    let mut params = params(json!({}));
+    params["rules"] = json!([
+        rule("first", json!({"user": "media"})),
+        rule("unreadable", json!({"cmdline": "("})),
+        rule("unknown", json!({"weather": "fine"})),
+        rule("last", json!({"exe": "/usr/bin/vlc"})),
+    ]);
+    let set = RuleSet::from_params(&params, 7).unwrap();
+    let ids: Vec<&str> = set.rules.iter().map(|rule| &rule.id[..]).collect();
+    assert_eq!(ids, ["first", "last"]);
+    let whys: Vec<String> = set.refused.iter().map(Refused::why).collect();
+    let unreadable = "match.cmdline: give a regular expression (unclosed group)";
+    let unknown = "match.weather: unknown variant `weather`, expected one of `exe`, `cmdline`";
+    assert_eq!(whys[0], unreadable);
+    assert!(whys[1].starts_with(unknown), "{}", whys[1]);
+}
+
+#[test]
+fn the_reasons_of_all_rules_fit_into_a_line() {
+    for letter in ["k", "\"", "\u{1}", "\u{7f}", "é", "😀"] {
+        let long = letter.repeat(1000);
+        for condition in [
+            json!({&long: 1}),
+            json!({"pid": &long}),
+            json!({"exe": &long}),
+            json!({"cmdline": format!("({}", letter.repeat(100))}),
+        ] {
+            let rule = |n: usize| json!({"id": format!("{n:\"<128}"), "class": "video", "match": condition});
+            let rules: Vec<Value> = (0..1024).map(rule).collect();
+            let mut params = params(json!({}));
+            params["rules"] = rules.into();
+            let set = RuleSet::from_params(&params, 7).unwrap();
+            assert_eq!(set.refused.len(), 1024);
+            let told = |refused: &Refused| json!({"id": refused.id, "why": refused.why()});
+            let line = Value::from(set.refused.iter().map(told).collect::<Vec<_>>()).to_string();
+            assert!(
+                line.len() < (1 << 20) - 1000,
+                "{} of {letter:?}",
+                line.len()
+            );
+        }
     }
 }
 
@@ -227,7 +291,10 @@ fn many_plain_patterns_fit() {
 fn patterns_are_bounded_together() {
     // Each takes more than a quarter of a mebibyte, and the bound is 16.
     let params = patterns(100, r"\w{12}");
-    let error = RuleSet::from_params(&params, 7).unwrap_err();
-    assert!(error.field.ends_with("].match.cmdline"), "{error}");
-    assert!(error.remedy.contains("fewer"), "{error}");
+    let set = RuleSet::from_params(&params, 7).unwrap();
+    assert!((1..100).contains(&set.rules.len()), "{}", set.rules.len());
+    assert_eq!(set.rules.len() + set.refused.len(), 100);
+    let why = set.refused[0].why();
+    assert!(why.starts_with("match.cmdline: "), "{why}");
+    assert!(why.contains("fewer"), "{why}");
 }

@@ -7,6 +7,7 @@ use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
 use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
 use crate::domain::matching::{self, INIT, Node};
+use crate::domain::rpc;
 use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
@@ -36,6 +37,8 @@ pub struct Agent {
     pub log: Log,
     pub rules: RuleSet,
     pub max_tag: u8,
+    /// As the host greeted last, this agent or its predecessor.
+    pub protocol: u64,
     pub boot_id: String,
     scanner: Scanner,
     sockets: SocketTagger,
@@ -92,6 +95,7 @@ impl Agent {
             log: Log::default(),
             rules: RuleSet::none(),
             max_tag: Tag::MAX,
+            protocol: rpc::OLDEST_PROTOCOL,
             boot_id: sys_text(BOOT_ID),
             scanner: Scanner::new()?,
             sockets: SocketTagger::default(),
@@ -102,6 +106,15 @@ impl Agent {
             saved_at_ns: 0,
             page_bytes: procfs::page_size(),
         })
+    }
+
+    /// A successor on an open port is not greeted before it is asked for more.
+    pub fn set_protocol(&mut self, now_ns: u64, protocol: u64) {
+        if protocol != self.protocol {
+            self.protocol = protocol;
+            self.is_dirty = true;
+            self.save(now_ns, true);
+        }
     }
 
     /// Replaces all rules and acts at once. The number of processes matched.
@@ -573,6 +586,7 @@ impl Agent {
                 return Ok(());
             }
         };
+        self.protocol = saved.protocol;
         if !saved.rules.is_null() {
             match RuleSet::from_params(&saved.rules, self.max_tag) {
                 Ok(rules) => self.rules = rules,
@@ -587,8 +601,12 @@ impl Agent {
         if !is_clean {
             self.know_tags_again();
         }
+        let refused = match self.rules.refused.len() {
+            0 => String::new(),
+            count => format!(" and refused {count}"),
+        };
         let text = format!(
-            "took up {} rules of revision {}",
+            "took up {} rules of revision {}{refused}",
             self.rules.rules.len(),
             self.rules.revision
         );
@@ -672,6 +690,7 @@ impl Agent {
     fn save_as(&mut self, now_ns: u64, end: End) {
         let Some(path) = &self.state_path else { return };
         let mut state = SavedState::new(&self.boot_id, self.rules.params.clone());
+        state.protocol = self.protocol;
         state.is_clean = end == End::Clean;
         state.sockets = self
             .sockets

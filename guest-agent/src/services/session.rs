@@ -10,6 +10,7 @@ use crate::adapters::port::{self, Port, ReadOutcome, Wants};
 use crate::adapters::procfs::sys_text;
 use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
 use crate::domain::rpc::{self, Call, Incoming};
+use crate::domain::rules::Refused;
 use crate::services::agent::Agent;
 use crate::services::log::Level;
 use crate::services::scanner::Depth;
@@ -231,16 +232,29 @@ impl Session {
     fn answer(&mut self, id: Option<Value>, call: Call) {
         let now_ns = self.clock.now_ns();
         let result = match call {
-            Call::Hello => self.greeting(),
+            Call::Hello { protocol } => {
+                self.agent.set_protocol(now_ns, protocol);
+                self.greeting()
+            }
             Call::SetRules(rules) => {
+                let is_whole = self.agent.protocol < rpc::REFUSES_ONE_RULE;
+                if let Some(first) = rules.refused.first().filter(|_| is_whole) {
+                    let Some(id) = id else { return };
+                    return self.send(&rpc::invalid_params(id, &first.error));
+                }
                 let revision = rules.revision;
+                let refused: Vec<Value> = rules.refused.iter().map(shown).collect();
                 let matched = self.agent.set_rules(now_ns, *rules);
                 self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
                 self.full_scan_ns = self
                     .full_scan_ns
                     .min(now_ns.saturating_add(self.interval_ns()));
                 self.rest(now_ns);
-                json!({"revision": revision, "matched": matched})
+                let mut result = json!({"revision": revision, "matched": matched});
+                if !is_whole {
+                    result["refused"] = refused.into();
+                }
+                result
             }
             Call::GetProcesses => {
                 let is_fresh = self
@@ -262,7 +276,7 @@ impl Session {
 
     fn greeting(&self) -> Value {
         json!({
-            "protocol": rpc::PROTOCOL,
+            "protocol": self.agent.protocol,
             "agent_version": crate::VERSION,
             "kernel": sys_text("/proc/sys/kernel/osrelease"),
             "hostname": sys_text("/proc/sys/kernel/hostname"),
@@ -357,6 +371,10 @@ impl Session {
         }
         self.out.drain(..sent);
     }
+}
+
+fn shown(refused: &Refused) -> Value {
+    json!({"id": refused.id, "why": refused.why()})
 }
 
 /// When a scan that is due then may begin after one that took so long.
