@@ -179,6 +179,41 @@ fn a_rule_is_refused_by_itself_if_the_host_knows_of_that() {
 }
 
 #[test]
+fn a_preview_names_the_processes_and_tags_none() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    let pid = watched.pid();
+    let program = Watched::program();
+    let preview = |host: &mut Host, condition: Value| {
+        let answer = host.call("preview_rule", json!({"match": condition}));
+        answer["result"]["pids"].as_array().cloned()
+    };
+    let exe = std::fs::canonicalize(&program).unwrap();
+    let found = preview(&mut host, json!({"exe": exe})).unwrap();
+    assert!(found.contains(&json!(pid)), "{found:?}");
+    let nobody = json!({"pid": pid, "start_time_ticks": 1});
+    assert_eq!(preview(&mut host, nobody).unwrap(), [] as [Value; 0]);
+    // Not of init, and not of the agent.
+    let found = preview(&mut host, json!({"cmdline": "."})).unwrap();
+    for exempt in [1, host.agent.id()] {
+        assert!(!found.contains(&json!(exempt)), "{exempt}");
+    }
+    assert_eq!(ioprio(pid), 0);
+
+    for (condition, field) in [
+        (json!({"cmdline": "("}), "match.cmdline"),
+        (json!({}), "match"),
+        (json!(7), "match"),
+    ] {
+        let refused = host.call("preview_rule", json!({"match": condition}));
+        assert_eq!(refused["error"]["code"], -32602);
+        assert_eq!(refused["error"]["data"]["field"], field);
+    }
+    let refused = host.call("preview_rule", json!([]));
+    assert_eq!(refused["error"]["data"]["field"], "match");
+}
+
+#[test]
 fn a_huge_line_is_discarded_and_the_next_one_served() {
     let mut host = Host::start();
     let mut line = vec![b'x'; 2 << 20];

@@ -5,6 +5,9 @@
 mod common;
 use common::*;
 use serde_json::json;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 
 const BEST_EFFORT_2: u16 = 0x4002;
 const TAG_3: u16 = 0x2003;
@@ -263,6 +266,52 @@ fn a_program_started_in_the_same_process_is_noticed() {
     );
     host.no_rules();
     assert_eq!(ioprio(pid), 0);
+}
+
+#[test]
+fn a_program_is_tagged_by_any_link_to_it_also_by_one_made_later() {
+    let mut host = Host::start();
+    let place = |name: &str| host.folder.join(name);
+    let file = place("real/program");
+    std::fs::create_dir(place("real")).unwrap();
+    // Not by this process: while it has the file open to write, a fork of another test
+    // may keep it from being started.
+    let copied = Command::new("cp")
+        .args([&Watched::program(), &file])
+        .status();
+    assert!(copied.unwrap().success());
+    symlink("real", place("linked")).unwrap();
+    let rule = |path: &Path| json!({"id": "r", "class": "c", "match": {"exe": path}});
+    let classes = || json!([{"name": "c", "tag": 2}]);
+
+    let direct = Watched::start_at(&file);
+    let linked = place("linked/program");
+    assert_eq!(
+        host.set_rules(classes(), json!([rule(&linked)]))["matched"],
+        1
+    );
+    assert_eq!(ioprio(direct.pid()), 0x2002);
+    host.no_rules();
+
+    let later = host.folder.join("later");
+    assert_eq!(
+        host.set_rules(classes(), json!([rule(&later)]))["matched"],
+        0
+    );
+    symlink("linked/program", &later).unwrap();
+    let called = Watched::start_at(&later);
+    eventually("the link is followed", || ioprio(called.pid()) == 0x2002);
+    // Of another name than the link's, and started by that.
+    eventually("the file's name counts too", || {
+        ioprio(direct.pid()) == 0x2002
+    });
+
+    // An upgrade takes the file away: what runs is the same program.
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(
+        host.set_rules(classes(), json!([rule(&file)]))["matched"],
+        2
+    );
 }
 
 #[test]

@@ -3,14 +3,15 @@
 //! of /proc; parsing of the wider files is the procfs crate's.
 
 use nix::dir::Dir;
-use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::Mode;
 use procfs::FromRead;
 use procfs::process::{Io, Stat};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -19,6 +20,18 @@ const PROC_FILE_BYTES: usize = 64 * 1024;
 /// Of one process are looked at: each costs a system call, and a program may
 /// have a million.
 const MOST_DESCRIPTORS: usize = 65_536;
+
+/// RESOLVE_CACHED of Linux 5.12, which the nix crate does not name.
+const RESOLVE_CACHED: u64 = 0x20;
+
+/// How far a path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    Any,
+    /// As far as the kernel knows the way: no file system is waited for, and none is
+    /// mounted for it.
+    Cached,
+}
 
 pub struct Proc {
     root: OwnedFd,
@@ -134,10 +147,42 @@ impl Proc {
 
     /// The executable's path; empty if it has none or it cannot be read.
     pub fn exe(&self, pid: i32) -> String {
-        let path = readlinkat(&self.root, format!("{pid}/exe").as_str()).unwrap_or_default();
+        self.link_target(&format!("{pid}/exe")).unwrap_or_default()
+    }
+
+    /// The file to which links lead from a path, as `exe` would show it. The guest's own
+    /// files count: this service may see others in their place (ProtectHome=).
+    pub fn file_of(&self, path: &str, walk: Walk) -> io::Result<String> {
+        let way = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        // In a container the first process may be another user's.
+        let root = openat(&self.root, "1/root", way, Mode::empty())
+            .or_else(|_| openat(&self.root, "/", way, Mode::empty()))?;
+        let open = |resolve| openat2(&root, path, OpenHow::new().flags(way).resolve(resolve));
+        let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let cached = within | ResolveFlag::from_bits_retain(RESOLVE_CACHED);
+        let file = match walk {
+            Walk::Any => open(within),
+            // An older kernel knows no such walk.
+            Walk::Cached => open(cached).or_else(|error| match error {
+                Errno::EINVAL => open(within),
+                _ => Err(error),
+            }),
+        };
+        match file {
+            Ok(file) => self.link_target(&format!("self/fd/{}", file.as_raw_fd())),
+            Err(Errno::ENOSYS) => {
+                let path = std::fs::canonicalize(path)?;
+                Ok(path.to_string_lossy().into_owned())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An upgraded program that still runs is the same program to a rule.
+    fn link_target(&self, link: &str) -> io::Result<String> {
+        let path = readlinkat(&self.root, link)?;
         let path = path.to_string_lossy();
-        // An upgraded program that still runs is the same program to a rule.
-        path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+        Ok(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
     }
 
     /// The arguments joined by blanks, at most 4096 bytes.
@@ -300,6 +345,32 @@ mod tests {
         assert!(proc.effective_uid(pid).is_some());
         assert!(proc.io(pid).is_ok());
         assert!(proc.threads(pid).unwrap().contains(&pid));
+    }
+
+    #[test]
+    fn a_path_leads_to_the_file_that_runs() {
+        let folder = std::env::temp_dir().join(format!("sluice-links-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("real")).unwrap();
+        let place = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        std::fs::write(place("real/program"), "").unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, place(name));
+        link("real", "folder").unwrap();
+        link("folder/program", "relative").unwrap();
+        link(&place("relative"), "absolute").unwrap();
+        link("loop", "loop").unwrap();
+        link("absent", "dangling").unwrap();
+        let proc = Proc::open().unwrap();
+        let file = place("real/program");
+        for name in ["real/program", "folder/program", "relative", "absolute"] {
+            for walk in [Walk::Any, Walk::Cached] {
+                assert_eq!(proc.file_of(&place(name), walk).unwrap(), file, "{name}");
+            }
+        }
+        for name in ["loop", "dangling", "absent", "relative/below"] {
+            assert!(proc.file_of(&place(name), Walk::Any).is_err(), "{name}");
+        }
+        assert!(proc.file_of("/proc/self/exe", Walk::Any).is_err());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

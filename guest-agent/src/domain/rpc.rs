@@ -49,9 +49,13 @@ impl std::fmt::Display for ParamError {
 
 #[derive(Debug)]
 pub enum Call {
-    Hello { protocol: u64 },
+    Hello {
+        protocol: u64,
+    },
     SetRules(Box<RuleSet>),
     GetProcesses,
+    /// The condition of a rule, as it came.
+    PreviewRule(Value),
 }
 
 #[derive(Debug)]
@@ -139,6 +143,7 @@ fn parse_call(method: &str, params: &Value, max_tag: u8) -> Result<Call, Refusal
         "set_rules" => RuleSet::from_params(params, max_tag)
             .map(|rules| Call::SetRules(Box::new(rules)))
             .map_err(Refusal::Param),
+        "preview_rule" => Ok(Call::PreviewRule(params["match"].clone())),
         "get_processes" => match params {
             Value::Null => Ok(Call::GetProcesses),
             Value::Object(members) if members.is_empty() => Ok(Call::GetProcesses),

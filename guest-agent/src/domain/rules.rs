@@ -34,6 +34,20 @@ pub struct Facts {
     pub cgroup: String,
 }
 
+/// The path of an executable, and of the file to which links lead from there in this
+/// guest. A process shows the path of its file alone.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: String,
+    file: Option<String>,
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        self.path == other.path
+    }
+}
+
 /// A regular expression, which is compiled when its set has room for it.
 #[derive(Debug, Clone)]
 pub struct Pattern {
@@ -51,8 +65,8 @@ impl PartialEq for Pattern {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
-    #[serde(deserialize_with = "absolute_path")]
-    Exe(String),
+    #[serde(deserialize_with = "program")]
+    Exe(Program),
     #[serde(deserialize_with = "pattern")]
     Cmdline(Pattern),
     #[serde(deserialize_with = "name")]
@@ -94,12 +108,14 @@ pub struct RuleSet {
     pub refused: Vec<Refused>,
     /// As received, so that a restarted agent can take them up again.
     pub params: Value,
+    /// Left for the pattern of a further rule.
+    room: PatternRoom,
 }
 
 impl Condition {
     fn holds(&self, facts: &Facts) -> bool {
         match self {
-            Condition::Exe(path) => *path == facts.exe,
+            Condition::Exe(program) => program.is_run_by(facts),
             Condition::Cmdline(pattern) => pattern.is_found(&facts.cmdline),
             Condition::User(user) => *user == facts.user || *user == facts.uid.to_string(),
             Condition::Unit(unit) => facts.cgroup.split('/').any(|part| part == unit),
@@ -108,6 +124,30 @@ impl Condition {
             Condition::StartTimeTicks(ticks) => *ticks == facts.start_time_ticks,
         }
     }
+}
+
+impl Program {
+    /// A file of another name than the link may be many programs, as busybox is: then the
+    /// name counts by which the process was started.
+    fn is_run_by(&self, facts: &Facts) -> bool {
+        let is_meant = |file: &String| {
+            let (link, name) = (last_part(&self.path), last_part(file));
+            *file == facts.exe && (link == name || [link, name].contains(&facts.called()))
+        };
+        self.path == facts.exe || self.file.as_ref().is_some_and(is_meant)
+    }
+}
+
+impl Facts {
+    /// The name by which the program was started; a login shell's begins with a dash.
+    fn called(&self) -> &str {
+        let first = self.cmdline.split(' ').next().unwrap_or("");
+        last_part(first.strip_prefix('-').unwrap_or(first))
+    }
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 impl Pattern {
@@ -141,6 +181,20 @@ impl Match {
         self.0.iter().all(|condition| condition.holds(facts))
     }
 
+    /// Follows the links of its program; whether they lead to another file than before. A
+    /// file that is gone is still the program that runs.
+    pub fn follow_links(&mut self, file_of: impl Fn(&str) -> Option<String>) -> bool {
+        let mut has_changed = false;
+        for condition in &mut self.0 {
+            if let Condition::Exe(program) = condition {
+                let file = file_of(&program.path).or_else(|| program.file.clone());
+                has_changed |= file != program.file;
+                program.file = file;
+            }
+        }
+        has_changed
+    }
+
     fn is_of_process(&self) -> bool {
         let is_pid = |condition: &Condition| matches!(condition, Condition::Pid(_));
         self.0.iter().any(is_pid)
@@ -163,7 +217,13 @@ impl RuleSet {
             rules: Vec::new(),
             refused: Vec::new(),
             params: Value::Null,
+            room: PatternRoom::of(0),
         }
+    }
+
+    /// The condition of a rule that may be added to these.
+    pub fn further(&self, value: &Value) -> Result<Match, ParamError> {
+        parse_match("match", value, &mut self.room.clone())
     }
 
     /// The error is of the set; those of single rules are in `refused`.
@@ -178,10 +238,10 @@ impl RuleSet {
             revision: raw.revision,
             interval_ms: raw.interval_ms,
             params: params.clone(),
+            room: PatternRoom::of(raw.rules.len()),
             ..RuleSet::none()
         };
         let mut ids = HashSet::new();
-        let mut room = PatternRoom::of(raw.rules.len());
         for (index, raw_rule) in raw.rules.into_iter().enumerate() {
             let id = raw_rule.id.clone();
             if !ids.insert(id.clone()) {
@@ -196,7 +256,7 @@ impl RuleSet {
                 &format!("rules[{index}]"),
                 raw_rule,
                 &raw.classes,
-                &mut room,
+                &mut set.room,
             ) {
                 Ok(rule) => set.rules.push(rule),
                 Err(error) => set.refused.push(Refused { id, error }),
@@ -402,6 +462,11 @@ fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error>
     )
 }
 
+fn program<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
+    let path = absolute_path(from)?;
+    Ok(Program { path, file: None })
+}
+
 fn unit_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let is_good = |unit: &String| is_text(unit, 256) && unit.contains('.') && !unit.contains('/');
     checked(
@@ -429,6 +494,7 @@ fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
 /// Memory left for the patterns of one set. How much a compiled pattern takes
 /// is not told, only whether it is within a limit: the limit is doubled until
 /// it is, and charged.
+#[derive(Debug, Clone)]
 struct PatternRoom {
     left_bytes: usize,
     /// What each may use to remember states as it searches.

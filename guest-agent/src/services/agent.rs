@@ -4,10 +4,10 @@
 
 use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
-use crate::adapters::procfs::sys_text;
+use crate::adapters::procfs::{Walk, sys_text};
 use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
 use crate::domain::matching::{self, INIT, Node};
-use crate::domain::rpc;
+use crate::domain::rpc::{self, ParamError};
 use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
@@ -16,12 +16,15 @@ use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
 use nix::fcntl::Flock;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
 const SAVE_EVERY_NS: u64 = 1_000_000_000;
+/// Of a preview; a table has no more rows.
+const MOST_PREVIEWED: usize = 4096;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// How the state that is written down was left.
@@ -142,15 +145,32 @@ impl Agent {
 
     fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
         self.rules = rules;
+        self.follow_links(Walk::Any);
+        self.match_anew();
+        self.is_dirty = true;
+        self.look(now_ns, Depth::Full);
+        self.look(now_ns, Depth::Quick);
+    }
+
+    fn match_anew(&mut self) {
         for pid in self.pids() {
             if let Some(process) = self.scanner.process_mut(pid) {
                 process.direct = None;
             }
         }
         self.is_unresolved = true;
-        self.is_dirty = true;
-        self.look(now_ns, Depth::Full);
-        self.look(now_ns, Depth::Quick);
+    }
+
+    /// Whether a rule's program is another file than before.
+    fn follow_links(&mut self, walk: Walk) -> bool {
+        let proc = &self.scanner.proc;
+        let mut has_changed = false;
+        for rule in &mut self.rules.rules {
+            has_changed |= rule
+                .condition
+                .follow_links(|path| proc.file_of(path, walk).ok());
+        }
+        has_changed
     }
 
     pub fn has_work(&self) -> bool {
@@ -200,9 +220,24 @@ impl Agent {
     /// Finds what matches without touching anything.
     pub fn preview(&mut self, now_ns: u64, rules: RuleSet) -> io::Result<()> {
         self.rules = rules;
+        self.follow_links(Walk::Any);
         self.scanner.scan(now_ns, Depth::Full)?;
         self.resolve();
         Ok(())
+    }
+
+    /// The processes for which a rule's condition holds now, whichever rules there are.
+    pub fn preview_rule(&mut self, now_ns: u64, condition: &Value) -> Result<Vec<i32>, ParamError> {
+        let mut condition = self.rules.further(condition)?;
+        condition.follow_links(|path| self.scanner.proc.file_of(path, Walk::Any).ok());
+        self.scan(now_ns, Depth::Full);
+        Ok(self
+            .scanner
+            .processes()
+            .filter(|(pid, process)| !is_exempt(*pid) && condition.holds(&process.facts))
+            .map(|(pid, _)| pid)
+            .take(MOST_PREVIEWED)
+            .collect())
     }
 
     /// Takes every tag off. The rules stay in the state file for a successor, and
@@ -296,6 +331,9 @@ impl Agent {
             }
         };
         let Changes { any, gone } = changes;
+        if depth != Depth::Quick && self.follow_links(Walk::Cached) {
+            self.match_anew();
+        }
         for (pid, process) in gone {
             self.is_dirty |= process.tagged.is_some();
             self.sockets.forget(pid, &process);
@@ -312,18 +350,15 @@ impl Agent {
 
     /// Decides which rule each process is under.
     fn resolve(&mut self) {
-        let own_pid = std::process::id() as i32;
         let mut nodes = HashMap::new();
         for pid in self.pids() {
             let rules = &self.rules;
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
             };
-            // Tags on init would reach every service; on us, nobody gains.
-            let is_exempt = pid == INIT || pid == own_pid;
             let facts = &process.facts;
             let direct = *process.direct.get_or_insert_with(|| {
-                if is_exempt {
+                if is_exempt(pid) {
                     None
                 } else {
                     rules.first_match(facts)
@@ -589,7 +624,10 @@ impl Agent {
         self.protocol = saved.protocol;
         if !saved.rules.is_null() {
             match RuleSet::from_params(&saved.rules, self.max_tag) {
-                Ok(rules) => self.rules = rules,
+                Ok(rules) => {
+                    self.rules = rules;
+                    self.follow_links(Walk::Any);
+                }
                 Err(error) => self
                     .log
                     .add(now_ns, Level::Warning, format!("saved rules: {error}")),
@@ -730,6 +768,11 @@ impl Agent {
             }
         }
     }
+}
+
+/// A tag on init would reach every service, and a tag on this agent is of no use.
+fn is_exempt(pid: i32) -> bool {
+    pid == INIT || pid == std::process::id() as i32
 }
 
 fn saved_lineage(lineage: &Lineage) -> SavedLineage {

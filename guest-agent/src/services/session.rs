@@ -256,6 +256,17 @@ impl Session {
                 }
                 result
             }
+            Call::PreviewRule(condition) => {
+                let previewed = self.agent.preview_rule(now_ns, &condition);
+                self.rest(now_ns);
+                match previewed {
+                    Ok(pids) => json!({"pids": pids}),
+                    Err(error) => {
+                        let Some(id) = id else { return };
+                        return self.send(&rpc::invalid_params(id, &error));
+                    }
+                }
+            }
             Call::GetProcesses => {
                 let is_fresh = self
                     .scanned_table_ns

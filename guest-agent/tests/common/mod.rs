@@ -181,14 +181,17 @@ pub struct Watched {
 
 impl Watched {
     pub fn start() -> Watched {
+        Watched::start_at(&Watched::program())
+    }
+
+    pub fn program() -> PathBuf {
         // Test programs lie in deps/, examples beside it.
         let path = std::env::current_exe().unwrap();
-        let program = path
-            .parent()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .join("examples/test-child");
+        path.ancestors().nth(2).unwrap().join("examples/test-child")
+    }
+
+    /// The program by another path to it.
+    pub fn start_at(program: &Path) -> Watched {
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
