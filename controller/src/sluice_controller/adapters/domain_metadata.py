@@ -21,7 +21,7 @@ from typing import Any
 
 from lxml import etree
 
-from ..domain.errors import Conflict
+from ..domain.errors import Conflict, command
 
 PREFIX = "sluice"
 ATTACHED = "attached"
@@ -79,7 +79,8 @@ def _remove(element: etree._Element) -> None:
 
 
 def remove_command(name: str, kind: str) -> str:
-    return f"virsh metadata {name} {uri(kind)} --remove, with --live, --config or both"
+    line = command("virsh", "metadata", name, uri(kind), "--remove")
+    return f"{line}, with --live, --config or both"
 
 
 def broken(name: str, kind: str, why: str) -> Conflict:

@@ -24,7 +24,7 @@ from typing import Any
 
 from lxml import etree
 
-from ..domain.errors import BadValue, Conflict
+from ..domain.errors import BadValue, Conflict, sluice
 from ..domain.guests import Description, Device
 from . import domain_metadata
 from .attach_record import Changes, carried_record
@@ -179,7 +179,10 @@ def _overridden(root: etree._Element, shaper_id: str | None) -> set[str | None]:
 def _refuse_unfit(root: etree._Element, name: str, disable_vhost: bool) -> None:
     if _shaper(root)[0] is not None:
         raise Conflict(
-            "domain", name, "is attached already", f"detach it first: sluice detach {name}"
+            "domain",
+            name,
+            "is attached already",
+            f"detach it first: {sluice('detach', name)}",
         )
     if root.get("type") not in ("kvm", "qemu"):
         raise BadValue(
@@ -204,7 +207,7 @@ def _refuse_unfit(root: etree._Element, name: str, disable_vhost: bool) -> None:
                     "interface",
                     device.removeprefix("net:"),
                     "uses vhost, which carries packets past the shaper",
-                    f"attach with disable_vhost: sluice attach {name} --disable-vhost",
+                    f"attach with disable_vhost: {sluice('attach', name, '--disable-vhost')}",
                 )
 
 

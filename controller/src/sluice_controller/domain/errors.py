@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,15 @@ def _digits(value: int) -> str:
     except ValueError:
         # Python writes no number of more than 4300 digits.
         return f"a number of {value.bit_length()} bits"
+
+
+def command(*words: Any) -> str:
+    """A command line for a remedy: names are quoted where a shell would take them apart."""
+    return shlex.join(map(str, words))
+
+
+def sluice(*words: Any) -> str:
+    return command("sluice", *words)
 
 
 class SluiceError(Exception):

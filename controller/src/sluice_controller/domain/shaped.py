@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from shlex import quote
 from typing import Any
 
+from .errors import sluice
 from .guests import Device, Guest
 
 
@@ -45,26 +45,25 @@ def why_unshaped(
     """None: it is shaped. `emulator_problem`: why the defined QEMU cannot shape, None if it can."""
     if device.reason is not None:
         return device.reason
-    name = quote(guest.name)
     if not guest.attached and not guest.active:
-        return f"the domain is not attached: sluice attach {name}"
+        return f"the domain is not attached: {sluice('attach', guest.name)}"
     if guest.live is None:
         if emulator_problem is not None:
             return emulator_problem
-        return None if device.overridden else f"was added after attach: {_anew(name)}"
+        return None if device.overridden else f"was added after attach: {_anew(guest.name)}"
     if not guest.active:
-        return f"the domain waits for a restart: sluice attach {name} --restart"
+        return f"the domain waits for a restart: {sluice('attach', guest.name, '--restart')}"
     if shapes.ids is None:
         return f"QEMU has not said yet what it shapes{shapes.problem and f' ({shapes.problem})'}"
     if device.alias in shapes.ids:
         return None
     if any(d.overridden and d.alias == device.alias for d in guest.persistent.devices):
         return "was plugged in while the domain ran: shut the domain down and start it"
-    return f"was added after attach: {_anew(name)} --restart"
+    return f"was added after attach: {_anew(guest.name, '--restart')}"
 
 
-def _anew(name: str) -> str:
-    return f"sluice attach {name} --upgrade"
+def _anew(name: str, *options: str) -> str:
+    return sluice("attach", name, "--upgrade", *options)
 
 
 def devices_json(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .carried import Holding
-from .errors import BadValue, Conflict
+from .errors import BadValue, Conflict, sluice
 from .limits import RESOURCES, Limit, parse_limits
 from .model import (
     DEFAULT_CLASS,
@@ -223,7 +223,7 @@ def planned(
                 "class",
                 name,
                 f"is unmanaged on this host and holds the domain {domain} where it came from",
-                f"manage it here: sluice class set {name} --managed",
+                f"manage it here: {sluice('class', 'set', name, '--managed')}",
             )
         notes += _differences(present, shaping_class)
     _refuse_streams(domain, held, streams)
@@ -258,5 +258,5 @@ def _refuse_streams(domain: str, held: Holding, streams: Iterable[Stream]) -> No
                 "stream",
                 stream.name,
                 f"has the class {stream.class_name}, which the domain {domain} has no more",
-                f"remove the stream: sluice stream remove {stream.name}",
+                f"remove the stream: {sluice('stream', 'remove', stream.name)}",
             )

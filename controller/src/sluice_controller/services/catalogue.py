@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..domain import render
-from ..domain.errors import BadValue, Conflict, Forbidden, NotFound, SluiceError, Unavailable
+from ..domain.errors import (
+    BadValue,
+    Conflict,
+    Forbidden,
+    NotFound,
+    SluiceError,
+    Unavailable,
+    sluice,
+)
 from ..domain.guests import Guest
 from ..domain.limits import parse_limit, parse_limits, parse_resource
 from ..domain.model import (
@@ -80,7 +88,7 @@ def find_class(unit: Transaction, name: Any) -> ShapingClass:
     for shaping_class in unit.classes():
         if shaping_class.name == name:
             return shaping_class
-    raise NotFound("class", name, "does not exist", f"create it: sluice class set {name}")
+    raise NotFound("class", name, "does not exist", f"create it: {sluice('class', 'set', name)}")
 
 
 def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
@@ -92,7 +100,7 @@ def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
         "class",
         name,
         f"is not granted to the domain {domain}",
-        f"grant it: sluice grant {domain} {name}",
+        f"grant it: {sluice('grant', domain, name)}",
     )
 
 
@@ -238,14 +246,16 @@ class Catalogue:
         self.changed(None)
         return shown
 
-    def _refuse_while_streaming(self, unit: Transaction, name: str) -> None:
+    def _refuse_while_streaming(
+        self, unit: Transaction, name: str, domain: str | None = None
+    ) -> None:
         for stream in unit.streams():
-            if stream.class_name == name:
+            if stream.class_name == name and domain in (None, stream.domain):
                 raise Conflict(
                     "class",
                     name,
                     f"belongs to the stream {stream.name}",
-                    f"remove the stream first: sluice stream remove {stream.name}",
+                    f"remove the stream first: {sluice('stream', 'remove', stream.name)}",
                 )
 
     def delete_class(self, name: str) -> None:
@@ -261,7 +271,7 @@ class Catalogue:
                     "class",
                     name,
                     f"is granted to {', '.join(holders)}",
-                    f"revoke it first: sluice revoke {holders[0]} {name}",
+                    f"revoke it first: {sluice('revoke', holders[0], name)}",
                 )
             for rule in unit.rules():
                 if rule.class_name == name:
@@ -269,7 +279,7 @@ class Catalogue:
                         "class",
                         name,
                         f"is used by rule {rule.id}",
-                        f"remove the rule first: sluice rule remove {rule.id}",
+                        f"remove the rule first: {sluice('rule', 'remove', rule.id)}",
                     )
             unit.delete_class(name)
             audited(unit, self.clock, "delete class", name, render.class_json(before), None)
@@ -390,16 +400,10 @@ class Catalogue:
                     "class",
                     name,
                     "cannot be revoked",
-                    f"lift its limits instead: sluice limit {domain} default RESOURCE unlimited",
+                    "lift its limits instead: "
+                    + sluice("limit", domain, "default", "RESOURCE", "unlimited"),
                 )
-            for stream in unit.streams():
-                if (stream.domain, stream.class_name) == (domain, name):
-                    raise Conflict(
-                        "class",
-                        name,
-                        f"belongs to the stream {stream.name}",
-                        f"remove the stream first: sluice stream remove {stream.name}",
-                    )
+            self._refuse_while_streaming(unit, name, domain)
             rules = [r for r in unit.rules() if (r.domain, r.class_name) == (domain, name)]
             assignments = [a for a in unit.assignments(domain) if a.class_name == name]
             for rule in rules:
@@ -568,7 +572,7 @@ class Catalogue:
                     "class",
                     name,
                     "takes no assignments",
-                    f"unassign the process instead: sluice unassign {domain} {pid}",
+                    f"unassign the process instead: {sluice('unassign', domain, pid)}",
                 )
             # Process 1 adopts every orphan: its class would be inherited by chance.
             parse_integer(pid, "pid", 2, 2**22)
@@ -598,7 +602,10 @@ class Catalogue:
         row = next((p for p in rows if p["pid"] == pid), None)
         if row is None:
             raise NotFound(
-                "process", pid, f"is not running in {domain}", f"see 'sluice ps {domain}'"
+                "process",
+                pid,
+                f"is not running in {domain}",
+                f"see: {sluice('ps', domain)}",
             )
         ticks = row["start_time_ticks"]
         if wanted is not None and parse_integer(wanted, "start_time_ticks", 0, 2**63) != ticks:
@@ -614,7 +621,7 @@ class Catalogue:
         with self.about(domain) as unit:
             before = next((a for a in unit.assignments(domain) if a.pid == pid), None)
             if before is None:
-                raise NotFound("assignment", pid, "does not exist", f"see 'sluice ps {domain}'")
+                raise NotFound("assignment", pid, "does not exist", f"see: {sluice('ps', domain)}")
             unit.delete_assignment(domain, pid)
             audited(
                 unit,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from ..domain import render
-from ..domain.errors import Conflict
+from ..domain.errors import Conflict, command, sluice
 from ..domain.guests import Guest
 from ..domain.knobs import Flag, Model, Whole
 from ..domain.models import parse
@@ -133,12 +133,13 @@ class Domains:
             with self.editing.changing(name):
                 guest = self.host.guest(name)
                 if guest.transient:
+                    file = f"{name}.xml"
                     raise Conflict(
                         "domain",
                         name,
                         "is transient: it has no definition that could be changed",
-                        f"define it first: virsh dumpxml {name} >{name}.xml;"
-                        f" virsh define {name}.xml",
+                        f"define it first: {command('virsh', 'dumpxml', name)} >{command(file)};"
+                        f" {command('virsh', 'define', file)}",
                     )
                 yield guest
         finally:
@@ -197,7 +198,10 @@ class Domains:
                 self._apply(guest, Change("detach", present, wanted), seconds)
             else:
                 raise Conflict(
-                    "domain", name, "is not attached", f"attach it first: sluice attach {name}"
+                    "domain",
+                    name,
+                    "is not attached",
+                    f"attach it first: {sluice('attach', name)}",
                 )
         return self.get(name)
 

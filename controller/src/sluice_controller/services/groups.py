@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from ..domain.errors import Conflict, NotFound, SluiceError
+from ..domain.errors import Conflict, NotFound, SluiceError, sluice
 from ..domain.group_page import GroupMember
 from ..domain.groups import (
     WEIGHT_DEFAULT,
@@ -62,7 +62,7 @@ def refuse_second(unit: Transaction, group: Group, domain: str) -> None:
                 "domain",
                 domain,
                 f"has its {' and '.join(shared)} in the group {other.group}",
-                f"take it out first: sluice group leave {other.group} {domain}",
+                f"take it out first: {sluice('group', 'leave', other.group, domain)}",
             )
 
 
@@ -160,7 +160,7 @@ class Groups:
                     "group",
                     name,
                     f"has the members {', '.join(domains)}",
-                    f"take them out first: sluice group leave {name} {domains[0]}",
+                    f"take them out first: {sluice('group', 'leave', name, domains[0])}",
                 )
             unit.delete_group(name)
             audited(unit, self.clock, "delete group", name, group_json(before), None)

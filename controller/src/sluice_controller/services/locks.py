@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..domain.errors import Conflict
+from ..domain.errors import Conflict, sluice
 
 LOCK_SECONDS = 10.0
 
@@ -54,5 +54,5 @@ def _busy(domain: str) -> Conflict:
         "domain",
         domain,
         "is being attached, detached or restarted",
-        f"wait until that is over ('sluice show {domain}' has the outcome), and try again",
+        f"wait until that is over, and try again; the outcome: {sluice('show', domain)}",
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable
+from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable, command, sluice
 from ..domain.guests import NOT_TO_BE_STARTED, Guest, Seen
 from .catalogue import audited
 from .ports import Clock, Store, Transaction
@@ -155,7 +155,7 @@ class Restarts:
             log.error("domain %s: its definition could not be put back: %s", made.name, error)
             return (
                 f"its definition of before could not be put back ({error.problem}): the new one"
-                f" counts from its next start, see 'sluice show {made.name}'"
+                f" counts from its next start, see: {sluice('show', made.name)}"
             )
         return "its definition is as before"
 
@@ -232,7 +232,7 @@ class Restarts:
         if made.before is not None and self._refused_start(guest) is None:
             result = f"{put_back}, and it runs with that"
         else:
-            result = f"{put_back}; it is off: virsh start {guest.name}"
+            result = f"{put_back}; it is off: {command('virsh', 'start', guest.name)}"
         raise type(refusal)(
             refusal.thing, refusal.value, refusal.problem, f"{refusal.remedy}; {result}"
         ) from refusal

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..domain.errors import BadValue, NotFound
+from ..domain.errors import BadValue, NotFound, sluice
 from ..domain.model import Stream, parse_nominal_rate, parse_stream_name
 from ..domain.quality import (
     DELIVERY_WINDOW_S,
@@ -129,7 +129,7 @@ class Streams:
                     "class",
                     body["class"],
                     "is not a stream class",
-                    f"mark it: sluice class set {body['class']} --stream",
+                    f"mark it: {sluice('class', 'set', body['class'], '--stream')}",
                 )
             before = next((s for s in unit.streams() if s.name == name), None)
             after = Stream(name, domain, body["class"], nominal)
@@ -188,4 +188,5 @@ class Streams:
 
 
 def _missing(name: str) -> NotFound:
-    return NotFound("stream", name, "does not exist", f"create it: sluice stream set {name} …")
+    set_it = sluice("stream", "set", name)
+    return NotFound("stream", name, "does not exist", f"create it: {set_it} …")

@@ -26,7 +26,7 @@ from ..domain.carried import (
     parse,
     tuned_text,
 )
-from ..domain.errors import Conflict, SluiceError
+from ..domain.errors import Conflict, SluiceError, sluice
 from ..domain.guests import Guest
 from ..domain.model import MAX_RULES
 from ..domain.shaper_config import actual, commands, wanted
@@ -281,7 +281,7 @@ def _beside(before: Holding, held: Holding) -> Holding:
                 "class",
                 grant.class_name,
                 "has a tag or a DSCP value in the running shaper that is another's here",
-                f"revoke the other: sluice revoke {grant.domain} CLASS",
+                f"revoke the other: {sluice('revoke', grant.domain, 'CLASS')}",
             )
         added.append(grant)
     return Holding(

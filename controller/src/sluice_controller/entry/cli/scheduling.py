@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.errors import BadValue, NotFound
+from ...domain.errors import BadValue, NotFound, sluice
 from ...domain.knobs import NOTHING
 from ...domain.queues import DEFAULT_QUEUE, NO_AQM, Queue
 from ...domain.rates import parse_rate, parse_size, parse_time_ns
@@ -97,7 +97,10 @@ def _put(
     if not present:
         _, domain, _, name, *_ = path
         raise NotFound(
-            "class", name, f"is not one of {domain}", f"grant it: sluice grant {domain} {name}"
+            "class",
+            name,
+            f"is not one of {domain}",
+            f"grant it: {sluice('grant', domain, name)}",
         )
     return present
 
