@@ -6,6 +6,7 @@ planned with `at`; libvirt may be away in between.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from sluice_controller.adapters import domain_xml
 from sluice_controller.adapters.database import SqlStore
@@ -14,6 +15,7 @@ from sluice_controller.domain.guests import Guest, Off, Seen
 from sluice_controller.domain.shaped import UNKNOWN
 from sluice_controller.services.domains import Domains
 from sluice_controller.services.locks import DomainLocks
+from sluice_controller.services.names import settle
 from sluice_controller.services.restarts import Restarts
 
 NAME = "web1"
@@ -103,6 +105,9 @@ class Libvirt:
         described = domain_xml.describe(self.xml)
         return Guest(name, "uuid-1", state, incarnation, described, live, transient=self.transient)
 
+    def has(self, uuid: str) -> bool:
+        return uuid == "uuid-1"
+
     def look(self, name: str) -> Seen:
         self._answer("look")
         return Seen("uuid-1", self.incarnation if self.running else -1, self.off)
@@ -165,6 +170,9 @@ def attached(xml: str = PLAIN, emulator: str = "/opt/qemu-1") -> str:
 class Quiet:
     """What the answer asks of the agents and the catalogue."""
 
+    def __init__(self, store: SqlStore, libvirt: Libvirt):
+        self.settle = partial(settle, store, libvirt, libvirt.clock)
+
     def status(self, name: str) -> dict:
         return {}
 
@@ -179,7 +187,7 @@ class Sluiced:
         self.libvirt, self.store = libvirt, store
         self.restarts = Restarts(store, libvirt, libvirt.monotonic, libvirt.clock, libvirt.pause)
         self.shapes = UNKNOWN
-        quiet = Quiet()
+        quiet = Quiet(store, libvirt)
         self.domains = Domains(
             store,
             libvirt,

@@ -32,6 +32,9 @@ class Host:
             raise NotFound("domain", name, "does not exist", "see 'virsh list --all'")
         return Guest(name, self.uuids[name], "running", 1)
 
+    def has(self, uuid):
+        return uuid in self.uuids.values()
+
     def guests(self):
         """No poll has been yet."""
         return []
@@ -103,6 +106,17 @@ def test_a_class_is_taken_from_a_domain_whose_name_another_has(catalogue, host, 
     for holder in holders(store):
         catalogue.revoke(holder, "batch")
     catalogue.delete_class("batch")
+
+
+def test_a_limit_of_a_domain_that_was_defined_anew_leaves_the_others_as_they_were(catalogue, host):
+    limit = {"bytes_per_second": 5e6}
+    catalogue.set_limit("web1", "batch", "blk-read", limit)
+    host.uuids["web1"] = "u-2"
+    catalogue.set_limit("web1", "batch", "net-tx", limit)
+    grants = {grant["class"]: grant["limits"] for grant in catalogue.grants("web1")}
+    assert set(grants["batch"]) == {"blk-read", "net-tx"}
+    said = next(entry for entry in catalogue.audit(9) if entry["action"] == "policy kept by name")
+    assert (said["actor"], said["thing"]) == ("sluiced", "web1")
 
 
 def test_a_domain_that_never_was_has_no_class_to_take(catalogue):

@@ -24,6 +24,9 @@ class OneGuest:
         live = Description(shaper_id="sluice0")
         return [Guest("web1", "u-1", "running", 1, live, live)]
 
+    def has(self, uuid):
+        return any(guest.uuid == uuid for guest in self.guests())
+
 
 class NoAgents:
     def set_targets(self, paths):

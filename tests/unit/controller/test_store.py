@@ -223,11 +223,13 @@ def test_grants_follow_a_domain_that_is_renamed(store):
         assert [g.domain for g in unit.grants()] == ["films"]
 
 
-def test_a_new_domain_with_an_old_name_inherits_nothing(store):
+def test_a_name_that_is_taken_over_from_a_domain_that_is_there_takes_nothing_along(store):
     with store.transaction() as unit:
         unit.put_grant(Grant("media", "batch", 1))
         unit.remember_domain("media", "u-2")
         assert unit.grants("media") == []
+        assert unit.remember_domain("films", "u-1") == [("policy renamed", "media#u-1", "films")]
+        assert [g.domain for g in unit.grants()] == ["films"]
 
 
 def test_an_unknown_domain_is_named(store):

@@ -68,6 +68,9 @@ class Sluiced:
     def guests(self):
         return [self.guest] if self.guest else []
 
+    def has(self, uuid):
+        return any(guest.uuid == uuid for guest in self.guests())
+
     def remove_command(self, name):
         return f"virsh metadata {name}"
 
@@ -387,13 +390,15 @@ def test_a_copy_of_a_domain_does_not_get_the_others_classes(here, there):
     assert json.loads(there.guest.live.carried)["uuid"] == "u-2"
 
 
-def test_another_domain_of_the_name_does_not_get_the_classes_of_the_first(here):
+def test_a_domain_that_was_defined_anew_gets_what_its_name_had(here):
     live = Description(shaper_id="sluice0")
     here.qemu.shaper = Shaper()
     here.guest = Guest(NAME, "u-2", "running", 2, live, live)
     here.reconciler = here.started()
     here.rounds()
-    assert rates(here) == {"default": {}} and here.known() == ([], {})
+    assert rates(here)["batch"] == {"blk-read": 2000000}
+    grants, ceiling = here.known()
+    assert grants and ceiling
 
 
 def test_a_definition_that_is_being_changed_is_written_later(here):

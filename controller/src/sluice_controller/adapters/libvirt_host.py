@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import libvirt
 
@@ -26,6 +26,8 @@ from ..domain.guests import Guest
 from .domain_xml import describe
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 POLL_SECONDS = 0.5
 # Persistent XML changes without an event that the poll sees: read it again.
@@ -74,6 +76,14 @@ def _is_alive(connection: libvirt.virConnect) -> bool:
 class _Cached:
     guest: Guest
     read_at: float
+
+
+def _newest(found: list[_Cached]) -> dict[str, _Cached]:
+    """By uuid, and of a name the last that was read: another domain has it no more."""
+    found = sorted(found, key=lambda one: one.read_at)
+    of_uuid = {one.guest.uuid: one for one in found}
+    of_name = {one.guest.name: one for one in sorted(of_uuid.values(), key=lambda o: o.read_at)}
+    return {one.guest.uuid: one for one in of_name.values()}
 
 
 class LibvirtHost:
@@ -193,20 +203,27 @@ class LibvirtHost:
 
     def guest(self, name: str) -> Guest:
         """The domain as it is now; Unavailable if libvirt takes its time."""
+        return self._answer(lambda: self._guest(name))
+
+    def has(self, uuid: str) -> bool:
+        """Whether there is such a domain, under whatever name; Unavailable as above."""
+        return self._answer(lambda: self._has(uuid))
+
+    def _answer(self, question: Callable[[], Answer]) -> Answer:
         if not self._questions.acquire(timeout=self.answer_seconds):
             raise self._slow()
-        answer: Future[Guest] = Future()
+        answer: Future[Answer] = Future()
 
         def ask() -> None:
             try:
-                answer.set_result(self._guest(name))
+                answer.set_result(question())
             except BaseException as error:
                 answer.set_exception(error)
             finally:
                 self._questions.release()
 
         # Nobody waits for it when sluiced ends.
-        thread = threading.Thread(target=ask, name=f"asks for {name}", daemon=True)
+        thread = threading.Thread(target=ask, name="asks libvirt", daemon=True)
         try:
             thread.start()
         except BaseException:
@@ -218,6 +235,16 @@ class LibvirtHost:
         except TimeoutError:
             raise self._slow() from None
 
+    def _has(self, uuid: str) -> bool:
+        connection = self.open()
+        try:
+            connection.lookupByUUIDString(uuid)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                return False
+            raise self._refusal(uuid, error) from error
+        return True
+
     def _guest(self, name: str) -> Guest:
         domain = self.domain(name)
         now = self.monotonic()
@@ -226,7 +253,7 @@ class LibvirtHost:
         except libvirt.libvirtError as error:
             raise self._refusal(name, error) from error
         with self._lock:
-            self._cache[guest.uuid] = _Cached(guest, now)
+            self._cache = _newest([*self._cache.values(), _Cached(guest, now)])
         return guest
 
     def guests(self) -> list[Guest]:
@@ -274,12 +301,9 @@ class LibvirtHost:
             log.warning("libvirt: %s", error)
             return
         with self._lock:
-            for uuid, cached in self._cache.items():
-                found = present.get(uuid)
-                # What others have read since is newer than what this poll has.
-                if cached.read_at > (found.read_at if found else began):
-                    present[uuid] = cached
-            self._cache = {uuid: cached for uuid, cached in present.items() if cached}
+            # What others have read since is newer than what this poll has.
+            known = [c for u, c in self._cache.items() if present.get(u) or c.read_at > began]
+            self._cache = _newest([*known, *filter(None, present.values())])
 
     def _refreshed(
         self, domain: libvirt.virDomain, uuid: str, state: tuple[str, bool]

@@ -47,6 +47,7 @@ from ..domain.rules import in_order, matches, of_guest, parse_match
 from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
+from .names import settle
 from .ports import Agents, Clock, Expressions, Host, Store, Transaction
 
 # Of the one who asks: a page's operator may not change what sluiced runs as root.
@@ -154,13 +155,10 @@ class Catalogue:
             return
         # libvirt may take its time, and no other unit of work is to wait for it.
         with self.asks(domain):
-            guest, refusal = self._ask(domain)
+            refusal = self._ask(domain)
             with self.store.transaction() as unit:
-                if guest is not None:
-                    unit.remember_domain(guest.name, guest.uuid)
-                elif not unit.known_domain(domain) or (
-                    isinstance(refusal, NotFound) and not or_gone
-                ):
+                is_gone = isinstance(refusal, NotFound) and not or_gone
+                if refusal and (is_gone or not unit.known_domain(domain)):
                     raise refusal
                 yield unit
 
@@ -175,10 +173,8 @@ class Catalogue:
                 stack.enter_context(self.asks(name))
             asked = {name: self._ask(name) for name in places}
             unit = stack.enter_context(self.store.transaction())
-            for name, (guest, refusal) in asked.items():
-                if guest is not None:
-                    unit.remember_domain(guest.name, guest.uuid)
-                elif isinstance(refusal, NotFound) or not unit.known_domain(name):
+            for name, refusal in asked.items():
+                if refusal and (isinstance(refusal, NotFound) or not unit.known_domain(name)):
                     refusal.thing = places[name]
                     raise refusal
             yield unit
@@ -212,12 +208,16 @@ class Catalogue:
         finally:
             self._asking.release()
 
-    def _ask(self, domain: str) -> tuple[Guest | None, SluiceError | None]:
-        """The domain, or why there is none."""
+    def _ask(self, domain: str) -> SluiceError | None:
+        """Why there is no such domain; None if libvirt has it: then its policy has its name."""
         try:
-            return self.host.guest(domain), None
+            self.settle(self.host.guest(domain))
         except (NotFound, Unavailable) as error:
-            return None, error
+            return error
+        return None
+
+    def settle(self, guest: Guest) -> None:
+        settle(self.store, self.host, self.clock, guest)
 
     # Classes
 

@@ -169,8 +169,8 @@ class Domains:
 
     def _known(self, guest: Guest) -> tuple[str, Mapping[str, Any] | None]:
         """The emulator for domains, and this host's record of the domain's attach."""
+        self.catalogue.settle(guest)
         with self.store.transaction() as unit:
-            unit.remember_domain(guest.name, guest.uuid)
             return unit.settings().emulator, unit.stored_xml(guest.name)
 
     def _apply(self, guest: Guest, change: Change, seconds: int | None) -> None:

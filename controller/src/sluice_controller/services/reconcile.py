@@ -27,6 +27,7 @@ from ..domain.rules import agent_rules, assignment_rule
 from ..domain.shaped import UNKNOWN, Shapes, shaped_ids
 from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
+from .names import settle
 from .ports import Clock, Host, Shapers, Store, Transaction
 from .takeover import TakeOver
 from .workers import Workers
@@ -118,6 +119,8 @@ class Reconciler:
         self.takeover = takeover
         self.lost = lost
         self._changes = 0
+        # Of domains by uuid, as their policies are stored.
+        self._names: dict[str, str] = {}
         self._wake = threading.Event()
         self._known: dict[str, _Shaper] = {}
         self._running: dict[str, Future[None]] = {}
@@ -148,7 +151,8 @@ class Reconciler:
             guests = self.host.guests()
         except SluiceError:
             return
-        active = {g.name: g for g in guests if g.active}
+        self._settle(guests)
+        active = {g.name: g for g in guests if g.active and g.uuid in self._names}
         for name in set(self._known) - set(active):
             del self._known[name]
         self.hub.set_targets(
@@ -167,6 +171,17 @@ class Reconciler:
                 self._left_out(name, shaper, error)
             else:
                 shaper.failure = None
+
+    def _settle(self, guests: list[Guest]) -> None:
+        """A domain whose policy is not known yet is left alone until it is."""
+        before, self._names = self._names, {}
+        for guest in guests:
+            try:
+                if before.get(guest.uuid) != guest.name:
+                    settle(self.store, self.host, self.clock, guest)
+                self._names[guest.uuid] = guest.name
+            except SluiceError as error:
+                log.info("domain %s: %s", guest.name, error)
 
     def _left_out(self, name: str, shaper: _Shaper, error: Exception) -> None:
         """What nobody foresaw of one domain is no reason to leave the others as they are."""

@@ -104,8 +104,6 @@ class TakeOver:
     def due(self, guest: Guest) -> bool:
         """Whether the domain is another's, or nobody's yet. Conflict as `_carried`."""
         with self.store.transaction() as unit:
-            # Another domain may have had the name.
-            unit.remember_domain(guest.name, guest.uuid)
             mark = unit.value(_mark_key(guest), {})
             attached_here = unit.stored_xml(guest.name) is not None
         try:
@@ -160,7 +158,6 @@ class TakeOver:
         shaper, held = self._merged(guest, carried)
         try:
             with self.store.transaction() as unit:
-                unit.remember_domain(guest.name, guest.uuid)
                 self._take(unit, guest, held, carried)
         except SluiceError:
             self._push(guest, shaper, held)
@@ -243,7 +240,6 @@ class TakeOver:
             return None
         try:
             with self.store.transaction() as unit:
-                unit.remember_domain(guest.name, guest.uuid)
                 held = self._here(unit, guest.name, own_rules=False)
                 mark = unit.value(_mark_key(guest), {})
             revision = mark.get("revision", 0) + 1

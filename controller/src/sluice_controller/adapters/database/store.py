@@ -216,24 +216,57 @@ class SqlTransaction:
         return None if name is None else self._domain(name).id
 
     def known_domain(self, name: str) -> bool:
-        return self.session.scalar(select(DomainRow).where(DomainRow.name == name)) is not None
+        return self.uuid_of(name) is not None
 
-    def remember_domain(self, name: str, uuid: str) -> None:
-        row = self.session.scalar(select(DomainRow).where(DomainRow.uuid == uuid))
-        if row is not None and row.name == name:
-            return
-        stale = self.session.scalar(select(DomainRow).where(DomainRow.name == name))
-        if stale is not None:
-            # The name went to a new domain; what was granted stays with the old one.
-            stale.name = f"{stale.name}#{stale.uuid}"
-            self.session.flush()
+    def uuid_of(self, name: str) -> str | None:
+        return self.session.scalar(select(DomainRow.uuid).where(DomainRow.name == name))
+
+    def remember_domain(
+        self, name: str, uuid: str, gone: str | None = None, has_its_own: bool = False
+    ) -> list[tuple[str, Any, Any]]:
+        own = self.session.scalar(select(DomainRow).where(DomainRow.uuid == uuid))
+        if own is not None and own.name == name:
+            return []
+        holder = self.session.scalar(select(DomainRow).where(DomainRow.name == name))
+        said: list[tuple[str, Any, Any]] = []
+        if holder is not None:
             self.changed()
-        if row is None:
+            is_gone, is_bare = holder.uuid == gone, self._is_bare(holder)
+            if is_gone and not has_its_own and (own is None or self._is_bare(own)):
+                said = [] if is_bare else [("policy kept by name", holder.uuid, uuid)]
+                self._inherit(holder, own, uuid)
+                return said
+            # One that was renamed is looked at under its new name soon.
+            holder.name = f"{name}#{holder.uuid}"
+            if is_gone and not is_bare:
+                said.append(("policy put aside", name, holder.name))
+            self.session.flush()
+        if own is None:
             self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}))
         else:
-            row.name = name
             self.changed()
+            if not self._is_bare(own):
+                said.append(("policy renamed", own.name, name))
+            own.name = name
         self.session.flush()
+        return said
+
+    def _inherit(self, holder: DomainRow, own: DomainRow | None, uuid: str) -> None:
+        # Attach's record is of one definition.
+        holder.stored_xml = own.stored_xml if own is not None else None
+        if own is not None:
+            self.session.delete(own)
+            self.session.flush()
+        holder.uuid = uuid
+        self.session.flush()
+
+    def _is_bare(self, row: DomainRow) -> bool:
+        """Whether nothing was declared for the domain."""
+        tables = (GrantRow, RuleRow, AssignmentRow, StreamRow, GroupMemberRow)
+        return not row.ceiling and not any(
+            self.session.scalar(select(table.domain_id).where(table.domain_id == row.id).limit(1))
+            for table in tables
+        )
 
     def ceiling(self, domain: str) -> dict[str, Limit]:
         return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whose policy is whose.
+
+A policy (grants, ceiling, groups, streams, rules) belongs to a domain, which is known by
+its uuid, and goes along when libvirt renames the domain. The policy of a domain that
+libvirt has no more waits under its name, for the next domain of that name: one that was
+defined anew without its uuid goes on as it was. A newcomer with a policy of its own keeps
+that, and the one that waited is put aside, under a name with the uuid.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from ..domain.guests import Guest
+from ..domain.model import AuditEntry
+from .ports import Clock, Store
+
+log = logging.getLogger(__name__)
+
+ACTOR = "sluiced"
+
+
+class Present(Protocol):
+    def has(self, uuid: str) -> bool:
+        """Whether libvirt has a domain of this uuid, under whatever name. Unavailable."""
+        ...
+
+
+def settle(store: Store, host: Present, clock: Clock, guest: Guest) -> None:
+    """Before the domain's policy is read or changed: it is stored under its present name."""
+    with store.transaction() as unit:
+        holder = unit.uuid_of(guest.name)
+    if holder == guest.uuid:
+        return
+    # libvirt may take its time: no unit of work waits for it.
+    gone = holder if holder is not None and not host.has(holder) else None
+    # Where it was looked after before, it was given a policy there.
+    has_its_own = guest.live is not None and guest.uuid in (guest.live.carried or "")
+    with store.transaction() as unit:
+        for action, before, after in unit.remember_domain(
+            guest.name, guest.uuid, gone, has_its_own
+        ):
+            log.warning("domain %s: %s: %s, before %s", guest.name, action, after, before)
+            unit.add_audit(AuditEntry(clock(), ACTOR, action, guest.name, before, after))
