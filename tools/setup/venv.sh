@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Makes build/venv: the locked third-party packages, the controller and the web
-# (editable), and tests/ on the path. Wheels are kept in the cache.
+# (editable), with tests/ and the nightly run on the path. Wheels are kept in the cache.
 . "$(dirname "$0")/common.sh"
 
 venv=$SLUICE_TOP/build/venv
@@ -35,8 +35,8 @@ make_venv() {
     "$venv/bin/pip" install --no-index --no-deps --no-build-isolation -e controller -e web
     "$venv/bin/python" -c '
 import pathlib, sysconfig, sys
-pathlib.Path(sysconfig.get_path("purelib"), "sluice-tests.pth").write_text(sys.argv[1] + "\n")
-' "$SLUICE_TOP/tests"
+pathlib.Path(sysconfig.get_path("purelib"), "sluice-tests.pth").write_text("\n".join(sys.argv[1:]) + "\n")
+' "$SLUICE_TOP/tests" "$SLUICE_TOP/controller/nightly"
     echo "$key" >"$venv/.sluice-key"
 }
 step python-packages make_venv

@@ -68,9 +68,7 @@ def test_a_file_is_written_only_if_its_program_takes_it(
         (tmp_path / name).mkdir()
     # In a checkout it is a module; sluiced is in the environment's folder.
     program = tmp_path / "bin" / "sluice-nightly"
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={paths.TOP}/tests exec {sys.executable} -m nightly "$@"\n'
-    )
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m sluice_nightly "$@"\n')
     program.chmod(0o755)
     (control.folder / "configure.yml").write_text(PLAY)
     here = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}

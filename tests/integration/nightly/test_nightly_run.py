@@ -52,7 +52,7 @@ class Night:
         )
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "nightly", f"--config={self.config}", *words]
+        return [sys.executable, "-m", "sluice_nightly", f"--config={self.config}", *words]
 
     def call(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run(

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from demo import judge, report
 from demo.plan import Bars
 from demo.run import Attempt, Outcome
-from nightly.config import Config
-from nightly.result import About
+from sluice_nightly.config import Config
+from sluice_nightly.result import About
 from testbed.rotdisk import Constant
 from unit.demo.facts import SCALE, phase, samples, windows
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightly.activity import GuestActivity, activity, tells_disks
-from nightly.facts import parse_pressure, pressures
-from nightly.host import playing_streams
+from sluice_nightly.activity import GuestActivity, activity, tells_disks
+from sluice_nightly.facts import parse_pressure, pressures
+from sluice_nightly.host import playing_streams
 
 BEFORE = {
     "cpu.time": 10_000_000_000,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nightly import cli
+from sluice_nightly import cli
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nightly import config as settings
-from nightly.config import BadConfig, Config, load, parse
+from sluice_nightly import config as settings
+from sluice_nightly.config import BadConfig, Config, load, parse
 from testbed import paths
 
 
@@ -84,7 +84,7 @@ def test_every_number_has_a_range_that_holds_its_default():
 
 def test_the_shipped_file_says_the_defaults():
     """Each setting stands in it as a comment; taken out of its comment it is the default."""
-    shipped = paths.PACKAGES / "nightly" / "nightly.toml"
+    shipped = paths.TOP / "controller" / "nightly" / "nightly.toml"
     assert parse(tomllib.loads(shipped.read_text()), Config()) == Config()
     lines = shipped.read_text().splitlines()
     bare = [line.removeprefix("# ") for line in lines if " = " in line or line.startswith("[")]

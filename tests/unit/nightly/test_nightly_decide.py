@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightly.activity import GuestActivity
-from nightly.config import Abort, Config
-from nightly.decide import HostFacts, Watch, excess, may_start, must_end
+from sluice_nightly.activity import GuestActivity
+from sluice_nightly.config import Abort, Config
+from sluice_nightly.decide import HostFacts, Watch, excess, may_start, must_end
 
 QUIET = HostFacts(
     guests=(GuestActivity("web1", 1e5, 1e4, 0.02), GuestActivity("db2", 0, 0, 0.01)),

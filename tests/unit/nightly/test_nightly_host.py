@@ -4,9 +4,9 @@
 import httpx
 import pytest
 
-from nightly import facts
-from nightly.config import Config, Paths, Start
-from nightly.host import Controller, HostError, Refused
+from sluice_nightly import facts
+from sluice_nightly.config import Config, Paths, Start
+from sluice_nightly.host import Controller, HostError, Refused
 
 
 @pytest.fixture

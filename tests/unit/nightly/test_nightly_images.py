@@ -8,9 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from nightly import images
-from nightly.config import Config, Paths
-from nightly.images import ImageError, Part
+from sluice_nightly import images
+from sluice_nightly.config import Config, Paths
+from sluice_nightly.images import ImageError, Part
 
 PARTS = (
     Part("guest", "guest.sh", ("init",), ("vmlinuz", "id_ed25519"), 100),

@@ -5,12 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from nightly import night
-from nightly.config import Config, Keep, Paths
-from nightly.night import Attempt, _bury
-from nightly.result import result
-from nightly.shelf import Shelf
-from nightly.watch import Ending
+from sluice_nightly import night
+from sluice_nightly.config import Config, Keep, Paths
+from sluice_nightly.night import Attempt, _bury
+from sluice_nightly.result import result
+from sluice_nightly.shelf import Shelf
+from sluice_nightly.watch import Ending
 from testbed import GuestError
 from testbed.accelerator import Accelerator
 from unit.nightly.measured import ABOUT, facts

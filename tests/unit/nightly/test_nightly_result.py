@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from nightly.decide import Reason
-from nightly.result import result
 from sluice_controller.domain import nightly as taken
+from sluice_nightly.decide import Reason
+from sluice_nightly.result import result
 from unit.nightly.measured import ABOUT, facts
 
 

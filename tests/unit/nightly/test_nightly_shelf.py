@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nightly import shelf
-from nightly.config import BadConfig, Config, Keep, Paths
-from nightly.host import HostError, Refused
-from nightly.shelf import Busy, Shelf
+from sluice_nightly import shelf
+from sluice_nightly.config import BadConfig, Config, Keep, Paths
+from sluice_nightly.host import HostError, Refused
+from sluice_nightly.shelf import Busy, Shelf
 from testbed import runs
 
 

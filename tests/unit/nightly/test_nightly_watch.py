@@ -9,16 +9,14 @@ import subprocess
 import sys
 import threading
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-import nightly
-from nightly.config import Abort, Config, Paths, Run
-from nightly.decide import Reason
-from nightly.night import PREPARE_SECONDS
-from nightly.watch import END_SIGNAL, Ended, Ending, Watcher
-from testbed import runs
+from sluice_nightly.config import Abort, Config, Paths, Run
+from sluice_nightly.decide import Reason
+from sluice_nightly.night import PREPARE_SECONDS
+from sluice_nightly.watch import END_SIGNAL, Ended, Ending, Watcher
+from testbed import paths, runs
 
 BUSY = Reason("guests-busy", "Guest db2 moves 80 MB/s")
 
@@ -74,7 +72,7 @@ class GoneHost:
 
 def test_a_watcher_that_fails_ends_the_run(ending, monkeypatch):
     """Nobody else would look after the host's guests."""
-    monkeypatch.setattr("nightly.watch.traceback.print_exc", lambda: None)
+    monkeypatch.setattr("sluice_nightly.watch.traceback.print_exc", lambda: None)
     config = Config(abort=Abort(every_s=0.01))
     watcher = Watcher(config, GoneHost(), ending, force=False, limit_s=60)
     with pytest.raises(Ended), watcher:
@@ -97,7 +95,7 @@ def waits_where_no_signal_is_heard(process):
 
 
 def test_a_run_that_hears_nothing_loses_its_processes_and_no_other(ending, monkeypatch, tmp_path):
-    monkeypatch.setattr("nightly.watch.UNHEARD_SECONDS", 0.1)
+    monkeypatch.setattr("sluice_nightly.watch.UNHEARD_SECONDS", 0.1)
     program = tmp_path / "holder.py"
     program.write_text(HOLDER)
     mine, others = tmp_path / "runs" / "night-1", tmp_path / "runs" / "night-2"
@@ -124,7 +122,7 @@ def test_a_run_that_hears_nothing_loses_its_processes_and_no_other(ending, monke
 
 
 def test_systemd_gives_a_run_the_time_that_its_settings_allow():
-    unit = (Path(nightly.__file__).parent / "debian" / "sluice-nightly.service").read_text()
+    unit = (paths.TOP / "controller/nightly/debian/sluice-nightly.service").read_text()
     hours = int(re.search(r"^TimeoutStartSec=(\d+)h$", unit, re.MULTILINE)[1])
     (longest,) = (f.metadata["range"][1] for f in fields(Run) if f.name == "limit_s")
     assert hours * 3600 > PREPARE_SECONDS + longest

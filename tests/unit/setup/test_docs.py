@@ -15,14 +15,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nightly.cli import parser as nightly_parser
-from nightly.config import SECTIONS
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.model import ShapingClass
 from sluice_controller.entry.cli.main import app
 from sluice_controller.entry.config import DEFAULTS
 from sluice_controller.entry.config import argument_parser as sluiced_parser
+from sluice_nightly.cli import parser as nightly_parser
+from sluice_nightly.config import SECTIONS
 from sluice_web.cli import parser as web_parser
 from sluice_web.store import Store
 from testbed import paths

@@ -148,13 +148,13 @@ def test_purge_of_the_nightly_run_leaves_nothing_that_is_made_again(machine):
         *(machine, "images/root.img", "runs/night-1/logs/demo.log", "lock"),
         *("running.json", "running.tmp", "accelerator.json", "accelerator.81.tmp"),
     )
-    done = run(machine, "tests/nightly/debian/sluice-nightly.postrm", "purge")
+    done = run(machine, "controller/nightly/debian/sluice-nightly.postrm", "purge")
     assert (done.returncode, done.stdout) == (0, "")
     assert not state.exists()
 
 
 def test_purge_of_the_nightly_run_keeps_the_results_and_says_where(machine):
     state = nights(machine, "images/root.img", "results/0.json")
-    done = run(machine, "tests/nightly/debian/sluice-nightly.postrm", "purge")
+    done = run(machine, "controller/nightly/debian/sluice-nightly.postrm", "purge")
     assert done.returncode == 0 and f"are kept in {state}; to remove them: rm -r" in done.stdout
     assert [path.name for path in state.iterdir()] == ["results"]

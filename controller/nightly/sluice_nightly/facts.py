@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from nightly import images
-from nightly.activity import Counters, activity, tells_disks
-from nightly.config import Config
-from nightly.decide import HostFacts
-from nightly.host import Controller, HostError, guest_counters, playing_streams
+from sluice_nightly import images
+from sluice_nightly.activity import Counters, activity, tells_disks
+from sluice_nightly.config import Config
+from sluice_nightly.decide import HostFacts
+from sluice_nightly.host import Controller, HostError, guest_counters, playing_streams
 
 PRESSURE = Path("/proc/pressure")
 # systemd keeps all guests of libvirt below this.

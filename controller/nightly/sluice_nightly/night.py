@@ -19,13 +19,13 @@ from demo import judge, report
 from demo.api import ApiError
 from demo.run import Run, RunError
 from demo.scene import Scene, SceneError
-from nightly import images, shelf
-from nightly.config import Config
-from nightly.decide import Reason, may_start, others_need_it
-from nightly.facts import Host
-from nightly.result import MOST_PAGE_CHARACTERS, About, result
-from nightly.shelf import Shelf
-from nightly.watch import Ended, Ending, Watcher
+from sluice_nightly import images, shelf
+from sluice_nightly.config import Config
+from sluice_nightly.decide import Reason, may_start, others_need_it
+from sluice_nightly.facts import Host
+from sluice_nightly.result import MOST_PAGE_CHARACTERS, About, result
+from sluice_nightly.shelf import Shelf
+from sluice_nightly.watch import Ended, Ending, Watcher
 from testbed import CommandFailed, GuestError, SandboxError, ServiceError, accelerator, paths
 from testbed.hypervisor import HypervisorError
 from testbed.rotdisk import DiskError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from demo.report import READERS_KEY, WEB_DISK_KEY, WEB_NET_KEY
-from nightly.decide import Reason
+from sluice_nightly.decide import Reason
 
 VERSION = 1
 MOST_REASONS = 20

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from demo.show import Progress
-from nightly import images, shelf
-from nightly.config import DEFAULT_FILE, BadConfig, Config, load
-from nightly.decide import HostFacts, may_start
-from nightly.facts import Host
-from nightly.night import missing_programs, night
-from nightly.shelf import Busy, Shelf
+from sluice_nightly import images, shelf
+from sluice_nightly.config import DEFAULT_FILE, BadConfig, Config, load
+from sluice_nightly.decide import HostFacts, may_start
+from sluice_nightly.facts import Host
+from sluice_nightly.night import missing_programs, night
+from sluice_nightly.shelf import Busy, Shelf
 from testbed import paths, patience
 
 EXIT = {"passed": 0, "failed": 1, "error": 2, "refused": 3, "aborted": 4}

@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nightly import images
-from nightly.config import BadConfig, Config, default_config
-from nightly.host import Controller, HostError, Refused
+from sluice_nightly import images
+from sluice_nightly.config import BadConfig, Config, default_config
+from sluice_nightly.host import Controller, HostError, Refused
 from testbed import runs
 
 # All that is made in the state folder, or put there for the run.

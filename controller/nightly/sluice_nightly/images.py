@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightly.config import Config
+from sluice_nightly.config import Config
 from testbed import paths
 
 Say = Callable[[str], None]

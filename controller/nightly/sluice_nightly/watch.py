@@ -16,10 +16,10 @@ import time
 import traceback
 from types import FrameType
 
-from nightly import shelf
-from nightly.config import Config
-from nightly.decide import Reason, Watch, must_end
-from nightly.facts import Host
+from sluice_nightly import shelf
+from sluice_nightly.config import Config
+from sluice_nightly.decide import Reason, Watch, must_end
+from sluice_nightly.facts import Host
 
 END_SIGNAL = signal.SIGUSR1
 UNHEARD_SECONDS = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import libvirt
 
-from nightly.activity import Counters
+from sluice_nightly.activity import Counters
 
 API_SECONDS = 60.0
 LIBVIRT_SECONDS = 20.0

@@ -18,8 +18,8 @@ and a sentence with value and limit for people.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nightly.activity import GuestActivity
-from nightly.config import Abort, Config, Start
+from sluice_nightly.activity import GuestActivity
+from sluice_nightly.config import Abort, Config, Start
 
 MB = 1e6
 NAMED = 3

@@ -2,7 +2,7 @@
 # How tools/packaging/build.sh makes the package; its head explains the names.
 # shellcheck shell=bash disable=SC2034
 inputs=(
-    tests/nightly tests/demo tests/testbed
+    controller/nightly tests/demo tests/testbed
     tests/pytest.ini tests/unit/nightly tests/unit/demo tests/unit/testbed
     tools/setup/apt_sources.py docs/man
 )

@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: GPL-2.0-or-later
-"""``python -m nightly``: what the installed command sluice-nightly does."""
-
-import sys
-
-from nightly.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())
