@@ -27,6 +27,8 @@ TIMES = (
     "pass-group",
     "group-2-processes",
 )
+# The whole path of a request, in an emulator (path.py).
+PATHS = ("path-stock", "path-shaper", "path-throttle", "release-shaper", "release-throttle")
 # Name of a row -> median, lower and upper quartile in nanoseconds.
 Times = dict[str, tuple[float, float, float]]
 # One process makes the row: only then do its instructions repeat.
@@ -45,6 +47,9 @@ BARS = {
     # Reservation, weight, limit and priority all decide.
     "all-in-use": 60.0,
     "all-in-use-instructions": 621,
+    # Beside QEMU's throttle filter: of a request that passes what is added, of one that waits all.
+    "path-added-of-throttle": 0.35,
+    "release-of-throttle": 1.0,
 }
 
 
@@ -94,10 +99,22 @@ def ratio(figures: dict[str, float], above: str, below: str) -> float | None:
     return figures[above] / figures[below]
 
 
+def added_ratio(figures: dict[str, float]) -> float | None:
+    """What a shaper adds to a request, by what QEMU's throttle adds; None if one is not there."""
+    if not figures.keys() >= set(PATHS[:3]):
+        return None
+    stock, shaper, throttle = (figures[name] for name in PATHS[:3])
+    return (shaper - stock) / (throttle - stock) if throttle > stock else None
+
+
 def time_rows(medians: dict[str, float]) -> list[Row]:
     slowness = max(1.0, medians.get(BASELINE, 0.0) / BASELINE_NS)
     rows = [Row(name, medians.get(name), "ns", slowness) for name in TIMES]
     rows.append(Row("pass-of-baseline", ratio(medians, "pass", BASELINE), "times"))
+    rows += [Row(name, medians.get(name), "ns") for name in PATHS]
+    rows.append(Row("path-added-of-throttle", added_ratio(medians), "times"))
+    released = ratio(medians, "release-shaper", "release-throttle")
+    rows.append(Row("release-of-throttle", released, "times"))
     return rows
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds the benchmarks of engine and group, runs them, and holds the figures against their bars.
 
-The rows are described in engine-bench.c and group-bench.c; the bars are in bars.py.
+The rows are described in engine-bench.c, group-bench.c and path.py; the bars are in bars.py.
 Instructions are counted by callgrind: two runs of different length, the difference divided by the
 difference in requests, so that start and set-up cancel out. They repeat exactly, however busy the
 machine is; --instructions measures nothing else. Exit status 1: a bar is missed, or a row missing.
@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 
 import bars
+import path
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent / "src"
@@ -150,6 +151,8 @@ def main() -> int:
         if not arguments.instructions:
             times.update(measure_quietly(program))
         counts.update(count_instructions(program, names_of(program), arguments.output))
+    if not arguments.instructions:
+        times.update(path.measure(arguments.qemu_build / "qemu-system-x86_64"))
     medians = {name: figures[0] for name, figures in times.items()}
     rows = [] if arguments.instructions else bars.time_rows(medians)
     rows += bars.instruction_rows(counts)

@@ -13,7 +13,10 @@ bars = importlib.util.module_from_spec(SPEC)
 sys.modules["bars"] = bars  # dataclasses look it up
 SPEC.loader.exec_module(bars)
 
-MEDIANS = dict.fromkeys(bars.TIMES, 10.0) | {bars.BASELINE: 20.0}
+MEDIANS = dict.fromkeys(bars.TIMES + bars.PATHS, 10.0) | {
+    bars.BASELINE: 20.0,
+    "path-throttle": 20.0,
+}
 COUNTS = dict.fromkeys(bars.COUNTED, 90.0)
 
 
@@ -25,7 +28,7 @@ def test_figures_below_their_bars_are_well():
     assert said_of(MEDIANS, COUNTS) == []
 
 
-@pytest.mark.parametrize("name", bars.TIMES)
+@pytest.mark.parametrize("name", bars.TIMES + bars.PATHS)
 def test_a_time_that_is_missing_is_a_problem(name: str):
     medians = {n: t for n, t in MEDIANS.items() if n != name}
     assert f"{name} was not measured" in said_of(medians, COUNTS)
@@ -43,6 +46,17 @@ def test_each_bar_is_of_a_row_and_is_held(name: str):
     assert bars.Row(name, bar, unit).verdict == "met"
     assert bars.Row(name, bar * 1.01, unit).verdict == "MISSED"
     assert len(bars.problems([bars.Row(name, bar * 1.01, unit)])) == 1
+
+
+def test_added_time_is_held_against_that_of_the_throttle_filter():
+    """Of 10 ns that the filter adds 3.6."""
+    said = said_of(MEDIANS | {"path-shaper": 13.6}, COUNTS)
+    assert said == ["path-added-of-throttle is 0.36 times, the bar is 0.35"]
+
+
+def test_a_throttle_filter_that_adds_nothing_was_not_measured():
+    said = said_of(MEDIANS | {"path-throttle": 10.0}, COUNTS)
+    assert said == ["path-added-of-throttle was not measured"]
 
 
 def test_a_time_above_its_bar_is_held_against_a_baseline_that_is_slow_too():

@@ -13,7 +13,7 @@
  * it was judged by: a guest that rewrites the header meanwhile gains nothing.
  *
  * Every virtqueue is a client of the shaper. The shaper announces ready
- * requests in the main thread; from there a bottom half in the virtqueue's
+ * requests in the thread that released them; from there a bottom half in the virtqueue's
  * AioContext submits them together, so that neighbours are merged as usual.
  *
  * Stop. When the VM stops, held requests move to the device's list of requests
@@ -147,8 +147,12 @@ static void queue_ready(ShaperClient *client)
 
 void sluice_blk_set_drained(VirtIOBlock *s, bool drained)
 {
-    qatomic_set(&s->sluice->drained, drained);
+    qatomic_set_mb(&s->sluice->drained, drained);
     if (drained) {
+        /* Another thread that has not seen it yet schedules nothing after this. */
+        for (unsigned i = 0; i < s->conf.num_queues; i++) {
+            shaper_client_quiesce(&s->sluice->queues[i].client);
+        }
         return;
     }
     for (unsigned i = 0; i < s->conf.num_queues; i++) {
@@ -297,6 +301,7 @@ static void drop_queue(SluiceBlkQueue *queue)
             g_free(req);
         }
     }
+    shaper_client_quiesce(&queue->client);
 }
 
 /* The driver of a queue forgets its ring. */

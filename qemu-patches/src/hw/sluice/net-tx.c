@@ -466,9 +466,26 @@ void sluice_net_tx_reset(VirtIONet *n, unsigned index)
 
 /* Life cycle */
 
+/* As if the guest had notified its queue. That would go by an eventfd, and come back in
+ * the next turn of the main loop: where it only schedules a bottom half, so do we. */
 void sluice_net_tx_kick(SluiceNetPair *pair)
 {
-    virtio_queue_notify(VIRTIO_DEVICE(pair->net->n), pair->index * 2 + 1);
+    VirtIONet *n = pair->net->n;
+    VirtIODevice *vdev = VIRTIO_DEVICE(n);
+    VirtIONetQueue *q = &n->vqs[pair->index];
+    unsigned index = pair->index * 2 + 1;
+
+    if (q->tx_bh && vdev->vm_running && !vdev->broken
+        && (n->status & VIRTIO_NET_S_LINK_UP)
+        && virtio_queue_get_desc_addr(vdev, index)) {
+        if (!q->tx_waiting) {
+            q->tx_waiting = 1;
+            virtio_queue_set_notification(q->tx_vq, 0);
+            qemu_bh_schedule(q->tx_bh);
+        }
+    } else {
+        virtio_queue_notify(vdev, index);
+    }
 }
 
 static void read_on_bh(void *opaque)

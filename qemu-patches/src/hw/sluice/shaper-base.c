@@ -25,9 +25,9 @@ uint64_t shaper_now_ns(void)
                                             : 0;
 }
 
-QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque)
+QEMUTimer *shaper_timer_new(AioContext *context, QEMUTimerCB *cb, void *opaque)
 {
-    return timer_new_ns(clock_type(), cb, opaque);
+    return aio_timer_new(context, clock_type(), SCALE_NS, cb, opaque);
 }
 
 /* Identity and look-ups */

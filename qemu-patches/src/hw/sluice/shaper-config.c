@@ -151,7 +151,7 @@ void shaper_apply_class(Shaper *shaper, ShaperClassConfig *class)
             configure_class(e, tag, now_ns);
             shaper_engine_release_due(e, now_ns);
         }
-        shaper_engine_announce(e);
+        shaper_engine_settle(e);
     }
     shaper_changed(shaper);
 }
@@ -172,7 +172,7 @@ void shaper_apply_removal(Shaper *shaper, unsigned tag, unsigned heir_tag)
             configure_class(e, tag, now_ns);
             shaper_engine_release_due(e, now_ns);
         }
-        shaper_engine_announce(e);
+        shaper_engine_settle(e);
     }
     shaper_changed(shaper);
 }
@@ -199,7 +199,7 @@ void shaper_apply_ceiling(Shaper *shaper, ShaperLimitList *limits)
             }
             shaper_engine_release_due(e, now_ns);
         }
-        shaper_engine_announce(e);
+        shaper_engine_settle(e);
     }
     trace_shaper_set_ceiling(shaper_id(shaper));
     shaper_changed(shaper);

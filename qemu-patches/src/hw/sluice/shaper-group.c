@@ -21,6 +21,7 @@
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
 #include "qemu/error-report.h"
+#include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
 #include "shaper-guard.h"
@@ -200,7 +201,7 @@ static void keepalive_cb(void *opaque)
         }
         tell_loss(e->group);
         if (changed) {
-            shaper_engine_announce(e);
+            shaper_engine_settle(e);
         }
     }
     timer_mod_ns(shaper->group_timer, now_ns + SLUICE_GROUP_KEEPALIVE_NS / 2);
@@ -214,7 +215,8 @@ static void start_or_stop_keepalive(Shaper *shaper)
         member |= shaper->engines[i].group != NULL;
     }
     if (member && !shaper->group_timer) {
-        shaper->group_timer = shaper_timer_new(keepalive_cb, shaper);
+        shaper->group_timer = shaper_timer_new(qemu_get_aio_context(),
+                                               keepalive_cb, shaper);
         keepalive_cb(shaper);
     } else if (!member && shaper->group_timer) {
         timer_free(shaper->group_timer);
@@ -240,7 +242,7 @@ static void change_group(ShaperEngine *e, ShaperGroup *group,
         }
         shaper_engine_release_due(e, shaper_now_ns());
     }
-    shaper_engine_announce(e);
+    shaper_engine_settle(e);
     if (group) {
         group->members++;
         object_ref(OBJECT(group));

@@ -3,6 +3,7 @@
 #ifndef HW_SLUICE_SHAPER_INTERNAL_H
 #define HW_SLUICE_SHAPER_INTERNAL_H
 
+#include "block/aio.h"
 #include "hw/sluice/shaper.h"
 #include "qemu/notify.h"
 #include "qemu/timer.h"
@@ -60,15 +61,21 @@ typedef struct ShaperEngine {
     uint16_t limited_tags;      /* bit t: its class has a limit, so it has tokens */
     uint16_t device_charged;    /* bit t: tag t is charged for the device */
     uint8_t resource;           /* ShaperResource */
+    bool unsettled;             /* shaper_engine_settle() is to be called */
     SluiceEngine *engine;
     SluicePool *pool;           /* the buffers of all queues; frames only */
     ShaperPageFile *page;       /* NULL without a counters page */
     uint64_t total_requests;    /* of all classes: the ceiling's slot */
     uint64_t total_bytes;
-    uint64_t armed_ns;          /* the time that the timer is set to */
+    uint64_t event_ns;          /* atomic: the engine's next event */
 
     Shaper *shaper;
+    QTAILQ_HEAD(, ShaperClient) announced;      /* to be told that some are ready */
+    QEMUBH *settle_bh;          /* frames only: settles in the main loop */
+    SluiceLock timer_lock;      /* guards: */
     QEMUTimer *timer;           /* NULL until something is held */
+    AioContext *timer_context;  /* where it is, or will be */
+    uint64_t timer_ns;          /* to when it is set */
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
@@ -117,8 +124,8 @@ static inline unsigned shaper_slot_of(const ShaperEngine *e, unsigned tag)
 }
 /* 0 before the accelerator, which decides on the clock, is known. */
 uint64_t shaper_now_ns(void);
-/* A timer of the same clock, for the main loop; not before the accelerator. */
-QEMUTimer *shaper_timer_new(QEMUTimerCB *cb, void *opaque);
+/* A timer of the same clock; not before the accelerator. */
+QEMUTimer *shaper_timer_new(AioContext *context, QEMUTimerCB *cb, void *opaque);
 /* The object of an id, which is of that type, or an error; `query` lists them. */
 Object *shaper_find_object(const char *field, const char *id, const char *type,
                            const char *query, Error **errp);
@@ -160,16 +167,23 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag);
 bool shaper_show(Shaper *shaper);
 
 /* Data path, for changes of the configuration. */
-/* Caller holds the lock of `e`. Lets go requests that are due and sets the timer. */
+void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
+                        ShaperResource resource);
+void shaper_engine_destroy(ShaperEngine *e);
+/* Caller holds the lock of `e`, and settles after it. Lets go requests that are due. */
 void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
 /* Caller holds the lock. Judges the held requests of a class as another's. */
 void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
                             uint64_t now_ns);
 /*
- * BQL, without the lock: tells the clients that have ready requests, which may submit
- * from within.
+ * Without the lock: sets the timer to the next event, and tells the clients that have
+ * ready requests, whose answer may come back to submit. Of frames: BQL.
  */
-void shaper_engine_announce(ShaperEngine *e);
+void shaper_engine_settle(ShaperEngine *e);
+/* Caller holds the lock. The client is not told any more. */
+void shaper_engine_unannounce(ShaperEngine *e, ShaperClient *client);
+/* BQL: the timer moves to the main loop, before the thread goes that it was in. */
+void shaper_engine_leave_thread(ShaperEngine *e);
 
 /* Queues of frames. The caller holds the lock. */
 /* Divides the buffers anew among the classes as configured. */

@@ -56,14 +56,7 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         ShaperEngine *e = &shaper->engines[i];
 
-        e->shaper = shaper;
-        e->page = shaper_page_file(shaper->page);
-        e->resource = i;
-        e->armed_ns = SLUICE_NEVER;
-        e->engine = sluice_engine_new(SHAPER_CLASSES);
-        if (!shaper_is_disk(i)) {
-            e->pool = sluice_pool_new();
-        }
+        shaper_engine_init(e, shaper, i);
         if (!e->engine || (!shaper_is_disk(i) && !e->pool)) {
             error_setg(errp, "shaper '%s': not enough memory",
                        shaper_id(shaper));
@@ -96,13 +89,7 @@ static void shaper_finalize(Object *obj)
     assert(QLIST_EMPTY(&shaper->clients));
     shaper_groups_leave(shaper);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &shaper->engines[i];
-
-        timer_free(e->timer);
-        sluice_pool_free(e->pool);
-        if (e->engine) {
-            sluice_engine_free(e->engine);
-        }
+        shaper_engine_destroy(&shaper->engines[i]);
     }
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
         qapi_free_ShaperClassConfig(shaper->classes[tag]);

@@ -263,7 +263,7 @@ static void lower_tokens(Shaper *shaper, unsigned tag,
             }
             shaper_engine_release_due(e, now_ns);
         }
-        shaper_engine_announce(e);
+        shaper_engine_settle(e);
     }
 }
 

@@ -19,6 +19,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/qapi-events-sluice.h"
+#include "qemu/main-loop.h"
 #include "shaper-internal.h"
 #include "trace.h"
 
@@ -97,7 +98,8 @@ static void watch_cb(void *opaque)
 
 void shaper_watch_start(Shaper *shaper)
 {
-    shaper->watch_timer = shaper_timer_new(watch_cb, shaper);
+    shaper->watch_timer = shaper_timer_new(qemu_get_aio_context(), watch_cb,
+                                           shaper);
     timer_mod(shaper->watch_timer, shaper_now_ns() + LOOK_NS);
 }
 

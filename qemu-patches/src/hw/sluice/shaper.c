@@ -6,10 +6,15 @@
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
- * the engine; the resource's timer is set to the engine's next event, and when
- * it fires, everything that may go on moves to its client's ready list. Then,
- * with the lock released, each client is told once, and takes its requests in
+ * the engine until its time has come and somebody looks: each submission and
+ * each completion does, before it judges, and for a resource that is quiet there is a
+ * timer, set to the engine's next event. Then everything that may go on moves
+ * to its client's ready list, the client to a list of the engine's; and, with the
+ * lock released, each client on it is told once, and takes its requests in
  * a thread of its own choice.
+ *
+ * So no request is held for others that may go on, however late the timer is. The timer is
+ * in the I/O thread of a disk that had to wait, and does not need the main loop.
  *
  * Charged, and not gone on. A stop, a reset or an unplug finds requests released that
  * their device has not taken yet. After a stop such a request goes on without another
@@ -18,15 +23,19 @@
  * charged gets the charge back. The receipt says which class that was. For a migration
  * the sum of these charges is kept (sluice/paid.h).
  *
- * Locks. The BQL guards the configuration, the clients' existence and the
- * timers' callbacks. A resource's lock guards its engine, counters, page slots
+ * Locks. The BQL guards the configuration and the clients' existence. A
+ * resource's lock guards its engine, counters, page slots
  * and its part of every client; it is held for the time of a decision and
- * never while calling a client. No two resource locks are held together,
- * except by shaper-client.c, which takes them in order.
+ * never while calling a client or setting a timer. No two resource locks are held
+ * together, except by shaper-client.c, which takes them in order. The lock of the timer
+ * is taken alone. Disks are told in any thread, cards under the BQL, under which all
+ * is done with frames; a client that goes, or needs quiet, waits for those who are
+ * telling it: shaper_client_quiesce().
  *
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
 #include "qemu/osdep.h"
+#include "block/aio-wait.h"
 #include "qemu/main-loop.h"
 #include "shaper-internal.h"
 #include "trace.h"
@@ -96,24 +105,92 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
 
 /* Timer */
 
-static void release_timer_cb(void *opaque);
-
-static void arm_timer(ShaperEngine *e)
+/* Caller holds the lock. */
+static void note_event(ShaperEngine *e)
 {
     uint64_t next_ns = sluice_engine_next_event_ns(e->engine);
 
-    if (next_ns == e->armed_ns) {
+    if (next_ns != e->event_ns) {
+        qatomic_set(&e->event_ns, next_ns);
+        e->unsettled = true;
+        trace_shaper_arm(shaper_resource_name(e->resource), next_ns);
+    }
+}
+
+static void release_timer_cb(void *opaque)
+{
+    ShaperEngine *e = opaque;
+
+    WITH_SLUICE_LOCK(&e->timer_lock) {
+        e->timer_ns = SLUICE_NEVER;
+    }
+    WITH_SLUICE_LOCK(&e->lock) {
+        shaper_engine_release_due(e, shaper_now_ns());
+    }
+    shaper_engine_settle(e);
+}
+
+/* To the next event as it is now: a later one may have overtaken the caller's. */
+static void set_timer(ShaperEngine *e)
+{
+    SLUICE_LOCK_GUARD(&e->timer_lock);
+    uint64_t event_ns = qatomic_read(&e->event_ns);
+
+    if (event_ns == e->timer_ns) {
         return;
     }
-    e->armed_ns = next_ns;
-    trace_shaper_arm(shaper_resource_name(e->resource), next_ns);
+    e->timer_ns = event_ns;
     if (!e->timer) {
-        e->timer = shaper_timer_new(release_timer_cb, e);
+        e->timer = shaper_timer_new(e->timer_context, release_timer_cb, e);
     }
-    if (next_ns == SLUICE_NEVER) {
+    if (event_ns == SLUICE_NEVER) {
         timer_del(e->timer);
     } else {
-        timer_mod_ns(e->timer, MIN(next_ns, INT64_MAX));
+        timer_mod_ns(e->timer, MIN(event_ns, INT64_MAX));
+    }
+}
+
+/* Caller holds the lock of the timer, which is set anew after it. */
+static void move_timer(ShaperEngine *e, AioContext *context)
+{
+    timer_free(e->timer);
+    e->timer = NULL;
+    e->timer_ns = SLUICE_NEVER;
+    e->timer_context = context;
+}
+
+/* A request of a disk is held in this thread: if it is an I/O thread, the timer belongs
+ * there, where no monitor command or hung file system makes it late. */
+static void enter_thread(ShaperEngine *e)
+{
+    AioContext *context = qemu_get_current_aio_context();
+
+    if (context && context != qatomic_read(&e->timer_context)
+        && qatomic_read(&e->timer_context) == qemu_get_aio_context()) {
+        SLUICE_LOCK_GUARD(&e->timer_lock);
+
+        move_timer(e, context);
+    }
+}
+
+static void nothing_bh(void *opaque)
+{
+}
+
+void shaper_engine_leave_thread(ShaperEngine *e)
+{
+    AioContext *context = NULL;
+
+    WITH_SLUICE_LOCK(&e->timer_lock) {
+        if (e->timer_context != qemu_get_aio_context()) {
+            context = e->timer_context;
+            move_timer(e, qemu_get_aio_context());
+        }
+    }
+    if (context) {
+        /* Its callback may be running there. */
+        aio_wait_bh_oneshot(context, nothing_bh, NULL);
+        shaper_engine_settle(e);
     }
 }
 
@@ -159,7 +236,7 @@ static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
     trace_shaper_refund(request, shaper_resource_name(e->resource),
                         request->receipt.class_index, request->receipt.bytes);
     sluice_engine_refund(e->engine, &request->receipt, now_ns);
-    arm_timer(e);
+    note_event(e);
 }
 
 /* Caller holds the lock. A refund, if it is larger than at its charge, or if the charge
@@ -179,9 +256,11 @@ static void paid_check_resource(ShaperRequest *request, ShaperResource resource,
 {
     if (request->resource != resource) {
         ShaperEngine *e = shaper_engine_of(request);
-        SLUICE_LOCK_GUARD(&e->lock);
 
-        refund(e, request, now_ns);
+        WITH_SLUICE_LOCK(&e->lock) {
+            refund(e, request, now_ns);
+        }
+        set_timer(e);
     }
 }
 
@@ -189,9 +268,11 @@ void shaper_forget(ShaperRequest *request)
 {
     if (request->paid) {
         ShaperEngine *e = shaper_engine_of(request);
-        SLUICE_LOCK_GUARD(&e->lock);
 
-        refund(e, request, shaper_now_ns());
+        WITH_SLUICE_LOCK(&e->lock) {
+            refund(e, request, shaper_now_ns());
+        }
+        set_timer(e);
     }
 }
 
@@ -207,7 +288,11 @@ static void make_ready(ShaperEngine *e, ShaperRequest *request)
     }
     request->state = SHAPER_REQUEST_READY;
     QTAILQ_INSERT_TAIL(&client->ready[e->resource], request, entry);
-    client->announced[e->resource] = true;
+    if (!client->announced[e->resource]) {
+        client->announced[e->resource] = true;
+        QTAILQ_INSERT_TAIL(&e->announced, client, announced_entry[e->resource]);
+        e->unsettled = true;
+    }
 }
 
 /* Caller holds the lock. Takes a request out of the engine if it is held. */
@@ -217,7 +302,7 @@ static void cancel(ShaperEngine *e, ShaperRequest *request)
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         sluice_engine_withdraw(e->engine, &request->node);
         request->state = SHAPER_REQUEST_IDLE;
-        arm_timer(e);
+        note_event(e);
     }
 }
 
@@ -277,35 +362,105 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
                              node->bytes, held_ns);
     }
     publish_totals(e);
-    arm_timer(e);
+    note_event(e);
 }
 
-void shaper_engine_announce(ShaperEngine *e)
+void shaper_engine_unannounce(ShaperEngine *e, ShaperClient *client)
 {
-    ShaperClient *client;
+    if (client->announced[e->resource]) {
+        client->announced[e->resource] = false;
+        QTAILQ_REMOVE(&e->announced, client, announced_entry[e->resource]);
+    }
+}
 
-    QLIST_FOREACH(client, &e->shaper->clients, next) {
-        bool announced;
+/* Caller holds the lock. */
+static ShaperClient *take_announced(ShaperEngine *e)
+{
+    ShaperClient *client = QTAILQ_FIRST(&e->announced);
 
+    if (client) {
+        shaper_engine_unannounce(e, client);
+        qatomic_inc(&client->being_told);
+    }
+    return client;
+}
+
+void shaper_engine_settle(ShaperEngine *e)
+{
+    ShaperClient *client = NULL;
+
+    set_timer(e);
+    do {
         WITH_SLUICE_LOCK(&e->lock) {
-            announced = client->announced[e->resource];
-            client->announced[e->resource] = false;
+            client = take_announced(e);
         }
-        if (announced) {
+        if (client) {
             client->ready_fn(client);
+            /* From here on it may go. */
+            qatomic_dec(&client->being_told);
         }
+    } while (client);
+}
+
+/* Caller holds the lock. Must what was done be settled? Then the caller does it. */
+static bool take_unsettled(ShaperEngine *e)
+{
+    bool unsettled = e->unsettled;
+
+    e->unsettled = false;
+    return unsettled;
+}
+
+/* On the way of a request: a card is not told while it is sending or receiving. */
+static void settle_on_the_way(ShaperEngine *e)
+{
+    if (e->settle_bh) {
+        set_timer(e);
+        qemu_bh_schedule(e->settle_bh);
+    } else {
+        shaper_engine_settle(e);
     }
 }
 
-static void release_timer_cb(void *opaque)
+static void settle_bh(void *opaque)
 {
-    ShaperEngine *e = opaque;
+    shaper_engine_settle(opaque);
+}
 
-    WITH_SLUICE_LOCK(&e->lock) {
-        e->armed_ns = SLUICE_NEVER;
-        shaper_engine_release_due(e, shaper_now_ns());
+/* Caller holds the lock. */
+static inline void release_if_due(ShaperEngine *e, uint64_t now_ns)
+{
+    if (unlikely(e->event_ns <= now_ns)) {
+        shaper_engine_release_due(e, now_ns);
     }
-    shaper_engine_announce(e);
+}
+
+/* Life cycle */
+
+void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
+                        ShaperResource resource)
+{
+    e->shaper = shaper;
+    e->page = shaper_page_file(shaper->page);
+    e->resource = resource;
+    e->event_ns = e->timer_ns = SLUICE_NEVER;
+    e->timer_context = qemu_get_aio_context();
+    QTAILQ_INIT(&e->announced);
+    e->engine = sluice_engine_new(SHAPER_CLASSES);
+    if (!shaper_is_disk(resource)) {
+        e->pool = sluice_pool_new();
+        e->settle_bh = qemu_bh_new(settle_bh, e);
+    }
+}
+
+void shaper_engine_destroy(ShaperEngine *e)
+{
+    timer_free(e->timer);
+    if (e->settle_bh) {
+        qemu_bh_delete(e->settle_bh);
+    }
+    sluice_pool_free(e->pool);
+    sluice_engine_free(e->engine);
 }
 
 void shaper_note_payer(ShaperRequest *request)
@@ -348,7 +503,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     }
     request->state = SHAPER_REQUEST_HELD;
     QTAILQ_INSERT_TAIL(&request->client->held[e->resource], request, entry);
-    arm_timer(e);
+    note_event(e);
     return SHAPER_HOLD;
 }
 
@@ -419,6 +574,7 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
 {
     ShaperEngine *e = &client->shaper->engines[resource];
     ShaperVerdict verdict;
+    bool unsettled;
 
     assert(request->state == SHAPER_REQUEST_IDLE);
     if (unlikely(request->paid)) {
@@ -430,12 +586,20 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
         if (client->paused) {
             return SHAPER_PAUSED;
         }
+        release_if_due(e, now_ns);
         tag = tag_of(e, client, tag);
         verdict = judge(e, request, tag, bytes, buffer_bytes, now_ns);
         if (as_ready && verdict == SHAPER_PASS) {
             take_receipt(e, request, bytes);
             make_ready(e, request);
         }
+        unsettled = take_unsettled(e);
+    }
+    if (unlikely(unsettled)) {
+        if (shaper_is_disk(resource)) {
+            enter_thread(e);
+        }
+        settle_on_the_way(e);
     }
     trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
@@ -503,37 +667,48 @@ static void withdraw_held(ShaperEngine *e, ShaperClient *client)
         QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);
         request->state = SHAPER_REQUEST_IDLE;
     }
-    arm_timer(e);
+    note_event(e);
+}
+
+/* Caller holds the lock. */
+static ShaperRequest *withdraw_one(ShaperEngine *e, ShaperClient *client)
+{
+    ShaperRequest *request = QTAILQ_FIRST(&client->ready[e->resource]);
+
+    if (request) {
+        QTAILQ_REMOVE(&client->ready[e->resource], request, entry);
+        /* The condemned are dropped, and were not charged. */
+        if (request->signal != SHAPER_SIGNAL_DROP) {
+            paid_stop(e, request);
+        }
+        if (shaper_is_disk(e->resource)) {
+            e->counters[request->node.class_index].in_flight--;
+        }
+    } else {
+        withdraw_held(e, client);
+        request = QTAILQ_FIRST(&client->withdrawn[e->resource]);
+        if (!request) {
+            return NULL;
+        }
+        QTAILQ_REMOVE(&client->withdrawn[e->resource], request, entry);
+    }
+    trace_shaper_withdraw(request, shaper_resource_name(e->resource),
+                          request->node.class_index, request->node.bytes);
+    shaper_engine_publish(e, request->node.class_index);
+    request->state = SHAPER_REQUEST_IDLE;
+    return request;
 }
 
 ShaperRequest *shaper_client_withdraw(ShaperClient *client,
                                       ShaperResource resource)
 {
     ShaperEngine *e = &client->shaper->engines[resource];
-    SLUICE_LOCK_GUARD(&e->lock);
-    ShaperRequest *request = QTAILQ_FIRST(&client->ready[resource]);
+    ShaperRequest *request;
 
-    if (request) {
-        QTAILQ_REMOVE(&client->ready[resource], request, entry);
-        /* The condemned are dropped, and were not charged. */
-        if (request->signal != SHAPER_SIGNAL_DROP) {
-            paid_stop(e, request);
-        }
-        if (shaper_is_disk(resource)) {
-            e->counters[request->node.class_index].in_flight--;
-        }
-    } else {
-        withdraw_held(e, client);
-        request = QTAILQ_FIRST(&client->withdrawn[resource]);
-        if (!request) {
-            return NULL;
-        }
-        QTAILQ_REMOVE(&client->withdrawn[resource], request, entry);
+    WITH_SLUICE_LOCK(&e->lock) {
+        request = withdraw_one(e, client);
     }
-    trace_shaper_withdraw(request, shaper_resource_name(resource),
-                          request->node.class_index, request->node.bytes);
-    shaper_engine_publish(e, request->node.class_index);
-    request->state = SHAPER_REQUEST_IDLE;
+    set_timer(e);
     return request;
 }
 
@@ -552,6 +727,7 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
         shaper_count_drop(e, tag, request->node.bytes, reason);
         shaper_engine_publish(e, tag);
     }
+    set_timer(e);
     shaper_buffer_give(request);
 }
 
@@ -593,7 +769,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         publish_passed(e, request->receipt.class_index);
-        arm_timer(e);
+        note_event(e);
     }
 }
 
@@ -605,6 +781,7 @@ void shaper_complete(ShaperRequest *request, bool is_typical)
     ShaperPageCounters *counters = &e->counters[tag];
     uint64_t service_ns = now_ns > request->admitted_ns
                           ? now_ns - request->admitted_ns : 0;
+    bool unsettled;
 
     assert(request->state == SHAPER_REQUEST_ADMITTED);
     request->state = SHAPER_REQUEST_IDLE;
@@ -619,6 +796,11 @@ void shaper_complete(ShaperRequest *request, bool is_typical)
         if (e->page) {
             shaper_page_set_done(e->page, shaper_slot_of(e, tag), counters);
         }
+        release_if_due(e, now_ns);
+        unsettled = take_unsettled(e);
+    }
+    if (unlikely(unsettled)) {
+        shaper_engine_settle(e);
     }
     trace_shaper_complete(request, shaper_resource_name(e->resource), tag,
                           service_ns);

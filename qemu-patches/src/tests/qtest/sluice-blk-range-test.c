@@ -216,7 +216,9 @@ static void test_turns(const void *variant)
     write = send_request(disk, VIRTIO_BLK_T_OUT, 2, 8 * KiB, 1);
     other = send_request(disk, VIRTIO_BLK_T_OUT, 0, 8 * KiB, 1);
     wait_for(status_of(disk, other) == VIRTIO_BLK_S_OK);
-    qtest_clock_step(disk->qts, 2 * PART_NS + 1);
+    qtest_clock_step(disk->qts, PART_NS + 1);
+    wait_for(written(disk, "requests") == 2);
+    qtest_clock_step(disk->qts, PART_NS);
     wait_for(status_of(disk, write) == VIRTIO_BLK_S_OK);
     g_assert_cmpint(status_of(disk, zeroes), ==, PENDING);
     disk_free(disk);

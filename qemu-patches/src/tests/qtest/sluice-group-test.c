@@ -124,12 +124,13 @@ static void check_limit(const char *options, const char *more)
     qtest_clock_step(disk->qts, 999);
     g_assert_cmpint(passed(disk), ==, 1);
     qtest_clock_step(disk->qts, 1);
-    g_assert_cmpint(passed(disk), ==, 2);
+    /* An I/O thread has a timer of its own, for which stepping does not wait. */
+    wait_for(passed(disk) == 2);
     for (unsigned n = 3; n <= 16; n++) {
         qtest_clock_step(disk->qts, REQUEST_NS - 1);
         g_assert_cmpint(passed(disk), ==, n - 1);
         qtest_clock_step(disk->qts, 1);
-        g_assert_cmpint(passed(disk), ==, n);
+        wait_for(passed(disk) == n);
     }
     wait_for(used_count(disk->qts, disk->vq) == 16);
     check_first_done(disk, requests, 16, 16);
@@ -548,7 +549,7 @@ static void check_shortened(const char *options, const char *more, off_t left,
     /* The limit holds all the same, with another burst at most. */
     for (unsigned n = 2; n <= 7; n++) {
         qtest_clock_step(disk->qts, REQUEST_NS);
-        g_assert_cmpint(passed(disk), >=, n);
+        wait_for(passed(disk) >= n);
         g_assert_cmpint(passed(disk), <=, n + 2);
     }
     qtest_clock_step(disk->qts, KEEPALIVE_NS);

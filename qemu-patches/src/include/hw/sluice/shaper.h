@@ -94,12 +94,14 @@ struct ShaperClient {
      * or NULL. */
     ShaperCosts *costs;
     DeviceState *device;
-    void (*ready_fn)(ShaperClient *client);     /* main thread, BQL, no lock */
+    void (*ready_fn)(ShaperClient *client);     /* no lock; of a card: BQL */
     /* Each under the lock of its resource. */
     ShaperRequestList held[SHAPER_RESOURCE__MAX];
     ShaperRequestList ready[SHAPER_RESOURCE__MAX];
     ShaperRequestList withdrawn[SHAPER_RESOURCE__MAX];  /* to be given back */
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
+    QTAILQ_ENTRY(ShaperClient) announced_entry[SHAPER_RESOURCE__MAX];
+    unsigned being_told;        /* atomic: ready_fn is being called, so often */
     char *class_name;           /* the class of all its requests, or NULL; BQL */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
@@ -116,6 +118,9 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
                         void (*ready_fn)(ShaperClient *client));
 /* The client must have no request held or ready. */
 void shaper_client_destroy(ShaperClient *client);
+/* BQL. Nobody is calling ready_fn any more, and it is not called before another request
+ * is made ready. */
+void shaper_client_quiesce(ShaperClient *client);
 /* While paused, nothing is held: shaper_submit() answers SHAPER_PAUSED. */
 void shaper_client_set_paused(ShaperClient *client, bool paused);
 

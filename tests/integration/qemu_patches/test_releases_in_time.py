@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Requests that wait, of a disk in an I/O thread, while QEMU's main loop stands still.
+
+In real time: under qtest's clock no timer is ever late.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[3]
+sys.path.append(str(TOP / "qemu-patches" / "bench"))
+
+from disk_driver import RING_SIZE, Machine  # noqa: E402
+
+BULK_TAG = 1
+RATE, BURST = 200, 20
+STILL_S = 1.5
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A class of 200 requests a second, beside the default class, which has no limit."""
+    with Machine(TOP / "build" / "qemu" / "qemu-system-x86_64", tmp_path, shaper=True) as started:
+        limit = {"operations-per-second": RATE, "burst-operations": BURST}
+        limits = [{"resource": "blk-read", **limit}]
+        started.qmp(
+            "shaper-set-class", id="sluice0", tag=BULK_TAG, limits=limits, **{"class": "bulk"}
+        )
+        yield started
+
+
+def held_requests(machine: Machine, name: str) -> int:
+    """How many requests of a class, by its counters, had to wait."""
+    (shaper,) = machine.qmp("query-shapers")
+    (shown,) = [each for each in shaper["classes"] if each["class"] == name]
+    (counters,) = [each for each in shown["stats"] if each["resource"] == "blk-read"]
+    return counters["held-requests"] + counters["backlog-requests"]
+
+
+def test_a_limited_class_gets_its_rate_while_the_main_loop_stands_still(machine: Machine):
+    for number in range(RING_SIZE - 100):
+        machine.add(number, tag=BULK_TAG)
+    machine.kick()
+    with machine.still_main_loop():
+        begun_s, before = time.monotonic(), machine.done()
+        time.sleep(STILL_S)
+        passed, took_s = machine.done() - before, time.monotonic() - begun_s
+    # A busy machine is late, and what is missed beyond the burst is lost; half is not.
+    assert STILL_S * RATE / 2 < passed <= took_s * RATE + BURST + 1
+
+
+def test_none_of_an_unlimited_class_is_held_under_an_ample_ceiling(machine: Machine):
+    ample = {"resource": "blk-read", "bytes-per-second": 10**10, "burst-bytes": 10**9}
+    machine.qmp("shaper-set-ceiling", id="sluice0", limits=[ample])
+    # The I/O thread looks at the ring by itself.
+    machine.qmp("qom-set", path="/objects/io0", property="poll-max-ns", value=4 * 10**9)
+    machine.qmp("qom-set", path="/objects/io0", property="poll-grow", value=100_000)
+    for number in range(500):
+        machine.add(number, tag=BULK_TAG)
+    machine.kick()
+    with machine.still_main_loop():
+        for number in range(500, 600):
+            machine.add(number)
+            machine.show()
+            time.sleep(0.003)
+    machine.kick()
+    machine.wait()
+    assert held_requests(machine, "default") == 0
+    assert held_requests(machine, "bulk") >= 500 - BURST - 1
