@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,10 +37,17 @@ class Machine:
     """A QEMU with a disk of null-co in an I/O thread of its own, ``io0``.
 
     ``shaper``: the disk has the shaper ``sluice0``. ``throttle``: the options of a throttle group
-    above the disk. ``folder`` is for its sockets.
+    above the disk. ``more``: further arguments. ``folder`` is for its sockets.
     """
 
-    def __init__(self, qemu: Path, folder: Path, shaper: bool = False, throttle: str = "") -> None:
+    def __init__(
+        self,
+        qemu: Path,
+        folder: Path,
+        shaper: bool = False,
+        throttle: str = "",
+        more: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         (folder / "halt.rom").write_bytes(HALT)
         node = "t0" if throttle else "d0"
@@ -65,7 +72,7 @@ class Machine:
         if shaper:
             command += ["-object", f"shaper,id=sluice0,page={folder}/page"]
             device += ",shaper=sluice0"
-        self.process = subprocess.Popen([*command, "-device", device])
+        self.process = subprocess.Popen([*command, "-device", device, *more])
         self.added = 0
         try:
             self._qmp = self._connect("qmp")
@@ -119,7 +126,8 @@ class Machine:
         self.send(command, **arguments)
         return self.receive()
 
-    def _register(self, line: str) -> int:
+    def register(self, line: str) -> int:
+        """A command of -qtest. Returns its value, or 0."""
         self._qtest.write(line + "\n")
         self._qtest.flush()
         while True:
@@ -131,18 +139,18 @@ class Machine:
 
     def _start_disk(self) -> None:
         for register, value in ((0x10, PORTS), (4, 5)):
-            self._register(f"outl 0xcf8 {0x80000000 | SLOT << 11 | register:#x}")
-            self._register(f"outl 0xcfc {value:#x}")
+            self.register(f"outl 0xcf8 {0x80000000 | SLOT << 11 | register:#x}")
+            self.register(f"outl 0xcfc {value:#x}")
         for status in (0, 3):
-            self._register(f"outb {PORTS + 18:#x} {status}")
-        features = self._register(f"inl {PORTS:#x}")
-        self._register(f"outl {PORTS + 4:#x} {features & (1 << 28):#x}")  # indirect descriptors
-        self._register(f"outw {PORTS + 14:#x} 0")
-        assert self._register(f"inw {PORTS + 12:#x}") == RING_SIZE
+            self.register(f"outb {PORTS + 18:#x} {status}")
+        features = self.register(f"inl {PORTS:#x}")
+        self.register(f"outl {PORTS + 4:#x} {features & (1 << 28):#x}")  # indirect descriptors
+        self.register(f"outw {PORTS + 14:#x} 0")
+        assert self.register(f"inw {PORTS + 12:#x}") == RING_SIZE
         self.memory[RING : RING + 0x20000] = bytes(0x20000)
         self.memory[AVAIL : AVAIL + 2] = struct.pack("<H", 1)  # no interrupts
-        self._register(f"outl {PORTS + 8:#x} {RING >> 12:#x}")
-        self._register(f"outb {PORTS + 18:#x} 7")
+        self.register(f"outl {PORTS + 8:#x} {RING >> 12:#x}")
+        self.register(f"outb {PORTS + 18:#x} 7")
 
     def add(self, number: int, tag: int = 0, size: int = 4096) -> None:
         """A read, as entry ``number`` of the ring; kick() shows it to the device."""
@@ -167,7 +175,7 @@ class Machine:
 
     def kick(self) -> None:
         self.show()
-        self._register(f"outw {PORTS + 16:#x} 0")
+        self.register(f"outw {PORTS + 16:#x} 0")
 
     def done(self) -> int:
         """How many requests are done, modulo 2^16."""
@@ -181,19 +189,26 @@ class Machine:
                 raise TimeoutError(f"{self.done()} of {self.added & 0xFFFF} requests are done")
             time.sleep(0.0003)
 
-    @contextmanager
-    def still_main_loop(self) -> Iterator[None]:
-        """The main loop waits for the reader of a file, as it would for a server that hangs."""
-        fifo = self.folder / "fifo"
+    def send_still(self, name: str) -> None:
+        """The main loop will wait for the reader of a file, as for a server that hangs."""
+        fifo = self.folder / name
         os.mkfifo(fifo)
         self.send("pmemsave", val=0, size=4096, filename=str(fifo))
+
+    def end_still(self, name: str) -> None:
+        (self.folder / name).read_bytes()
+        self.receive()
+        (self.folder / name).unlink()
+
+    @contextmanager
+    def still_main_loop(self, name: str = "fifo") -> Iterator[None]:
+        """The main loop waits for the reader of a file, as it would for a server that hangs."""
+        self.send_still(name)
         time.sleep(0.1)
         try:
             yield
         finally:
-            fifo.read_bytes()
-            self.receive()
-            fifo.unlink()
+            self.end_still(name)
 
     def cpu_ns(self, name: str = "") -> int:
         """The processor time of its threads whose name begins so."""

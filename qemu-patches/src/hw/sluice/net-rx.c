@@ -198,6 +198,7 @@ ssize_t sluice_net_receive(VirtIONet *n, NetClientState *nc, const uint8_t *buf,
     SluiceNetRx *rx;
     unsigned tag;
 
+    shaper_client_release(&pair->client, SHAPER_RESOURCE_NET_RX);
     if (!rx_flush(pair)) {
         return 0;
     }

@@ -332,8 +332,10 @@ static SluiceNetTx *take_new(SluiceNetPair *pair, VirtQueue *vq)
 static SluiceNetTx *next_to_send(SluiceNetPair *pair, VirtQueue *vq)
 {
     for (; pair->budget; pair->budget--) {
-        SluiceNetTx *tx = take_released(pair);
+        SluiceNetTx *tx;
 
+        shaper_client_release(&pair->client, SHAPER_RESOURCE_NET_TX);
+        tx = take_released(pair);
         if (!tx) {
             tx = take_new(pair, vq);
             if (tx && !judge(pair, tx)) {

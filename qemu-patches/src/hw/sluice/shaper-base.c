@@ -6,6 +6,7 @@
  */
 #include "qemu/osdep.h"
 #include "qapi/error.h"
+#include "qemu/main-loop.h"
 #include "qemu/units.h"
 #include "shaper-internal.h"
 
@@ -27,7 +28,11 @@ uint64_t shaper_now_ns(void)
 
 QEMUTimer *shaper_timer_new(AioContext *context, QEMUTimerCB *cb, void *opaque)
 {
-    return aio_timer_new(context, clock_type(), SCALE_NS, cb, opaque);
+    /* The main loop rounds the timers of its AioContext up to a millisecond; its own are
+     * exact. */
+    return context == qemu_get_aio_context()
+           ? timer_new_ns(clock_type(), cb, opaque)
+           : aio_timer_new(context, clock_type(), SCALE_NS, cb, opaque);
 }
 
 /* Identity and look-ups */

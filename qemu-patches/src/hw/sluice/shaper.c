@@ -7,7 +7,8 @@
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
  * the engine until its time has come and somebody looks: each submission and
- * each completion does, before it judges, and for a resource that is quiet there is a
+ * each completion does, before it judges (a card before it takes up the next frame, so
+ * that none overtakes another), and for a resource that is quiet there is a
  * timer, set to the engine's next event. Then everything that may go on moves
  * to its client's ready list, the client to a list of the engine's; and, with the
  * lock released, each client on it is told once, and takes its requests in
@@ -586,7 +587,9 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
         if (client->paused) {
             return SHAPER_PAUSED;
         }
-        release_if_due(e, now_ns);
+        if (shaper_is_disk(resource)) {
+            release_if_due(e, now_ns);
+        }
         tag = tag_of(e, client, tag);
         verdict = judge(e, request, tag, bytes, buffer_bytes, now_ns);
         if (as_ready && verdict == SHAPER_PASS) {
@@ -621,6 +624,23 @@ ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
                                      uint32_t bytes, uint64_t now_ns)
 {
     return submit(client, request, resource, tag, bytes, 0, now_ns, true);
+}
+
+void shaper_client_release(ShaperClient *client, ShaperResource resource)
+{
+    ShaperEngine *e = &client->shaper->engines[resource];
+    bool unsettled;
+
+    if (likely(qatomic_read(&e->event_ns) == SLUICE_NEVER)) {
+        return;
+    }
+    WITH_SLUICE_LOCK(&e->lock) {
+        release_if_due(e, shaper_request_now_ns());
+        unsettled = take_unsettled(e);
+    }
+    if (unsettled) {
+        settle_on_the_way(e);
+    }
 }
 
 ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)

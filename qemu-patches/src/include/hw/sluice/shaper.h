@@ -172,6 +172,10 @@ ShaperVerdict shaper_submit_as_ready(ShaperClient *client,
                                      ShaperRequest *request,
                                      ShaperResource resource, unsigned tag,
                                      uint32_t bytes, uint64_t now_ns);
+/* Makes requests ready that are due. Frames of a queue keep their order: a card does so
+ * before it takes those that are ready and submits the next, and shaper_submit() of a
+ * frame makes none ready. */
+void shaper_client_release(ShaperClient *client, ShaperResource resource);
 /* The next request that was held and may go on, or NULL. */
 ShaperRequest *shaper_client_take(ShaperClient *client,
                                   ShaperResource resource);
