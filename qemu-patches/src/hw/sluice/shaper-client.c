@@ -32,19 +32,6 @@ void shaper_client_init(ShaperClient *client, Shaper *shaper,
     trace_shaper_client(shaper_id(shaper), client, "init");
 }
 
-void shaper_client_quiesce(ShaperClient *client)
-{
-    for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        ShaperEngine *e = &client->shaper->engines[i];
-        SLUICE_LOCK_GUARD(&e->lock);
-
-        shaper_engine_unannounce(e, client);
-    }
-    while (qatomic_load_acquire(&client->being_told)) {
-        sched_yield();
-    }
-}
-
 void shaper_client_destroy(ShaperClient *client)
 {
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
@@ -53,12 +40,9 @@ void shaper_client_destroy(ShaperClient *client)
         assert(QTAILQ_EMPTY(&client->withdrawn[i]));
     }
     shaper_client_quiesce(client);
-    if (client->costs) {
-        shaper_engine_leave_thread(&client->shaper->engines[SHAPER_RESOURCE_BLK_READ]);
-        shaper_engine_leave_thread(&client->shaper->engines[SHAPER_RESOURCE_BLK_WRITE]);
-    }
     trace_shaper_client(shaper_id(client->shaper), client, "destroy");
     QLIST_REMOVE(client, next);
+    shaper_client_leave_thread(client);
     if (QLIST_EMPTY(&client->shaper->clients)) {
         shaper_watch_stop(client->shaper);
     }

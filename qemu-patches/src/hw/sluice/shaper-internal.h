@@ -167,23 +167,32 @@ void shaper_engine_publish(ShaperEngine *e, unsigned tag);
 bool shaper_show(Shaper *shaper);
 
 /* Data path, for changes of the configuration. */
-void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
-                        ShaperResource resource);
-void shaper_engine_destroy(ShaperEngine *e);
 /* Caller holds the lock of `e`, and settles after it. Lets go requests that are due. */
 void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns);
 /* Caller holds the lock. Judges the held requests of a class as another's. */
 void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
                             uint64_t now_ns);
+
+/* When an engine is looked at, and who is told: shaper-timer.c. */
+void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
+                        ShaperResource resource);
+void shaper_engine_destroy(ShaperEngine *e);
+/* Caller holds the lock. The engine's next event may be another. */
+void shaper_engine_note_event(ShaperEngine *e);
+/* Caller holds the lock. The client will be told that it has ready requests. */
+void shaper_engine_announce(ShaperEngine *e, ShaperClient *client);
+/* Without the lock. To the next event as it is now, a later one than the caller's maybe. */
+void shaper_engine_set_timer(ShaperEngine *e);
 /*
  * Without the lock: sets the timer to the next event, and tells the clients that have
  * ready requests, whose answer may come back to submit. Of frames: BQL.
  */
 void shaper_engine_settle(ShaperEngine *e);
-/* Caller holds the lock. The client is not told any more. */
-void shaper_engine_unannounce(ShaperEngine *e, ShaperClient *client);
-/* BQL: the timer moves to the main loop, before the thread goes that it was in. */
-void shaper_engine_leave_thread(ShaperEngine *e);
+/* After a submission of the client: a card is not told while it is sending or receiving. */
+void shaper_engine_settle_submission(ShaperEngine *e, ShaperClient *client);
+/* BQL. The client has left the shaper's list: timers leave its I/O thread for that of
+ * another client, or for the main loop. */
+void shaper_client_leave_thread(ShaperClient *client);
 
 /* Queues of frames. The caller holds the lock. */
 /* Divides the buffers anew among the classes as configured. */

@@ -2,7 +2,8 @@
 /*
  * The shaper's data path: four engines, one per resource, and their requests.
  * The object itself is in shaper-object.c, its configuration in shaper-config.c,
- * its clients in shaper-client.c, the room and the losses of queues in shaper-queue.c.
+ * its clients in shaper-client.c, the room and the losses of queues in shaper-queue.c,
+ * timers and the telling of clients in shaper-timer.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -10,12 +11,9 @@
  * each completion does, before it judges (a card before it takes up the next frame, so
  * that none overtakes another), and for a resource that is quiet there is a
  * timer, set to the engine's next event. Then everything that may go on moves
- * to its client's ready list, the client to a list of the engine's; and, with the
- * lock released, each client on it is told once, and takes its requests in
- * a thread of its own choice.
- *
- * So no request is held for others that may go on, however late the timer is. The timer is
- * in the I/O thread of a disk that had to wait, and does not need the main loop.
+ * to its client's ready list; and, with the lock released, each client is told once,
+ * and takes its requests in a thread of its own choice. So no request is held for
+ * others that may go on, however late the timer is.
  *
  * Charged, and not gone on. A stop, a reset or an unplug finds requests released that
  * their device has not taken yet. After a stop such a request goes on without another
@@ -36,7 +34,6 @@
  * Time. CLOCK_MONOTONIC; under qtest the virtual clock, which the test steps.
  */
 #include "qemu/osdep.h"
-#include "block/aio-wait.h"
 #include "qemu/main-loop.h"
 #include "shaper-internal.h"
 #include "trace.h"
@@ -104,97 +101,6 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
     account_in_flight(e, request, now_ns);
 }
 
-/* Timer */
-
-/* Caller holds the lock. */
-static void note_event(ShaperEngine *e)
-{
-    uint64_t next_ns = sluice_engine_next_event_ns(e->engine);
-
-    if (next_ns != e->event_ns) {
-        qatomic_set(&e->event_ns, next_ns);
-        e->unsettled = true;
-        trace_shaper_arm(shaper_resource_name(e->resource), next_ns);
-    }
-}
-
-static void release_timer_cb(void *opaque)
-{
-    ShaperEngine *e = opaque;
-
-    WITH_SLUICE_LOCK(&e->timer_lock) {
-        e->timer_ns = SLUICE_NEVER;
-    }
-    WITH_SLUICE_LOCK(&e->lock) {
-        shaper_engine_release_due(e, shaper_now_ns());
-    }
-    shaper_engine_settle(e);
-}
-
-/* To the next event as it is now: a later one may have overtaken the caller's. */
-static void set_timer(ShaperEngine *e)
-{
-    SLUICE_LOCK_GUARD(&e->timer_lock);
-    uint64_t event_ns = qatomic_read(&e->event_ns);
-
-    if (event_ns == e->timer_ns) {
-        return;
-    }
-    e->timer_ns = event_ns;
-    if (!e->timer) {
-        e->timer = shaper_timer_new(e->timer_context, release_timer_cb, e);
-    }
-    if (event_ns == SLUICE_NEVER) {
-        timer_del(e->timer);
-    } else {
-        timer_mod_ns(e->timer, MIN(event_ns, INT64_MAX));
-    }
-}
-
-/* Caller holds the lock of the timer, which is set anew after it. */
-static void move_timer(ShaperEngine *e, AioContext *context)
-{
-    timer_free(e->timer);
-    e->timer = NULL;
-    e->timer_ns = SLUICE_NEVER;
-    e->timer_context = context;
-}
-
-/* A request of a disk is held in this thread: if it is an I/O thread, the timer belongs
- * there, where no monitor command or hung file system makes it late. */
-static void enter_thread(ShaperEngine *e)
-{
-    AioContext *context = qemu_get_current_aio_context();
-
-    if (context && context != qatomic_read(&e->timer_context)
-        && qatomic_read(&e->timer_context) == qemu_get_aio_context()) {
-        SLUICE_LOCK_GUARD(&e->timer_lock);
-
-        move_timer(e, context);
-    }
-}
-
-static void nothing_bh(void *opaque)
-{
-}
-
-void shaper_engine_leave_thread(ShaperEngine *e)
-{
-    AioContext *context = NULL;
-
-    WITH_SLUICE_LOCK(&e->timer_lock) {
-        if (e->timer_context != qemu_get_aio_context()) {
-            context = e->timer_context;
-            move_timer(e, qemu_get_aio_context());
-        }
-    }
-    if (context) {
-        /* Its callback may be running there. */
-        aio_wait_bh_oneshot(context, nothing_bh, NULL);
-        shaper_engine_settle(e);
-    }
-}
-
 /* Charged, and not gone on */
 
 /* Caller holds the lock. A stop found it released. */
@@ -237,7 +143,7 @@ static void refund(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
     trace_shaper_refund(request, shaper_resource_name(e->resource),
                         request->receipt.class_index, request->receipt.bytes);
     sluice_engine_refund(e->engine, &request->receipt, now_ns);
-    note_event(e);
+    shaper_engine_note_event(e);
 }
 
 /* Caller holds the lock. A refund, if it is larger than at its charge, or if the charge
@@ -261,7 +167,7 @@ static void paid_check_resource(ShaperRequest *request, ShaperResource resource,
         WITH_SLUICE_LOCK(&e->lock) {
             refund(e, request, now_ns);
         }
-        set_timer(e);
+        shaper_engine_set_timer(e);
     }
 }
 
@@ -273,7 +179,7 @@ void shaper_forget(ShaperRequest *request)
         WITH_SLUICE_LOCK(&e->lock) {
             refund(e, request, shaper_now_ns());
         }
-        set_timer(e);
+        shaper_engine_set_timer(e);
     }
 }
 
@@ -289,11 +195,7 @@ static void make_ready(ShaperEngine *e, ShaperRequest *request)
     }
     request->state = SHAPER_REQUEST_READY;
     QTAILQ_INSERT_TAIL(&client->ready[e->resource], request, entry);
-    if (!client->announced[e->resource]) {
-        client->announced[e->resource] = true;
-        QTAILQ_INSERT_TAIL(&e->announced, client, announced_entry[e->resource]);
-        e->unsettled = true;
-    }
+    shaper_engine_announce(e, client);
 }
 
 /* Caller holds the lock. Takes a request out of the engine if it is held. */
@@ -303,7 +205,7 @@ static void cancel(ShaperEngine *e, ShaperRequest *request)
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         sluice_engine_withdraw(e->engine, &request->node);
         request->state = SHAPER_REQUEST_IDLE;
-        note_event(e);
+        shaper_engine_note_event(e);
     }
 }
 
@@ -363,47 +265,10 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
                              node->bytes, held_ns);
     }
     publish_totals(e);
-    note_event(e);
+    shaper_engine_note_event(e);
 }
 
-void shaper_engine_unannounce(ShaperEngine *e, ShaperClient *client)
-{
-    if (client->announced[e->resource]) {
-        client->announced[e->resource] = false;
-        QTAILQ_REMOVE(&e->announced, client, announced_entry[e->resource]);
-    }
-}
-
-/* Caller holds the lock. */
-static ShaperClient *take_announced(ShaperEngine *e)
-{
-    ShaperClient *client = QTAILQ_FIRST(&e->announced);
-
-    if (client) {
-        shaper_engine_unannounce(e, client);
-        qatomic_inc(&client->being_told);
-    }
-    return client;
-}
-
-void shaper_engine_settle(ShaperEngine *e)
-{
-    ShaperClient *client = NULL;
-
-    set_timer(e);
-    do {
-        WITH_SLUICE_LOCK(&e->lock) {
-            client = take_announced(e);
-        }
-        if (client) {
-            client->ready_fn(client);
-            /* From here on it may go. */
-            qatomic_dec(&client->being_told);
-        }
-    } while (client);
-}
-
-/* Caller holds the lock. Must what was done be settled? Then the caller does it. */
+/* Caller holds the lock. Must it settle, after the lock? */
 static bool take_unsettled(ShaperEngine *e)
 {
     bool unsettled = e->unsettled;
@@ -412,56 +277,12 @@ static bool take_unsettled(ShaperEngine *e)
     return unsettled;
 }
 
-/* On the way of a request: a card is not told while it is sending or receiving. */
-static void settle_on_the_way(ShaperEngine *e)
-{
-    if (e->settle_bh) {
-        set_timer(e);
-        qemu_bh_schedule(e->settle_bh);
-    } else {
-        shaper_engine_settle(e);
-    }
-}
-
-static void settle_bh(void *opaque)
-{
-    shaper_engine_settle(opaque);
-}
-
 /* Caller holds the lock. */
 static inline void release_if_due(ShaperEngine *e, uint64_t now_ns)
 {
     if (unlikely(e->event_ns <= now_ns)) {
         shaper_engine_release_due(e, now_ns);
     }
-}
-
-/* Life cycle */
-
-void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
-                        ShaperResource resource)
-{
-    e->shaper = shaper;
-    e->page = shaper_page_file(shaper->page);
-    e->resource = resource;
-    e->event_ns = e->timer_ns = SLUICE_NEVER;
-    e->timer_context = qemu_get_aio_context();
-    QTAILQ_INIT(&e->announced);
-    e->engine = sluice_engine_new(SHAPER_CLASSES);
-    if (!shaper_is_disk(resource)) {
-        e->pool = sluice_pool_new();
-        e->settle_bh = qemu_bh_new(settle_bh, e);
-    }
-}
-
-void shaper_engine_destroy(ShaperEngine *e)
-{
-    timer_free(e->timer);
-    if (e->settle_bh) {
-        qemu_bh_delete(e->settle_bh);
-    }
-    sluice_pool_free(e->pool);
-    sluice_engine_free(e->engine);
 }
 
 void shaper_note_payer(ShaperRequest *request)
@@ -504,7 +325,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     }
     request->state = SHAPER_REQUEST_HELD;
     QTAILQ_INSERT_TAIL(&request->client->held[e->resource], request, entry);
-    note_event(e);
+    shaper_engine_note_event(e);
     return SHAPER_HOLD;
 }
 
@@ -599,10 +420,7 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
         unsettled = take_unsettled(e);
     }
     if (unlikely(unsettled)) {
-        if (shaper_is_disk(resource)) {
-            enter_thread(e);
-        }
-        settle_on_the_way(e);
+        shaper_engine_settle_submission(e, client);
     }
     trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
@@ -639,7 +457,7 @@ void shaper_client_release(ShaperClient *client, ShaperResource resource)
         unsettled = take_unsettled(e);
     }
     if (unsettled) {
-        settle_on_the_way(e);
+        shaper_engine_settle_submission(e, client);
     }
 }
 
@@ -687,7 +505,7 @@ static void withdraw_held(ShaperEngine *e, ShaperClient *client)
         QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);
         request->state = SHAPER_REQUEST_IDLE;
     }
-    note_event(e);
+    shaper_engine_note_event(e);
 }
 
 /* Caller holds the lock. */
@@ -728,7 +546,7 @@ ShaperRequest *shaper_client_withdraw(ShaperClient *client,
     WITH_SLUICE_LOCK(&e->lock) {
         request = withdraw_one(e, client);
     }
-    set_timer(e);
+    shaper_engine_set_timer(e);
     return request;
 }
 
@@ -747,7 +565,7 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
         shaper_count_drop(e, tag, request->node.bytes, reason);
         shaper_engine_publish(e, tag);
     }
-    set_timer(e);
+    shaper_engine_set_timer(e);
     shaper_buffer_give(request);
 }
 
@@ -789,7 +607,7 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
         publish_passed(e, request->receipt.class_index);
-        note_event(e);
+        shaper_engine_note_event(e);
     }
 }
 

@@ -102,6 +102,7 @@ struct ShaperClient {
     bool announced[SHAPER_RESOURCE__MAX];       /* ready_fn is to be called */
     QTAILQ_ENTRY(ShaperClient) announced_entry[SHAPER_RESOURCE__MAX];
     unsigned being_told;        /* atomic: ready_fn is being called, so often */
+    AioContext *context;        /* atomic: the I/O thread where it submits, or NULL */
     char *class_name;           /* the class of all its requests, or NULL; BQL */
     QLIST_ENTRY(ShaperClient) next;             /* BQL */
 };
