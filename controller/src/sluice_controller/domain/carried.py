@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a domain is to have, as it takes it along to another host.
+"""A domain's shaping, as its metadata carries it to another host.
 
-QEMU's migration moves the shaper's configuration, not what a catalogue knows. So a
-domain carries that in its metadata: the classes it has, with what the operator
-set for each; the ceiling; the rules and assignments of its processes. `owner`
-is the sluiced that wrote it and `revision` how often it has changed, so that
-each sluiced can tell what it has written itself from what is news to it.
+QEMU's migration moves the shaper's configuration, not the catalogue. So a domain carries its
+part of the catalogue in its metadata: its classes with the operator's settings, the ceiling,
+the rules and assignments of its processes. `owner` is the sluiced that wrote it and `revision`
+the number of changes, so each sluiced can distinguish its own text from news.
 
-Not carried: what auto-shaping has set, streams, and groups, which are of a host.
-QEMU moves what auto-shaping has set all the same, as the shaper's limits. `Tuned`
-says which these are and on which host, beside the rest, so that a sluiced that knows
-nothing of it reads the rest.
+Not carried: limits of auto-shaping, streams, and groups, which belong to a host. QEMU moves
+limits of auto-shaping all the same, as the shaper's. `Tuned` names these and their host, in an
+attribute of its own, so an earlier sluiced reads the rest.
 
-It is read as strictly as a request, because anybody who may edit a domain may
-have written it.
+The text is read as strictly as a request, because every user who may edit a domain may have
+written it.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _ASSIGNMENT_MEMBERS = ("pid", "start_time_ticks", "class", "created_at", "boot_i
 
 @dataclass(frozen=True)
 class Holding:
-    """What one domain has. Rules are those that are its own; ids mean nothing here."""
+    """The shaping of one domain, with its own rules; ids mean nothing here."""
 
     classes: Mapping[str, ShapingClass] = field(default_factory=dict)
     grants: tuple[Grant, ...] = ()
@@ -80,7 +78,7 @@ class Carried:
     revision: int
     holding: Holding
     tuned: Tuned | None = None
-    # What is not in it, with the reason.
+    # Items that are left out, with the reason.
     left_out: tuple[str, ...] = ()
 
 
@@ -114,7 +112,7 @@ def holding(
     rules: Iterable[Rule],
     assignments: Iterable[Assignment],
 ) -> Holding:
-    """What a catalogue says of one domain; rules in the order in which they apply."""
+    """One domain's part of a catalogue; rules in the order in which they apply."""
     by_name = {c.name: c for c in classes}
     grants = tuple(with_default(domain, list(grants)))
     names = {grant.class_name for grant in grants}
@@ -164,7 +162,7 @@ def tuned_text(tuned: Tuned | None) -> str | None:
 
 
 def parse(text: str, domain: str, now: float, tuned: str | None = None) -> Carried:
-    """Refuses, with BadValue or Conflict, what no sluiced would have written."""
+    """Refuses, with BadValue or Conflict, a text that no sluiced would have written."""
     given = parse_members(_json(text, "carried"), "carried", _MEMBERS)
     left_out: list[str] = []
     held = _parse_holding(given, domain, now, left_out)
@@ -230,8 +228,9 @@ def _parse_holding(
         try:
             rules.append(Rule(i, domain, name, parse_match(one.get("match")), now))
         except BadValue as error:
-            # Its sluiced took what this one refuses. Without classes and limits the whole
-            # domain would be unshaped; without the rule, what it named is in `default`.
+            # Its sluiced accepted a rule that this one refuses. Without classes and limits the
+            # whole domain would be unshaped; without the rule, only its processes are in
+            # `default`.
             left_out.append(f"a rule for {name} is left out: {error.detail}")
     raw = _list(given.get("assignments", []), "assignments", _ASSIGNMENTS_READ)
     assignments = [

@@ -5,9 +5,8 @@ The page is another process's, written while we read: each slot is a seqlock. QE
 writes the page, and QEMU faces a hostile guest: sizes come from the specification,
 never from the page, and the page may end anywhere.
 
-Hundreds of pages are read ten times a second, and few of their figures are ever
-asked for. A reading is therefore the page's own bytes, and `window.py` decodes
-what somebody wants to know.
+Hundreds of pages are read ten times a second, and few of their figures are ever used. A reading
+is therefore the page's own bytes, and `window.py` decodes figures when they are used.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _SLOT = struct.Struct("<IBBBB32s15Q12Q")
 _SERVICE = struct.Struct("<3Q")
 _HISTOGRAM = struct.Struct("<12Q")
 _MORE = struct.Struct("<5Q5Q2qQ")
-# What a bucket holds that is none, because there is no such limit.
+# The page's tokens of a bucket without a limit.
 _UNLIMITED = 2**63 - 1
 
 
@@ -80,7 +79,7 @@ AFTER = HEARTBEAT + 1
 
 @dataclass(frozen=True, slots=True)
 class More:
-    """What becomes of frames; `drops` in the order of DROP_REASONS.
+    """Drops, marks, buffers and tokens of a slot; `drops` in the order of DROP_REASONS.
 
     Tokens are negative while the class is in debt, and None without such a limit.
     """
@@ -134,10 +133,10 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a page's used slots held; readings between which nothing changed share it.
+    """The used slots of a page; readings without a change between them share it.
 
-    `slots` and `more` are the page's own bytes, from slot 0 to the last used one: what
-    nobody asks for is not decoded.
+    `slots` and `more` are the page's own bytes, from slot 0 to the last used slot; figures are
+    decoded when they are used.
     """
 
     layout: Layout
@@ -291,7 +290,7 @@ def _layout(flags: bytes, heads: tuple[bytes, ...], without: frozenset[int]) -> 
     indexes, classes, numbers = [], [], {}
     for index, head in zip(_shape(flags).indexes, heads, strict=True):
         tag, resource = divmod(index, len(RESOURCES))
-        # One that says another place of itself is none.
+        # A slot that names another place is damaged.
         if index not in without and head[0] and head[1:3] == bytes((tag, resource)):
             name = _text(head[4:])
             numbers[name, RESOURCES[resource]] = len(indexes)
@@ -308,11 +307,10 @@ def _copied(copy: Copy, offset: int, length: int) -> bytes:
 
 
 def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) -> Reading:
-    """What a page of `size` bytes says; BadPage if it is none of this version, or cut short.
+    """Reads a page of `size` bytes; BadPage for another version or a shortened page.
 
-    `before` is the last reading of the same path, if there is one. A slot whose sequence
-    is what it was then holds what it held then: where none has moved, one copy of the
-    used slots is all that is taken.
+    `before` is the last reading of this path, if there is one. A slot with the sequence of then
+    has the contents of then: if no slot has moved, one copy of the used slots is enough.
     """
     if before is not None and at_ns - before.whole_ns < WHOLE_NS:
         last = before.content
@@ -322,7 +320,7 @@ def read_page(copy: Copy, size: int, at_ns: int, before: Reading | None = None) 
             content, header = _content(copy, page, last.layout.flags, header, last)
             return Reading(_counted_ns(header, size, at_ns), header, content, before.whole_ns)
     page = copy(0, PAGE_BYTES)
-    # Whatever the size was, it may have been shortened since.
+    # The file may have been shortened since its size was read.
     header = read_header(page, size if len(page) == PAGE_BYTES else len(page))
     is_same = before is not None and before.header.created_ns == header.created_ns
     last = before.content if is_same else None
@@ -339,11 +337,11 @@ def _as_before(before: Header, header: Header) -> bool:
 def _content(
     copy: Copy, page: bytes, flags: bytes, header: Header, last: Content | None
 ) -> tuple[Content, Header]:
-    """The slots as they are while nobody writes them, and the header that goes with them.
+    """Whole slots, not half-written, with their header.
 
-    They are `last`, if they are still that. Where something has moved, the slots are copied
-    a second time, after the second table: a slot that both copies agree on was not being
-    written in between, nor was its entry of that table.
+    They are `last` if nothing has moved. Otherwise the slots are copied a second time, after
+    the second table: a slot that is equal in both copies was not written in between, nor was
+    its entry of that table.
     """
     shape = _shape(flags)
     end = HEADER_BYTES + shape.span * SLOT_BYTES
@@ -398,7 +396,7 @@ def _settled(
     marks = list(shape.marks.unpack_from(found[0]))
     for number, index in enumerate(shape.indexes):
         if index in moving and not marks[2 * number] % 2:
-            # It moved on each time: whatever its sequence is next, it must be read anew.
+            # It moved on each time, so the next reading must not trust its sequence.
             marks[2 * number] = None
     lost = frozenset(moving)
     if last is not None and last.more_bytes == more_bytes:
@@ -412,7 +410,7 @@ def _settled(
 def _apart(
     moving: set[int], one: tuple[bytes, bytes], other: tuple[bytes, bytes], more_bytes: int
 ) -> set[int]:
-    """Of these slots, those that two copies do not agree on, or that were being written."""
+    """The slots that differ between two copies, or were being written."""
     slots = one[0]
     resting = {index for index in moving if not slots[index * SLOT_BYTES] % 2}
     if one == other:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What of a domain's past an answer shows, and of how many rows. Pure."""
+"""The part of a domain's past in an answer, and the number of its rows. Pure."""
 
 from __future__ import annotations
 

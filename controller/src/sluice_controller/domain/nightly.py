@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The result of a nightly run: its shape, its limits, and what of it is a trend.
+"""The result of a nightly run: its shape, its limits, and its part in the trend.
 
-The run on the host measures one stream three times (alone, unshaped beside an
-overload, auto-shaped beside the same) and posts what it found; a night on which
-it did not run is posted too, with the reason. docs/specs/nightly-result.md is
-the same in words. A result is taken whole or refused whole.
+The run on the host measures one stream three times (alone, unshaped beside an overload,
+auto-shaped beside that) and posts its findings; a night on which it did not run is posted too,
+with the reason (docs/specs/nightly-result.md). A result is taken whole or refused whole.
 
 Invariants of a result that was taken:
-* a run that was measured (`passed`, `failed`) has `measured`, no other has;
-* `passed` means that every check holds, `failed` that one does not;
-* every night that was not measured says why;
+* a measured run (`passed`, `failed`) has `measured`, no other has;
+* `passed` means that every check holds, `failed` that a check does not;
+* every night without a measurement says why;
 * the columns of a series are equally long.
 """
 
@@ -296,13 +295,13 @@ def parse_keep(raw: Any) -> int:
 
 
 def background(phase: Mapping[str, Any]) -> float:
-    """What the background moved in a phase, in bytes per second."""
+    """The background's rate in a phase, in bytes per second."""
     moved = phase["background"]
     return moved["http_bytes_per_s"] + moved["disk_bytes_per_s"]
 
 
 def figures(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trend over the nights shows of one night."""
+    """The figures of one night in the trend."""
     phases = measured["phases"]
     found: dict[str, Any] = {
         name: {
@@ -321,7 +320,7 @@ def figures(measured: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without its series: what the list and the trend need."""
+    """A result without its series, for the list and the trend."""
     measured = result["measured"]
     kept = ("run_id", "started_at", "ended_at", "outcome", "reasons", "software")
     return {

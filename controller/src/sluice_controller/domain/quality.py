@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A stream's quality, from what its client measured or, failing that, the host saw.
+"""A stream's quality, from its client's measurements or, without them, the host's.
 
 perfect: no error, no stall, and the nominal rate delivered. good: stalls below
 1 % of the time. poor: the rest. Deliveries come in lumps, so the delivered
@@ -29,7 +29,7 @@ def _counted(most: float) -> Number:
 
 @dataclass(frozen=True)
 class Report(Model):
-    """What a client measured of a stream since its last report."""
+    """A client's measurements of a stream since its last report."""
 
     window_ms: Annotated[float, Number(1, 10**7, "milliseconds", help="the time it is about")]
     continuity_errors: Annotated[float, _counted(10**9)] = 0
@@ -86,7 +86,7 @@ def stream_verdict(
 
 
 def host_verdict(sample: Mapping[str, Any] | None, deadline_ms: float) -> tuple[str, str]:
-    """What the host alone can say: whether the stream's reads come back in time."""
+    """The host's own judgement: whether the stream's reads come back in time."""
     if sample is None or not sample["bytes_per_second"]:
         return "unknown", "the stream's class moves no data"
     waited = sample["service_mean_ms"] + sample["held_mean_ms"]

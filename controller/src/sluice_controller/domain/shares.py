@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How one total is split over classes that compete for a resource.
 
-A class that wants less than its share (no backlog, rate below its cap) is left
-room to grow (a quarter of what it uses, or half of what nobody uses) and
-charged only for what it uses, so that idle classes cost nothing. The rest goes
-to the hungry ones: in proportion to what they moved before, drifting towards
-equal parts, so that a newcomer is never stuck at the floor. No cap goes below
-the floor, which is the operator's reservation where that is higher, or above the
-operator's own limit.
+A class that wants less than its share (no backlog, rate below its cap) is left room to grow (a
+quarter of its use, or half of the unused rate) and charged only for its use, so idle classes
+cost nothing. The rest goes to the hungry classes: in proportion to their rates before, drifting
+towards equal parts, so a newcomer is never stuck at the floor. No cap goes below the floor, or
+below a higher reservation, or above the operator's own limit.
 
 The caps' sum may exceed the level: by floors, and by the room that idle
 classes were left. The next split, half a second later, takes that back if it
@@ -39,7 +37,7 @@ class Load(NamedTuple):
     recent_bytes_per_second: float = 0.0
     backlog_requests: int = 0
     own_limit: float | None = None
-    # What the operator reserved for it: auto-shaping holds it no lower.
+    # Its reservation: auto-shaping holds it no lower.
     reserved: float = 0.0
 
     @property
@@ -53,9 +51,9 @@ def floor_of(load: Load, floors: Mapping[str, float]) -> float:
 
 
 def used_floor(load: Load, floors: Mapping[str, float]) -> float:
-    """What of a total no cut takes from the class: a promise counts as far as it is used.
+    """The part of a total that no cut takes from the class: the used part of its reservation.
 
-    What is reserved and not asked for is no reason to spare others.
+    An unused part is no reason to spare others.
     """
     used = max(load.bytes_per_second, load.recent_bytes_per_second)
     return max(floors.get(load.resource, 0.0), min(load.reserved, used))
@@ -68,7 +66,7 @@ def is_hungry(load: Load, cap: float | None) -> bool:
 
 
 def is_held_back(load: Load, cap: float | None) -> bool:
-    """Whether the cap is what holds it: not the operator's limit, a ceiling or the device."""
+    """Whether the cap holds it, and not the operator's limit, a ceiling or the device."""
     if cap is None or (load.own_limit is not None and cap >= load.own_limit):
         return False
     ratio = WAITING_RATIO if load.backlog_requests > 0 else HUNGRY_RATIO
@@ -78,7 +76,7 @@ def is_held_back(load: Load, cap: float | None) -> bool:
 def first_split(
     level: float, loads: Iterable[Load], floors: Mapping[str, float]
 ) -> dict[Key, float]:
-    """In proportion to what each class moves now."""
+    """In proportion to the classes' present rates."""
     loads = list(loads)
     total = sum(load.bytes_per_second for load in loads)
     if total < 1.0:
@@ -104,7 +102,7 @@ def split(
         else:
             idle.append(load)
             left_alone += load.bytes_per_second
-    # Room that nobody uses is no reason to hold anyone back.
+    # Unused room is no reason to hold a class back.
     room = max(0.0, level - moved) / 2
     caps = {
         load.key: _bounded(
@@ -137,9 +135,9 @@ def _bounded(load: Load, share: float, floors: Mapping[str, float]) -> float:
 def _fill(
     rest: float, hungry: list[Load], before: Mapping[Key, float]
 ) -> Iterable[tuple[Load, float]]:
-    """Water-filling by weight; what an own limit leaves over goes to the others.
+    """Water-filling by weight; the rest above a class's own limit goes to the others.
 
-    What a class is short of its reservation, the others give.
+    The others also give the rate that a class lacks of its reservation.
     """
     open_loads = list(hungry)
     while open_loads:

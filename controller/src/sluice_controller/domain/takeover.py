@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How a domain that another sluiced looked after is taken over.
+"""Takes over the configuration of a domain that another sluiced managed.
 
-Two things may say what the domain is to have: its shaper, if it was configured
-before, and what the domain carries (`carried.py`). `merged` puts them together,
-`planned` fits the result into this host's catalogue.
+There are two sources: the domain's shaper, if it was configured before, and the domain's
+metadata (`carried.py`). `merged` puts them together, `planned` fits the result into this host's
+catalogue.
 
-The rule of both is that nothing gets looser. Where shaper and carried differ
-about a class, the shaper has what holds now; a class or ceiling that the shaper
-has not is taken from what is carried. The exception is a limit that another host's
-auto-shaping had set and nobody keeps up here: it gives way to the operator's. A class
-that this host has by the same name keeps this host's title, priority and weight, which
-belong to all its domains; limits, tags and all else that is of one domain come with
-the domain.
-What cannot be had without loosening something is refused as a whole.
+The rule of both is that nothing gets looser. If shaper and metadata differ about a class, the
+shaper wins, because it is in force; a class or ceiling that only the metadata has is added. The
+exception is a limit of another host's auto-shaping, which no tuner maintains here: it gives way
+to the operator's. A class of equal name on this host keeps this host's title, priority and
+weight, which belong to all its domains; limits, tags and all other settings of one domain come
+with the domain. A configuration that would loosen a limit is refused as a whole.
 """
 
 from __future__ import annotations
@@ -54,11 +52,11 @@ RATE_OF = {
 }
 
 
-# What a shaper holds
+# The shaper's configuration
 
 
 def _without_chosen_bursts(values: dict[str, Any]) -> dict[str, Any]:
-    """Without the bursts that are what the shaper chooses by itself."""
+    """Without the bursts that the shaper chooses by itself."""
 
     def chosen(name: str, value: Any) -> bool:
         rate = values.get(RATE_OF.get(name, ""))
@@ -118,7 +116,7 @@ def holding_of(domain: str, shaper: Mapping[str, Any]) -> Holding:
 
 
 def is_bare(grant: Grant) -> bool:
-    """A shaper that nobody configured has the default class, and nothing of it is set."""
+    """Whether it is the default class of an unconfigured shaper."""
     return grant.class_name == DEFAULT_CLASS and grant == Grant(grant.domain, DEFAULT_CLASS, 0)
 
 
@@ -127,10 +125,10 @@ def merged(
     carried: Holding | None,
     tuned: Collection[tuple[str, str]] = (),
 ) -> Holding:
-    """What the domain is to have: the shaper's, and what only the domain carries.
+    """The domain's configuration: the shaper's, and items that only the metadata has.
 
-    `tuned` are the shaper's limits, as (class, resource), that another host's
-    auto-shaping has set: of these, what is carried.
+    `tuned` names the shaper's limits, as (class, resource), that another host's auto-shaping
+    has set: these come from the metadata.
     """
     along = carried or Holding()
     own = {g.class_name: g for g in along.grants}
@@ -170,7 +168,7 @@ def _untuned(grant: Grant, own: Grant | None, tuned: Collection[tuple[str, str]]
     try:
         check_all_within(limits, grant.scheduling)
     except BadValue:
-        # A promise that is newer than what is carried: so may be the limit.
+        # A reservation that is newer than the metadata: so may be the limit.
         return grant
     return replace(grant, limits=limits)
 
@@ -190,7 +188,7 @@ def _definition(name: str, set_there: bool, shaper: Holding, along: Holding) -> 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the catalogue is to hold; `notes` say what is not as the domain had it."""
+    """The catalogue's new items; `notes` name the differences from the domain's own."""
 
     new_classes: tuple[ShapingClass, ...]
     holding: Holding
@@ -207,7 +205,7 @@ def planned(
 ) -> Plan:
     """Conflict if the domain would be held less than it is.
 
-    `rules` are those that this host has for other domains and for all.
+    `rules` are this host's rules for other domains and for all.
     """
     by_name = {c.name: c for c in own}
     new: list[ShapingClass] = []

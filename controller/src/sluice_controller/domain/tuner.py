@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Auto-shaping: finds the rates at which a stream plays and all else gets the most.
 
-After SCS, section 5: a quality signal of the stream drives the limits of the
-other classes. Two things differ. The signal is not the player's failure but
-what precedes it, so that finding the limit does not cost a stall; and disk and
-network are two arms with one level each, so that each is blamed for its own.
+After SCS, section 5: a quality signal of the stream drives the limits of the other classes. Two
+things differ. The signal is not the player's failure but its precursor, so the search costs no
+stall; and disk and network are two arms with one level each, so each is blamed for its own
+delay.
 
 **Model.** An arm's *level* is the total rate of all background classes on its
 resource, in bytes per second. Some level is the most that leaves the stream's
@@ -22,29 +22,28 @@ grows without bound (a queue near saturation).
 
 **Control.**
 * watching: no limits, until pressure stays above 1 for three ticks.
-* first reaction: the level is a factor of what the background moves just now,
-  which is the resource's capacity since the stream waits; on a link of known
-  rate what the stream leaves of it.
-* backing off: a level still too high after its hold time is cut by a factor and
-  remembered as failed. A disk far beyond its edge has a long queue, which a
-  level just below capacity drains only slowly: it goes to a quarter of the new one
-  until the stream's reads are quick again, and then to the level.
-* probing: below pressure 0.7 the level rises each second by half of the way to
-  2 % below the failed level; where nothing has failed, by a step that doubles.
-  A link of known rate is never probed beyond what the stream leaves of it.
-* settled: no more way to go, or nobody wants more: whom a limit of the operator's, a
-  ceiling or the device itself keeps waiting is no reason to raise a cap that he does
-  not reach, and a level that nobody reaches would take as long to come back down. A
-  disk's failed level is forgotten if the pressure is below 0.5 just under it: waiting
-  grows gradually towards a true edge, so that failure had another cause (a busy host,
-  a passing burst). Else it is forgotten after a while, and longer each time a probe
-  fails, so that the loop finds new room and yet does not oscillate.
-* not seen: what is not known of a stream, of a class that is held or of the uplink
-  loosens nothing. Its caps stay until it is seen again or the stream has been idle.
+* first reaction: the level is a factor of the background's present rate, which is the
+  resource's capacity since the stream waits; on a link of known rate, the rate that the stream
+  leaves.
+* backing off: a level still too high after its hold time is cut by a factor and remembered as
+  failed. A disk far beyond its edge has a long queue, which a level just below capacity drains
+  only slowly: the disk gets a quarter of the new level until the stream's reads are quick
+  again.
+* probing: below pressure 0.7 the level rises each second by half of the way to 2 % below the
+  failed level; where nothing has failed, by a step that doubles. On a link of known rate probes
+  end at the rate that the stream leaves.
+* settled: no more way to go, or no class wants more. A class that waits for an operator's
+  limit, a ceiling or the device does not reach its cap and is no reason to raise it; an
+  unreached level would take as long to come back down. A disk's failed level is forgotten if
+  the pressure is below 0.5 just under it: waiting grows gradually towards a true edge, so that
+  failure had another cause (a busy host, a passing burst). Otherwise it is forgotten after a
+  while, and later each time a probe fails, so that the loop finds new room without oscillation.
+* not seen: missing knowledge of a stream, of a held class or of the uplink loosens nothing. The
+  caps stay until it is seen again or the stream has been idle.
 
-**Invariants** (tested): caps stay between floor and the operator's own limit,
-and a class's reservation is its floor; the stream's class is never capped, nor
-is an unmanaged one, which nothing holds; without streams nothing is.
+**Invariants** (tested): caps stay between floor and the operator's own limit, and a class's
+reservation is its floor; the stream's class is never capped, nor is an unmanaged class, which
+nothing holds; without streams no class is.
 
 **Limits.** All attached domains are taken to share one disk and one uplink.
 Inbound traffic is left alone. A stream's fault whose cause is on neither
@@ -127,7 +126,7 @@ class _Look:
 def decide(
     observation: Observation, state: State, policy: Policy, now_ns: int
 ) -> tuple[State, tuple[Decision, ...]]:
-    """One tick. The new state's caps are what should hold from now on."""
+    """One tick. The new state's caps should hold from now on."""
     protected = _protected(observation)
     felt = pressures(observation, policy)
     decisions: list[Decision] = []
@@ -174,7 +173,7 @@ def _step(arm: Arm, look: _Look) -> Step:
 
 
 def _is_stale(arm: Arm, look: _Look) -> bool:
-    """A client reports late: its fault may be older than what was done about it."""
+    """A client reports late: its fault may be older than the reaction to it."""
     return arm.level is not None and (
         look.pressure.fault_began_ns < arm.changed_ns + look.policy.player_delay_ns
     )
@@ -210,8 +209,8 @@ def _first_level(arm: Arm, look: _Look) -> tuple[float, float | None]:
     if left is not None:
         return (1 - policy.link_margin) * min(left, max(steady, now, 0.5 * left)), left
     if now > RISING_RATIO * steady:
-        # The load has just begun: part of what moves is the filling of queues,
-        # and what the device can do is still to be seen.
+        # The load has just begun: a part of the rate fills queues, and the device's capacity is
+        # still unknown.
         return policy.first_factor * max(steady, now / RISING_RATIO**2), None
     level = policy.first_factor * steady
     return level if arm.safe_level is None else min(level, arm.safe_level), steady
@@ -246,11 +245,11 @@ def _on_risk(arm: Arm, look: _Look) -> Step:
 
 
 def _reached(arm: Arm, look: _Look) -> float:
-    """What the background really moves under the level that failed."""
+    """The background's real rate under the failed level."""
     assert arm.level is not None
     moved = total(look.loads)
     if look.name == DISK and look.pressure.value > look.policy.hard_pressure:
-        # What the device lets through now, not what first filled its queue.
+        # The device's present rate, without the rate that first filled its queue.
         moved = min(moved, max(recent(look.loads), 0.5 * moved))
     # Large requests make both figures lumpy, and a load may pause for a moment:
     # neither says that the level itself was far off.
@@ -328,7 +327,7 @@ def _on_ease(arm: Arm, look: _Look) -> Step:
 
 
 def _at_edge(arm: Arm, look: _Look) -> Arm:
-    """Near the edge, or nobody wants more: settled if it stays so."""
+    """Near the edge, or no class wants more: settled if it stays so."""
     since_ns = look.now_ns if arm.edge_since_ns is None else arm.edge_since_ns
     arm = replace(arm, edge_since_ns=since_ns)
     if look.now_ns - since_ns < look.policy.edge_ns:
@@ -372,7 +371,7 @@ def _outgrown(arm: Arm, look: _Look) -> Arm:
 
 
 def _forgetting(arm: Arm, look: _Look) -> Arm:
-    """A level that failed long ago may do by now; one that failed often takes longer."""
+    """A level that failed long ago may hold by now; a level that failed often takes longer."""
     if arm.failed_level is None:
         return arm
     policy = look.policy
@@ -392,7 +391,7 @@ def _settle(arm: Arm, now_ns: int) -> Arm:
 
 
 def _resplit(arm: Arm, look: _Look) -> Arm:
-    """The same level over classes whose demand has changed."""
+    """Splits the level anew over classes whose demand has changed."""
     policy = look.policy
     if arm.level is None or look.now_ns - arm.split_at_ns < policy.split_ns or look.misses(arm):
         return arm

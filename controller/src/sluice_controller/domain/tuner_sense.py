@@ -27,7 +27,7 @@ WORST_EDGE = 2.0
 LONGEST_DEADLINE_MS = 150.0
 # Fewer requests in a second have no mean worth the name: one of them was late.
 REQUESTS_OF_A_MEAN = 3
-# Below this pressure a resource is not blamed for what a client reports.
+# Below this pressure a resource is not blamed for a client's report.
 BLAME_PRESSURE = 0.6
 
 
@@ -114,12 +114,12 @@ def total(loads: list[Load]) -> float:
 
 
 def recent(loads: list[Load]) -> float:
-    """What the background moves just now; the mean of the last second lags a rising load."""
+    """The background's present rate; the mean of the last second lags a rising load."""
     return sum(load.recent_bytes_per_second for load in loads)
 
 
 def left_of_link(arm: str, loads: list[Load], observation: Observation) -> float | None:
-    """What streams and unmanaged classes leave of a link of known rate, as the shaper counts bytes.
+    """The rate that streams and unmanaged classes leave on a link, as the shaper counts bytes.
 
     Beyond it packets drop, the stream's among them: no probe may go there. The
     link carries headers for each segment that the shaper sees only once; while

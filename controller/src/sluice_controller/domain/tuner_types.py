@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tuner sees, remembers and says."""
+"""Observations, memory and decisions of the tuner."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream as the host sees it, and what its client said since the last tick."""
+    """A stream as the host sees it, with its client's reports since the last tick."""
 
     name: str
     domain: str
@@ -93,9 +93,9 @@ class UplinkView:
 
 
 class Background(Sequence[Load]):
-    """Loads that are worked out when somebody asks for them.
+    """Loads that are worked out on first use.
 
-    That is seldom: while every stream is at ease and nothing is held, nobody does.
+    Use is seldom: not while every stream is at ease and nothing is held.
     """
 
     def __init__(self, work_out: Callable[[], Sequence[Load]]) -> None:
@@ -120,7 +120,7 @@ class Observation:
     streams: tuple[StreamView, ...]
     background: Sequence[Load]
     uplink: UplinkView | None = None
-    # What classes send that no cap holds.
+    # The traffic of classes that no cap holds.
     unmanaged_net_bytes_per_second: float = 0.0
     # Domains of which the host sees nothing just now.
     unseen: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Arm:
-    """What is remembered of one resource."""
+    """The memory of one resource."""
 
     phase: str = WATCHING
     level: float | None = None

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rates, waits and service times from the readings of a counters page. Pure.
 
-Each question decodes what it needs of the readings' bytes, so that what nobody
-asks for costs nothing.
+Each question decodes its own part of the readings' bytes, so an unused figure costs nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def _per(amount: int, count: int, scale: float) -> float:
 
 
 def _frames(base: More | None, new: More | None, span_s: float) -> dict[str, Any]:
-    """What became of frames; null where the page does not tell."""
+    """Drops, marks and buffers of frames; null where the page does not tell."""
     if new is None:
         return dict.fromkeys(
             ("drops_per_second", "marked_per_second", "buffered_bytes", "buffer_bytes_max")
@@ -130,7 +129,7 @@ def _moved(old: Content, new: Content, span_s: float, keys: Collection[Key]) -> 
 
 
 class Span(NamedTuple):
-    """Two readings of one page, and what happened in between."""
+    """Two readings of one page, and the differences between them."""
 
     old: Reading
     new: Reading
@@ -158,7 +157,7 @@ class Span(NamedTuple):
         return result
 
     def history(self, keys: Collection[Key]) -> dict[str, list[float | None]]:
-        """{"class/resource": values}: of each sample what `HISTORY_FIELDS` names."""
+        """{"class/resource": values}: of each sample the `HISTORY_FIELDS`."""
         old, new = self.old.content, self.new.content
         rates = _moved(old, new, self.elapsed_s, keys)
         result: dict[str, list[float | None]] = {}
@@ -236,10 +235,10 @@ class Window:
         return waiting_ms
 
     def worst_service_ms(self, class_name: str, resource: str) -> float:
-        """The slowest tick of the window: the mean service time of what completed in it.
+        """The mean service time of the requests that completed in the window's slowest tick.
 
-        A request still in flight since its class last completed anything counts
-        with the time it has waited at least.
+        A request in flight since the last completion of its class counts with the least time
+        that it has waited.
         """
         key = (class_name, resource)
         worst, quiet_since_ns = 0.0, None
