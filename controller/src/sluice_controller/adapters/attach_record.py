@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The record of what attach changed in a domain, as this host and the domain keep it."""
+"""The record of attach's changes in a domain, as this host and the domain keep it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import domain_metadata
 
 @dataclass
 class Changes:
-    """What attach did, enough to take it back. Devices are named by their target."""
+    """The changes of attach, enough to undo them. Devices are named by their target."""
 
     emulator: str | None = None
     aliases: list[str] = field(default_factory=list)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Reads counters pages from their files.
 
-Nothing is mapped: QEMU may shorten its page, and whoever then touches a mapping
-of it is ended (SIGBUS). One broken QEMU must not take the daemon from all guests.
+Nothing is mapped: QEMU may shorten its page, and a process that then touches a mapping of it
+ends (SIGBUS). One broken QEMU must not take the daemon from all guests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from ..domain.counters import BadPage, Reading, read_page
 
-# QEMU's group may write the folder of pages: no link of it leads elsewhere, and
-# nobody waits for the other end of a pipe.
+# QEMU's group may write the folder of pages: links in it are not followed, and opening a pipe
+# there does not wait for its other end.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -27,7 +27,7 @@ class CountersPages:
     def read(self, path: str, before: Reading | None = None) -> Reading:
         """A reading; raises OSError or BadPage, both with a sentence to show.
 
-        `before` is the last reading of this path: what it has and nobody changed is kept.
+        `before` is the last reading of this path: its unchanged parts are kept.
         """
         descriptor = os.open(path, _FLAGS)
         try:

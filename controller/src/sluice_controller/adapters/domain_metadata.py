@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What Sluice leaves in a domain's <metadata>, so that it goes where the domain goes.
+"""Sluice's elements in a domain's <metadata>, which travel with the domain.
 
-libvirt keeps one element for each XML namespace and hands them on with a
-migration. There are two, each with JSON as its text:
+libvirt keeps one element for each XML namespace and hands them on with a migration. There are
+two, each with JSON as its text:
 
-* `attached`: what attach changed, written by attach and taken out by detach;
-* `shaping`: what the domain is to have (`domain/carried.py`), kept up by the
-  reconciler. Its attribute `tuned`, JSON too, says which of the shaper's limits are
-  auto-shaping's: releases before it read the text, which knows no more members, and
-  drop the attribute with the element when they write.
+* `attached`: the changes of attach, written by attach and taken out by detach;
+* `shaping`: the domain's shaping (`domain/carried.py`), maintained by the reconciler. Its
+  attribute `tuned`, JSON too, names the shaper's limits that are auto-shaping's. Earlier
+  releases read only the text, which takes no further members, and drop the attribute when they
+  write.
 
-The text may be anything: whoever may edit a domain may edit its metadata. The
-number in a namespace changes when older releases could not read the text.
+The text may be anything: a user who may edit a domain may edit its metadata. The number in a
+namespace changes when older releases could not read the text.
 """
 
 from __future__ import annotations

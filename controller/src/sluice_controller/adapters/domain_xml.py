@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Domain XML in, domain XML out: what attach and detach change, and nothing else.
+"""Domain XML in, domain XML out: the changes of attach and detach, and no others.
 
 Pure functions over text. `attach` returns the new XML and a record of each
 change; `detach` takes such a record back out of an XML that may have been
@@ -7,7 +7,7 @@ edited since. Where nothing was edited the caller restores the stored original
 instead, byte for byte. The record is in the XML's metadata too, for the host
 to which the domain migrates.
 
-What attach changes, and why:
+Changes of attach, with their reasons:
 * `<emulator>`: only the patched QEMU knows the shaper;
 * `<qemu:commandline>`: the shaper object, with its counters page;
 * an alias per shapeable device and a `<qemu:override>` that sets its property
@@ -124,7 +124,7 @@ def _devices(root: etree._Element) -> list[tuple[str, etree._Element, str | None
 
 
 def _name(kind: str, element: etree._Element, index: int) -> str:
-    """How a change record names a device: what survives libvirt's own rewriting."""
+    """How a change record names a device: by parts that survive libvirt's rewriting."""
     if kind == "disk":
         return f"disk:{_attribute(element, 'target', 'dev')}"
     mac = _attribute(element, "mac", "address")
@@ -238,7 +238,7 @@ def attach(
     ]
     _add_channel(root, changes)
     _add_command_line(root, page_path, aliases, changes)
-    # What an earlier attach may have left says nothing about this one.
+    # The record of an earlier attach says nothing about this one.
     domain_metadata.remove(root, domain_metadata.ATTACHED, domain_metadata.SHAPING)
     domain_metadata.put(root, domain_metadata.ATTACHED, changes.as_carried())
     return _text(_with_qemu_namespace(root)), changes

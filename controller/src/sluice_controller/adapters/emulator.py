@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether a file is a QEMU with shaping. It is asked, by running it.
 
-To choose the path does not make anybody root: a file that anybody but root can change is
-not run at all, and the others run as nobody where that is possible.
+The choice of a path gives no root rights: a file that others than root can change is not run at
+all, and other files run as nobody if that is possible.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NOT_RUN = (126, 127)
 
 
 def weak_spot(status: os.stat_result) -> str | None:
-    """How somebody beside root, and who runs this, can change the file or folder."""
+    """How a user other than root and this process's user can change the file or folder."""
     if status.st_uid not in (0, os.geteuid()):
         return f"belongs to the user {status.st_uid}"
-    # Of a folder with the sticky bit nobody takes what belongs to others.
+    # The sticky bit protects files of other users in a folder.
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid):
@@ -39,7 +39,7 @@ def weak_spot(status: os.stat_result) -> str | None:
 
 
 def _check_owners(emulator: str) -> None:
-    """Conflict unless the file and all its folders are root's, or those of who runs this."""
+    """Conflict unless the file and its folders belong to root or to this process's user."""
     file = Path(emulator)
     for path in (file, *file.parents):
         problem = weak_spot(path.stat())
@@ -94,15 +94,16 @@ def check(emulator: str) -> None:
 
 
 class Emulators:
-    """What checks found, for as long as the files stay what they are.
+    """Findings of checks, kept as long as the files do not change.
 
-    A failure is asked about again after a while: the host may only have been busy.
+    A failed check is repeated after a while: the host may only have been busy.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
         self._found: dict[tuple[str, int, int], tuple[str | None, float]] = {}
-        # Each list of domains asks; one asker runs it, and the others wait for what it finds.
+        # Each list of domains asks; one asker runs the file, and the others wait for its
+        # finding.
         self._running = threading.Lock()
 
     def problem(self, emulator: str) -> str | None:

@@ -4,14 +4,14 @@
 QEMU processes keep them mapped, so a file lives on when the daemon ends, and is
 taken up again by the next one.
 
-They may also write it, and so shorten it. A program that then touches its mapping gets
-SIGBUS; the daemon, which all guests of the host need, maps nothing: it reads
-copies and writes words through the file. When a page was made is remembered
-as it was first seen, so that nobody can have it made anew, with a full bucket.
+They may also write it, and so shorten it. A program that then touches its mapping gets SIGBUS;
+the daemon, which all guests of the host need, maps nothing: it reads copies and writes words
+through the file. The creation time of a page is remembered as it was first seen, so a forged
+time does not have the page made anew, with a full bucket.
 
-A page that is damaged is made anew with an empty one: nobody wins by damaging it,
-and those who had it join the new one, as its group's object has another id. A page
-of another Unix group than QEMU's is damaged, too: people of that group may have it.
+A damaged page is made anew with an empty bucket, so damage gains nothing. Its members join the
+new page, because its group's object has another id. A page of another Unix group than QEMU's
+counts as damaged, too: users of that group may have it open.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class GroupPages:
             self._write(name, limit)
 
     def renew(self, name: str, limit: GroupLimit, why: str) -> None:
-        """Another page, whatever the file looks like."""
+        """Makes another page, even if the file looks whole."""
         with self._writing:
             self._make_anew(name, checked(limit), why)
 
@@ -147,7 +147,7 @@ class GroupPages:
             self._copy(name, descriptor)
 
     def _create(self, name: str, page: bytes) -> None:
-        """Whoever finds the file finds it whole, and with its rights."""
+        """The file appears whole, and with its rights."""
         self.folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         os.chown(self.folder, -1, self.gid)
         temporary = self.folder / f".{name}.{os.getpid()}"
@@ -205,7 +205,7 @@ class GroupPages:
             raise self._unusable(name, "everybody may write it")
 
     def _copy(self, name: str, descriptor: int) -> bytes:
-        """What the file holds now; BadValue unless that is a group page."""
+        """A copy of the file; BadValue unless it is a group page."""
         # One byte more than there may be, so that a longer file is seen too.
         page = os.pread(descriptor, PAGE_BYTES + 1, 0)
         if len(page) != PAGE_BYTES:

@@ -53,7 +53,7 @@ class LibvirtEditor:
     ) -> tuple[str, dict[str, Any]]:
         new_xml, changes = domain_xml.attach(
             xml,
-            # An upgrade moves the link; the domain stays with what it was attached to.
+            # An upgrade moves the link; the domain stays with the file that it was attached to.
             emulator=os.path.realpath(emulator),
             page_path=str(self.pages_dir / f"{name}.page"),
             name=name,

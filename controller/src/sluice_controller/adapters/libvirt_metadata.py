@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes what domains carry of their shaping."""
+"""Writes domains' shaping into their metadata."""
 
 from __future__ import annotations
 

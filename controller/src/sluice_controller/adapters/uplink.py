@@ -72,7 +72,7 @@ def _reading(qdisc: Any, rate: float | None) -> UplinkReading:
 
 
 def _link_rate(route: IPRoute, index: int, name: str, qdisc: Any) -> float | None:
-    """Bytes per second: what the discipline allows, else the interface's speed."""
+    """Bytes per second: the discipline's limit, else the interface's speed."""
     kind = qdisc.get_attr("TCA_KIND")
     if kind == "tbf":
         parameters = qdisc.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")

@@ -35,8 +35,8 @@ MEANINGS = {
     "log_level": "how much is written to standard error",
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
-# Files of the state folder, and what a file system of its own has at its top. Another name
-# there belongs to somebody else, whom the folder's mode would lock out.
+# Files of the state folder, and of the top of a file system. Other files there belong to
+# another program, which the folder's mode would lock out.
 STATE_FILES = ("sluice.db", "lost+found")
 
 
@@ -136,9 +136,9 @@ def load(arguments: argparse.Namespace) -> Config:
 
 
 def check_state_dir(folder: Path) -> None:
-    """Raises BadValue for a folder that holds more than sluiced puts there.
+    """Raises BadValue for a folder with foreign files.
 
-    The package's own folder is sluiced's, whatever an operator keeps in it.
+    The package's own folder is sluiced's, even with an operator's files in it.
     """
     if folder == Path(DEFAULTS["state_dir"]):
         return

@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 # More than restarts may wait at once (`services/restarts.py`).
 API_THREADS = 8
-# What may pass by itself, and what only somebody can mend, as wrong options, which
-# argparse ends with 2: sluiced.service tries again after the first alone.
+# Exit codes of faults that may pass, and of faults that need a correction, such as wrong
+# options (2 is argparse's own): sluiced.service tries again only after the first.
 FAILED_NOW, CANNOT_WORK = 1, 2
-# Set-group-ID and sticky: who makes a page keeps it.
+# Set-group-ID and sticky: only its maker can remove a page.
 PAGES_MODE = 0o3770
-# Debian puts whoever may use /dev/kvm into it.
+# Debian puts users of /dev/kvm into it.
 ACCELERATOR_GROUP = "kvm"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -67,7 +67,7 @@ def _make_folder(name: str, folder: Path, mode: int | None = None) -> None:
 
 
 def _users_in(group: str) -> set[str]:
-    """The users who have it as theirs, or as one more; none if there is no such group."""
+    """The users with this primary or further group; none if there is no group of that name."""
     try:
         found = grp.getgrnam(group)
     except KeyError:
@@ -77,7 +77,7 @@ def _users_in(group: str) -> set[str]:
 
 
 def warn_of_group(group: str) -> None:
-    """Whether it is one that QEMU's user alone is in."""
+    """Warns unless QEMU's user is the group's only member."""
     users = sorted(_users_in(group))
     if len(users) == 1 and group != ACCELERATOR_GROUP:
         return
@@ -98,8 +98,8 @@ def prepare_folders(config: Config) -> None:
     _make_folder("run_dir", config.run_dir)
     _make_folder("etc_dir", config.etc_dir)
     config.pages_dir.mkdir(exist_ok=True)
-    # QEMU, under libvirt's user, creates its counters page here, and nobody else
-    # replaces it: pages belong to the group, and their names to who made them.
+    # QEMU, under libvirt's user, creates its counters page here, and no other user can replace
+    # it: pages belong to the group, and their names to their maker.
     _give_to_group(config.pages_dir, config.qemu_group, PAGES_MODE)
     warn_of_group(config.qemu_group)
 
@@ -137,8 +137,8 @@ def api_token(config: Config) -> str:
 
 
 def spare_the_collector() -> None:
-    """Garbage is looked for among what is new, and seldom: each tick makes thousands of
-    values and drops them, while the libraries, loaded by now, stay."""
+    """Collects garbage seldom, and only among new objects: each tick makes and drops thousands
+    of values, while the libraries, loaded by now, stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -149,7 +149,7 @@ def _on_signal(signum: int, _frame: Any) -> None:
 
 
 def serve(config: Config) -> None:
-    # Before anything lasting begins: what a signal interrupts is taken back.
+    # Set before any lasting change begins: an interrupted change is taken back.
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, _on_signal)
     prepare_folders(config)
@@ -204,7 +204,7 @@ def main() -> None:
             level=config.log_level.upper(),
             format="%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s",
         )
-        # Each migration is two lines at "info", which help nobody.
+        # Each migration logs two useless lines at "info".
         logging.getLogger("alembic").setLevel(logging.WARNING)
         serve(config)
     except SluiceError as error:

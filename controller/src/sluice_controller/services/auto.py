@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Auto-shaping: the settings, the loop's hands and eyes, the log.
 
-Ten times a second: observation from the sampler and the streams' reports,
-`decide` in the domain, and what it wants into the shared caps, from where the
-reconciler brings it to QEMU. With `dry_run` decisions are logged only.
+Ten times a second: observation from the sampler and the streams' reports, `decide` in the
+domain, and its caps into the shared caps, from where the reconciler brings them to QEMU. With
+`dry_run` decisions are logged only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
-# For so long a domain of which nothing is seen may still be doing what it did.
+# An unseen domain may go on as before for this long.
 UNSEEN_NS = 30_000_000_000
 HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
 
@@ -73,9 +73,9 @@ class Auto:
         self.auto_limits = auto_limits
         self.clock = clock
         self.changed = changed
-        # Each tick takes it; so nobody has it while the store takes its time.
+        # Each tick takes it, so it is never held during a call of the store.
         self._lock = threading.RLock()
-        # Of those who change the settings, one after the other.
+        # Orders changes of the settings.
         self._setting = threading.Lock()
         self._reports_seen = streams.reports_so_far()
         self._saved_ns = 0
@@ -112,7 +112,7 @@ class Auto:
 
     @contextmanager
     def changing(self) -> Iterator[AutoSettings]:
-        """The settings, which nobody else changes in this block."""
+        """The settings; other changes wait for the end of this block."""
         with self._setting:
             yield self.settings
 
@@ -150,7 +150,7 @@ class Auto:
         return [arm.caps for arm in self.state.arms.values()]
 
     def _share(self, caps: list[Mapping[Key, float]]) -> bool:
-        """For all who ask what is held; whether anything of that has changed."""
+        """Publishes the caps; whether any of them has changed."""
         self._applied = caps
         self._held = frozenset(domain for domain, _class, _resource in self.state.caps)
         return bool(self.auto_limits.replace(self.state.caps))
@@ -180,7 +180,7 @@ class Auto:
             self._save(now_ns)
 
     def _rehearse(self, decisions: tuple[Decision, ...], now_ns: int) -> None:
-        """Says what would be done. Nothing is, so the next tick sees the same again."""
+        """Logs decisions without acting on them, so the next tick sees an unchanged world."""
         self.state = State(
             arms={name: Arm(risky_ticks=2, active_ns=now_ns) for name in self.state.arms},
         )
@@ -261,7 +261,7 @@ class Auto:
         self._keep()
 
     def keep(self) -> None:
-        """Hands over what is held now, for the next start: no tick comes after this."""
+        """Hands over the present caps for the next start: no tick comes after this."""
         with self._lock:
             if self.settings.enabled and not self.settings.dry_run:
                 self._keep()
@@ -289,7 +289,7 @@ def _restored(saved: Mapping[str, Any]) -> State:
 
 
 def _begun(state: State, now_ns: int) -> State:
-    """What was restored, as of now: its times were those of an earlier sluiced."""
+    """The restored state with times of now: its own were those of an earlier sluiced."""
     return replace(
         state,
         arms={
@@ -325,7 +325,7 @@ def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Lo
 
 
 def _unmanaged_net(pages: Mapping[str, PageState], declaration: Declaration) -> float:
-    """What classes send that no cap holds, and that are no stream's."""
+    """The traffic of classes that no cap holds and that are no stream's."""
     protected = {(s.domain, s.class_name) for s in declaration.streams}
     sent = 0.0
     for domain, page in pages.items() if declaration.unmanaged else ():
@@ -354,7 +354,7 @@ def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:
 
 
 def _with_faults(view: StreamView, reports: list[dict[str, float]], now_ns: int) -> StreamView:
-    """What the client reported since the last tick, and when its window began."""
+    """The client's reports since the last tick, and the begin of their window."""
     # Lost pictures alone say nothing of disk or network: a busy client drops them.
     stalled = any(r["stalls"] > 0 or r["stall_seconds"] > 0 for r in reports)
     lost = any(r["continuity_errors"] > 0 for r in reports)

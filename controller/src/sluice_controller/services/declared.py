@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What operators have declared, as far as each tick needs it, without a question to the store.
+"""A copy of the operators' declarations for each tick, without a question to the store.
 
 The database may be locked by another program, and its disk may take seconds: no tick
 waits for either. Each writer to the store renews this first (`records.py`).
@@ -73,7 +73,8 @@ class Declared:
     def fresh(self) -> Declaration:
         """As the store has it; reads there only after a change. StoreUnavailable if it cannot."""
         with self._lock:
-            # Counted before it is in force: who counts first and reads then overlooks nothing.
+            # Counted before the copy is in force, so a reader that counts first overlooks
+            # nothing.
             changes = self.store.changes
             if changes != self._changes:
                 with self.store.transaction() as unit:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Groups of domains under one limit of the host.
 
-The catalogue says what groups there are; their pages carry the limits to the
-QEMU processes, and live on when the daemon ends. The reconciler makes domains
-members.
+The catalogue has the groups; their pages carry the limits to the QEMU processes, and live on
+when the daemon ends. The reconciler makes domains members.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def find_group(unit: Transaction, name: Any) -> Group:
 
 
 def refuse_another_kind(before: Group | None, after: Group) -> None:
-    """What its members count under it would mean something else."""
+    """Refuses another unit, in which the members' counts would be wrong."""
     if before and (before.resource, before.limit.unit) != (after.resource, after.limit.unit):
         raise Conflict(
             "group",
@@ -80,7 +79,7 @@ class Groups:
         self.about = about
         self.clock = clock
         self.changed = changed
-        # What was last logged of groups whose page cannot be used.
+        # The last log line of each group with an unusable page.
         self._said: dict[str, str] = {}
 
     def restore(self) -> None:

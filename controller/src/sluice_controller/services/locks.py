@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A lock for each domain: who changes its definition holds it.
+"""A lock for each domain, held during a change of its definition.
 
-Only what a user asked for waits for the lock, and not for long: nobody else
-holds it for longer than libvirt takes. Two users do not wait for each other,
-as a restart lasts as long as a guest takes to shut down.
+Only a user's request waits for the lock, and not for long: sluiced's own changes take no longer
+than a call of libvirt. Two users do not wait for each other, because a restart lasts as long as
+a guest takes to shut down.
 """
 
 from __future__ import annotations

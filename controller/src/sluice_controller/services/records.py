@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""History and what auto-shaping decided: written by a thread of their own.
+"""History and decisions of auto-shaping, written by a thread of their own.
 
-The tick hands over and goes on. Where the store takes its time, what it is to get
-waits here, within bounds; what finds no room is lost, the oldest first, and that is
-said when it begins and when it is over.
+The tick hands them over and goes on. If the store is slow, they wait here, within bounds;
+beyond these the oldest are lost. The log says when a loss begins and when it is over.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ MOST_DECISIONS = 1000
 SLICE_ROWS = 1000
 LET_IN_S = 0.001
 
-# Of each domain, what happened on its page, and the classes that are to be kept of it.
+# Of each domain: the span of its page, and the classes to keep.
 Spans = Mapping[str, tuple[Span, Collection[Key]]]
 
 
 class _Second:
-    """History of a second; worked out by whoever writes it, and once."""
+    """History of a second; the writing thread works it out, once."""
 
     def __init__(self, at: float, spans: Spans) -> None:
         self.at = at
@@ -55,9 +54,9 @@ class _Second:
 
 
 class _Queue:
-    """The newest of what came, at most so many; what was dropped is counted.
+    """The newest items, up to a bound; dropped items are counted.
 
-    To add and to put back says whether there was room for everything.
+    Adding and putting back return whether there was room for all.
     """
 
     def __init__(self, most: int) -> None:
@@ -161,10 +160,10 @@ class Records:
             with self._lock:
                 have_room = self._seconds.put_back(seconds), self._decisions.put_back(decisions)
                 self._say_lost(all(have_room))
-                # Those that were set anew meanwhile stay.
+                # Values that were set anew meanwhile stay.
                 self._values = {**values, **self._values}
         except Exception as error:
-            # Nobody foresaw it: the next, without these, may do better.
+            # An unforeseen error: the next write, without these items, may succeed.
             self._lose(seconds, decisions, error)
             if seconds or decisions:
                 self._write_alone(values)
@@ -186,7 +185,7 @@ class Records:
                 unit.put_value(key, value)
 
     def _write_alone(self, values: Mapping[str, Any]) -> None:
-        """Values are handed over only when they change: what went wrong may be another's fault."""
+        """Tries each value alone: another may be at fault, and no value comes twice."""
         try:
             self._write([], [], values)
         except Exception as error:

@@ -28,14 +28,14 @@ POLL_SECONDS = 0.25
 
 
 class Power(Protocol):
-    """Definitions, and what runs."""
+    """Definitions, and running domains."""
 
     def persistent_xml(self, name: str) -> str: ...
     def define(self, xml: str) -> None: ...
     def same(self, one: str, other: str) -> bool: ...
     def ask_to_shut_down(self, name: str) -> None: ...
     def look(self, name: str) -> Seen:
-        """NotFound, or Unavailable for whatever else keeps libvirt from telling."""
+        """NotFound, or Unavailable for any other refusal of libvirt."""
         ...
 
     def start(self, name: str) -> None: ...
@@ -43,9 +43,9 @@ class Power(Protocol):
 
 @dataclass(frozen=True)
 class Change:
-    """What is to become of a definition; `wanted` is None where only a restart is due.
+    """A change of a definition; `wanted` is None if only a restart is due.
 
-    `original` and `changes` are for attach's record; both None: there is none any more.
+    `original` and `changes` are for attach's record; both None remove it.
     """
 
     action: str
@@ -58,9 +58,9 @@ class Change:
 
 @dataclass
 class _Made:
-    """A change that is in force, and what puts it back; `before` is None if nothing is to be.
+    """A change in force; `before` puts it back, None if nothing is to be put back.
 
-    `after` is what libvirt made of the new definition, None if that is not known.
+    `after` is libvirt's form of the new definition, None if unknown.
     """
 
     name: str

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Ten times a second: counters pages and the uplink's queue; once a second, history.
 
-Nothing here asks the store: what is declared comes from `declared.py`, and history goes
-to `records.py`.
+Nothing here asks the store: declarations come from `declared.py`, and history goes to
+`records.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PageState:
     error: str | None = None
     # Of the newest reading: the classes that are granted to the domain, on each resource.
     keys: tuple[Key, ...] = ()
-    # Of what `keys` was made.
+    # The layout and the grants that `keys` was made of.
     _seen: tuple[Layout, Granted] | None = None
     # Names in the page that were never granted, since when, and whether that was said.
     strangers: frozenset[str] = frozenset()
@@ -51,10 +51,10 @@ class PageState:
         return self.window.span() if self.error is None and self.window.readings else None
 
     def admit(self, granted: Granted, now_ns: int) -> None:
-        """Of the newest reading's classes those that are granted: a name is QEMU's word.
+        """Keeps only granted classes of the newest reading.
 
-        A QEMU that its guest has taken over may name any class, and another each second;
-        nobody is shown it, and no history keeps it.
+        A QEMU that its guest has taken over may name any class, and another each second. No
+        answer shows that name, and no history keeps it.
         """
         layout = self.window.readings[-1].content.layout
         if self._seen is None or self._seen[0] is not layout or self._seen[1] is not granted:
@@ -124,7 +124,7 @@ class Sampler:
         try:
             return [g for g in self.host.guests() if g.active and g.live.page_path]
         except SluiceError:
-            # libvirt is away; the pages are not: go on with what was known.
+            # libvirt is away; the pages are not: go on with the last domains.
             return None
 
     def _sample_pages(self, now_ns: int) -> None:
@@ -151,7 +151,7 @@ class Sampler:
             state.unread(str(error))
             return
         except Exception as error:
-            # What nobody foresaw of one guest's page hides no other's.
+            # An unforeseen error of one guest's page hides no other page.
             before = state.error
             if state.unread(repr(error)) != before:
                 log.exception("%s: the page cannot be read", state.path)
@@ -175,7 +175,7 @@ class Sampler:
         try:
             reading = self.uplinks.read(name)
         except Exception as error:
-            # Guests are looked at all the same, whatever netlink says.
+            # A fault of netlink does not keep guests from being sampled.
             said = logging.WARNING if isinstance(error, OSError) else logging.ERROR
             if repr(error) != self._uplink_said:
                 log.log(said, "uplink %s cannot be read: %s", name, error)
@@ -192,7 +192,7 @@ class Sampler:
             self._uplink = _uplink_json(name, list(readings))
 
     def _record(self) -> None:
-        """History, for whoever writes it: the store's troubles are not the tick's."""
+        """Hands history to the writing thread: the store delays no tick."""
         with self._lock:
             spans = {
                 name: (span, state.keys)

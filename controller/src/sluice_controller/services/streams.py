@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Streams: whose quality matters, and what is known of it."""
+"""Streams, their reports and their quality."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .sampler import Sampler
 
 # A request's time at which a stream that reads 128 KiB at a time falls behind.
 READ_BYTES = 128 * 1024
-# Of a stream, in memory: those that a verdict needs are 20 s old at most, and a client
-# that sends 25 a second is wrong. Each question looks at all of them.
+# Reports of a stream in memory. A verdict needs reports of the last 20 s, and no right client
+# sends 25 a second. Each question looks at all of them.
 MOST_REPORTS = 500
 # In one answer: hours of a report a second, and a few megabytes.
 MOST_HISTORY = 10_000
@@ -146,7 +146,7 @@ class Streams:
         self.forget(name)
 
     def forget(self, name: str) -> None:
-        """A stream that is no longer declared: its reports are nobody's."""
+        """Drops the reports of a stream that is no longer declared."""
         with self._lock:
             self._memory.pop(name, None)
 

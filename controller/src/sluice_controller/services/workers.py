@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Threads for what libvirt may keep for ever, such as a question to a QEMU that hangs.
+"""Threads for calls that libvirt may keep for ever, as a question to a QEMU that hangs.
 
-A few run at a time. One that has taken SLOW_SECONDS counts no longer: as many
-guests that hang must not keep all others waiting. And nobody waits for them when
-sluiced ends.
+A few run at a time. A thread that has taken SLOW_SECONDS no longer counts, so hanging guests do
+not keep all others waiting. The end of sluiced does not wait for these threads.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Workers:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._waiting: deque[_Task] = deque()
-        # Threads by number, and when each has begun what it does.
+        # Threads by number, with the begin of their present call.
         self._began: dict[int, float] = {}
         self._closed = False
 
@@ -47,7 +46,7 @@ class Workers:
         return answer
 
     def tend(self) -> None:
-        """Begins what waits, as far as there is room; to be called now and then."""
+        """Begins waiting calls as far as there is room; to be called now and then."""
         with self._lock:
             while self._waiting and self._has_room():
                 number = next(self._numbers)
@@ -77,7 +76,7 @@ class Workers:
                     self._began[number] = self.monotonic()
 
     def close(self) -> None:
-        """What waits is given up; what runs is left to itself."""
+        """Gives up waiting calls and leaves running ones to themselves."""
         with self._lock:
             self._closed = True
             while self._waiting:

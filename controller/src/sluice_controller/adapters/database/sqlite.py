@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How SQLite is used: settings of a connection, and where transactions begin.
 
-Python's driver begins transactions by itself, but only before statements that
-change rows: what a migration does to the schema would be in force at once,
-without the version row that says so. Here SQLAlchemy says when to begin, and
-everything until its commit is one transaction.
+Python's driver begins transactions by itself, but only before statements that change rows: a
+migration's change of the schema would be in force at once, without the version row of it. Here
+SQLAlchemy decides when to begin, and all statements until its commit are one transaction.
 
-Each begins as a writer (IMMEDIATE), also those that only read. One that begins
-as a reader and then writes is refused at once, without the wait for others, when
-another process has written in between; and of two that start on one database,
-the second must not read the version before the first has migrated. In this
-process units of work queue anyway, and with WAL a writer stops no reader.
+Each begins as a writer (IMMEDIATE), even if it only reads. A transaction that begins as a
+reader and then writes is refused at once, without a wait, when another process has written in
+between; and if two processes start on one database, the second must not read the version before
+the first has migrated. In this process units of work queue anyway, and with WAL a writer stops
+no reader.
 """
 
 from __future__ import annotations

@@ -17,15 +17,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-# 64 bits, for what does not end at 2^31: numbers that a guest gives, bytes, and the
-# numbers of rows that come by the second (history has one for each domain; those of
-# a hundred domains would use 31 bits up within nine months). SQLite's INTEGER has them
-# always, and gives out row numbers under no other name.
+# 64 bits, for values beyond 2^31: numbers from a guest, bytes, and the numbers of rows that
+# come each second (history has a row for each domain; a hundred domains would use up 31 bits
+# within nine months). SQLite's INTEGER has always 64 bits, and is the only type that numbers
+# rows.
 Long = BigInteger().with_variant(Integer, "sqlite")
 
 
 class Base(DeclarativeBase):
-    # What a float is differs between SQLAlchemy 2.0 and 2.1.
+    # SQLAlchemy 2.0 and 2.1 differ in the type of a float.
     type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Double}
 
 
@@ -132,9 +132,9 @@ class AuditRow(Base):
 class HistoryRow(Base):
     """One row per domain and second: {"class/resource": [bytes/s, limit, backlog, p99]}.
 
-    `at` is the host's clock, which may be wrong for a while; a row's age, by which it is
-    removed, is in `ran_s`: for how many seconds sluiced had run when it was written. The
-    same in the two tables below.
+    `at` is the host's clock, which may be wrong for a while. A row is removed by its age in
+    `ran_s`, the seconds that sluiced had run when it was written. The two tables below have
+    `ran_s`, too.
     """
 
     __tablename__ = "history"
@@ -165,7 +165,7 @@ class DecisionRow(Base):
 
 
 class NightlyRow(Base):
-    """A night's result; the summary is what lists and trends read."""
+    """A night's result; lists and trends read the summary."""
 
     __tablename__ = "nightly"
     id: Mapped[int] = mapped_column(primary_key=True)
