@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What one tick of sluiced costs, and whether a locked database delays it.
+"""The cost of one tick of sluiced, and whether a locked database delays it.
 
-Simulated guests of 16 slots: a counters page of each in memory, written as QEMU writes
-it, and the daemon's own sampler, tuner, records and database. Between two ticks
-none, a tenth or all of the slots change. Processor time is that of the thread that
-ticks: mean, median and longest of the ticks. The bar is held by the mean, as it says how
-much of a processor the ticks of a second take. Beside it is, for each tick, what the
-thread that writes history takes, and the sum of both.
+Simulated guests of 16 slots: a counters page of each in memory, written as QEMU writes it, and
+the daemon's own sampler, tuner, records and database. Between two ticks none, a tenth or all of
+the slots change. Processor time is that of the thread that ticks: mean, median and longest of
+the ticks. The bar is on the mean, which gives the share of a processor that the ticks take.
+Beside it are, for each tick, the time of the thread that writes history, and the sum of both.
 
 Then another process locks the database for a while, and the longest tick is measured by
 the clock. Exit status 1: a bar was missed.
@@ -65,8 +64,8 @@ ENGINE = Path(__file__).parents[2] / "build" / "bench" / "engine.json"
 BAR_GUESTS = 200
 FAST_NS, FAST_MS = 25, 10
 SLOW_NS, SLOW_MS = 94, 25
-# By the clock, so with what other work on the machine takes from it. One that asked the
-# database would wait for as long as it is locked.
+# By the clock, so with the delays of other work on the machine. A tick that asked the database
+# would wait for as long as it is locked.
 LONGEST_MS = 500
 
 

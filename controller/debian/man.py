@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Print sluice(1), in scdoc's language, from the commands themselves.
 
-scdoc reads ``*`` and ``_`` as emphasis and needs two equal lines around what is
-verbatim; everything that comes from the commands is escaped. Whether typer
-brings its own click or uses the installed one makes no difference here.
+scdoc reads ``*`` and ``_`` as emphasis and needs two equal lines around verbatim text; all text
+of the commands is escaped. Whether typer brings its own click or uses the installed one makes
+no difference here.
 """
 
 import inspect
@@ -84,7 +84,7 @@ def metavar(argument: Any) -> str:
 
 
 def arguments(command: Any) -> Iterator[str]:
-    """What ``--help`` says about each argument."""
+    """The text of ``--help`` about each argument."""
     for parameter in command.params:
         said = getattr(parameter, "help", None)
         if parameter.param_type_name == "argument" and said:

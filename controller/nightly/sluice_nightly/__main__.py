@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``python -m sluice_nightly``: what the installed command sluice-nightly does."""
+"""``python -m sluice_nightly``: the installed command sluice-nightly."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What guests move, from two readings of libvirt's counters. Pure.
+"""Guests' traffic and processor time, from two readings of libvirt's counters. Pure.
 
 libvirt's bulk statistics name the counters of a domain ``cpu.time`` (ns),
 ``block.N.rd.bytes``, ``block.N.wr.bytes``, ``net.N.rx.bytes`` and
@@ -53,11 +53,11 @@ def _moved(before: Counters | None, after: Counters, group: tuple[str, tuple[str
 def activity(
     before: Mapping[str, Counters], after: Mapping[str, Counters], seconds: float
 ) -> tuple[GuestActivity, ...]:
-    """Return what each guest of ``after`` moved, in the order of names.
+    """Return the activity of each guest of ``after``, in the order of names.
 
-    A guest that was not there before has begun to run: all it did counts. Where a
-    counter went back, the guest was started anew, or has another device: what it
-    has now counts. One that was not told before says nothing yet.
+    A guest that is new in ``after`` has begun to run: its counters count whole. Where a counter
+    went back, the guest was started anew, or has another device: its new value counts. A
+    counter that was missing before says nothing yet.
     """
     if seconds <= 0:
         raise ValueError(f"{seconds} s between two readings")

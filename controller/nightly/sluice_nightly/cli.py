@@ -179,7 +179,7 @@ def main() -> int:
     arguments = asked.parse_args()
     if not arguments.command and not arguments.check_config:
         asked.error("the following arguments are required: COMMAND")
-    # What is under way is undone on the way out.
+    # Work under way is undone on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(soft_wrap=True)
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Settings of the nightly run. Every one has a default; a file changes some.
 
-An installed run takes programs from their packages and keeps what it makes in
+An installed run takes programs from their packages and keeps its files in
 /var/lib/sluice-nightly. In a checkout it takes the build's products.
 """
 
@@ -22,7 +22,7 @@ ACCELERATORS = ("auto", "kvm", "tcg")
 
 
 class BadConfig(ValueError):
-    """A setting cannot be; the text names it, its value and what to give."""
+    """A setting cannot be; the text names it, its value and the remedy."""
 
 
 def ranged(default: float, least: float, most: float) -> Any:
@@ -32,7 +32,7 @@ def ranged(default: float, least: float, most: float) -> Any:
 
 @dataclass(frozen=True)
 class Run:
-    """What is run. ``limit_s`` ends a run that takes too long."""
+    """The sizes of a run. ``limit_s`` ends a run that takes too long."""
 
     accelerator: str = "auto"
     probe_s: float = ranged(20, 5, 600)
@@ -82,8 +82,7 @@ class Start:
 class Abort:
     """More than this, ``samples`` times in a row, ends a run.
 
-    ``pressure`` is that of the host's guests alone (machine.slice), so what
-    the run itself keeps busy does not count.
+    ``pressure`` is that of the host's guests alone (machine.slice), without the run itself.
     """
 
     guest_disk_mb_per_s: float = ranged(20, 0, 1e6)
@@ -148,7 +147,7 @@ class Config:
         return Bars(background_ratio=checks.background_ratio, settled_s=checks.settled_s)
 
     def guests_memory_mib(self) -> int:
-        """What both guests have, and what QEMU, the disk and the clients need beside it."""
+        """Memory of both guests, and of QEMU, the disk and the clients beside it."""
         return self.run.media_mib + self.run.web_mib + 512
 
     def layout(self) -> Layout:
@@ -216,7 +215,7 @@ def _section(name: str, default: Any, raw: Any) -> Any:
 
 
 def parse(raw: dict[str, Any], default: Config) -> Config:
-    """Return ``default`` with what the file says; BadConfig for anything odd."""
+    """Return ``default`` with the file's settings; BadConfig for anything odd."""
     for name in raw:
         if name not in SECTIONS:
             raise BadConfig(f"[{name}] is not a section; use {', '.join(SECTIONS)}")

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """May a night's run start, and must a running one end? Pure.
 
-The run overloads a disk and a link on purpose. Both are its own (a modelled
-disk, a link inside namespaces), but processors, memory and the disk below its
-images are the host's. So it starts only where little goes on, and ends when
-the host's guests begin to need what it takes.
+The run overloads a disk and a link on purpose. Both are its own (a modelled disk, a link inside
+namespaces), but processors, memory and the disk below its images are the host's. So it starts
+only on a quiet host, and ends when the host's guests begin to need its share.
 
-Before the start everything that goes on is somebody else's, so the kernel's
-pressures and the load of the whole host count. During the run most of that is
-the run itself: then only what is told apart counts, namely what libvirt says of
-the host's guests, the pressure of their cgroup, and the memory left.
+Before the start all load is the host's, so the kernel's pressures and the load of the whole
+host count. During the run most load is its own: then only separate figures count, namely
+libvirt's of the host's guests, the pressure of their cgroup, and the memory left.
 
 A decision is a list of reasons: none means go on. Each has a code for programs
 and a sentence with value and limit for people.
@@ -36,12 +34,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What is known of the host. Pressures in per cent; absent ones the kernel does not tell.
+    """Figures of the host. Pressures in per cent; the kernel does not tell absent ones.
 
-    ``guests`` is None if libvirt does not say; ``guests_problem`` has its words.
-    ``streams`` are those that sluiced watches over and that play now.
-    ``guests_pressure`` is that of the guests' own cgroup. ``disk_needed_mib`` is
-    what a run still has to write.
+    ``guests`` is None if libvirt does not tell; ``guests_problem`` has its words. ``streams``
+    are sluiced's streams that play now. ``guests_pressure`` is that of the guests' own cgroup.
+    ``disk_needed_mib`` is the space that a run still needs.
     """
 
     guests: tuple[GuestActivity, ...] | None
@@ -146,7 +143,7 @@ def may_start(facts: HostFacts, config: Config) -> list[Reason]:
 
 
 def _room(facts: HostFacts, config: Config) -> list[Reason]:
-    """Memory and disk: what the run takes must leave the spare."""
+    """Memory and disk: the run must leave the spare."""
     reasons = []
     needed = config.guests_memory_mib() + config.start.memory_spare_mib
     if facts.memory_available_mib < needed:
@@ -170,7 +167,7 @@ def _room(facts: HostFacts, config: Config) -> list[Reason]:
 
 
 def excess(facts: HostFacts, abort: Abort) -> list[Reason]:
-    """Return what of a running host is too much, at one look."""
+    """Return the excesses of a running host, at one look."""
     reasons = [] if facts.guests is None else _busy(facts.guests, abort)
     for kind, words in WORDS.items():
         value = facts.guests_pressure.get(kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the decisions need to know of the host, read from it."""
+"""The host's figures for the decisions, read from the host."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def parse_pressure(text: str, window: str) -> float | None:
 
 
 def pressures(folder: Path, suffix: str, window: str) -> dict[str, float]:
-    """Read cpu, io and memory; what the kernel does not tell is absent."""
+    """Read cpu, io and memory; a pressure that the kernel does not tell is absent."""
     found = {}
     for kind in ("cpu", "io", "memory"):
         try:
@@ -86,7 +86,7 @@ class Host:
             self._before, self._untold = None, frozenset()
             return str(problem)
         self._untold = frozenset(name for name in counters if not tells_disks(counters[name]))
-        # What is left out this time is as it was: then all of it counts when it is told again.
+        # A missing counter keeps its old value, so the whole difference counts when it is back.
         known = self._before[1] if self._before else {}
         counters = {name: {**known.get(name, {}), **counters[name]} for name in counters}
         self._before = (time.monotonic(), counters)

@@ -34,7 +34,7 @@ class Controller:
         self._token_file = token_file
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call ``/v1`` + path; raise HostError, or Refused if what is sent is at fault."""
+        """Call ``/v1`` + path; raise HostError, or Refused if the request is at fault."""
         try:
             token = self._token_file.read_text().strip()
         except OSError as problem:

@@ -26,7 +26,7 @@ from testbed import paths
 
 Say = Callable[[str], None]
 RECIPES = paths.PACKAGES / "testbed" / "images"
-# What a run writes: overlays of the guests' roots, and logs.
+# A run's writes: overlays of the guests' roots, and logs.
 RUN_MIB = 512
 EVERY_S = 15.0
 # Images that somebody has put here are taken instead of being made.
@@ -40,12 +40,12 @@ TIED = (
 
 
 class ImageError(Exception):
-    """An image could not be made; the text ends with what the recipe said."""
+    """An image could not be made; the text ends with the recipe's output."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A recipe and what it makes; ``mib`` is what the making takes at most."""
+    """A recipe and its product; ``mib`` is the most space that the making takes."""
 
     name: str
     recipe: str
@@ -82,7 +82,7 @@ def _missing(images: Path) -> list[Part]:
 
 
 def needed_mib(config: Config) -> int:
-    """Return how much making what is missing takes; 0 in a checkout."""
+    """Return the space for making the missing parts; 0 in a checkout."""
     if not config.installed:
         return 0
     missing = _missing(config.paths.state / "images")
@@ -99,7 +99,7 @@ def ready(config: Config) -> bool:
 
 
 def prepare(config: Config, say: Say, source: Path | None = None) -> None:
-    """Make, move or copy what is missing; ImageError if that fails."""
+    """Make, move or copy the missing parts; ImageError if that fails."""
     if not config.installed:
         return
     given = config.paths.state / READY
@@ -125,7 +125,7 @@ def prepare(config: Config, say: Say, source: Path | None = None) -> None:
             raise
         new.rename(folder)
         for name in part.files if taken else ():
-            # One that cannot be taken away is only left over.
+            # A file that cannot be removed only takes room.
             with contextlib.suppress(OSError):
                 (given / name).unlink()
     _link(images)
@@ -139,7 +139,7 @@ def _copy(part: Part, source: Path, new: Path, say: Say) -> None:
 
 
 def _take(part: Part, given: Path, new: Path, say: Say) -> None:
-    """Both have it until the part is whole: whoever put it there may have no other."""
+    """Both folders have it until the part is whole: it may be the operator's only copy."""
     say(f"images: taking {part.name} from {given}")
     for name in part.files:
         try:
@@ -220,12 +220,12 @@ def _link(images: Path) -> None:
 
 
 def _is_part(name: str) -> bool:
-    """True for a folder of some recipe's product; paths.state may hold what is not ours."""
+    """True for a folder of a recipe's product; paths.state may hold foreign files."""
     return any(re.fullmatch(rf"{part.name}-[0-9a-f]{{16}}", name) for part in PARTS)
 
 
 def sweep(images: Path) -> list[Path]:
-    """Remove what an interrupted making left; return what was removed."""
+    """Remove the rest of an interrupted making; return the removed paths."""
     if not images.is_dir():
         return []
     links = {f".{name}" for part in PARTS for name in part.files}

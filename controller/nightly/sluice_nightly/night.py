@@ -35,7 +35,7 @@ LABEL = "night"
 # Making the images takes minutes on a quick host, once.
 PREPARE_SECONDS = 3000.0
 PROGRAMS = ("nbdkit", "httperf", "wget", "cvlc", "libvirtd", "virtlogd", "tc", "nsenter", "ssh")
-# What can go wrong in a run without being a fault of ours: said in its own words.
+# Faults of a run that are none of ours, reported in their own words.
 KNOWN = (
     ApiError,
     CommandFailed,
@@ -57,7 +57,7 @@ KNOWN = (
 
 @dataclass(frozen=True)
 class Night:
-    """What came of it."""
+    """The outcome."""
 
     result: dict[str, Any]
     page: str | None
@@ -75,7 +75,7 @@ def _version(command: list[str], pattern: str) -> str:
 
 
 def software() -> dict[str, str]:
-    """Versions of what is tested; empty for what is not there."""
+    """Versions of the tested programs; empty for a missing one."""
     found = {"sluice": "", "qemu": ""}
     for name, program, pattern in (
         ("sluice", lambda: paths.program("sluice"), r"^sluice (\S+)"),
@@ -101,7 +101,7 @@ def about() -> About:
 
 
 def missing_programs(config: Config) -> list[Reason]:
-    """Return what has to be installed before a run can be."""
+    """Return the programs to install before a run."""
     environment = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     reasons = []
     for name in PROGRAMS:
@@ -167,7 +167,7 @@ def measure(
 
 
 class Attempt:
-    """Images, accelerator, measurement; whatever happens, a result comes of it."""
+    """Images, accelerator, measurement; a result comes of it in any case."""
 
     def __init__(self, config: Config, who: About, ending: Ending, host: Host, force: bool):
         self._config, self._who, self._ending, self._host = config, who, ending, host
@@ -176,7 +176,7 @@ class Attempt:
         self._facts: Mapping[str, Any] | None = None
 
     def _done(self, facts: Mapping[str, Any]) -> None:
-        """What is measured stands, however the cleaning up goes."""
+        """Measurements stand, however the cleaning up goes."""
         self._facts = facts
         self._ending.over()
 

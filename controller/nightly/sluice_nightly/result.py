@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A night's result (docs/specs/nightly-result.md) from what the demo reports. Pure."""
+"""A night's result (docs/specs/nightly-result.md) from the demo's report. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ DISKS = {
 
 @dataclass(frozen=True)
 class About:
-    """What is the same whatever came of the night."""
+    """Members of a result that do not depend on its outcome."""
 
     run_id: str
     started_at: float
@@ -88,7 +88,7 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def measured(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was measured, from the demo's report.json."""
+    """Return the measurements, from the demo's report.json."""
     return {
         "plan": {name: report["plan"][name] for name in PLAN},
         "link_bytes_per_s": report["link"]["bytes_per_s"],

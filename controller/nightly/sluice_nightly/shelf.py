@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a night leaves on disk: its result, until sluiced has it and beyond.
+"""A night's files on disk: its result, until sluiced has it and beyond.
 
     STATE/lock                  held by the run that is on; its text says whose folder it is
     STATE/results/RUN_ID.json   {"result", "page", "posted", "refused"}
     STATE/running.json          while a run is on: {"run_id", "started_at", …}
     STATE/runs/, images/        the testbed's; see runs.py and images.py
 
-A result is written before it is posted, so a night that sluiced slept through
-is posted by the next one. A running.json that nobody holds the lock of is a run
-that ended without a word.
+A result is written before it is posted, so the next night posts a result that sluiced missed. A
+running.json without a holder of its lock is a run that ended without a word.
 
-What runs leave is deleted here, so the folder must be theirs: one in which
-somebody else has something is refused, and only what has a name and a form of
-ours is ever deleted.
+Leftovers of runs are deleted here, so the folder must be theirs: a folder with foreign files is
+refused, and only files with a name and a form of ours are ever deleted.
 """
 
 import contextlib
@@ -38,7 +36,7 @@ NAMES = frozenset(
         "running.tmp",
     }
 )
-# What a file system of its own has at its top.
+# Names at the top of a file system.
 OF_MOUNTS = frozenset({"lost+found"})
 MARK = b"This folder is sluice-nightly's, which deletes here what it made.\n"
 RESULT = re.compile(r"[0-9a-f]{32}\.json")
@@ -74,7 +72,8 @@ class Shelf:
         try:
             self.see_own()
             self.state.mkdir(parents=True, exist_ok=True)
-            # As the unit's StateDirectoryMode, whoever made it: guests' keys are in it.
+            # As the unit's StateDirectoryMode, also for a folder made by hand: guests' keys are
+            # in it.
             self.state.chmod(0o700)
         except OSError as problem:
             raise BadConfig(
@@ -106,7 +105,7 @@ class Shelf:
         self._running.unlink(missing_ok=True)
 
     def unfinished(self) -> dict[str, Any] | None:
-        """What a run that ended without a word said at its beginning. Needs the lock."""
+        """The running.json of a run that ended without a word. Needs the lock."""
         try:
             return json.loads(self._running.read_text())
         except (OSError, ValueError):
@@ -130,7 +129,7 @@ class Shelf:
         return (self._results / f"{run_id}.json").exists()
 
     def _entries(self) -> list[tuple[dict[str, Any], Path]]:
-        """All results, newest first; one that is none is dropped."""
+        """All results, newest first; a damaged one is dropped."""
         found = []
         for path in self._results.iterdir() if self._results.is_dir() else ():
             if not RESULT.fullmatch(path.name):
@@ -150,7 +149,7 @@ class Shelf:
         return [entry for entry, _ in self._entries()]
 
     def post(self) -> list[str]:
-        """Post what sluiced has not; return what it said to those that it does not have."""
+        """Post the results that sluiced lacks; return its words on those that it still lacks."""
         problems = []
         for entry, path in reversed(self._entries()):
             if entry["posted"] or entry["refused"]:
@@ -172,7 +171,7 @@ class Shelf:
 
 
 def _others_things(state: Path) -> list[str]:
-    """What is in the folder and not of a nightly run; nothing in one that has our mark."""
+    """Foreign names in the folder; none in a folder with our mark."""
     with contextlib.suppress(FileNotFoundError), (state / "lock").open("rb") as file:
         if file.read(len(MARK)) == MARK:
             return []
@@ -221,7 +220,7 @@ def end_own(config: Config) -> None:
 
 
 def clean(config: Config) -> list[str]:
-    """Remove what ended runs left; return a line for each thing. Needs the lock.
+    """Remove the rest of ended runs; return a line for each thing. Needs the lock.
 
     Processes, mounts and interfaces end with the run's namespaces, which end
     with the run. Should a first process of theirs have outlived it, it is ended

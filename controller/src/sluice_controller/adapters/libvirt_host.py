@@ -5,9 +5,9 @@ A thread polls every half second: one call for the states of all domains, and
 the XML of those that changed. libvirt may come and go: while it is away each
 question is answered with Unavailable, and the poll connects again by itself.
 
-libvirt may also be there and not answer, for as long as it likes. No lock of
-what is known here is therefore held while it is called: what the last poll saw
-is answered at once, and a question of now is given up after ANSWER_SECONDS.
+libvirt may also be there and not answer for any time. So no lock is held during a call: the
+state of the last poll is answered at once, and a fresh question is given up after
+ANSWER_SECONDS.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LibvirtHost:
         self.uri = uri
         self.monotonic = monotonic
         self.answer_seconds = answer_seconds
-        # Of what is below it. Never held across a call of libvirt.
+        # Guards the members below. Never held across a call of libvirt.
         self._lock = threading.Lock()
         self._connection: libvirt.virConnect | None = None
         self._error: str | None = "not connected yet"
@@ -101,7 +101,7 @@ class LibvirtHost:
         # Held while a connection is opened, so that not everybody opens one.
         self._opening = threading.Lock()
         self._questions = threading.BoundedSemaphore(MOST_QUESTIONS)
-        # What was last logged of domains that cannot be read; only the poll has it.
+        # The last log line of each unreadable domain; only the poll uses it.
         self._said: dict[str, str] = {}
 
     # Connection
@@ -161,8 +161,8 @@ class LibvirtHost:
     def lost(self, error: libvirt.libvirtError) -> None:
         """Lets the connection go if the error says that it is gone.
 
-        It closes with its last user: what a call of another thread works with would be
-        freed under it, and one that libvirt keeps would keep us, too.
+        It closes with its last user: closing it here would free it under another thread's call,
+        or wait for a call that libvirt keeps.
         """
         connection = self._present()
         if connection is None or _is_alive(connection):
@@ -206,7 +206,7 @@ class LibvirtHost:
         return self._answer(lambda: self._guest(name))
 
     def has(self, uuid: str) -> bool:
-        """Whether there is such a domain, under whatever name; Unavailable as above."""
+        """Whether there is a domain of this uuid, under any name; Unavailable as above."""
         return self._answer(lambda: self._has(uuid))
 
     def _answer(self, question: Callable[[], Answer]) -> Answer:
@@ -222,12 +222,12 @@ class LibvirtHost:
             finally:
                 self._questions.release()
 
-        # Nobody waits for it when sluiced ends.
+        # A daemon thread: the end of sluiced does not wait for it.
         thread = threading.Thread(target=ask, name="asks libvirt", daemon=True)
         try:
             thread.start()
         except BaseException:
-            # There is no room for one more; nobody gives its place back.
+            # The thread did not start, so its place is given back here.
             self._questions.release()
             raise
         try:
@@ -301,7 +301,7 @@ class LibvirtHost:
             log.warning("libvirt: %s", error)
             return
         with self._lock:
-            # What others have read since is newer than what this poll has.
+            # Another thread's reading since then is newer than this poll's.
             known = [c for u, c in self._cache.items() if present.get(u) or c.read_at > began]
             self._cache = _newest([*known, *filter(None, present.values())])
 
@@ -332,7 +332,7 @@ class LibvirtHost:
             self._say_unread(domain, uuid, error)
         except SluiceError as error:
             self._say_unread(domain, uuid, error)
-        # One that cannot be read must not keep the others from being seen.
+        # An unreadable domain must not hide the others.
         return cached
 
     def _say_unread(self, domain: libvirt.virDomain, uuid: str, error: Exception) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What can go wrong, said so that the operator can act on it.
+"""Errors, in words by which the operator can act.
 
 Every refusal names a thing (which field or object), its value, and a remedy.
 The entry points translate: the API to problem+json, the CLI to stderr.
@@ -124,14 +124,14 @@ class Unavailable(SluiceError):
 
 
 class StoreUnavailable(SluiceError):
-    """Apart from Unavailable, by which those who change domains know that libvirt is away."""
+    """Apart from Unavailable, which tells changes of domains that libvirt is away."""
 
     slug, title, status = "unavailable", "Cannot be reached", 503
 
 
 @contextmanager
 def within(path: str) -> Iterator[None]:
-    """What is refused in this block names its place in a larger document."""
+    """A refusal in this block names its place in a larger document."""
     try:
         yield
     except SluiceError as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which of a domain's disks and cards are shaped, and why not the others.
 
-A domain that is off is judged by its definition: by what it will be when it
-starts. Of one that runs only its QEMU knows: libvirt lists an override for a
-device that was plugged in later, too, and has not told QEMU of it.
+A domain that is off is judged by its definition, as it will start. A running domain is judged
+by its QEMU: libvirt lists an override for a device that was plugged in later, too, and has not
+told QEMU of it.
 """
 
 from __future__ import annotations
