@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Brings shapers and agents to what the catalogue says; pushes only differences.
+"""Makes shapers and agents equal to the catalogue; pushes only differences.
 
-A round a second, and at once after a change. A shaper is asked what it holds
-when its domain (re)started, when something failed, a moment after a push, and
-when its page's generation moved without us; otherwise what was last pushed is
-what it holds.
+A round a second, and at once after a change. A shaper is asked for its configuration when its
+domain (re)started, after a failure, a moment after a push, and when its page's generation moved
+without a push; otherwise it has the last push.
 
-A domain that is not this sluiced's is taken over first (`takeover.py`). What a
-domain is to have is then written into its metadata, for the next host.
+A domain of another sluiced is taken over first (`takeover.py`). Its shaping is then written
+into its metadata, for the next host.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ ROUND_SECONDS = 1.0
 WORKERS = 4
 # A generation read from the page this long after our push includes the push.
 GENERATION_SETTLES_S = 0.5
-# So often a QEMU is asked what it shapes: a device may have gone and come unseen.
+# Each QEMU is asked this often for its shaped devices: one may have gone and come unseen.
 SHAPES_AGE_S = 30.0
 # A process must be missing this long after its assignment before it counts as gone.
 ASSIGNMENT_GRACE_S = 10.0
-# libvirt makes whoever asks for an arriving domain wait for its migration, so
-# these have threads of their own.
+# A question to libvirt about an arriving domain waits for its migration, so these domains have
+# threads of their own.
 ARRIVING_WORKERS = 4
-# After this long, what failed about a domain's metadata is tried again.
+# A failed read or write of a domain's metadata is tried again after this long.
 RETRY_S = 5.0
 
 
@@ -59,7 +58,7 @@ class Hub(Protocol):
 
 @dataclass
 class _Shaper:
-    """What is known of one running domain's shaper."""
+    """Knowledge of one running domain's shaper."""
 
     incarnation: int
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,7 +66,8 @@ class _Shaper:
     want: Config | None = None
     want_as_of: tuple[int, int] = (0, 0)
     in_groups: bool = False
-    # As of what its agent has its rules; None if processes of assignments are looked for.
+    # The state by which its agent got its rules; None while processes of assignments are
+    # sought.
     rules_as_of: tuple[int, str | None, int | None] | None = None
     rules: Mapping[str, Any] = field(default_factory=dict)
     pushed: Config | None = None
@@ -78,9 +78,9 @@ class _Shaper:
     shapes: frozenset[str] | None = None
     shapes_at: float = 0.0
     shapes_of: tuple[Device, ...] = ()
-    # What went wrong in the round itself, before anybody was asked.
+    # An error of the round itself, before any question.
     failure: str | None = None
-    # On its way here, and has then been given what it carries; here and taken over.
+    # On its way here, and configured from its metadata; here and taken over.
     arriving: bool = False
     held: bool = False
     taken: bool = False
@@ -184,7 +184,7 @@ class Reconciler:
                 log.info("domain %s: %s", guest.name, error)
 
     def _left_out(self, name: str, shaper: _Shaper, error: Exception) -> None:
-        """What nobody foresaw of one domain is no reason to leave the others as they are."""
+        """Logs an unforeseen error of one domain; the others go on."""
         if repr(error) != shaper.failure:
             shaper.failure = repr(error)
             unforeseen = None if isinstance(error, SluiceError) else error
@@ -199,7 +199,7 @@ class Reconciler:
         """A domain's QEMU may not answer for long: it must not hold up the others."""
         running = self._running.get(name)
         if running is not None and not running.done():
-            # Its round goes on; whatever changed since is seen in the next.
+            # Its round goes on; the next one sees later changes.
             if self._awaited.get(name) is not running:
                 self._awaited[name] = running
                 running.add_done_callback(lambda _done: self._wake.set())
@@ -208,7 +208,7 @@ class Reconciler:
             self._meet(name, guest, shaper)
             return
         if shaper.arriving:
-            # What failed on its way says nothing about now.
+            # A failure on its way says nothing about now.
             shaper.arriving, shaper.retry_at = False, 0.0
         if not shaper.taken and not self._is_ours(name, guest, shaper):
             return
@@ -231,7 +231,7 @@ class Reconciler:
             self._running[name] = self._pool.submit(self._confirm, name, guest, shaper, want)
 
     def _is_behind(self, shaper: _Shaper) -> bool:
-        """Whether one that differs has done so in each round for a while."""
+        """Whether a domain has differed in each round for a while."""
         now = self.monotonic()
         if shaper.behind_since is None:
             shaper.behind_since = now
@@ -240,7 +240,7 @@ class Reconciler:
     # Domains of others
 
     def _meet(self, name: str, guest: Guest, shaper: _Shaper) -> None:
-        """An arriving domain gets what it carries before it runs, if libvirt lets us."""
+        """Configures an arriving domain from its metadata before it runs, if libvirt permits."""
         if shaper.taken or shaper.held or guest.live.carried is None:
             return
         shaper.arriving = True
@@ -253,8 +253,8 @@ class Reconciler:
             return True
 
         shaper.held = bool(self._attempt(guest, shaper, hold))
-        # libvirt lets nobody through for 30 s and then gives up; it is the one who is
-        # waiting when the domain has arrived that gets there before it runs.
+        # libvirt holds each question for 30 s and then refuses it; only a question that waits
+        # when the domain has arrived is answered before it runs.
         shaper.retry_at = 0.0
         if shaper.held:
             self._wake.set()
@@ -295,7 +295,7 @@ class Reconciler:
         shaper.retry_at = self.monotonic() + RETRY_S
         return None
 
-    # What domains carry
+    # Metadata of domains
 
     def _should_carry(self, guest: Guest, shaper: _Shaper, changes: int) -> bool:
         if shaper.looked_at == changes or self.monotonic() < shaper.retry_at:
@@ -326,7 +326,7 @@ class Reconciler:
     def _wanted(self, name: str, shaper: _Shaper) -> Config:
         """Worked out anew after a change, and in each round if it is in a group, whose page
         may have to be made anew."""
-        # Counted before they are read: what changes meanwhile is seen in the next round.
+        # Counted before they are read, so the next round sees a change meanwhile.
         as_of = self.store.changes, self.auto_limits.changes
         if shaper.want is None or shaper.want_as_of != as_of or shaper.in_groups:
             with self.store.transaction() as unit:
@@ -374,7 +374,7 @@ class Reconciler:
         return answer
 
     def shapes(self, guest: Guest) -> Shapes:
-        """What the guest's QEMU says that it shapes, as far as it was asked."""
+        """The shaped devices by the last answer of the guest's QEMU."""
         shaper = self._known.get(guest.name)
         if shaper is None or shaper.incarnation != guest.incarnation or guest.live is None:
             return UNKNOWN
@@ -391,7 +391,8 @@ class Reconciler:
         return self.monotonic() - shaper.pushed_at >= GENERATION_SETTLES_S
 
     def _confirm(self, name: str, guest: Guest, shaper: _Shaper, want: Config) -> None:
-        """What someone else changed so far shows in the answer, and later in the generation."""
+        """Reads the shaper back: the answer shows others' changes so far, the generation later
+        ones."""
         shaper_id = guest.live.shaper_id
         generation = self.generation(name)
         with self._asking(name, shaper):
@@ -404,7 +405,7 @@ class Reconciler:
 
     @contextmanager
     def _asking(self, name: str, shaper: _Shaper) -> Iterator[None]:
-        """What fails leaves unknown what the shaper holds: the next round asks it."""
+        """After a failure the shaper's configuration is unknown: the next round asks for it."""
         with shaper.lock:
             try:
                 yield
@@ -418,9 +419,9 @@ class Reconciler:
                 log.exception("domain %s: its shaper could not be set", name)
 
     def _carry_out(self, name: str, steps: list[Command]) -> None:
-        """A QEMU of an earlier release refuses what it does not know; the rest must get there.
+        """Tries every step, since an earlier QEMU refuses only unknown members.
 
-        Conflict, the first of them, when every step was tried.
+        Raises the first Conflict in the end.
         """
         refused: Conflict | None = None
         for command, arguments in steps:
@@ -462,7 +463,7 @@ class Reconciler:
         shaper.rules_as_of = None if assignments else as_of
 
     def _present(self, name: str, boot_id: str, assignments: list[Assignment]) -> list[Assignment]:
-        """The assignments of this boot whose process exists, or what it started and left."""
+        """The assignments of this boot with a live process, or live children of one."""
         table = self.hub.processes(name)
         rows = table["processes"] if table else []
         alive = {(p["pid"], p["start_time_ticks"]) for p in rows}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Takes over domains that another sluiced looked after, and lets this one's be taken over.
+"""Takes over domains of other sluiceds, and prepares this one's for being taken over.
 
 A running domain is this sluiced's when its metadata says so, or when it carries
 nothing and this store has attached it or taken it over. All others came by
@@ -42,7 +42,7 @@ Pairs = Collection[tuple[str, str]]
 
 
 class Metadata(Protocol):
-    """What domains carry."""
+    """The metadata of domains."""
 
     def remove_command(self, name: str) -> str: ...
     def write(self, name: str, text: str, tuned: str | None) -> None: ...
@@ -60,7 +60,7 @@ def own_id(store: Store) -> str:
 
 
 def _mark_key(guest: Guest) -> str:
-    """Under which the store keeps what of a domain's metadata it has taken in or written."""
+    """The store's key for the last metadata of a domain that was read or written."""
     return f"carried {guest.uuid}"
 
 
@@ -82,10 +82,10 @@ class TakeOver:
         self.clock = clock
         self.owner = own_id(store)
 
-    # What is news
+    # News in metadata
 
     def _carried(self, guest: Guest) -> Carried | None:
-        """What the domain carries of itself; Conflict if that cannot be read."""
+        """The domain's own metadata; Conflict if it cannot be read."""
         text = guest.live.carried if guest.live else None
         if text is None:
             return None
@@ -98,11 +98,11 @@ class TakeOver:
                 f"carries a configuration that cannot be read ({error.detail})",
                 f"remove it: {self.metadata.remove_command(guest.name)}",
             ) from error
-        # A copy of another domain carries what is the other's.
+        # A copied domain carries the other domain's metadata.
         return carried if carried.uuid == guest.uuid else None
 
     def due(self, guest: Guest) -> bool:
-        """Whether the domain is another's, or nobody's yet. Conflict as `_carried`."""
+        """Whether the domain is another sluiced's, or new. Conflict as `_carried`."""
         with self.store.transaction() as unit:
             mark = unit.value(_mark_key(guest), {})
             attached_here = unit.stored_xml(guest.name) is not None
@@ -121,7 +121,7 @@ class TakeOver:
     # Arriving
 
     def hold(self, guest: Guest) -> None:
-        """Gives the shaper of a domain on its way here what it carries; stores nothing."""
+        """Configures the shaper of an arriving domain from its metadata; stores nothing."""
         shaper, held = self._merged(guest, self._carried(guest))
         self._push(guest, shaper, held)
 
@@ -133,7 +133,7 @@ class TakeOver:
         return shaper, merged(found, carried.holding, self._tuned_elsewhere(carried.tuned))
 
     def _tuned_elsewhere(self, tuned: Tuned | None) -> Pairs:
-        """On this host the guest has not moved: its shaper is what the last sluiced left."""
+        """Empty on this host: the guest has not moved, and its shaper is up to date."""
         if tuned is None or tuned.host == self.metadata.host_id():
             return ()
         return tuned.limits
@@ -152,7 +152,7 @@ class TakeOver:
     def take(self, guest: Guest) -> None:
         """The domain's configuration into the catalogue, whole or not at all.
 
-        On Conflict the shaper has what the domain is to have, all the same.
+        On Conflict the shaper is configured all the same.
         """
         carried = self._carried(guest)
         shaper, held = self._merged(guest, carried)
@@ -173,7 +173,7 @@ class TakeOver:
         name = guest.name
         before = self._here(unit, name, own_rules=True)
         if carried is None:
-            # Nobody's yet: what was granted here already is the operator's wish.
+            # New here: grants that exist already are the operator's wish.
             held = _beside(before, held)
         others = [r for r in unit.rules() if r.domain != name]
         plan = planned(name, held, unit.classes(), unit.streams(), others, MAX_RULES)
@@ -207,7 +207,7 @@ class TakeOver:
             unit.put_assignment(assignment)
 
     def _here(self, unit: Transaction, name: str, *, own_rules: bool) -> Holding:
-        """What the catalogue has of a domain, with the rules for every domain or without."""
+        """The catalogue's part of a domain, with the rules for every domain or without."""
         return holding(
             name,
             unit.grants(name),
@@ -220,7 +220,7 @@ class TakeOver:
     # For others
 
     def to_carry(self, unit: Transaction, name: str, tuned: Pairs) -> dict[str, Any]:
-        """What the domain should carry now; `tuned` has a limit of auto-shaping."""
+        """The domain's due metadata; `tuned` are its limits of auto-shaping."""
         return _wish(self._here(unit, name, own_rules=False), tuned)
 
     def carries(self, guest: Guest, wish: Mapping[str, Any]) -> bool:
@@ -234,7 +234,8 @@ class TakeOver:
         return _wish(carried.holding, carried.tuned.limits if carried.tuned else ()) == wish
 
     def write(self, guest: Guest, tuned: Pairs) -> dict[str, Any] | None:
-        """Has the domain carry what the catalogue says; what that was, or None if not now."""
+        """Writes the catalogue's part into the domain's metadata; returns it, or None if not
+        now."""
         lock = self.editing.of(guest.name)
         if not lock.acquire(blocking=False):
             return None
@@ -264,7 +265,7 @@ def _wish(held: Holding, tuned: Pairs) -> dict[str, Any]:
 
 
 def _beside(before: Holding, held: Holding) -> Holding:
-    """What was here, and of the other what does not collide with it."""
+    """The former items, and those of the other that do not collide with them."""
     tags = {g.tag for g in before.grants}
     names = {g.class_name for g in before.grants}
     values = {value for g in before.grants for value in g.dscp}
