@@ -88,7 +88,7 @@ TIMEOUT_SECONDS = 90
 
 
 class Refused(Exception):
-    """The words of sluiced, or what keeps it from being asked."""
+    """The words of sluiced, or the reason why it cannot be asked."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -129,6 +129,11 @@ def put(path: str, token: str, query: str, document: dict) -> dict:
         connection.request("PUT", f"/v1/state?{query}", json.dumps(document), headers)
         answer = connection.getresponse()
         text = answer.read()
+    except TimeoutError as error:
+        raise Refused(
+            f"sluiced at socket '{path}' has not answered within {TIMEOUT_SECONDS} s, and may still"
+            " be at it: see 'journalctl -u sluiced', and run this again"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         raise Refused(
             f"sluiced at socket '{path}' cannot be reached ({error}): start it with"

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """attach.yml and sluice_apply with a real sluiced, which has one domain, "test"."""
 
+import importlib
+import socket
+
 import pytest
 
-from ansible_collection import failure_of, recap, run_module
+from ansible_collection import MODULES, failure_of, recap, run_module
 from integration.ansible.conftest import ControlNode
 
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
@@ -76,6 +79,23 @@ def test_a_state_that_cannot_be_is_refused_whole_in_the_controllers_words(
 def test_a_daemon_that_is_not_there_is_named(environment, lost):
     answer = run_module("sluice_apply", env={**environment, lost: "/nowhere/x"}, state=STATE)
     assert answer["failed"] and "'/nowhere/x' cannot be re" in answer["msg"]
+
+
+def test_a_daemon_that_does_not_answer_in_time_is_told_from_one_that_is_not_there(
+    monkeypatch, tmp_path
+):
+    module = importlib.import_module(f"{MODULES}.sluice_apply")
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent.sock"))
+        silent.listen()
+        with pytest.raises(module.Refused, match="has not answered within 0.1 s, and may still"):
+            module.put(str(tmp_path / "silent.sock"), "token", "", STATE)
+
+
+def test_a_host_without_sluice_is_named(control):
+    done = attach(control, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+    assert "install Sluice there with sluice.appliance.site" in failure_of(done.stdout, "here")
 
 
 def attach(control: ControlNode, environment, *options: str, **given):
