@@ -16,13 +16,16 @@ import httpx
 
 from e2e.browser import chromium, context, lane, sign_in
 
+# An emulated host beside other work takes its time.
+PAGE_SECONDS = 300
+
 address, path, certificate, picture = sys.argv[1:]
 password = sys.stdin.read().strip()
 trust = ssl.create_default_context(cafile=certificate)
-with httpx.Client(verify=trust, trust_env=False) as client:
+with httpx.Client(verify=trust, trust_env=False, timeout=PAGE_SECONDS) as client:
     client.get(f"{address}/sign-in").raise_for_status()
 with chromium() as browser, context(browser) as visitor:
-    visitor.set_default_timeout(90_000)
+    visitor.set_default_timeout(1000 * PAGE_SECONDS)
     page = sign_in(visitor, address, "admin", password)
     page.goto(address + path)
     if path.startswith("/vm/"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from deploy.control import ControlNode
 from deploy.fleet import Fleet
-from deploy.machine import Machine
+from deploy.machine import PATIENCE_SECONDS, Machine
 from testbed import paths
 
 SCRIPT = Path(__file__).with_name("browse.py")
@@ -31,4 +31,4 @@ def browse_as(
     shown.parent.mkdir(parents=True, exist_ok=True)
     command = [str(paths.VENV_BIN / "python"), "-I", str(SCRIPT)]
     command += [address, path, str(certificate), str(shown)]
-    return fleet.sandbox.run(command, input=password, timeout_seconds=240).stdout
+    return fleet.sandbox.run(command, input=password, timeout_seconds=PATIENCE_SECONDS).stdout

@@ -17,6 +17,7 @@ from typing import Any
 
 import ansible_collection
 from deploy.fleet import Fleet
+from deploy.machine import PATIENCE_SECONDS
 from testbed import paths
 from testbed.sandbox import CommandFailed
 
@@ -125,7 +126,7 @@ class ControlNode:
         ansible_collection.provide_community(self.folder / "debian")
         galaxy = paths.require(paths.VENV_BIN / "ansible-galaxy", "make venv")
         command = [str(galaxy), "collection", "install", "--offline", "--force", str(COLLECTION)]
-        done = self._fleet.run(command, timeout_seconds=120, env=self.environment())
+        done = self._fleet.run(command, timeout_seconds=PATIENCE_SECONDS, env=self.environment())
         if done.returncode:
             raise RunFailed(f"ansible-galaxy: {done.stderr or done.stdout}")
 

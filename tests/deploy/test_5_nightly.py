@@ -17,7 +17,7 @@ from deploy import manifest
 from deploy.browser import browse
 from deploy.control import ControlNode
 from deploy.fleet import Fleet
-from deploy.machine import Machine
+from deploy.machine import PATIENCE_SECONDS, Machine
 from deploy.nightly_settings import READY, SETTINGS
 from deploy.report import Report
 
@@ -48,7 +48,7 @@ def test_site_configures_the_nightly_run(
     for index, name in enumerate(host2.spec.data):
         host2.ssh(f"ln -s /dev/vd{chr(ord('c') + index)} {READY}/{name}")
     fleet.copy_guest_files(host2, READY)
-    host2.ssh("sluice-nightly prepare", timeout_seconds=900)
+    host2.ssh("sluice-nightly prepare")
 
 
 def _results(host: Machine) -> list[dict[str, Any]]:
@@ -63,11 +63,11 @@ def _fire(host: Machine) -> None:
     dropin = f"/run/systemd/system/{UNIT}.timer.d/soon.conf"
     host.write(dropin, SOON.format(when=when))
     host.ssh(f"systemctl daemon-reload && systemctl restart {UNIT}.timer")
-    _wait_for(lambda: host.out(f"systemctl is-active {UNIT}.service || :") == "activating", 120)
+    _wait_for(lambda: host.out(f"systemctl is-active {UNIT}.service || :") == "activating")
     host.ssh(f"rm {dropin} && systemctl daemon-reload && systemctl restart {UNIT}.timer")
 
 
-def _wait_for(condition: Any, seconds: float) -> None:
+def _wait_for(condition: Any, seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s"
@@ -81,9 +81,9 @@ def test_an_aborted_run_leaves_nothing(host2: Machine) -> None:
     known = len(_results(host2))
     _fire(host2)
     # Not the QEMU by which it looks whether KVM works: libvirt's, by its name for the guest.
-    _wait_for(lambda: "guest=" in host2.out(f"systemctl status --full {UNIT}.service || :"), 900)
+    _wait_for(lambda: "guest=" in host2.out(f"systemctl status --full {UNIT}.service || :"))
     host2.ssh(f"systemctl kill --signal=SIGKILL {UNIT}.service")
-    _wait_for(lambda: host2.out(f"systemctl is-active {UNIT}.service || :") == "failed", 60)
+    _wait_for(lambda: host2.out(f"systemctl is-active {UNIT}.service || :") == "failed")
     host2.ssh(f"systemctl reset-failed {UNIT}.service")
     assert not host2.out("pgrep -af '[/]var/lib/sluice-nightly' || :")
     host2.ssh("sluice-nightly clean")
