@@ -9,33 +9,33 @@
 #   build.sh --list                   the names
 #
 # A package is a folder with debian/ in it and, beside debian/control, the file
-# debian/package.sh, which says what this script has to know:
+# debian/package.sh, with these definitions for this script:
 #
 #   root=base            the Debian 13 root to build in; packages that name the
 #                        same share it, with the union of their Build-Depends
-#   inputs=(PATH…)       what of the checkout is copied to the build tree (at
-#                        the same place; debian/ goes to its top)
+#   inputs=(PATH…)       files of the checkout that are copied to the build tree
+#                        (at their own place; debian/ goes to its top)
 #   uses NAME            other words that the result depends on, one a line
-#                        (may fetch what the build needs; default: none)
+#                        (may fetch needs of the build; default: none)
 #   unpack TREE          makes TREE (default: copies inputs)
 #   prepare TREE         last changes, TREE/debian is there (default: none)
 #   version_of VERSION   the Debian version (default: VERSION itself)
 #
-# A build finds ccache's folder in CCACHE_DIR, and in /keep what earlier builds of
-# the package left there to save time.
+# A build finds ccache's folder in CCACHE_DIR, and in /keep the files that earlier builds of the
+# package left there to save time.
 #
-# Build-Depends is read from debian/control or control.in. Roots and finished
-# packages are kept in the cache under the hash of what they were made of. The
-# build in a root has no network: what it needs is fetched by uses or prepare.
+# Build-Depends is read from debian/control or control.in. Roots and finished packages are kept
+# in the cache under the hash of their inputs. The build in a root has no network: uses or
+# prepare fetch its needs.
 . "$(dirname "$0")/../setup/common.sh"
 . tools/packaging/root.sh
 
-# Of this script, what decides what is in a package: a change builds all anew.
+# The parts of this script that shape a package: a change builds all anew.
 recipe() { declare -f load make_tree write_changelog build_one in_root make_root; }
 maintainer='Sluice developers <maintainers@sluice.invalid>'
 kept=$SLUICE_CACHE/packages
 deb=$SLUICE_TOP/build/deb
-# What every build root has, and every package may expect.
+# Tools of every build root.
 tools=(build-essential ccache debhelper lintian)
 
 folders() { git ls-files -co --exclude-standard '*debian/package.sh' | sed 's,/debian/package.sh$,,'; }
@@ -94,8 +94,8 @@ make_root_once() {
     [ -d "$1" ] || make_root "$@"
 }
 
-# The version of Sluice, and for work after the last release when it was
-# changed and the hash of what it is made of.
+# The version of Sluice; after the last release with the time of the last change and the hash of
+# the inputs.
 #
 #   sluice_version KEY CHANGED PATH…
 sluice_version() {
@@ -179,11 +179,11 @@ build() (
     local words key version changed out build_root sources renewed
     words=$(uses)
     renewed=$(cat "$kept/renewed" 2>/dev/null) || renewed=0
-    # Not the root's whole list: what another package needs to be built changes nothing here.
+    # Not the root's whole list: build tools of another package change nothing here.
     sources=("${inputs[@]}" "$folder/debian" VERSION)
     key=$(hash_of "${sources[@]}" -- "$(recipe)" "${tools[*]}" "$words" \
         "$(git tag --points-at HEAD --list 'v*')" "$renewed")
-    # What is built in another way, or against newer packages, is newer, too.
+    # A package built in another way, or against newer packages, is newer, too.
     changed=$(changed_at "${sources[@]}" tools/packaging)
     [ "$changed" -gt "$renewed" ] || changed=$renewed
     version=$(version_of "$(sluice_version "$key" "$changed" "${sources[@]}" tools/packaging)")
@@ -205,7 +205,7 @@ put_in_place() {
     local file earlier=$deb/.$package.list
     mkdir -p "$deb"
     [ ! -e "$earlier" ] || (cd "$deb" && xargs -r rm -f <"$earlier")
-    # Listed before it is there: an interruption leaves nothing that nobody removes.
+    # Listed before it is there, so the next build removes the rest of an interruption.
     for file in "$1"/*.deb; do basename "$file"; done >"$earlier"
     cp --reflink=auto "$1"/*.deb "$deb/"
 }

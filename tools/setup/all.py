@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Run the set-up steps of a purpose, two beside each other, and say what remains.
+"""Run the set-up steps of a purpose, two beside each other, and report the remaining time.
 
 QEMU's build keeps the processors busy, the other steps mostly wait for the network
 and the disk: so they run beside it. How long a step takes is learned: the last
@@ -32,9 +32,9 @@ NINJA = re.compile(r"\[(\d+)/(\d+)\] ")
 
 @dataclass(frozen=True)
 class Step:
-    """A part of the set-up. ``seconds``: what it takes on two cores, until it is measured.
+    """A part of the set-up. ``seconds``: its time on two cores, until it is measured.
 
-    ``log`` is where ninja tells how far it is, if it does.
+    ``log`` is the file of ninja's progress, if it has one.
     """
 
     name: str
@@ -56,7 +56,7 @@ OTHER_BUILDS = (
     script("whole qemu", 300, "qemu.sh", "--full", log="qemu-full.log"),
     script("stock qemu", 120, "qemu.sh", "--stock", "--full", log="qemu-stock-full.log"),
 )
-# The longest first: they are what the lane beside QEMU is as long as.
+# The longest first: they decide the length of the lane beside QEMU.
 OTHERS = (
     script("images", 75, "images.sh"),
     script("python packages", 45, "venv.sh"),
@@ -86,9 +86,9 @@ def in_words(seconds: float) -> str:
 
 
 def left_seconds(typical: float, elapsed: float, built: tuple[int, int] | None) -> float:
-    """Return how long a step still takes: by what ninja has built, else by what is usual.
+    """Return the rest of a step's time: by ninja's progress, else by its usual time.
 
-    It is 0 for one that has taken longer than usual.
+    It is 0 for a step that has taken longer than usual.
     """
     if built and built[0] > built[1] // 20:
         return elapsed * (built[1] - built[0]) / built[0]
@@ -98,9 +98,9 @@ def left_seconds(typical: float, elapsed: float, built: tuple[int, int] | None) 
 def remaining(
     running: Sequence[tuple[str, float]], waiting: Sequence[tuple[str, float]], done: int
 ) -> str:
-    """Return the sentence that tells what remains; each is a name and its seconds.
+    """Return the sentence about the remaining steps, each a name and its seconds.
 
-    A step that waits takes so long at most: it may find all there.
+    A waiting step takes its seconds at most: it may find all there.
     """
     total = done + len(running) + len(waiting)
     now = ", beside it ".join(
@@ -121,12 +121,12 @@ def ninja_progress(log: Path) -> tuple[int, int] | None:
 
 
 class Durations:
-    """What steps took last, in a file of the cache."""
+    """The last durations of steps, in a file of the cache."""
 
     def __init__(self, file: Path):
         self._file = file
         self._seconds: dict[str, float] = {}
-        # One that is damaged is written anew.
+        # A damaged file is written anew.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._seconds = {n: float(s) for n, s in json.loads(file.read_text()).items()}
 
@@ -143,7 +143,7 @@ class Durations:
 
 
 class Run:
-    """Lanes of steps, each in a thread; what is to be told is asked by `status`."""
+    """Lanes of steps, each in a thread; `status` reports on them."""
 
     def __init__(self, lanes: Sequence[Sequence[Step]], durations: Durations):
         self._durations = durations
@@ -200,7 +200,7 @@ class Run:
         return any(thread.is_alive() for thread in self._threads) and not self._failures
 
     def status(self) -> str:
-        """Return the sentence that tells what remains; nothing if nothing runs."""
+        """Return the sentence about the remaining steps; empty if nothing runs."""
         with self._lock:
             now = time.monotonic()
             running = [
@@ -221,7 +221,7 @@ class Run:
         return [f"{s.name:<24} {took:4.0f} s  done" for s, took in new if took >= WORKED_SECONDS]
 
     def end(self) -> None:
-        """End what runs. What was half built is gone on with the next time."""
+        """End running steps. The next run goes on with half-built parts."""
         with self._lock:
             self._failures.append("interrupted")
             processes = [process for process, _ in self._running.values()]

@@ -18,12 +18,12 @@ from pathlib import Path
 
 ETC = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
-# What APT takes for a no.
+# APT's words for no.
 OFF = ("no", "false", "without", "off", "disable", "0")
 
 
 class NoSource(Exception):
-    """No source of the machine carries the suite; the text says what to do."""
+    """No source of the machine carries the suite; the text has the remedy."""
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:

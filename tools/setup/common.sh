@@ -7,15 +7,15 @@ set -euo pipefail
 SLUICE_TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$SLUICE_TOP"
 
-# Whoever runs the scripts of a checkout trusts it. Git refuses one of another user
-# all the same, for example root's job on a user's files, unless it is told so.
+# A user who runs the scripts of a checkout trusts it. Git refuses another user's checkout all
+# the same, for example root's job on a user's files, unless it is told so.
 told=${GIT_CONFIG_COUNT:-0}
 export GIT_CONFIG_COUNT=$((told + 1))
 export "GIT_CONFIG_KEY_$told=safe.directory" "GIT_CONFIG_VALUE_$told=$(pwd -P)"
 unset told
 
-# Build trees and guest images live outside the checkout, each in a folder
-# named by the hash of what it was made of. build/NAME links to the right one.
+# Build trees and guest images live outside the checkout, each in a folder named by the hash of
+# its inputs. build/NAME links to the right one.
 SLUICE_CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
 SLUICE_LOGS=$SLUICE_TOP/build/logs
 export SLUICE_TOP SLUICE_CACHE SLUICE_LOGS
@@ -35,9 +35,8 @@ if [ ! -d "$SLUICE_CACHE" ]; then
 fi
 mkdir -p "$SLUICE_LOGS"
 
-# hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words. It
-# fails rather than leave something out: a tree would be taken for a newer one.
-# What :!FOLDER names is no part of it.
+# hash_of FILE-OR-FOLDER… [-- WORD…]: one hash of names, contents and words. It fails rather
+# than leave something out: a tree would be taken for a newer one. :!FOLDER leaves a folder out.
 hash_of() {
     local paths=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -49,17 +48,17 @@ hash_of() {
         # Untracked build products must not change the key: git knows the sources.
         git ls-files -co --exclude-standard -z -- "${paths[@]}" | LC_ALL=C sort -z |
             while IFS= read -r -d '' file; do
-                # One that was deleted and not yet from git's index is left out.
+                # A deleted file that is still in git's index is left out.
                 [ ! -f "$file" ] || sha256sum "$file" || exit
             done && printf '%s\n' "$@"
     } | sha256sum | cut -c1-16 ||
         die "the sources ${paths[*]} could not be read; git and sha256sum say why"
 }
 
-# debian_release: what was built on one is not used on another.
+# debian_release: products of one release are not used on another.
 debian_release() { (. /etc/os-release && echo "$ID-${VERSION_ID:-${VERSION_CODENAME:-}}"); }
 
-# first_line COMMAND…: of what it says, its version for example.
+# first_line COMMAND…: of its output, for example its version.
 first_line() { "$@" | sed -n 1p; }
 
 # link_build NAME TARGET: build/NAME points to TARGET.
@@ -69,8 +68,8 @@ link_build() {
     ln -sfn "$2" "build/$1"
 }
 
-# remove_unused FOLDER PATTERN: parts in it, each finished with a file .complete,
-# which no checkout has used for two weeks, and those that were never finished.
+# remove_unused FOLDER PATTERN: parts in it, each finished with a file .complete, which no
+# checkout has used for two weeks, and unfinished parts.
 remove_unused() {
     local part mark
     while IFS= read -r -d '' part; do

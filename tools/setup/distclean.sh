@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Removes build/ and the cache of build trees and guest images, with all that is
-# in it: so only one that was made for it, not a folder that SLUICE_CACHE names
-# and that was there before.
+# Removes build/ and the cache of build trees and guest images, with all that is in it. A folder
+# of SLUICE_CACHE that was there before stays.
 . "$(dirname "$0")/common.sh"
 
 usual=${XDG_CACHE_HOME:-$HOME/.cache}/sluice

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Makes build/machines for `make test-deploy`: the image of a Debian 13 machine,
-# and a repository of the Debian packages that a deployment installs there.
-# Both are kept in the cache under the hash of what they were made of. The
-# repository follows what build/deb depends on and what the roles name.
+# Makes build/machines for `make test-deploy`: the image of a Debian 13 machine, and a
+# repository of the Debian packages that a deployment installs there. Both are kept in the cache
+# under the hash of their inputs. The repository follows the dependencies of build/deb and the
+# packages of the roles.
 . "$(dirname "$0")/common.sh"
 
 recipes=tests/deploy/images
@@ -15,18 +15,18 @@ make_part() {
     shift 2
     [ -e "$folder/.complete" ] && return
     mkdir -p "$folder"
-    # What an interrupted making left; of a download the finished part is used.
+    # Leftovers of an interrupted making; finished parts of a download are used.
     rm -rf "$folder"/work.*
     nice -n 5 bash "$recipes/$script" "$folder" "$@"
 }
 
-# What a deployment installs: our packages, and those that the roles name
+# The packages of a deployment: ours, and those of the roles
 # (tests/deploy/images/packages.list).
 wanted() {
     sed -n 's/^Package: //p' build/deb/Packages
     sed 's/#.*//' "$recipes/packages.list" | tr -s ' \n' '\n' | grep . || true
 }
-# What decides which of Debian's packages that means.
+# The relations that decide on Debian's packages.
 relations() {
     sed -nE 's/^(Package|Depends|Pre-Depends): //p' build/deb/Packages
     cat "$recipes/packages.list"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# packages.sh PURPOSE…: installs the Debian packages that the purposes need, and
-# only those that are missing. Services that packages bring are not started.
-# `packages.sh --list PURPOSE…` prints the packages and installs nothing.
+# packages.sh PURPOSE…: installs the Debian packages that the purposes need, and only missing
+# packages. Services that packages bring are not started. `packages.sh --list PURPOSE…` prints
+# the packages and installs nothing.
 . "$(dirname "$0")/common.sh"
 
 # One list per purpose, and no package in two of them.
@@ -29,7 +29,7 @@ declare -A list=(
     [bench]="valgrind"
     [lint]="shellcheck"
 )
-# What a purpose needs beside its own list.
+# Further lists of a purpose.
 declare -A needs=(
     [python]=compile [qemu]=compile [images]=compile
     [demo]="python qemu images host"
@@ -92,7 +92,7 @@ install_missing() {
         trap "rm -f '$policy'" EXIT
     fi
     apt-get update
-    # What an interruption loses here, the next run installs again.
+    # The next run installs packages that an interruption loses.
     apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=600 \
         -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"
 }

@@ -38,7 +38,7 @@ fetch_source() {
 }
 build_tree() {
     local tree=$1
-    # What is left of an interrupted build is built on; a broken patching is not.
+    # An interrupted build is continued; a broken patching is not.
     if [ ! -e "$tree/.patched" ]; then
         rm -rf "$tree"
         bash qemu-patches/scripts/apply.sh "${apply_options[@]}" "$source_folder" "$tree"
@@ -49,7 +49,7 @@ build_tree() {
 }
 build_qtests() {
     local tree=$1 programs=$2 file name
-    # Only what differs, for ninja goes by the time of a file.
+    # Only changed files, for ninja goes by the time of a file.
     for file in "$tests"/*; do
         name=$tree/tests/qtest/$(basename "$file")
         cmp -s "$file" "$name" || cp "$file" "$name"
@@ -72,7 +72,7 @@ remove_old_trees() {
 }
 remove_old_venvs() {
     local each
-    # A tree that is kept goes on with the one that it was configured with.
+    # A kept tree goes on with the venv that it was configured with.
     for each in "$root"/venv-*; do
         ! grep -qsF "$each/bin/" "$root"/*/build/config.status || touch "$each/.complete"
     done
@@ -85,7 +85,7 @@ make_qemu() {
     made_with=$(debian_release; first_line "$compiler" --version; cat "$source_folder/version")
     key=$(hash_of "${sources[@]}" qemu-patches/scripts/apply.sh qemu-patches/scripts/build.sh \
         qemu-patches/scripts/build-requirements.txt tools/setup/qemu.sh -- "$made_with" "$link")
-    # What configure uses of Python.
+    # The Python packages of configure.
     venv=$root/venv-$(hash_of qemu-patches/scripts/build-requirements.txt -- "$(python3 --version)")
     tree=$root/$key
     [ -e "$tree/.built" ] || step "$link" build_tree "$tree"

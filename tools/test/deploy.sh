@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# deploy.sh [OPTION…]: the tests of tests/deploy. The chapter on the how-to
-# page has a machine of its own and needs no other chapter, so it runs beside
-# them, and what it prints comes last. With options (-k, --keep, --fleet, …)
-# there is one run, with them.
+# deploy.sh [OPTION…]: the tests of tests/deploy. The chapter on the how-to page has a machine
+# of its own and needs no other chapter, so it runs beside them, and its output comes last. With
+# options (-k, --keep, --fleet, …) there is one run, with them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pytest=(build/venv/bin/python -m pytest -v -rs -p no:cacheprovider tests/deploy)

@@ -2,10 +2,9 @@
 """Run Sluice's test suites, several at a time, and print how many tests of each kind ran.
 
 Every suite is a command with its own runner (``suites.py``). Its output goes to
-build/logs/test-NAME.log; from it the tests are counted by kind. A suite that
-exits with an error, or in which no test ran, fails the whole run; one that may
-be skipped as a whole says so by ``may_skip``. What failed is named once more at
-the end, because that is the part of a long output that is always kept.
+build/logs/test-NAME.log; from it the tests are counted by kind. A suite that exits with an
+error, or in which no test ran, fails the whole run, unless ``may_skip`` permits a skip as a
+whole. Failures are named once more at the end, because the end of a long output is always kept.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def is_sound(suite: Suite, tally: Tally, status: int) -> bool:
 
 
 def next_suite(waiting: list[Suite], running: list[Suite], processors: int) -> Suite | None:
-    """The first of those that wait for which there is room beside those that run."""
+    """The first waiting suite with room beside the running ones."""
     room = processors - sum(suite.processors for suite in running)
     return next((suite for suite in waiting if suite.processors <= room or not running), None)
 
@@ -89,14 +88,14 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What came of a suite: its tally, and the tests whose durations it told."""
+    """The outcome of a suite: its tally, and the tests whose durations it told."""
 
     tally: Tally
     durations: list[tuple[float, str]]
 
 
 def conclude(run: Run, status: int, processor_seconds: float) -> Outcome:
-    """Print a suite's verdict; what failed is counted and told."""
+    """Print a suite's verdict; failures are counted and named."""
     suite, lines = run.suite, run.lines()
     tally = suite.count(lines)
     sound = is_sound(suite, tally, status)
@@ -152,10 +151,10 @@ def _processor_seconds() -> float:
 
 
 def end(processes: list[subprocess.Popen]) -> None:
-    """End suites with all that they started; what cleans up has a minute for it.
+    """End suites with all that they started; cleaning up has a minute.
 
-    Whoever interrupts that does not want to wait: the minute is over then, but nothing
-    is left behind, and the interruption is heard afterwards.
+    An interruption meanwhile ends the minute, but nothing is left behind, and the interruption
+    takes effect afterwards.
     """
     heard: list[int] = []
 
@@ -179,7 +178,7 @@ def end(processes: list[subprocess.Popen]) -> None:
 
 
 def _signal(processes: list[subprocess.Popen], number: int) -> None:
-    """To suites and what they started; each suite is a process group."""
+    """Signal suites with all that they started; each suite is a process group."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -195,7 +194,8 @@ def choose(every: list[Suite], only: list[str], long: bool) -> list[Suite]:
 
 
 def print_sums(outcomes: list[Outcome], seconds: float) -> int:
-    """Print what took long, how many of each kind ran, what failed; return how many failed."""
+    """Print slow tests, the counts of each kind and the failures; return the number of
+    failures."""
     total = Tally()
     for outcome in outcomes:
         total.add(outcome.tally)

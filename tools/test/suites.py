@@ -9,7 +9,7 @@ from tally import Reader, count_cargo, count_closing_line, count_pytest, count_t
 
 TOP = Path(__file__).resolve().parents[2]
 KINDS = ("unit", "property", "fuzz", "qtest", "integration", "e2e", "stress")
-# Of tests/integration/controller, those that have guests or whole hosts.
+# Of tests/integration/controller, the tests with guests or whole hosts.
 GUESTS = ("test_shaped_guest.py", "test_restarts.py", "test_migration.py")
 PATCHES = TOP / "qemu-patches"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider"]
@@ -20,11 +20,10 @@ PYTEST += ["--durations=10", "--durations-min=0.5"]
 class Suite:
     """A command and the reader that counts its tests.
 
-    ``processors`` is how many a suite keeps busy, where it is alone: 2 for one that makes use
-    of more, 0.5 for one that waits half of its time. ``long`` ones belong to
-    ``make test-long``, the others to ``make test``.
-    ``budget_seconds`` ends a suite that hangs: several times what it takes beside another
-    suite on two cores of a slow machine.
+    ``processors`` is the number that a suite keeps busy when it is alone: 2 if it can use more,
+    0.5 if it waits half of its time. ``long`` suites belong to ``make test-long``, the others
+    to ``make test``. ``budget_seconds`` ends a suite that hangs: several times its time beside
+    another suite on two cores of a slow machine.
     """
 
     name: str
@@ -136,7 +135,7 @@ def _long() -> list[Suite]:
             "10",
             long=True,
         ),
-        # Two machines are booted; what is wrong with a host is named before it is changed.
+        # Two machines are booted; faults of a host are named before it is changed.
         Suite(
             "hosts",
             ("e2e",),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reads what test programs print: how many passed, what failed, what took long."""
+"""Reads the output of test programs: passed, failed and slow tests."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-# How pytest, TAP, cargo and our own scripts name what failed, and pytest says why.
+# How pytest, TAP, cargo and our own scripts name failures, pytest with the reason.
 FAILURE = re.compile(
     r"(FAILED|FAIL|ERROR|E  ) *\S|\s*not ok \d|test \S.* \.\.\. FAILED"
     r"|\S+ +\d+ passed, [1-9]\d* failed"
@@ -21,8 +21,8 @@ DURATION = re.compile(
 
 @dataclass
 class Tally:
-    """Tests of one suite: passed by kind, how many failed or were skipped, and
-    lines that tell what failed."""
+    """Tests of one suite: passed by kind, the numbers of failed and skipped, and lines about
+    failures."""
 
     passed: Counter[str] = field(default_factory=Counter)
     failed: int = 0
@@ -58,7 +58,7 @@ def count_pytest(kind: str) -> Reader:
 
 
 def count_tap(lines: Iterable[str]) -> Tally:
-    """Read TAP lines; those that name a property count as property tests."""
+    """Read TAP lines; a line that names a property counts as a property test."""
     tally = Tally()
     for line in lines:
         if re.match(r"\s*ok \d+.*# SKIP", line):
@@ -103,7 +103,7 @@ def count_closing_line(kind: str) -> Reader:
 
 
 def failures(name: str, lines: list[str]) -> list[str]:
-    """The last lines of suite ``name`` that tell what failed, or how it ended."""
+    """The last lines of suite ``name`` about its failures, or its end."""
     telling = [line for line in lines if FAILURE.match(line)] or lines[-FAILURES_TOLD:]
     return [f"{name}: {line}" for line in telling[-FAILURES_TOLD:]]
 
