@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 class ApiError(Exception):
-    """Sluice refused a request; the text is what it said."""
+    """Sluice refused a request; the text has its words."""
 
 
 def _answer(response: httpx.Response) -> Any:
@@ -68,7 +68,7 @@ def _controller_client(socket: Path, token_file: Path, actor: str) -> httpx.Clie
 
 
 class ControllerApi:
-    """The same calls straight to sluiced, where no web runs."""
+    """These calls straight to sluiced, where no web runs."""
 
     def __init__(self, socket: Path, token_file: Path):
         self._client = _controller_client(socket, token_file, "demo")

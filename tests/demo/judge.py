@@ -12,18 +12,17 @@ from testbed.stream.verdict import verdict_of
 
 # Classes whose reads are background: cats read the volume "media".
 BACKGROUND_VOLUME = "media"
-# Beyond these a processor's own queue is what makes a stream late.
+# Beyond these a processor's own queue makes a stream late.
 BUSY_MOST = 0.88
 WAITED_MOST = 0.40
 
 
 @dataclass(frozen=True)
 class Background:
-    """What the background moved, in bytes per second.
+    """The background's rates, in bytes per second.
 
-    http: what arrived at the clients' interface, headers included, without the
-    stream. disk: what the twelve readers read from the modelled disk; what the
-    web server reads for wget is in http already.
+    http: at the clients' interface, headers included, without the stream. disk: reads of the
+    twelve readers from the modelled disk; the web server's reads for wget are in http already.
     """
 
     http_bytes_per_s: float
@@ -36,7 +35,7 @@ class Background:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase's measuring window and what was found in it."""
+    """One phase's measuring window and its findings."""
 
     name: str
     start_s: float
@@ -46,9 +45,9 @@ class Phase:
     cpu_ratio: float
     disk_busy_ratio: float
     disk_seeks_per_s: float
-    # Of the same processors, what the demo itself took; None where that is not known.
+    # The demo's own share of these processors; None where that is not known.
     cpu_ours_ratio: float | None = None
-    # Of the time, what a thread of the stream's QEMU waited for a processor.
+    # The share of time in which a thread of the stream's QEMU waited for a processor.
     waited_ratio: float = 0.0
 
 
@@ -77,7 +76,7 @@ def measure(
     windows: Iterable[Window],
     samples: Sequence[Sample],
 ) -> Phase:
-    """Put a phase together from what was collected; ValueError if nothing was."""
+    """Put a phase together from the collected samples; ValueError without any."""
     inside = within(windows, start_s, end_s)
     if samples:
         first, last = _nearest(samples, start_s), _nearest(samples, end_s)
@@ -136,7 +135,7 @@ def shortage(phases: dict[str, Phase]) -> str:
 
 
 def _shortage_of(phase: Phase) -> str:
-    # Idle time that httperf takes, where no group bounds it, is nobody else's loss.
+    # Idle time that httperf takes, where no group bounds it, is no other program's loss.
     if phase.cpu_ours_ratio is not None and phase.cpu_ours_ratio > BUSY_MOST:
         return f"{phase.cpu_ours_ratio:.0%} busy with the demo in {phase.name}"
     if phase.waited_ratio > WAITED_MOST:
@@ -216,7 +215,7 @@ def heading(readers: int) -> str:
 
 
 def shown(phase: Phase) -> str:
-    """Return the phase's verdict; one that fails its bar proves nothing without processors."""
+    """Return the phase's verdict; a missed bar proves nothing without processors."""
     verdict = phase.stream.verdict
     failed = verdict != getattr(Bars(), phase.name)
     return "not judged" if failed and _shortage_of(phase) else verdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A few seconds in which the real guests show what disk, link and stream cost here."""
+"""A few seconds in which the real guests show the cost of disk, link and stream here."""
 
 import time
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ TRIAL = replace(
 # The calmest of a few spans: a guest that has booted still has something to do at times.
 CALM_SECONDS = 1.5
 CALM_SPANS = 3
-# Less says nothing of what a byte costs.
+# Fewer say nothing of the cost of a byte.
 LEAST_BYTES = 100_000
 
 
@@ -46,7 +46,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Use:
-    """What happened in a span: processor time per time, and bytes per second.
+    """The use in a span: processor time per time, and bytes per second.
 
     ``guest_shares`` is the busiest thread of each guest's QEMU: its one processor.
     """
@@ -60,7 +60,7 @@ class Use:
 
 
 def read(scene: Scene) -> Reading:
-    """Read what the scene has used and moved so far."""
+    """Read the scene's counters of processor time and bytes."""
     guests = {name: guest.threads() for name, guest in scene.testbed.guests.items()}
     everything = processors.now()
     ours = scene.processors.used_s()
@@ -138,7 +138,7 @@ class Trial:
 
 
 def costs(idle: Use, disk: Use, link: Use, stream: Use, film_mbit: float) -> Costs:
-    """Put together what the trials showed."""
+    """Put the trials' figures together."""
     media, web = names.MEDIA, names.WEB
 
     def per_byte(more: float, less: float, bps: float) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the demo runs, and the bars that must hold at its end."""
+"""The sizes of the demo, and the bars that must hold at its end."""
 
 from dataclasses import dataclass
 
@@ -89,7 +89,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Bars:
-    """What must hold for the demo to succeed."""
+    """The conditions of a successful demo."""
 
     control: str = "perfect"
     unshaped: str = "poor"

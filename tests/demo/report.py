@@ -36,7 +36,7 @@ def monotonic_of(epoch_s: float) -> float:
 
 
 def series(samples: list[Sample], origin_s: float) -> list[dict]:
-    """Return one row per second: what moved since the row before, limits in force."""
+    """Return one row per second: bytes since the row before, limits in force."""
     rows = []
     for before, now in zip(samples, samples[1:], strict=False):
         seconds = now.at_s - before.at_s

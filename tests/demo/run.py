@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demo's course: what the machine can do, and then control, unshaped, auto-shaping.
+"""The demo's course: a trial of the machine, and then control, unshaped, auto-shaping.
 
 Where processors were short and a bar does not hold, that proves nothing about disk and
 link. The three phases are then played once more at about half the size.
@@ -73,7 +73,7 @@ class Outcome:
 
 
 class Run:
-    """Runs the phases on a scene. ``stop`` ends the loads whatever happened."""
+    """Runs the phases on a scene. ``stop`` ends the loads in any case."""
 
     def __init__(self, scene: Scene, say: Say):
         self.scene = scene
@@ -85,7 +85,7 @@ class Run:
         self._phases: dict[str, Phase] = {}
 
     def phases(self) -> Outcome:
-        """Run all three, twice if processors were short; return what was measured."""
+        """Run all three, twice if processors were short; return the measurements."""
         self._viewer.start()
         # The sampler takes its part, too.
         self._sampler.start()
@@ -121,7 +121,7 @@ class Run:
         self._sampler.stop()
 
     def _fit(self) -> tuple[Costs | None, Scale]:
-        """Find out what everything costs here, and choose the sizes that were not asked for."""
+        """Measure the costs here, and choose the sizes that were not given."""
         asked = self._plan.asked.scale()
         if asked:
             return None, asked

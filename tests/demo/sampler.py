@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Once a second: what moved on disk and network, limits in force, processor use.
+"""Once a second: bytes on disk and network, limits in force, processor use.
 
 The sampler also takes the viewer's windows and passes them on to the
 controller, as a player that supports Sluice would do itself.
@@ -56,7 +56,7 @@ class Sample:
 
 
 def class_rates(live: dict) -> dict[str, dict[str, float | None]]:
-    """Flatten the live view: what each class moves and may move."""
+    """Flatten the live view: rate and limit of each class."""
     found = {}
     for domain, view in live.get("domains", {}).items():
         for name, resources in (view.get("classes") or {}).items():

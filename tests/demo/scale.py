@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How large the demo is on this machine. Pure: costs in, sizes and their reason out.
 
-Disk and link are to be short, and processors are not, or the demo would show something
-that Sluice does not claim to mend. So everything together may take ``BUSY`` of the
-processors. The film is the largest that leaves room for the slowest disk and link. What is
-then left is halved between what the disk gives to readers and what the link carries for
-the web server, and what one of them cannot use is the other's. Neither may ask more of its
-guest than ``GUEST_BUSY`` of the one processor that an emulated guest has.
+Disk and link are to be short, and processors are not, or the demo would show a shortage that
+Sluice does not claim to mend. So everything together may take ``BUSY`` of the processors. The
+film is the largest that leaves room for the slowest disk and link. The rest is halved between
+the disk's readers and the link's web server, and a part that one of them cannot use is the
+other's. Neither may ask more of its guest than ``GUEST_BUSY`` of the one processor of an
+emulated guest.
 
 At the top of each range are the papers' sizes (SCS, section 5.5): a stream of about
 1 MB/s, a disk that gives twelve readers 45 MB/s, a link of 1 Gbit/s. At the bottom disk and
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 BUSY = 0.65
 # Of the time of the processor that its guest has.
 GUEST_BUSY = 0.60
-# httperf asks for its next event without sleeping; of what serving costs the guest and the host.
+# httperf polls for its next event: this share of the cost of serving for guest and host.
 POLLING = 0.25
 LEAST_POLLING, MOST_POLLING = 0.04, 0.30
 
@@ -40,12 +40,12 @@ READ_AHEAD_STEP_KIB = 128
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured. ``*_share`` is processor time per time: 1.0 is one processor.
+    """The measured costs. ``*_share`` is processor time per time: 1.0 is one processor.
 
     ``idle_share`` is all of the demo without load, ``others_share`` other programs.
-    ``*_s_per_byte`` is processor time for a byte that a load moves which asks for more than
-    it gets, the guest's own part in ``*_guest_s_per_byte``. ``film_share`` is the film of
-    ``film_mbit``, from disk to picture.
+    ``*_s_per_byte`` is processor time for a byte of a load that asks for more than it gets, the
+    guest's own part in ``*_guest_s_per_byte``. ``film_share`` is the film of ``film_mbit``,
+    from disk to picture.
     """
 
     processors: int
@@ -59,13 +59,13 @@ class Costs:
     link_guest_s_per_byte: float
 
     def stream_share(self, film_mbit: float) -> float:
-        """Return what a film takes: half of it by its rate, half by being there."""
+        """Return a film's share: half of it by its rate, half fixed."""
         return self.film_share * (0.5 + 0.5 * film_mbit / self.film_mbit)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user has fixed; None is chosen."""
+    """Sizes that the user has fixed; the demo chooses for None."""
 
     film_mbit: float | None = None
     link_mbit: int | None = None
@@ -74,7 +74,7 @@ class Asked:
     overload: float | None = None
 
     def scale(self) -> "Scale | None":
-        """Return what was asked for, if nothing is left to choose."""
+        """Return the given sizes, if nothing is left to choose."""
         if None in (self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self.readers):
             return None
         found = _sized(self.film_mbit, self.link_mbit, self.disk_bytes_per_s, self)
@@ -85,9 +85,9 @@ class Asked:
 class Scale:
     """Sizes of the demo.
 
-    ``overload`` is what httperf asks for, as a multiple of the link. ``polling_share`` of a
-    processor is the most that httperf gets, ``expected_share`` of all processors what all of
-    the demo should take.
+    ``overload`` is httperf's load, as a multiple of the link. ``polling_share`` of a processor
+    is the most that httperf gets, ``expected_share`` of all processors the due share of the
+    whole demo.
     """
 
     film_mbit: float
@@ -120,7 +120,7 @@ class Scale:
 def choose(costs: Costs, asked: Asked) -> Scale:
     """Return the largest demo that leaves the processors unhurried.
 
-    A size that was asked for takes its part first, whatever that is.
+    A given size takes its part first.
     """
     budget = BUSY * costs.processors - costs.idle_share
     film_mbit = asked.film_mbit or _film(costs, budget, asked)

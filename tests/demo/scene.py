@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 class SceneError(Exception):
-    """The scene could not be set; the text says what failed."""
+    """The scene could not be set; the text names the failure."""
 
 
 class Scene:
@@ -32,7 +32,7 @@ class Scene:
         with_web: bool = True,
         processors: Group | None = None,
     ):
-        """Without the web, what its page would ask goes straight to sluiced.
+        """Without the web, its page's requests go straight to sluiced.
 
         ``processors`` is the control group that all of this is started in, if there is one.
         """
@@ -89,7 +89,7 @@ class Scene:
             seconds = self._wait_for(guest)
             self._say(f"guest {guest.name} is up ({seconds:.0f} s)")
         for guest in (self.media, self.web_guest):
-            # It answers before it has booted, and what it does then is no load of the demo's.
+            # It answers before it has booted, and its boot is no load of the demo's.
             guest.ssh("systemctl is-system-running --wait", check=False, timeout_seconds=120)
         loads.tune_for_large_files(self.web_guest, names.WEB_MOUNT)
         self._classify()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the demo prints."""
+"""Output of the demo."""
 
 import time
 
@@ -39,7 +39,7 @@ def table(outcome: Outcome) -> Table:
 
 
 def checks(console: Console, found: list[Check]) -> None:
-    """Print the bars and what each found."""
+    """Print the bars and their findings."""
     for check in found:
         mark = "[green]holds[/]" if check.holds else "[bold red]FAILS[/]"
         console.print(f"{mark}  {check.name}: {check.figures}", highlight=False)

@@ -159,5 +159,5 @@ class BootedRoot(DebianRoot):
         return done
 
     def out(self, script: str) -> str:
-        """Run shell commands inside; what they said, without the last line's end."""
+        """Run shell commands inside; returns their output without the last line's end."""
         return self.run(script).stdout.strip()

@@ -89,7 +89,7 @@ class Viewer:
 
 @dataclass(frozen=True)
 class HttperfResult:
-    """What httperf printed at its end."""
+    """The figures that httperf printed at its end."""
 
     connections: int
     replies: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Processors for what would be a machine of its own.
+"""Processors for programs that would have a machine of their own.
 
 The viewer's machine and the disk have nothing to do with how busy the host is.
 Here they share its processors, so they come first: under real-time scheduling

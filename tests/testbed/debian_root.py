@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A throw-away Debian 13 tree to install packages in, and what is in it.
+"""A throw-away Debian 13 tree to install packages in, and its contents.
 
-The tree is a copy of one that ``tools/packaging/root.sh`` made and the cache
-keeps; commands run in it in namespaces of their own, without a network. A
-``Manifest`` says what files a tree has, so that two states can be compared.
+The tree is a copy of one that ``tools/packaging/root.sh`` made and the cache keeps; commands
+run in it in namespaces of their own, without a network. A ``Manifest`` lists a tree's files, so
+that two states can be compared.
 """
 
 import fnmatch
@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[2]
 DEB = TOP / "build" / "deb"
 COMMAND_SECONDS = 300
 MAKE_SECONDS = 2000
-# What a plain machine has, and what the tests look with.
+# Packages of a plain machine, and tools of the tests.
 PLAIN = ("apt", "systemd", "procps", "passwd", "adduser")
 
 
@@ -130,7 +130,7 @@ class DebianRoot:
         return self.tree / inside.lstrip("/")
 
     def manifest(self, ignored: Mapping[str, str]) -> dict[str, Entry]:
-        """Return all files but those that match ``ignored``: {pattern: why}."""
+        """Return all files except matches of ``ignored``: {pattern: why}."""
         found = {}
         for path in sorted(self.tree.rglob("*")):
             name = "/" + str(path.relative_to(self.tree))

@@ -10,7 +10,7 @@ from testbed import network
 
 @dataclass(frozen=True)
 class FileDisk:
-    """A raw image. Uncached, so that what the guest reads, the host reads."""
+    """A raw image. Uncached, so that each read of the guest is one of the host."""
 
     path: Path
     readonly: bool = False
@@ -35,13 +35,12 @@ Disk = FileDisk | NbdDisk
 
 @dataclass(frozen=True)
 class GuestSpec:
-    """What a test wants of a guest. Disks appear as vdb, vdc, … in this order.
+    """A test's wishes for a guest. Disks appear as vdb, vdc, … in this order.
 
-    ``agent`` puts a disk with the guest agent beside the root disk (it comes
-    last). ``vhost`` asks for the kernel's network backend, which a shaper
-    refuses. ``disk_queue_size`` is the ring of each disk; None: what QEMU, or
-    attaching a shaper, makes it. Of several ``nics`` only the first has an
-    address; MAC addresses of the others differ in their fifth byte.
+    ``agent`` puts a disk with the guest agent beside the root disk (it comes last). ``vhost``
+    asks for the kernel's network backend, which a shaper refuses. ``disk_queue_size`` is the
+    ring of each disk; None leaves it to QEMU, or to attach. Of several ``nics`` only the first
+    has an address; MAC addresses of the others differ in their fifth byte.
     """
 
     name: str
@@ -58,10 +57,10 @@ class GuestSpec:
 
 @dataclass(frozen=True)
 class Placement:
-    """What the testbed chose for a guest: files, address, accelerator, network.
+    """The testbed's choices for a guest: files, address, accelerator, network.
 
-    ``processors`` is how many the host has for its guests, ``cpuset`` which they are if
-    they are not all: libvirt would give a guest those, too, that the testbed may not use.
+    ``processors`` is the number that the host has for its guests, ``cpuset`` names them if they
+    are not all: libvirt would also give a guest processors that the testbed may not use.
     """
 
     accelerator: str
@@ -83,9 +82,9 @@ class Placement:
 def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
     """Return the guest kernel's command line."""
     words = [
-        # Each character on the console is an exit, so only what fails is told.
+        # Each character on the console is an exit, so only failures are printed.
         "console=ttyS0 net.ifnames=0 loglevel=4 systemd.show_status=error",
-        # Where guests are slow, a service that is late is not one that hangs.
+        # In a slow guest a late service does not hang.
         "systemd.service_watchdogs=no",
         f"systemd.hostname={spec.name}",
         f"sluice.ip={placement.address}/{network.PREFIX} sluice.gw={placement.gateway}",
@@ -100,9 +99,9 @@ def kernel_command_line(spec: GuestSpec, placement: Placement) -> str:
 
 
 def vcpus(spec: GuestSpec, placement: Placement) -> int:
-    """Return how many the guest gets: under KVM no more than can run at once.
+    """Return the guest's number: under KVM no more than can run at once.
 
-    One that spins would only burn the time of the one that it waits for.
+    A spinning processor would only burn the time of the one that it waits for.
     """
     if placement.accelerator == "kvm":
         return min(spec.vcpus, placement.processors)

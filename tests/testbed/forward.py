@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``forward.py DESCRIPTOR HOST PORT``: hand connections into a network namespace.
 
-The listening socket was made outside, on a loopback address, and is inherited;
-this program runs inside, so what it connects to is in the namespace. It ends
-with the namespace. At most MAX_CONNECTIONS are served at a time; further ones
-wait in the listening queue.
+The listening socket was made outside, on a loopback address, and is inherited; this program
+runs inside, so it connects to ports in the namespace. It ends with the namespace. At most
+MAX_CONNECTIONS are served at a time; further ones wait in the listening queue.
 """
 
 import asyncio

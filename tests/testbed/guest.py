@@ -28,7 +28,7 @@ class GuestError(Exception):
 
 @dataclass(frozen=True)
 class DiskCounters:
-    """What the host's kernel counted for the guest's QEMU process, in bytes."""
+    """The host kernel's counters of the guest's QEMU process, in bytes."""
 
     read_bytes: int
     written_bytes: int
@@ -111,7 +111,7 @@ class Guest:
                 raise GuestError(
                     f"guest {self.name} has no ssh after {limit_seconds:g} s{self._tails()}"
                 )
-            # Asking costs the host what a slow guest needs for its boot.
+            # Each question takes time from a slow guest's boot.
             time.sleep(min(5.0, 0.2 + (time.monotonic() - started) / 40))
 
     def _tails(self) -> str:
@@ -127,7 +127,7 @@ class Guest:
     def _ssh_argv(self, command: list[str], connect_seconds: int) -> list[str]:
         options = {
             "BatchMode": "yes",
-            # That of a guest's sshd to say who it is, too.
+            # Also the time for the banner of a guest's sshd.
             "ConnectTimeout": round(patience.seconds(connect_seconds)),
             # One connection per guest carries all commands: key exchange is
             # the dearest part of a command when the guest is emulated.
@@ -181,9 +181,8 @@ class Guest:
     def ssh_popen(self, command: str, *, name: str, log: Path | None = None) -> Task:
         """Start a shell command in the guest and return at once.
 
-        Stopping the task ends the ssh client; what it started in the guest
-        ends by itself only if it reads from or writes to the client. Prefer
-        ``spawn`` for loads.
+        Stopping the task ends the ssh client; the command in the guest ends by itself only if
+        it reads from or writes to the client. Prefer ``spawn`` for loads.
         """
         return self._sandbox.popen(self._ssh_argv([command], 10), name=name, log=log)
 
@@ -201,11 +200,11 @@ class Guest:
         )
 
     def kill_unit(self, unit: str) -> None:
-        """End what ``spawn`` started; no error if it has ended."""
+        """End a unit of ``spawn``; no error if it has ended."""
         self.ssh(f"systemctl stop {unit}", check=False)
 
     def wait_unit(self, unit: str, timeout_seconds: float) -> None:
-        """Wait until what ``spawn`` started has ended; CommandFailed if it does not in time."""
+        """Wait until a unit of ``spawn`` has ended; CommandFailed if it does not in time."""
         self.ssh(
             f"while systemctl is-active --quiet {unit}; do sleep 0.2; done",
             timeout_seconds=timeout_seconds,
@@ -229,7 +228,7 @@ class Guest:
             raise GuestError(f"guest {self.name} has no QEMU process{self._tails()}") from None
 
     def threads(self) -> dict[int, processors.Threads]:
-        """Return what the threads of the guest's QEMU have used; empty if it does not run."""
+        """Return the times of the threads of the guest's QEMU; empty if it does not run."""
         try:
             return processors.threads_of(self._sandbox.path(f"/proc/{self.qemu_pid()}"))
         except GuestError:
@@ -240,7 +239,7 @@ class Guest:
         return self.domain.vcpusFlags(libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def disk_counters(self) -> DiskCounters:
-        """Read what the host's kernel accounts to the QEMU process, all threads."""
+        """Read the host kernel's accounts of the QEMU process, all threads."""
         text = self._sandbox.path(f"/proc/{self.qemu_pid()}/io").read_text()
         fields = dict(line.split(": ") for line in text.splitlines())
         return DiskCounters(int(fields["read_bytes"]), int(fields["write_bytes"]))
@@ -250,7 +249,7 @@ class Guest:
         return _rate(lambda: self.disk_counters().read_bytes, window_seconds)
 
     def save(self, folder: Path) -> None:
-        """Stop the guest and keep what it was, its memory and its root disk, in a new folder."""
+        """Stop the guest and keep its definition, memory and root disk in a new folder."""
         folder.mkdir(parents=True)
         self.domain.save(str(folder / "memory"))
         shutil.copyfile(self.placement.root_overlay, folder / "root.qcow2")
@@ -288,7 +287,7 @@ class Guest:
             if domain.isActive():
                 domain.destroy()
         except libvirt.libvirtError:
-            # Gone between the question and the act: that is what was wanted.
+            # Gone between the question and the act, as it should be.
             if self.running():
                 raise
         self._forget_connection()

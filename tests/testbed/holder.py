@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """First process of a testbed's namespaces: ``holder.py PLAN`` under unshare(1).
 
-It is process 1 of a PID namespace, so when it ends, for whatever reason, the
-kernel ends every process of the testbed, and with the last of them go the
-network namespaces, the interfaces and the mounts. It ends when its standard
-input closes, and that happens however the program that holds the other end
-dies. So nothing has to be cleaned up after a crash.
+It is process 1 of a PID namespace, so when it ends, for any reason, the kernel ends every
+process of the testbed, and with the last of them go the network namespaces, the interfaces and
+the mounts. It ends when its standard input closes, and that happens however the program that
+holds the other end dies. So nothing has to be cleaned up after a crash.
 
 PLAN is JSON: {"binds": [[source, target], …], "shadow": folder}. It runs with
 the machine's own Python and imports nothing but the standard library.
@@ -67,7 +66,7 @@ def reap() -> None:
 def child_ends() -> int:
     """Return a descriptor that can be read when a child has ended.
 
-    Who ended a guest waits for it to be collected.
+    The program that ended a guest waits for it to be collected.
     """
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -21,8 +21,8 @@ FIRST_UUID = uuid.UUID("5e1a7c60-0000-4000-8000-000000000000")
 class Testbed:
     """A host with its network, libvirt, guests and Sluice's daemons.
 
-    It is a context manager; leaving it, by whatever way, ends everything that
-    was started in it. What stays is ``folder/logs``.
+    It is a context manager; leaving it, in any way, ends everything that was started in it.
+    Only ``folder/logs`` stays.
     """
 
     __test__ = False
@@ -35,7 +35,7 @@ class Testbed:
         ingress_bps: int | None = None,
         queue_bytes: int = network.LINK_QUEUE_BYTES,
     ):
-        """``link_bps`` limits what guests send to clients, ``ingress_bps`` the reverse."""
+        """``link_bps`` limits traffic of guests to clients, ``ingress_bps`` the reverse."""
         self._label = label
         self._link = (link_bps, ingress_bps, queue_bytes)
         self.folder = Path()
@@ -104,7 +104,7 @@ class Testbed:
         allowed = processors.allowed()
         placement = Placement(
             accelerator=self.accelerator.name,
-            # Not by the name of a checkout: what is kept of a guest outlives that.
+            # Not by the name of a checkout: a kept guest outlives that.
             emulator=(spec.emulator or paths.emulator()).resolve(),
             kernel=paths.image("vmlinuz"),
             initrd=paths.image("initrd.img"),

@@ -41,11 +41,11 @@ max_core = 0
 
 
 class HypervisorError(Exception):
-    """libvirt did not start; the text says what it said."""
+    """libvirt did not start; the text has its words."""
 
 
 def binds(folder: Path) -> dict[Path, Path]:
-    """Return what the sandbox must bind: libvirt's folder → the testbed's own."""
+    """Return the binds of the sandbox: libvirt's folder → the testbed's own."""
     own = folder / "libvirt"
     mapping = {
         Path("/etc/libvirt"): own / "etc",

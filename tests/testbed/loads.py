@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Loads inside guests, and how the guests' disks are set for them.
 
-Twelve ``cat`` processes read large files over and over (SCS, section 5.5.1).
-Each is a transient unit with an end of its own, so a load never outlives what
-it was started for by more than ``seconds``.
+Twelve ``cat`` processes read large files over and over (SCS, section 5.5.1). Each is a
+transient unit with an end of its own, so a load outlives its purpose by at most ``seconds``.
 """
 
 from testbed.guest import Guest
 
 READERS = 12
 STREAMER_WEIGHT = 1000
-# What an administrator sets on a volume of large files: one request is then as
-# long as what the reader asks for, and pays for its seek.
+# An administrator's setting for a volume of large files: one request is then as long as a read,
+# and pays for its seek.
 READ_AHEAD_KIB = 3072
 LARGEST_REQUEST_KIB = 4096
 
@@ -43,12 +42,11 @@ def stop_readers(guest: Guest) -> None:
 def start_streamer(guest: Guest, movie: str, address: str, port: int, seconds: int) -> None:
     """Start VLC, streaming the movie over RTP to a client, over and over.
 
-    It reads one second ahead, as a streaming server is set up (VLC's own
-    default of 300 ms is for local files and interactive use), and must not
-    make that longer when it is late, as that would be a pause of the stream.
-    It runs before the readers on the guest's processors: what is shown here
-    is about disk and network. The guest forgets what it has kept of the movie,
-    so that a second showing reads the disk as well.
+    It reads one second ahead, as a streaming server is set up (VLC's own default of 300 ms is
+    for local files and interactive use), and must not make that longer when it is late, as that
+    would be a pause of the stream. It runs before the readers on the guest's processors,
+    because the subject is disk and network. The guest drops its cache of the movie, so that a
+    second showing reads the disk as well.
     """
     guest.spawn(
         f"dd if={movie} iflag=nocache count=0 status=none; "

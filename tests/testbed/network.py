@@ -28,7 +28,7 @@ LINK_QUEUE_BYTES = 500 * 1024
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """What went over the uplink since it was made, and what waits now."""
+    """Traffic of the uplink since it was made, and its present queue."""
 
     sent_bytes: int
     sent_packets: int
@@ -44,7 +44,7 @@ def guest_address(index: int) -> str:
 
 
 def tbf(device: str, bytes_per_second: int, queue_bytes: int) -> list[str]:
-    """Return the tc command that limits what ``device`` sends."""
+    """Return the tc command that limits the traffic out of ``device``."""
     if bytes_per_second < 100_000:
         raise ValueError(f"link of {bytes_per_second} bytes/s: use at least 100000")
     return (
@@ -79,7 +79,7 @@ def set_up(sandbox: Sandbox, link_bps: int, ingress_bps: int | None, queue_bytes
 
 
 def limit_uplink(sandbox: Sandbox, link_bps: int, queue_bytes: int) -> None:
-    """Give the uplink its rate and its queue, whatever it had in their place."""
+    """Give the uplink its rate and its queue, in place of any former ones."""
     sandbox.run(tbf(UPLINK, link_bps, queue_bytes))
 
 

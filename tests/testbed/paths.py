@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where programs and images are, and where the testbed keeps its runs.
 
-In a checkout these are the products of the build. The nightly run uses what is
-installed on its host instead: it sets another ``Layout`` before it begins.
+In a checkout these are the products of the build. The nightly run uses the installed programs
+of its host: it sets another ``Layout`` before it begins.
 """
 
 import os
@@ -27,11 +27,11 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is, and which command brings what is missing.
+    """Places of all parts, and the commands that bring missing ones.
 
-    ``programs`` are folders with sluiced, sluice and sluice-web; ``agent`` has
-    the guest agent and its unit; ``notes`` keeps what was found out about the
-    machine. ``remedies`` maps a name of this class to a command.
+    ``programs`` are folders with sluiced, sluice and sluice-web; ``agent`` has the guest agent
+    and its unit; ``notes`` keeps findings about the machine. ``remedies`` maps a name of this
+    class to a command.
     """
 
     runs: Path
@@ -95,7 +95,7 @@ def _part(path: Path, name: str) -> Path:
 
 
 def emulator() -> Path:
-    """The patched QEMU, or the one that SLUICE_TESTBED_EMULATOR names instead."""
+    """The patched QEMU, or the QEMU of SLUICE_TESTBED_EMULATOR."""
     chosen = os.environ.get("SLUICE_TESTBED_EMULATOR")
     if chosen:
         return require(Path(chosen), "unset SLUICE_TESTBED_EMULATOR")

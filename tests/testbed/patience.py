@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long the testbed waits, on a machine where everything takes longer.
 
-A property of the machine, as its accelerator is: the nightly run sets it from
-``run.patience``, tests measure it, and whatever waits asks for its time here.
+A property of the machine, as its accelerator is: the nightly run sets it from ``run.patience``,
+tests measure it, and each waiting program asks for its time here.
 """
 
 import math
@@ -29,7 +29,7 @@ def use(factor: float) -> None:
 def of_this_machine() -> float:
     """Measure how much longer things take here and now, for programs that only wait.
 
-    Twice what is measured: a moment does not show all that runs beside a test.
+    Twice the measured factor: a moment does not show all that runs beside a test.
     """
     started = time.monotonic()
     sum(range(NUMBERS))
@@ -39,5 +39,5 @@ def of_this_machine() -> float:
 
 
 def seconds(ordinary: float) -> float:
-    """Return how long to wait for what ordinarily takes less than ``ordinary`` seconds."""
+    """Return the wait for an event that ordinarily takes less than ``ordinary`` seconds."""
     return ordinary * _factor

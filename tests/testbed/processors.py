@@ -3,7 +3,7 @@
 
 Linux gives each session of a terminal an equal share where ``sched_autogroup`` is on, so
 ``nice`` and idle scheduling mean nothing between two of them. A control group is no such
-session: within it they count again, and its weight counts against everybody else.
+session: within it they count again, and its weight counts against all others.
 
     Group           all that a run starts; ten times the weight of another program
     └─ main         the program itself, and whatever is not put elsewhere
@@ -60,7 +60,7 @@ def now() -> Times:
 
 @dataclass(frozen=True)
 class Threads:
-    """What the scheduler counted for a thread or several, in seconds.
+    """The scheduler's counts for one or more threads, in seconds.
 
     ``waited_s`` is time in which a thread could have run and another one did.
     """
@@ -73,7 +73,7 @@ class Threads:
 
 
 def threads_of(process: Path) -> dict[int, Threads]:
-    """Read what each thread of a process has used, by its number; empty if it is gone.
+    """Read the times of each thread of a process, by its number; empty if it is gone.
 
     ``process`` is its folder in a /proc.
     """
@@ -198,7 +198,7 @@ class Group:
 
 
 def _remove_left_over(base: Path, name: str) -> None:
-    """Take groups away whose program was killed; one that is in use refuses."""
+    """Take groups of killed programs away; a group in use refuses."""
     for top in base.glob(f"{name}-*"):
         for path in (*top.glob("*/"), top):
             with contextlib.suppress(OSError):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 
 MEASUREMENTS = 3
-# Of a limit: beside a limited class others of the guest read a little, and bursts go at once;
-# a limit that is taken for half of what it is has to be seen.
+# Shares of a limit: beside a limited class others of the guest read a little, and bursts go at
+# once; a limit that is taken for its half must be seen.
 MOST_OF_LIMIT, LEAST_OF_LIMIT = 1.05, 0.8
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Folders of testbed runs: build/testbed/LABEL-PID, with logs that stay.
 
-A run that ended in a crash leaves its folder; the namespaces are gone by then,
-because the kernel ended them (``holder.py``). The next run removes the crashed
-run's disks, and of all ended runs keeps the newest few for reading their logs.
-Runs that are alive, of whatever program, are not touched.
+A run that ended in a crash leaves its folder; the namespaces are gone by then, because the
+kernel ended them (``holder.py``). The next run removes the crashed run's disks, and of all
+ended runs keeps the newest few for reading their logs. Live runs of any program are not
+touched.
 """
 
 import json
@@ -30,7 +30,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def make(label: str) -> Path:
-    """Make a folder for a new run and clear away what older ones left."""
+    """Make a folder for a new run and clear away leftovers of older ones."""
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", label):
         raise ValueError(f"testbed label {label!r}: use up to 32 of a-z, 0-9 and inner hyphens")
     runs = paths.layout().runs
@@ -71,9 +71,9 @@ def is_own(folder: Path) -> bool:
 
 
 def is_run(folder: Path) -> bool:
-    """True for what ``make`` made, ended or not, also if it was interrupted at it.
+    """True for a folder of ``make``, ended or not, also if ``make`` was interrupted.
 
-    A runs/ may be in a folder that is somebody else's too.
+    A runs/ may be in a folder with foreign files, too.
     """
     if not NAME.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
         return False

@@ -87,7 +87,7 @@ class Sandbox:
     """PID, mount and network namespace with private libvirt folders and /run."""
 
     def __init__(self, folder: Path, binds: Mapping[Path, Path]):
-        """``binds`` maps a folder of the machine to what is shown in its place."""
+        """``binds`` maps a folder of the machine to the folder shown in its place."""
         self.folder = folder
         self._binds = binds
         self._unshare: subprocess.Popen | None = None
@@ -207,7 +207,7 @@ class Sandbox:
     ) -> subprocess.CompletedProcess:
         """Run a command to its end; CommandFailed on error (if ``check``) or time-out.
 
-        ``shown`` is what an error says was run, if not the command itself.
+        ``shown`` stands for the command in an error.
         """
         process = subprocess.Popen(
             self.argv(command, netns),
@@ -229,8 +229,8 @@ class Sandbox:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            # Not drained: whoever else holds the other ends may do so for long
-            # (ssh hands them to the process that shares its connection).
+            # Not drained: another process may hold the other ends for long (ssh hands them to
+            # the process that shares its connection).
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Guests that go on where an earlier run has booted them.
 
-A boot costs an emulated guest most of a minute of a slow machine's time. So a guest is
-booted once, its memory and disk are kept in the cache, and each later start goes on from
-there, in whatever testbed. A kept guest has a name made from all that it depends on: the
-definition, the emulator, the images and the agent. A boot by itself is ``Guest.start``.
+A boot costs an emulated guest most of a minute of a slow machine's time. So a guest is booted
+once, its memory and disk are kept in the cache, and each later start goes on from there, in any
+testbed. A kept guest has a name made from all that it depends on: the definition, the emulator,
+the images and the agent. A boot by itself is ``Guest.start``.
 """
 
 import fcntl
@@ -23,15 +23,15 @@ from testbed.guest import Guest, GuestError
 
 # A few kinds of guests, each for the checkouts that are in use; 150 to 300 MB each.
 KEPT = 8
-# Another number makes what older code has kept unknown.
+# Another number hides guests that older code has kept.
 FORMAT = 1
 
 
 def start(guest: Guest) -> None:
     """Start a defined guest, booted, with ssh; it has a fixed ``place`` (``add_guest``).
 
-    Its clock is set, and a boot that has not happened yet happens now. GuestError if it does
-    not go on: what was kept is removed then, and the next start boots.
+    Its clock is set, and a missing boot happens now. GuestError if it does not go on: the kept
+    guest is then removed, and the next start boots.
     """
     if not guest.placement.uuid:
         raise ValueError(f"guest {guest.name} has no place of its own; give one to add_guest")
@@ -63,7 +63,7 @@ def _locked() -> Iterator[None]:
 
 @contextmanager
 def _removed_if_of_no_use(guest: Guest, folder: Path) -> Iterator[None]:
-    """A machine that went down, or a full disk, has left what no run could ever use."""
+    """Removes a kept guest that no run can use, as after a crash or on a full disk."""
     try:
         yield
     except (GuestError, OSError, libvirt.libvirtError) as problem:
@@ -109,7 +109,7 @@ def _name(guest: Guest, definition: str) -> str:
 
 
 def comparable(definition: str, folders: dict[str, str]) -> str:
-    """A definition without what differs from run to run: metadata, and folders by a word."""
+    """A definition without differences from run to run: metadata, and folders by a word."""
     domain = ET.fromstring(definition)
     for metadata in domain.findall("metadata"):
         domain.remove(metadata)
@@ -137,7 +137,7 @@ def _content(file: Path) -> str:
 
 
 def _prune() -> None:
-    """Remove what is not complete, and of the rest all but the newest."""
+    """Remove incomplete ones, and of the rest all but the newest."""
     folders = [one for one in _root().iterdir() if one.is_dir()]
     marks = {one: one / ".complete" for one in folders}
     used = sorted(

@@ -23,7 +23,7 @@ FORWARD = Path(__file__).with_name("forward.py")
 
 
 class ServiceError(Exception):
-    """A daemon did not start or refused a request; the text says what it said."""
+    """A daemon did not start or refused a request; the text has its words."""
 
 
 def _log_tail(log: Path) -> str:

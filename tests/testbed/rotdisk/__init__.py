@@ -6,7 +6,7 @@
     GuestSpec("media", disks=(disk.volume("movie"), disk.volume("media")))
     before = disk.counters()
 
-All volumes share one spindle; ``model.c`` says what that means.
+All volumes share one spindle; ``model.c`` explains the effects.
 """
 
 import mmap
@@ -35,12 +35,12 @@ SPEED_AT = HEADER_BYTES + MOST_EXPORTS * (NAME_BYTES + EXPORT.size)
 
 
 class DiskError(Exception):
-    """The disk's server did not start; the text says what it said."""
+    """The disk's server did not start; the text has its words."""
 
 
 @dataclass(frozen=True)
 class VolumeCounters:
-    """What one volume of the disk has done since the start."""
+    """Counters of one volume of the disk since the start."""
 
     requests: int
     bytes: int
@@ -51,7 +51,7 @@ class VolumeCounters:
     latency_max_ns: int
 
     def since(self, earlier: "VolumeCounters") -> "VolumeCounters":
-        """Return what was added since ``earlier``; the maximum stays one of all time."""
+        """Return the increase since ``earlier``; the maximum stays one of all time."""
         parts = {f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)}
         return VolumeCounters(**{**parts, "latency_max_ns": self.latency_max_ns})
 

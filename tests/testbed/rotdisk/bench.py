@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``python -m testbed.rotdisk.bench``: measure the modelled disk through its NBD server.
 
-One reader alone; twelve greedy readers; a player (128 KiB each 150 ms) alone,
-beside the greedy twelve, and beside the twelve held to a share of what they got.
-Takes half a minute. The images are sparse files: the disk's time does not
-depend on what they hold.
+One reader alone; twelve greedy readers; a player (128 KiB each 150 ms) alone, beside the greedy
+twelve, and beside the twelve held to a share of their rate. Takes half a minute. The images are
+sparse files: the disk's time does not depend on their contents.
 """
 
 import argparse

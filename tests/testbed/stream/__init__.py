@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a client receives of a stream, and how good it is.
+"""A stream as its client receives it, and its quality.
 
 ``packets`` reads RTP and MPEG transport packets, ``playout`` models the player's
 buffer, ``meter`` puts both together, ``verdict`` judges: all pure, bytes and

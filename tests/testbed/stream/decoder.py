@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A native VLC that plays what the receiver forwards, and its own statistics.
+"""A native VLC that plays the receiver's packets, and its own statistics.
 
-VLC's ``oldrc`` interface answers ``stats`` with lines of the form
-``| frames lost : 3``. Only what grew since the last question counts.
+VLC's ``oldrc`` interface answers ``stats`` with lines of the form ``| frames lost : 3``. Only
+growth since the last question counts.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def parse_stats(text: str) -> dict[str, int] | None:
 
 @dataclass
 class Counts:
-    """Turns VLC's totals into what is new; VLC counts anew when it restarts its input."""
+    """Turns VLC's totals into increases; VLC counts anew when it restarts its input."""
 
     last: dict[str, int] | None = None
 
@@ -65,9 +65,9 @@ class Counts:
 class Viewer:
     """When a viewer presses stop and play: once the stream has come well again.
 
-    A player whose clock was set while data came late, or in a burst after it,
-    keeps that error, and loses pictures of a stream that is in order again.
-    What the decoder counts while it starts anew says nothing of the stream.
+    A player whose clock was set while data came late, or in a burst after it, keeps that error,
+    and loses pictures of a stream that is in order again. The decoder's counts while it starts
+    anew say nothing of the stream.
     """
 
     patience_s: float = 2.0
@@ -100,7 +100,7 @@ class Decoder:
         self._counts = Counts()
 
     def new_counts(self) -> tuple[int, int, int]:
-        """Return what VLC counted since the last call; zeros while it does not answer."""
+        """Return VLC's counts since the last call; zeros while it does not answer."""
         try:
             if not self._socket:
                 self._socket = socket.socket(socket.AF_UNIX)

@@ -15,7 +15,7 @@ from testbed.stream.playout import Playout
 
 @dataclass(frozen=True)
 class Window:
-    """What happened in a span of time. Counts and sums, except max_gap_ms."""
+    """The events of a span of time. Counts and sums, except max_gap_ms."""
 
     start_s: float = 0.0
     window_ms: float = 0.0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Losses in an RTP stream of MPEG transport packets.
 
-RTP (RFC 3550): each datagram has a sequence number of 16 bits, so a gap says
-exactly how many datagrams are missing. A datagram that comes late takes its
-loss back; one that comes twice was not lost, and counts once.
+RTP (RFC 3550): each datagram has a sequence number of 16 bits, so a gap says exactly how many
+datagrams are missing. A late datagram takes its loss back; a repeated one was not lost, and
+counts once.
 
 MPEG-2 transport stream (ISO/IEC 13818-1, 2.4.3): each PID counts its packets
 with payload modulo 16. The counter stands still in a packet without payload,
@@ -33,7 +33,7 @@ class NotAStream(ValueError):
 
 @dataclass(frozen=True)
 class TsPacket:
-    """What the meter needs of one transport packet."""
+    """The meter's part of one transport packet."""
 
     pid: int
     counter: int

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A player's buffer, driven by the stream's own clock.
 
-The player fills its buffer for ``buffer_s`` seconds after the first data, then
-plays at the speed of the clock. Whatever has come up to the last program clock
-reference (PCR) can be played. When the position reaches that edge the picture
-stands still: a stall. It lasts until data comes again and the buffer is filled
-anew, as in VLC.
+The player fills its buffer for ``buffer_s`` seconds after the first data, then plays at the
+speed of the clock. Data up to the last program clock reference (PCR) can be played. When the
+position reaches that edge the picture stands still: a stall. It lasts until data comes again
+and the buffer is filled anew, as in VLC.
 
 A jump of the clock forward by more than ``HOLE_S`` (a PCR comes at least every
 100 ms, ISO/IEC 13818-1 2.7.2) is a hole in the programme: the player has

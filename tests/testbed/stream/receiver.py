@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""``python -m testbed.stream.receiver``: receive a stream, measure it, say what was found.
+"""``python -m testbed.stream.receiver``: receive a stream, measure it, report the figures.
 
 Prints one JSON line per window on standard output (the fields of
 ``meter.Window``; ``start_s`` is CLOCK_MONOTONIC). Forwards the

@@ -11,8 +11,8 @@ times the share of time in which the player had something to play. A rate taken
 from bytes and a wall clock would not do: the encoder's rate swings by a per
 cent within a second, ten times the tolerance.
 
-*lost pictures*, for the threshold of one per cent, are those that the decoder
-says it lost, and no fewer than continuity errors say were damaged.
+*lost pictures*, for the threshold of one per cent, are the decoder's count, and no fewer than
+continuity errors damaged.
 """
 
 from dataclasses import asdict, dataclass
@@ -77,7 +77,7 @@ def verdict_of(window: Window) -> str:
 
 
 def judge(window: Window) -> Quality:
-    """Turn a phase's sum into what the report shows."""
+    """Turn a phase's sum into the report's figures."""
     seconds = window.window_ms / 1000
     return Quality(
         verdict=verdict_of(window),
