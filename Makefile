@@ -86,7 +86,7 @@ bench: qemu packages-bench ## the engine's cost per decision, and its bars; ARGS
 .PHONY: perf
 perf: setup-demo packages-perf ## an experiment of the papers: make perf EXPERIMENT=E2
 	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
-	@build/venv/bin/python -m perf $(EXPERIMENT) $(ARGS)
+	@build/venv/bin/python -m measure.experiments $(EXPERIMENT) $(ARGS)
 
 .PHONY: stress fuzz stock-tests check-series newest-qemu
 stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes, hosts
@@ -96,7 +96,7 @@ stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, thr
 	@case "$(ARGS)" in \
 	lifecycle*) bash qemu-patches/scripts/stress.sh lifecycle build/qemu-asan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
 	threads*) bash qemu-patches/scripts/stress.sh threads build/qemu-tsan '$(word 2,$(ARGS))' '$(word 3,$(ARGS))' ;; \
-	*) cd tests && ../build/venv/bin/python -m stress $(ARGS) ;; esac
+	*) cd tests && ../build/venv/bin/python -m measure.stress $(ARGS) ;; esac
 fuzz: qemu-asan ## all fuzzers for long: make fuzz MINUTES=10 (each)
 	@SLUICE_FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) bash qemu-patches/scripts/fuzz.sh
 stock-tests: packages-qemu ## QEMU's own qtests and iotests, with the series and without

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from perf import loads, machine
-from perf.monitor import ask
+from measure import loads
+from measure.experiments import machine
+from measure.qmp import ask
 from testbed import CLIENT_ADDRESS, Controller, Guest, Testbed, patience
 
 CLASS = "flood"

@@ -83,7 +83,7 @@ def _daily() -> list[Suite]:
 
 def _long() -> list[Suite]:
     """Pieces that are bounded, so that a night is enough for them."""
-    scripts, stress = PATCHES / "scripts", [sys.executable, "-m", "stress"]
+    scripts, stress = PATCHES / "scripts", [sys.executable, "-m", "measure.stress"]
     builds = [f"{TOP}/build/qemu-stock-full", f"{TOP}/build/qemu-full"]
     return [
         Suite(

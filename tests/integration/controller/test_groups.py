@@ -8,13 +8,13 @@ commands go to it over QMP.
 import itertools
 import json
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from measure.qmp import Qmp
 from sluice_controller.adapters.group_pages import GroupPages
 from sluice_controller.domain.group_page import GroupLimit
 from sluice_controller.domain.groups import PARTS
@@ -142,28 +142,12 @@ class Qemu:
         options = ["-machine", "none", "-display", "none", "-nodefaults", "-S"]
         options += ["-object", "shaper,id=sluice0", "-qmp", f"unix:{path},server=on,wait=off"]
         self.process = subprocess.Popen([QEMU, *options], stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + patience.seconds(SECONDS)
-        while not path.exists():
-            assert self.process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(str(path))
-        self.lines = self.socket.makefile("rw")
-        self.lines.readline()
-        self.execute("qmp_capabilities", {})
-
-    def execute(self, command, arguments):
-        self.lines.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
-        self.lines.flush()
-        while True:
-            answer = json.loads(self.lines.readline())
-            assert "error" not in answer, (command, arguments, answer)
-            if "return" in answer:
-                return answer["return"]
+        self.qmp = Qmp(path, patience.seconds(SECONDS))
+        self.execute = self.qmp.execute
 
     def query(self):
-        (shaper,) = self.execute("query-shapers", {})
-        groups = self.execute("query-shaper-groups", {})
+        (shaper,) = self.execute("query-shapers")
+        groups = self.execute("query-shaper-groups")
         return {**shaper, "group-objects": {g["id"]: g["path"] for g in groups}}
 
 
@@ -182,7 +166,7 @@ def qemus(tmp_path):
     for qemu in running:
         qemu.process.kill()
         qemu.process.wait()
-        qemu.socket.close()
+        qemu.qmp.close()
 
 
 def test_qemus_join_share_and_leave_what_the_controller_made(qemus, tmp_path):
@@ -196,7 +180,7 @@ def test_qemus_join_share_and_leave_what_the_controller_made(qemus, tmp_path):
 
     def reach(qemu, want):
         for command, arguments in commands("sluice0", actual(qemu.query(), want), want):
-            qemu.execute(command, arguments)
+            qemu.execute(command, **arguments)
         assert actual(qemu.query(), want) == want
         assert commands("sluice0", actual(qemu.query(), want), want) == []
 
@@ -207,7 +191,7 @@ def test_qemus_join_share_and_leave_what_the_controller_made(qemus, tmp_path):
         (both[1].process.pid, 300),
     }
     pages.ensure("disks", GroupLimit("bytes", 7_000_000, 70_000))
-    (shown,) = both[1].execute("query-shaper-groups", {})
+    (shown,) = both[1].execute("query-shaper-groups")
     assert (shown["rate"], shown["burst"], len(shown["members"])) == (7_000_000, 70_000, 2)
     reach(both[0], config(400))
     reach(both[0], config(50, "net-tx"))
@@ -224,6 +208,6 @@ def test_reads_and_writes_of_one_shaper_share_a_limit(qemus, tmp_path):
     group = {"group": "group-disk-1", "path": str(pages.path("disk")), "weight": 100}
     want = wanted("vm", [], [], {}, {}, {part: group for part in PARTS["blk"]})
     for command, arguments in commands("sluice0", actual(qemu.query(), want), want):
-        qemu.execute(command, arguments)
+        qemu.execute(command, **arguments)
     assert commands("sluice0", actual(qemu.query(), want), want) == []
     assert [m.label.rpartition(" ")[2] for m in pages.members("disk")] == list(PARTS["blk"])

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from perf.subjects.net import TcHtb, TcTbf
+from measure.experiments.subjects.net import TcHtb, TcTbf
 from testbed import (
     FileDisk,
     GuestError,
