@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo import charts
-from demo.charts import Axes, Line, Span
+from demo.charts import Line, Span
 
 
 def drawing(figure: str) -> ET.Element:
@@ -46,27 +46,11 @@ def test_any_lines_make_a_drawing_within_its_frame(lines, from_s, seconds):
             assert charts.TOP <= y <= charts.HEIGHT - charts.BOTTOM
 
 
-def test_without_lines_there_is_still_a_grid():
-    parts = drawing(charts.chart("t", "ms", [], [], [], 0, 60))
-    assert len([p for p in parts.iter("line") if p.get("class") == "grid"]) == 5
-
-
-def test_a_span_of_no_time_is_drawn_at_the_left():
-    axes = Axes(5, 5, 1.0)
-    assert axes.x(5) == charts.LEFT
-
-
 @pytest.mark.parametrize(("seconds", "step"), [(60, 10), (120, 10), (121, 30), (300, 30)])
 def test_seconds_are_labelled_inside_the_time_that_is_shown(seconds, step):
     parts = drawing(charts.chart("t", "ms", [], [], [], 0, seconds))
     labels = [p.text for p in parts.iter("text") if p.get("class") == "second"]
     assert labels == [f"{at} s" for at in range(step, seconds, step)]
-
-
-def test_larger_is_higher_and_later_is_further_right():
-    axes = Axes(0, 100, 50.0)
-    assert axes.y(10) > axes.y(40)
-    assert axes.x(10) < axes.x(40)
 
 
 @pytest.mark.parametrize(

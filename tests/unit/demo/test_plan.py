@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo import __main__ as command
-from demo.plan import PHASES, BadPlan, Bars, Plan
+from demo.plan import BadPlan, Plan
 from demo.run import RunError
 
 RANGES = [
@@ -77,7 +77,3 @@ def test_a_demo_that_could_not_run_is_no_bar_that_does_not_hold(problem, monkeyp
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     monkeypatch.setattr(command.patience, "use", lambda _factor: None)
     assert command.main() == 2
-
-
-def test_there_is_a_bar_for_each_phase():
-    assert [getattr(Bars(), name) for name in PHASES] == ["perfect", "poor", "perfect"]

@@ -125,13 +125,6 @@ def test_the_scale_holds_the_largest_value_without_wasting_the_picture(most):
     assert top <= max(10.0 * most, 1.0)
 
 
-@given(at=st.floats(-1e6, 1e6), value=st.floats(-1e6, 1e6))
-def test_every_point_is_inside_the_picture(at, value):
-    axes = charts.Axes(0, 100, 50.0)
-    assert 0 <= axes.x(at) <= charts.WIDTH
-    assert 0 <= axes.y(value) <= charts.HEIGHT
-
-
 def test_live_rates_are_flattened_and_absent_domains_left_out():
     sample = {"bytes_per_second": 5.0, "limit_bytes_per_second": None}
     live = {

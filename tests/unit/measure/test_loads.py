@@ -8,12 +8,8 @@ import pytest
 
 from measure.loads import (
     device_bytes,
-    fio,
     fio_job,
-    iperf,
-    iperf_marked,
     longest_wait_seconds,
-    on_processor,
     sample_load,
 )
 
@@ -38,29 +34,6 @@ def test_waits_of_writes_are_read_too():
 def test_a_log_without_a_request_in_time_is_refused():
     with pytest.raises(ValueError):
         longest_wait_seconds("10800, 445000000, 0, 4096, 3, 0\n", 10.0)
-
-
-def test_a_command_has_a_processor_of_its_own_if_one_is_given():
-    assert on_processor(1, ["ping"]) == ["taskset", "--cpu-list", "1", "ping"]
-    assert on_processor(None, ["ping"]) == ["ping"]
-
-
-def test_only_a_reading_fio_is_told_not_to_write():
-    assert "--rw=randread" in fio("read", "vdb", 512, 1, 1)
-    assert "--readonly" in fio("read", "vdb", 512, 1, 1)
-    assert "--rw=randwrite" in fio("write", "vdb", 512, 1, 1)
-    assert "--readonly" not in fio("write", "vdb", 512, 1, 1)
-
-
-def test_a_flow_has_the_wire_s_segments_unless_told_otherwise():
-    assert "mss" not in iperf(1, to_guest=False)
-    assert "--set-mss 536 --reverse" in iperf(1, to_guest=True, segment_bytes=536)
-
-
-def test_a_marked_flow_has_its_class_and_a_congestion_control_that_is_known():
-    command = iperf_marked(1, 7, to_guest=True, segment_bytes=536)
-    assert command.startswith(iperf(1, to_guest=True, segment_bytes=536))
-    assert command.endswith(" --dscp 7 --congestion cubic")
 
 
 def test_sampling_starts_when_more_has_moved_than_commands_move():

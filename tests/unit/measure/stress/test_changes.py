@@ -9,7 +9,6 @@ from measure.stress.changes import (
     KINDS,
     NET_LEAST_BPS,
     NET_START_SECONDS,
-    NET_TOS,
     OTHER,
     SHAPED_MS,
     STALL_MS,
@@ -116,11 +115,6 @@ def test_acknowledgements_of_the_other_direction_are_not_enough():
     """One for each segment, with the largest list of what came out of order."""
     segment_bytes, acknowledgement_bytes = 1514, 14 + 20 + 60
     assert NET_RATE_MAX_BPS / segment_bytes * acknowledgement_bytes < NET_LEAST_BPS
-
-
-def test_the_connections_have_the_tag_of_fio():
-    """DSCPs of tags end in 11; the two lowest bits of the octet are those of ECN."""
-    assert NET_TOS == 0b00101100
 
 
 def test_held_requests_are_read_from_the_shapers_counters():

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.stress.loads import MOVED_BYTES, Progress, gone_on_in_words, seen
-from measure.stress.scene import verify_command
 
 BEFORE = Progress(fio=8192, rewrite=4096, received=10**6, sent=10**6)
 COUNTS = st.integers(0, 2**50)
@@ -44,11 +43,3 @@ def test_each_load_has_the_moment_when_it_was_first_seen_to_go_on():
 def test_the_last_load_to_go_on_is_named():
     gone_on = {"rewrite": 1.0, "sent": 219.0, "fio": 12.0}
     assert gone_on_in_words(gone_on) == "all loads gone on after 219.0 s, the last of them: sent"
-
-
-def test_fio_compares_the_numbers_of_writes():
-    """With any of these fio 3.39 passes over a block that a lost write has left."""
-    command = verify_command()
-    assert "--verify_write_sequence=1" in command
-    for option in ("--time_based", "--norandommap", "--verify_only", "--bsrange"):
-        assert option not in command
