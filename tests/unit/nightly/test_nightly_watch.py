@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Orders to end a run: the first one counts, and none disturbs the cleaning up."""
 
+import contextlib
 import json
 import os
 import re
@@ -84,12 +85,13 @@ def test_a_watcher_that_fails_ends_the_run(ending, monkeypatch):
 HOLDER = "import time\ntime.sleep(600)\n"
 
 
-def waits_where_no_signal_is_heard(process):
-    """As inside libvirt: its answer ends it, and a signal does not."""
+@contextlib.contextmanager
+def no_signal_is_heard():
+    """As inside libvirt, whose answer ends the wait, and a signal does not."""
     numbers = {END_SIGNAL}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        process.wait(60)
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
@@ -110,8 +112,8 @@ def test_a_run_that_hears_nothing_loses_its_processes_and_no_other(ending, monke
     config = Config(abort=Abort(every_s=0.01), paths=Paths(state=tmp_path))
     watcher = Watcher(config, None, ending, force=True, limit_s=0)
     try:
-        with pytest.raises(Ended), watcher:
-            waits_where_no_signal_is_heard(started[mine])
+        with pytest.raises(Ended), no_signal_is_heard(), watcher:
+            started[mine].wait(60)
         assert started[mine].returncode == -signal.SIGKILL
         assert started[others].poll() is None
     finally:
