@@ -282,7 +282,12 @@ def test_auto_shaping_is_switched(daemon):
     ("command", "method", "path", "body"),
     [
         (("show", "nope"), "GET", "/v1/domains/nope", None),
-        (("limit", "test", "batch", "blk-read", "100B/s"), "PUT", LIMIT, {"bytes_per_second": 100}),
+        (
+            ("limit", "test", "batch", "blk-read", "100B/s"),
+            "PATCH",
+            LIMIT,
+            {"bytes_per_second": "100B/s"},
+        ),
         (("revoke", "test", "default"), "DELETE", "/v1/domains/test/classes/default", None),
         (("class", "remove", "batch"), "DELETE", "/v1/classes/batch", None),
         (("rule", "remove", "99"), "DELETE", "/v1/rules/99", None),
@@ -351,7 +356,7 @@ def test_the_command_sets_scheduling_and_queues(daemon):
     for wrong, word in (
         ((*on_disk, "--window", "64KiB"), "64KiB/20ms"),
         ((*on_disk, "--window", "64KiB/2"), "is not a time"),
-        ((*on_disk, "--may-miss", "1/10"), "has no window"),
+        ((*on_disk, "--may-miss", "1/10"), "window.period_ns null is missing"),
         ((*queue, "--packets", "many"), "is not a number"),
         ((*queue, "--packets", "9" * 400), "9…' is out of range"),
         ((*on_disk, "--min-charge", "9" * 400 + "B"), "9…' is out of range"),
@@ -361,10 +366,72 @@ def test_the_command_sets_scheduling_and_queues(daemon):
             ("limit", "test", "batch", "blk-read", "9" * 300 + "B/s"),
             "…' is above 100000000000: give",
         ),
-        (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is not a finite"),
+        (("limit", "test", "batch", "blk-read", "100B/s"), "'100B/s' is below 1024"),
+        (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is out of range"),
+        (("limit", "test", "batch", "blk-read", "1MB/s", "--burst", "9" * 400), "9…' has no unit"),
+        (("stream", "set", "m", "test", "movie", "9" * 400 + "B/s"), "9…' is out of range"),
+        (("stream", "set", "m", "test", "movie", "unlimited"), "'unlimited' is not a number"),
+        (("auto", "on", "--floor", "blk-read=fast"), "'fast' is not a rate"),
+        (("group", "add", "g", "--resource", "blk", "--rate", "1B/s"), "'1B/s' is below 1024"),
         (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
     ):
         assert word in run(*wrong, code=1)
+
+
+def test_what_a_command_is_not_given_stays(daemon):
+    def run(*command):
+        done = daemon.cli(*command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def limit():
+        values = grant(daemon)["limits"].get("blk-read", {})
+        return {name: one for name, one in values.items() if one is not None}
+
+    on_disk = ("limit", "test", "batch", "blk-read")
+    run(*on_disk, "20MB/s", "--burst", "1MiB", "--ops", "500", "--burst-ops", "10")
+    assert "30.0 MB/s, 500 ops/s" in run(*on_disk, "30MB/s")
+    assert limit() == {
+        "bytes_per_second": 30e6,
+        "burst_bytes": 2**20,
+        "operations_per_second": 500,
+        "burst_operations": 10,
+    }
+    assert "30.0 MB/s, 500 ops/s" in run(*on_disk)
+    run(*on_disk, "--ops", "none")
+    assert limit() == {"bytes_per_second": 30e6, "burst_bytes": 2**20}
+    run(*on_disk, "--burst", "none", "--ops", "70")
+    assert limit() == {"bytes_per_second": 30e6, "operations_per_second": 70}
+    run(*on_disk, "unlimited", "--ops", "80")
+    assert limit() == {"operations_per_second": 80}
+    run(*on_disk, "unlimited")
+    assert limit() == {}
+    run("ceiling", "test", "net-tx", "9MB/s", "--ops", "900")
+    assert "8.00 MB/s, 900 ops/s" in run("ceiling", "test", "net-tx", "8MB/s")
+    run("ceiling", "test", "net-tx", "unlimited")
+    assert daemon.call("GET", "/v1/domains/test")["ceiling"] == {}
+    run("group", "add", "disks", "--resource", "blk", "--rate", "9MB/s", "--burst", "1MB")
+    run("group", "add", "disks", "--resource", "blk", "--rate", "8MB/s")
+    run("group", "member", "disks", "test", "--weight", "300")
+    assert "weight 300" in run("group", "member", "disks", "test")
+    (group,) = daemon.call("GET", "/v1/groups")
+    assert (group["rate_per_second"], group["burst"]) == (8e6, 1e6)
+    run("group", "leave", "disks", "test")
+    run("group", "remove", "disks")
+
+
+def test_commands_at_once_lose_nothing(daemon):
+    """Each changes one resource, of what was written back whole."""
+    rates = {"blk-read": "1MB/s", "blk-write": "2MB/s", "net-tx": "3MB/s", "net-rx": "4MB/s"}
+    environment = {"SLUICE_SOCKET": str(daemon.socket), "SLUICE_TOKEN_FILE": str(daemon.token_file)}
+    sluice = Path(sys.executable).parent / "sluice"
+    running = [
+        subprocess.Popen([sluice, "ceiling", "test", *pair], env=environment)
+        for pair in rates.items()
+    ]
+    assert [one.wait(patience.seconds(60)) for one in running] == [0] * len(rates)
+    assert set(daemon.call("GET", "/v1/domains/test")["ceiling"]) == set(rates)
+    daemon.call("PUT", "/v1/domains/test/ceiling", {})
 
 
 def completed(shell, socket, token_file, *words):

@@ -4,7 +4,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from sluice_controller.domain.errors import BadValue, Unavailable
+from sluice_controller.domain.errors import Unavailable
 from sluice_controller.entry.cli.main import app
 
 SCHEDULE = ("schedule", "web1", "batch", "net-tx")
@@ -41,22 +41,3 @@ def test_default_beside_what_would_be_set_is_wrong_usage(run, command, others, n
 def test_default_alone_is_asked_of_sluiced(run, command):
     for options in (("--default",), ("--default", "--json")):
         assert isinstance(run(*command, *options).exception, Unavailable)
-
-
-MANY = "9" * 400 + "B/s"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("limit", "web1", "batch", "blk-read", MANY),
-        ("limit", "web1", "batch", "blk-read", "1MB/s", "--burst", MANY[:-2]),
-        ("stream", "set", "movie", "web1", "movie", MANY),
-        ("auto", "on", "--floor", f"blk-read={MANY}"),
-        ("group", "add", "disks", "--resource", "blk-read", "--rate", MANY),
-    ],
-)
-def test_a_number_beyond_all_bounds_is_refused_before_sluiced_is_asked(run, command):
-    refused = run(*command).exception
-    assert isinstance(refused, BadValue)
-    assert "9…' is out of range: no " in str(refused)

@@ -61,6 +61,7 @@ def client(tmp_path):
     services.stop()
 
 
+GRANT = "/domains/test/classes/batch"
 BODIES = {
     "PUT /domains/{domain}/ceiling": {"blk-read": {"bytes_per_second": "5MB/s"}},
     "PUT /domains/{domain}/classes/{class}": {"limits": {"net-tx": {"bytes_per_second": 5e6}}},
@@ -99,7 +100,7 @@ def test_a_call_answers_what_the_document_says(client, operation):
     if answer.status_code < 300 and operation.answer is not None:
         adapter(operation.answer).validate_python(answer.get_json())
     # libvirt's test driver has one domain, "test", which cannot be shaped; no agent has a table.
-    asks_libvirt = key in ("GET /domains/{domain}", "PUT /domains/{domain}/ceiling")
+    asks_libvirt = key == "GET /domains/{domain}" or "/ceiling" in key
     if "tach" not in key and not asks_libvirt and "classes/{class}" not in key:
         in_use = operation.method == "DELETE" and operation.path in ("/groups/{group}",)
         assert answer.status_code < 300 or in_use, answer.get_json()
@@ -158,6 +159,12 @@ def test_a_patch_changes_what_it_names(client):
     limit = {"limits": {"blk-read": {"burst_bytes": None}, "net-tx": None}}
     after = ask("PATCH", "/groups/disks", {"bytes_per_second": "9MB/s"})
     assert (after["rate_per_second"], after["resource"]) == (9_000_000, "blk")
+    # A burst that was not given follows the rate, and one that was stays.
+    assert after["burst"] == 450_000
+    ask("PATCH", "/groups/disks", {"burst_bytes": 10**6})
+    assert ask("PATCH", "/groups/disks", {"bytes_per_second": 1e7})["burst"] == 10**6
+    assert ask("PATCH", "/groups/disks/members/media", {})["domains"][0]["weight"] == 300
+    assert ask("PATCH", "/classes/new", {"priority": 7})["weight"] == 100
     assert ask("PATCH", "/streams/film", {"nominal_bytes_per_second": 9e5})["domain"] == "media"
     assert merged({"limits": {"blk-read": {"a": 1, "burst_bytes": 2}, "net-tx": {}}}, limit) == {
         "limits": {"blk-read": {"a": 1}}
@@ -172,6 +179,13 @@ def test_a_patch_changes_what_it_names(client):
         ("/groups/disks", {"rate": 7}, "rate"),
         ("/streams/film", {"nominal": 7}, "nominal"),
         ("/streams/film", {"domain": "\ud800"}, "domain"),
+        (f"{GRANT}/limits/net-tx", {"limit": 7}, "limits.net-tx.limit"),
+        (
+            f"{GRANT}/limits/net-tx",
+            {"bytes_per_second": "100B/s"},
+            "limits.net-tx.bytes_per_second",
+        ),
+        ("/domains/test/ceiling/net-tx", {"rate": 7}, "ceiling.net-tx.rate"),
     ],
 )
 def test_a_patch_takes_what_a_put_takes(client, path, body, thing):
@@ -180,20 +194,45 @@ def test_a_patch_takes_what_a_put_takes(client, path, body, thing):
     assert (answer.status_code, answer.get_json()["thing"]) == (422, thing)
 
 
+BLK_READ = {"bytes_per_second": 6e6}
+DSCP = {"dscp": [40]}
+FILM = "/streams/film"
+OTHERS = {"domains": {"media": {"classes": {"movie": {}}}}}
+
+
 @pytest.mark.parametrize(
-    ("path", "one", "other", "looks"),
+    ("path", "one", "other", "looks", "after"),
     [
-        ("/classes/batch", {"weight": 7}, ("PATCH", "", {"priority": 8}), "_class"),
         (
-            "/domains/test/classes/batch",
-            {"limits": {"net-tx": {"bytes_per_second": 5e6}}},
-            ("PUT", "/limits/blk-read", {"bytes_per_second": 6e6}),
-            "_grant",
+            "/classes/batch",
+            {"weight": 7},
+            ("PATCH", "/classes/batch", {"priority": 8}),
+            "_class",
+            {"weight": 7, "priority": 8},
         ),
+        # A whole class that comes second replaces the first.
+        (
+            "/classes/batch",
+            {"weight": 7},
+            ("PUT", "/state", {"classes": {"batch": {"priority": 8}}}),
+            "_class",
+            {"weight": 100, "priority": 8},
+        ),
+        (FILM, {"nominal_bytes_per_second": 9e5}, ("DELETE", FILM), "_stream", None),
+        (GRANT, DSCP, ("PATCH", f"{GRANT}/limits/blk-read", BLK_READ), "_grant", DSCP),
+        (
+            f"{GRANT}/limits/blk-read",
+            {"operations_per_second": 50},
+            ("PATCH", f"{GRANT}/limits/blk-read", BLK_READ),
+            "_grant",
+            {},
+        ),
+        (GRANT, DSCP, ("DELETE", GRANT), "_grant", None),
+        (GRANT, DSCP, ("PUT", "/state?prune=true", OTHERS), "_grant", None),
     ],
-)
+)  # fmt: skip
 def test_of_two_who_change_parts_at_once_neither_is_lost(
-    client, monkeypatch, path, one, other, looks
+    client, monkeypatch, path, one, other, looks, after
 ):
     def ask(method, path, body=None):
         headers = {"Authorization": "Bearer secret"}
@@ -202,9 +241,8 @@ def test_of_two_who_change_parts_at_once_neither_is_lost(
             made.open, f"/v1{path}", method=method, json=body, headers=headers
         )
 
-    look = getattr(calls, looks)
-    method, below, body = other
-    second = threading.Thread(target=lambda: ask(method, path + below, body))
+    look, answers = getattr(calls, looks), []
+    second = threading.Thread(target=lambda: answers.append(ask(*other)))
 
     def looked(services, asked):
         found = look(services, asked)
@@ -217,12 +255,42 @@ def test_of_two_who_change_parts_at_once_neither_is_lost(
     monkeypatch.setattr(calls, looks, looked)
     assert ask("PATCH", path, one).status_code == 200
     second.join(60)
-    after = ask("GET", path).get_json()
-    if looks == "_class":
-        assert (after["weight"], after["priority"]) == (7, 8)
-    else:
-        rates = {r: limit["bytes_per_second"] for r, limit in after["limits"].items()}
-        assert rates == {"net-tx": 5e6, "blk-read": 6e6}
+    assert answers[0].status_code in (200, 204), answers[0].get_json()
+    found = ask("GET", path.partition("/limits")[0])
+    if after is None:
+        assert found.status_code == 404
+        return
+    found = found.get_json()
+    assert {name: found[name] for name in after} == after
+    if other[-1] is BLK_READ:
+        assert found["limits"]["blk-read"]["bytes_per_second"] == 6e6
+        wanted = one.get("operations_per_second")
+        assert found["limits"]["blk-read"]["operations_per_second"] == wanted
+
+
+def test_many_who_change_a_resource_each_at_once_change_all(client):
+    """Each would else write back whole what it has read."""
+    rates = {resource: 1000 * i for i, resource in enumerate(limits.RESOURCES, 1)}
+    paths = ("/domains/test/ceiling", "/domains/test/classes/batch/limits")
+
+    def ask(method, path, body=None):
+        made = client.application.test_client()
+        headers = {"Authorization": "Bearer secret"}
+        run = copy_context().run
+        return run(made.open, f"/v1{path}", method=method, json=body, headers=headers).get_json()
+
+    def change(path, resource, rate):
+        ask("PATCH", f"{path}/{resource}", {"operations_per_second": rate})
+
+    wanted = [(path, *pair) for path in paths for pair in rates.items()]
+    threads = [threading.Thread(target=change, args=one) for one in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    test = ask("GET", "/state")["domains"]["test"]
+    for found in (test["ceiling"], test["classes"]["batch"]["limits"]):
+        assert {r: limit["operations_per_second"] for r, limit in found.items()} == rates
 
 
 def test_an_operator_of_the_page_does_not_choose_what_runs_as_root(client):

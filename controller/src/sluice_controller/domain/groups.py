@@ -78,12 +78,23 @@ def _limit(limit: Limit) -> GroupLimit:
             "give either bytes_per_second or operations_per_second",
         )
     if both[0] is not None:
-        unit, rate, burst, least = "bytes", both[0], limit.burst_bytes, BURST_BYTES_MIN
+        unit, rate, burst = "bytes", both[0], limit.burst_bytes
     else:
-        unit, rate, burst, least = "operations", both[1], limit.burst_operations, 1
+        unit, rate, burst = "operations", both[1], limit.burst_operations
     rate = round(rate or 0)
-    chosen = max(rate // BURST_TIME_DIVISOR, least) if burst is None else round(burst)
-    return GroupLimit(unit, rate, max(1, chosen))
+    return GroupLimit(unit, rate, _chosen(unit, rate) if burst is None else max(1, round(burst)))
+
+
+def _chosen(unit: str, rate: int) -> int:
+    """The burst of a group for which none is given."""
+    return max(rate // BURST_TIME_DIVISOR, BURST_BYTES_MIN if unit == "bytes" else 1)
+
+
+def given(group: Group) -> dict[str, Any]:
+    """What a request gives of it; a burst as it is chosen need not be given."""
+    unit, rate, burst = group.limit.unit, group.limit.rate, group.limit.burst
+    of_burst = {} if burst == _chosen(unit, rate) else {f"burst_{unit}": burst}
+    return {"resource": group.resource, f"{unit}_per_second": rate, **of_burst}
 
 
 def parse_group(name: Any, body: Mapping[str, Any]) -> Group:

@@ -62,17 +62,18 @@ def parse_members(raw: Any, thing: str, known: Iterable[str]) -> dict[str, Any]:
 
 def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
     """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
+    typed = value
     if isinstance(value, str) and unit in _READERS:
         value = _READERS[unit](value, thing)
     remedy = f"give a number of {unit} from {low:.0f} to {high:.0f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadValue(thing, value, "is not a number", remedy)
+        raise BadValue(thing, typed, "is not a number", remedy)
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(thing, value, "is not a finite number", remedy)
     if value < 0:
-        raise BadValue(thing, value, "is negative", remedy)
+        raise BadValue(thing, typed, "is negative", remedy)
     if value < low:
-        raise BadValue(thing, value, f"is below {low:.0f}", remedy)
+        raise BadValue(thing, typed, f"is below {low:.0f}", remedy)
     if value > high:
-        raise BadValue(thing, value, f"is above {high:.0f}", remedy)
+        raise BadValue(thing, typed, f"is above {high:.0f}", remedy)
     return value

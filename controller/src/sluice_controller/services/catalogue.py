@@ -137,6 +137,7 @@ class Catalogue:
         self.asking_seconds = asking_seconds
         # Held from asking libvirt until the answer is stored: the last to ask has the newest.
         self._asking = threading.RLock()
+        self._changing = threading.RLock()
         self._previews = threading.BoundedSemaphore(MOST_PREVIEWS)
         with store.transaction() as unit:
             if not any(c.name == DEFAULT_CLASS for c in unit.classes()):
@@ -154,7 +155,7 @@ class Catalogue:
                 yield unit
             return
         # libvirt may take its time, and no other unit of work is to wait for it.
-        with self.asks(domain):
+        with self.changing(domain):
             refusal = self._ask(domain)
             with self.store.transaction() as unit:
                 is_gone = isinstance(refusal, NotFound) and not or_gone
@@ -169,8 +170,8 @@ class Catalogue:
         As `about`; a domain that is not there is refused by its place.
         """
         with ExitStack() as stack:
-            for name in list(places)[:1]:
-                stack.enter_context(self.asks(name))
+            for name in (None, next(iter(places), "")):
+                stack.enter_context(self.changing(name))
             asked = {name: self._ask(name) for name in places}
             unit = stack.enter_context(self.store.transaction())
             for name, refusal in asked.items():
@@ -193,9 +194,14 @@ class Catalogue:
             pass
 
     @contextmanager
-    def asks(self, domain: str) -> Iterator[None]:
-        """Meanwhile nobody else asks libvirt for a unit of work; may be nested."""
-        if not self._asking.acquire(timeout=self.asking_seconds):
+    def changing(self, domain: str | None) -> Iterator[None]:
+        """Meanwhile nobody else changes a domain's policy, or of what is no domain's: that.
+
+        Nested: what is no domain's goes first. Meanwhile nobody else asks libvirt for a unit
+        of work about a domain, either.
+        """
+        lock = self._changing if domain is None else self._asking
+        if not lock.acquire(timeout=self.asking_seconds):
             raise Unavailable(
                 "domain",
                 domain,
@@ -206,7 +212,7 @@ class Catalogue:
         try:
             yield
         finally:
-            self._asking.release()
+            lock.release()
 
     def _ask(self, domain: str) -> SluiceError | None:
         """Why there is no such domain; None if libvirt has it: then its policy has its name."""
@@ -421,12 +427,18 @@ class Catalogue:
             "assignments": [render.assignment_json(a) for a in assignments],
         }
 
-    def put_ceiling(self, domain: str, body: Any) -> dict[str, Any]:
+    def put_ceiling(self, domain: str, body: Any, resource: str | None = None) -> dict[str, Any]:
+        """The whole ceiling, or that on one resource; then `body` None lifts it."""
+        if resource is not None:
+            body = {parse_resource(resource): body}
         limits = parse_limits(body, "ceiling")
         with self.about(domain) as unit:
-            before = render.by_resource_json(unit.ceiling(domain))
+            present = unit.ceiling(domain)
+            if resource is not None:
+                others = {r: limit for r, limit in present.items() if r != resource}
+                limits = {**others, **limits}
+            before, after = map(render.by_resource_json, (present, limits))
             unit.put_ceiling(domain, limits)
-            after = render.by_resource_json(limits)
             audited(unit, self.clock, "ceiling", domain, before, after)
         self.changed(domain)
         return after

@@ -117,6 +117,10 @@ class Groups:
             groups = unit.groups()
         return [self._json(group, memberships) for group in groups]
 
+    def group(self, name: str) -> Group:
+        with self.store.transaction() as unit:
+            return find_group(unit, name)
+
     def _json(self, group: Group, memberships: list[Membership]) -> dict[str, Any]:
         return {
             **group_json(group),

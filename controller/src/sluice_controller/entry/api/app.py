@@ -124,7 +124,7 @@ def _view(services: Any, operation: Operation) -> Callable[..., Response]:
     def answer(**path: str) -> Response:
         body = request.get_json() if operation.body is not None else None
         asked = operation.asked(path, request.args.to_dict(), body, request.headers)
-        said = operation.call(services, asked)
+        said = operation.run(services, asked)
         said = said if isinstance(said, Answer) else Answer(said)
         status = said.status or operation.successes[-1]
         if status == 204:

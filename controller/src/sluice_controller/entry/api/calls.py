@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ...domain import groups, model, quality, rules
-from ...domain.errors import BadValue, NotFound
+from ...domain.errors import BadValue, NotFound, sluice
 from ...domain.limits import Limit, Resource
 from ...domain.models import members, parse, without_nulls
 from ...domain.nightly import NightlyBody
@@ -65,7 +63,12 @@ def _class(s: Services, a: Asked) -> dict[str, Any]:
 
 
 def _grant(s: Services, a: Asked) -> dict[str, Any]:
-    return _one(s.domains.get(a["domain"])["classes"], "class", a["class"], "class")
+    s.catalogue.check_known(a["domain"])
+    for grant in s.catalogue.grants(a["domain"]):
+        if grant["class"] == a["class"]:
+            return grant
+    grant_it = sluice("grant", a["domain"], a["class"])
+    raise NotFound("class", a["class"], f"is not one of {a['domain']}", f"grant it: {grant_it}")
 
 
 def _group(s: Services, a: Asked) -> dict[str, Any]:
@@ -73,10 +76,12 @@ def _group(s: Services, a: Asked) -> dict[str, Any]:
 
 
 def _group_given(s: Services, a: Asked) -> dict[str, Any]:
-    group = _group(s, a)
-    unit = group["unit"]
-    rate = {f"{unit}_per_second": group["rate_per_second"], f"burst_{unit}": group["burst"]}
-    return {"resource": group["resource"], **rate}
+    return groups.given(s.groups.group(a["group"]))
+
+
+def _member_given(s: Services, a: Asked) -> dict[str, Any]:
+    member = _one(_group(s, a)["domains"], "domain", a["domain"], "domain")
+    return _given(groups.MemberBody, member)
 
 
 def _stream(s: Services, a: Asked) -> dict[str, Any]:
@@ -89,7 +94,12 @@ def _stream(s: Services, a: Asked) -> dict[str, Any]:
 def _put_ceiling(s: Services, a: Asked) -> dict[str, Any]:
     # First what may fail, or a ceiling that was set would look as if it were not.
     shown = s.domains.get(a["domain"])
-    return {**shown, "ceiling": s.catalogue.put_ceiling(a["domain"], a.body)}
+    resource = a.path.get("resource")
+    return {**shown, "ceiling": s.catalogue.put_ceiling(a["domain"], a.body, resource)}
+
+
+def _ceiling(s: Services, a: Asked) -> Mapping[str, Any]:
+    return s.catalogue.ceiling(a["domain"]).get(a["resource"], {})
 
 
 def _add_rule(s: Services, a: Asked) -> Answer:
@@ -210,49 +220,54 @@ def _domains() -> list[Operation]:
             Mapping[Resource, Limit],
             place="ceiling",
         ),
+        *_resource(
+            f"{DOMAIN}/ceiling",
+            "Replace the domain's ceiling on one resource",
+            _put_ceiling,
+            answers.Domain,
+            Limit,
+            _ceiling,
+            "ceiling",
+        ),
     ]
 
 
-def _item(
+def _patched(
+    body: Any,
+    put: Callable[[Services, Asked], Any],
+    present: Callable[[Services, Asked], Mapping[str, Any]],
+    place: str = "",
+) -> Callable[[Services, Asked], Any]:
+    """`put` of what is there (`present`) with what is given; of a new thing, what is given."""
+
+    def patch(s: Services, a: Asked) -> Any:
+        try:
+            before = present(s, a)
+        except NotFound:
+            before = {}
+        after = merged(before, a.body)
+        parse(body, without_nulls(after), place.format(**a.path))
+        return put(s, Asked(a.path, a.query, after, a.headers))
+
+    return patch
+
+
+def _changes(
     path: str,
-    called: str,
-    get: Callable[[Services, Asked], Any],
+    summary: str,
     put: Callable[[Services, Asked], Any],
     answer: Any,
     body: Any,
-    present: Callable[[Services, Asked], Any],
-    alone: Callable[[Services, Asked], AbstractContextManager[Any]] | None = None,
+    present: Callable[[Services, Asked], Mapping[str, Any]],
+    place: str = "",
 ) -> list[Operation]:
-    """GET, PUT and PATCH of one thing; `present` is what a PUT would give of it as it is.
-
-    Between a PATCH's look and its change nothing else changes the thing: `alone` sees to
-    that, or a lock of these calls.
-    """
-    lock = threading.RLock()
-
-    def put_alone(s: Services, a: Asked) -> Any:
-        with alone(s, a) if alone else lock:
-            return put(s, a)
-
-    def patch(s: Services, a: Asked) -> Any:
-        with alone(s, a) if alone else lock:
-            after = merged(present(s, a), a.body)
-            parse(body, without_nulls(after))
-            return put(s, Asked(a.path, a.query, after, a.headers))
-
+    """PUT and PATCH of one thing; `present` is what a PUT would give of it as it is."""
+    patch = _patched(body, put, present, place)
+    patching = f"{summary}: of what is there only what is given; a null takes a member out"
     op = Operation
     return [
-        op("GET", path, f"One {called}", get, answer),
-        op("PUT", path, f"Create or replace a {called}", put_alone, answer, body, errors=(409,)),
-        op(
-            "PATCH",
-            path,
-            f"Change what is given of a {called}; a null takes a member out (RFC 7396)",
-            patch,
-            answer,
-            Mapping[str, Any],
-            errors=(409,),
-        ),
+        op("PUT", path, summary, put, answer, body, errors=(409,), place=place),
+        op("PATCH", path, patching, patch, answer, Mapping[str, Any], errors=(409,)),
     ]
 
 
@@ -266,10 +281,10 @@ def _classes() -> list[Operation]:
             lambda s, a: s.catalogue.classes(),
             list[model.ShapingClass],
         ),
-        *_item(
+        op("GET", "/classes/{class}", "One class", _class, model.ShapingClass),
+        *_changes(
             "/classes/{class}",
-            "class",
-            _class,
+            "Create or replace a class",
             lambda s, a: s.catalogue.put_class(a["class"], a.body),
             model.ShapingClass,
             model.ClassBody,
@@ -282,16 +297,14 @@ def _classes() -> list[Operation]:
             lambda s, a: s.catalogue.delete_class(a["class"]),
             errors=(409,),
         ),
-        *_item(
+        op("GET", GRANT, "One class that a domain has", _grant, answers.Grant),
+        *_changes(
             GRANT,
-            "class that a domain has",
-            _grant,
+            "Grant a class to a domain, or replace what the domain has of it",
             lambda s, a: s.catalogue.put_grant(a["domain"], a["class"], a.body),
             answers.Grant,
             model.GrantBody,
             lambda s, a: _given(model.GrantBody, _grant(s, a)),
-            # Limits of one resource change under it, too.
-            lambda s, a: s.catalogue.asks(a["domain"]),
         ),
         op(
             "DELETE",
@@ -308,18 +321,36 @@ def _classes() -> list[Operation]:
 
 
 def _of_resource(kind: str, body: type, summary: str, method: str) -> list[Operation]:
-    path = f"{GRANT}/{kind}/{{resource}}"
-
     def put(s: Services, a: Asked) -> Any:
         call = getattr(s.catalogue, method)
         return call(a["domain"], a["class"], a["resource"], a.body)
 
-    place = f"{kind}.{{resource}}"
+    return _resource(
+        f"{GRANT}/{kind}",
+        summary,
+        put,
+        answers.Grant,
+        body,
+        lambda s, a: _grant(s, a)[kind].get(a["resource"], {}),
+        kind,
+    )
+
+
+def _resource(
+    path: str,
+    summary: str,
+    put: Callable[[Services, Asked], Any],
+    answer: Any,
+    body: type,
+    present: Callable[[Services, Asked], Mapping[str, Any]],
+    kind: str,
+) -> list[Operation]:
+    """What is said of one resource."""
+    path = f"{path}/{{resource}}"
     taken_back = f"Take back what {kind} say of one resource"
-    op = Operation
     return [
-        op("PUT", path, summary, put, answers.Grant, body, errors=(409,), place=place),
-        op("DELETE", path, taken_back, put, answers.Grant, errors=(409,)),
+        *_changes(path, summary, put, answer, body, present, f"{kind}.{{resource}}"),
+        Operation("DELETE", path, taken_back, put, answer, errors=(409,)),
     ]
 
 
@@ -333,10 +364,10 @@ def _groups() -> list[Operation]:
             lambda s, a: s.groups.all(),
             list[answers.Group],
         ),
-        *_item(
+        op("GET", GROUP, "One group", _group, answers.Group),
+        *_changes(
             GROUP,
-            "group",
-            _group,
+            "Create or replace a group",
             lambda s, a: s.groups.put(a["group"], a.body),
             answers.Group,
             groups.GroupBody,
@@ -349,14 +380,13 @@ def _groups() -> list[Operation]:
             lambda s, a: s.groups.delete(a["group"]),
             errors=(409,),
         ),
-        op(
-            "PUT",
+        *_changes(
             MEMBER,
             "Put a domain into a group",
             lambda s, a: s.groups.put_member(a["group"], a["domain"], a.body),
             answers.Group,
             groups.MemberBody,
-            errors=(409,),
+            _member_given,
         ),
         op(
             "DELETE",
@@ -432,6 +462,8 @@ def _rules() -> list[Operation]:
             answers.Assignment,
             model.AssignBody,
             errors=(409,),
+            # It waits for the guest's agent.
+            alone=False,
         ),
         op(
             "DELETE",
@@ -476,10 +508,10 @@ def _streams() -> list[Operation]:
             lambda s, a: s.streams.list_json(),
             list[answers.Stream],
         ),
-        *_item(
+        op("GET", STREAM, "One stream", _stream, answers.Stream),
+        *_changes(
             STREAM,
-            "stream",
-            _stream,
+            "Create or replace a stream",
             lambda s, a: s.streams.put(a["stream"], a.body),
             answers.Stream,
             model.StreamBody,

@@ -71,6 +71,8 @@ class Operation:
     # Of a success; of others than the method's usual ones.
     statuses: tuple[int, ...] = ()
     errors: tuple[int, ...] = ()
+    # Between its look at what is there and its change nobody else changes that.
+    alone: bool = True
     # Where the body lies in what a refusal names: "limits.{resource}".
     place: str = ""
 
@@ -97,6 +99,12 @@ class Operation:
         if self.arguments:
             usual.add(404)
         return tuple(sorted(usual))
+
+    def run(self, services: Services, asked: Asked) -> Any:
+        if self.alone and self.method in ("PUT", "PATCH", "DELETE"):
+            with services.catalogue.changing(asked.path.get("domain")):
+                return self.call(services, asked)
+        return self.call(services, asked)
 
     def asked(
         self,

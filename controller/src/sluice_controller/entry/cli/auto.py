@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.errors import BadValue
-from ...domain.rates import format_rate, parse_rate
+from ...domain.rates import format_rate
 from .common import AsJson, ClassName, Domain, names_of
 from .output import print_json, say, show, when
 
@@ -59,14 +58,12 @@ def set_stream(
 
     Example: sluice stream set movie media movie 7Mbit/s
     """
-    nominal = parse_rate(rate)
-    if nominal is None:
-        raise BadValue("rate", rate, "is not a stream's rate", "give a number, for example 7Mbit/s")
-    body = {"domain": domain, "class": name, "nominal_bytes_per_second": nominal}
+    body = {"domain": domain, "class": name, "nominal_bytes_per_second": rate}
     answer = context.obj.call("PUT", "streams", stream, body=body)
     if as_json:
         return print_json(answer)
-    say(f"stream {stream}: {domain}/{name} at {format_rate(nominal)}, {answer['verdict']}")
+    at = format_rate(answer["nominal_bytes_per_second"])
+    say(f"stream {stream}: {domain}/{name} at {at}, {answer['verdict']}")
 
 
 @streams.command("remove")
@@ -124,7 +121,7 @@ def auto_on(
     body: dict[str, Any] = {"enabled": True, "dry_run": dry_run}
     for item in floor or []:
         resource, _, rate = item.partition("=")
-        body.setdefault("floors_bytes_per_second", {})[resource] = parse_rate(rate, "floor")
+        body.setdefault("floors_bytes_per_second", {})[resource] = rate
     _put(context, body, as_json)
 
 

@@ -9,13 +9,23 @@ import typer
 
 from ...domain.limits import Limit
 from ...domain.model import ShapingClass
-from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, ClassName, Domain, Rate, Resource, described, grant_of
+from .common import (
+    AsJson,
+    ClassName,
+    Domain,
+    Rate,
+    Resource,
+    change_resource,
+    count,
+    described,
+    given,
+    nothing,
+)
 from .output import limits_text, print_json, say, show, yes
 
 Burst = Annotated[str | None, described(Limit, "burst_bytes", "--burst")]
-Operations = Annotated[float | None, described(Limit, "operations_per_second", "--ops")]
-BurstOperations = Annotated[float | None, described(Limit, "burst_operations", "--burst-ops")]
+Operations = Annotated[str | None, described(Limit, "operations_per_second", "--ops")]
+BurstOperations = Annotated[str | None, described(Limit, "burst_operations", "--burst-ops")]
 
 group = typer.Typer(no_args_is_help=True, help="Classes: kinds of I/O, on any domain.")
 
@@ -69,17 +79,14 @@ def set_class(
     Examples: sluice class set movie --title "The movie" --priority 1 --stream;
     sluice class set batch --priority 7 --weight 300
     """
-    present = next((c for c in context.obj.call("GET", "classes") if c["name"] == name), {})
-    given = {
+    options = {
         "title": title,
         "priority": priority,
         "is_stream": stream,
         "weight": weight,
         "unmanaged": unmanaged,
     }
-    body = {key: present[key] for key in given if key in present}
-    body.update({key: value for key, value in given.items() if value is not None})
-    answer = context.obj.call("PUT", "classes", name, body=body)
+    answer = context.obj.call("PATCH", "classes", name, body=given(options))
     if as_json:
         return print_json(answer)
     say(
@@ -114,14 +121,8 @@ def grant(
 
     Example: sluice grant media batch
     """
-    present = grant_of(context, domain, name)
-    body = {
-        "limits": present.get("limits", {}),
-        "scheduling": present.get("scheduling", {}),
-        "queues": present.get("queues", {}),
-        "dscp": present.get("dscp", []) if dscp is None else dscp,
-    }
-    answer = context.obj.call("PUT", "domains", domain, "classes", name, body=body)
+    path = ("domains", domain, "classes", name)
+    answer = context.obj.call("PATCH", *path, body=given({"dscp": dscp}))
     if as_json:
         return print_json(answer)
     _say_grant(domain, answer)
@@ -141,16 +142,26 @@ def revoke(
         say(f"  removed the assignment of process {assignment['pid']}")
 
 
-def _limit_body(
-    rate: str, burst: str | None, ops: float | None, burst_ops: float | None
-) -> dict[str, Any]:
-    body = {
-        "bytes_per_second": parse_rate(rate),
-        "burst_bytes": None if burst is None else parse_size(burst),
-        "operations_per_second": ops,
-        "burst_operations": burst_ops,
-    }
-    return {key: value for key, value in body.items() if value is not None}
+def _limit(
+    rate: str | None, burst: str | None, ops: str | None, burst_ops: str | None
+) -> dict[str, Any] | None:
+    """None: no limit at all."""
+    if nothing(rate) and burst is ops is burst_ops is None:
+        return None
+    body = given(
+        {
+            "bytes_per_second": rate,
+            "burst_bytes": burst,
+            "operations_per_second": count(ops, "ops"),
+            "burst_operations": count(burst_ops, "burst-ops"),
+        }
+    )
+    # A burst goes with its rate.
+    if nothing(rate):
+        body.setdefault("burst_bytes", None)
+    if nothing(ops):
+        body.setdefault("burst_operations", None)
+    return body
 
 
 def limit(
@@ -158,7 +169,7 @@ def limit(
     domain: Domain,
     name: ClassName,
     resource: Resource,
-    rate: Rate,
+    rate: Rate = None,
     burst: Burst = None,
     ops: Operations = None,
     burst_ops: BurstOperations = None,
@@ -166,17 +177,14 @@ def limit(
 ) -> None:
     """Limit a class of a domain on one resource.
 
-    It replaces the limit that there is: operations that are not given are not limited.
+    What is not given stays; 'none' takes one part away, 'unlimited' alone the whole limit.
 
     Examples: sluice limit media batch blk-read 20MB/s --burst 256KiB;
+    sluice limit media batch blk-read 30MB/s --ops none;
     sluice limit media batch blk-read unlimited
     """
-    body = _limit_body(rate, burst, ops, burst_ops)
     path = ("domains", domain, "classes", name, "limits", resource)
-    if body:
-        answer = context.obj.call("PUT", *path, body=body)
-    else:
-        answer = context.obj.call("DELETE", *path)
+    answer = change_resource(context, path, _limit(rate, burst, ops, burst_ops))
     if as_json:
         return print_json(answer)
     _say_grant(domain, answer)
@@ -186,7 +194,7 @@ def ceiling(
     context: typer.Context,
     domain: Domain,
     resource: Resource,
-    rate: Rate,
+    rate: Rate = None,
     burst: Burst = None,
     ops: Operations = None,
     burst_ops: BurstOperations = None,
@@ -194,16 +202,12 @@ def ceiling(
 ) -> None:
     """Limit a whole domain on one resource, all its classes together.
 
-    It replaces the limit that there is on this resource.
+    What is not given stays; 'none' takes one part away, 'unlimited' alone all of it.
 
     Example: sluice ceiling media net-tx 400Mbit/s
     """
-    limits = dict(context.obj.call("GET", "domains", domain)["ceiling"])
-    limits.pop(resource, None)
-    body = _limit_body(rate, burst, ops, burst_ops)
-    if body:
-        limits[resource] = body
-    answer = context.obj.call("PUT", "domains", domain, "ceiling", body=limits)
+    path = ("domains", domain, "ceiling", resource)
+    answer = change_resource(context, path, _limit(rate, burst, ops, burst_ops))
     if as_json:
         return print_json(answer)
     say(f"{domain}: ceiling {limits_text(answer['ceiling'])}")

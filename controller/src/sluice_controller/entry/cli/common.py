@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.knobs import Word, knob
+from ...domain.errors import BadValue
+from ...domain.knobs import NOTHING, Word, knob
 from ...domain.limits import RESOURCES
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client
 
@@ -77,11 +79,44 @@ Resource = Annotated[
     ),
 ]
 Rate = Annotated[
-    str, typer.Argument(help="for example 2MB/s, 16Mbit/s, 1.5MiB/s, unlimited", metavar="RATE")
+    str | None,
+    typer.Argument(help="for example 2MB/s, 16Mbit/s, 1.5MiB/s, unlimited", metavar="[RATE]"),
 ]
 
 
-def grant_of(context: typer.Context, domain: str, name: str) -> dict[str, Any]:
-    """What the domain has of the class now; empty if it has not got it."""
-    answer = context.obj.call("GET", "domains", domain)
-    return next((g for g in answer["classes"] if g["class"] == name), {})
+def nothing(text: Any) -> bool:
+    """Whether it is a word for none, as the API reads it."""
+    return isinstance(text, str) and text.strip().lower() in NOTHING
+
+
+def count(text: str | None, thing: str) -> Any:
+    """A number, or a word for none."""
+    if text is None or nothing(text):
+        return text
+    remedy = "give a number, or 'none'"
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadValue(thing, text, "is not a number", remedy) from None
+    if not math.isfinite(value):
+        raise BadValue(thing, text, "is out of range", remedy)
+    return int(text) if text.isdecimal() else value
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """What is not given stays as it is."""
+    return {name: one for name, one in options.items() if one is not None}
+
+
+def change_resource(
+    context: typer.Context, path: tuple[str, ...], body: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Changes what is said of one resource, shows it where nothing is given; None: takes it back.
+
+    sluiced changes it in one step: of two commands at once neither is lost.
+    """
+    if body is None:
+        return context.obj.call("DELETE", *path)
+    if not body:
+        return context.obj.call("GET", *path[:-2])
+    return context.obj.call("PATCH", *path, body=body)

@@ -9,8 +9,7 @@ import typer
 
 from ...domain.errors import NotFound
 from ...domain.groups import PARTS, MemberBody
-from ...domain.rates import parse_rate, parse_size
-from .common import AsJson, Domain, completed, described, names_of
+from .common import AsJson, Domain, completed, count, described, given, names_of
 from .output import print_json, rate, say, show, yes
 
 Name = Annotated[
@@ -85,26 +84,26 @@ def add_group(
     ] = None,
     burst: Annotated[
         str | None,
-        typer.Option(help="for example 10MB, or a number of operations; 1/20 second unless given"),
+        typer.Option(help="for example 10MB, or a number of operations; 'none': 1/20 second"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a group, or change its rate; its members go on under it at once.
+    """Create a group, or change what is given; its members go on under it at once.
 
     blk is reads and writes together, net both directions of the NICs.
 
     Example: sluice group add disks --resource blk --rate 200MB/s
     """
-    body: dict[str, Any] = {"resource": resource}
-    if rate_text is not None:
-        body["bytes_per_second"] = parse_rate(rate_text)
-    if operations is not None:
-        body["operations_per_second"] = operations
-    if burst is not None and operations is None:
-        body["burst_bytes"] = parse_size(burst)
-    elif burst is not None:
-        body["burst_operations"] = int(burst) if burst.isdecimal() else burst
-    answer = context.obj.call("PUT", "groups", name, body=body)
+    body = given(
+        {
+            "resource": resource,
+            "bytes_per_second": rate_text,
+            "operations_per_second": operations,
+            "burst_bytes": burst if operations is None else None,
+            "burst_operations": None if operations is None else count(burst, "burst"),
+        }
+    )
+    answer = context.obj.call("PATCH", "groups", name, body=body)
     if as_json:
         return print_json(answer)
     say(f"group {name}: {_rate_text(answer)} of {resource}")
@@ -124,16 +123,18 @@ def put_member(
     context: typer.Context,
     name: Name,
     domain: Domain,
-    weight: Annotated[int, described(MemberBody, "weight")] = 100,
+    weight: Annotated[int | None, described(MemberBody, "weight")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a domain into a group, or change its weight.
 
     Example: sluice group member disks media --weight 300
     """
-    answer = context.obj.call("PUT", "groups", name, "members", domain, body={"weight": weight})
+    path = ("groups", name, "members", domain)
+    answer = context.obj.call("PATCH", *path, body=given({"weight": weight}))
     if as_json:
         return print_json(answer)
+    weight = next(one["weight"] for one in answer["domains"] if one["domain"] == domain)
     say(f"{domain}: in the group {name} with weight {weight}")
 
 

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import typer
 
-from ...domain.errors import BadValue, NotFound, sluice
-from ...domain.knobs import NOTHING
+from ...domain.errors import BadValue
 from ...domain.queues import DEFAULT_QUEUE, NO_AQM, Queue
-from ...domain.rates import parse_rate, parse_size, parse_time_ns
 from ...domain.scheduling import DEFAULT_SCHEDULING, MAX_OF, TOKEN_LEAKY, Scheduling
-from .common import AsJson, ClassName, Domain, Resource, described, grant_of
+from .common import (
+    AsJson,
+    ClassName,
+    Domain,
+    Resource,
+    change_resource,
+    count,
+    described,
+    given,
+    nothing,
+)
 from .output import print_json, queue_text, say, scheduling_text
 
 Default = Annotated[bool, typer.Option("--default", help="take back all that is set here")]
@@ -26,43 +33,25 @@ def register(app: typer.Typer) -> None:
     app.command()(queue)
 
 
-def _window(text: str, may_miss: str | None) -> dict[str, Any] | None:
-    """From "64KiB/20ms" and "1/10"."""
-    if text in NOTHING:
+def _window(text: str | None, may_miss: str | None) -> dict[str, Any] | None:
+    """From "64KiB/20ms" and "1/10"; None without one."""
+    if nothing(text) or (text is None and may_miss is None):
         return None
-    size, slash, period = text.partition("/")
-    if not slash:
-        raise BadValue("window", text, "is not a window", "write SIZE/TIME, for example 64KiB/20ms")
-    window = {"bytes": parse_size(size, "window"), "period_ns": parse_time_ns(period, "window")}
-    return {**window, **_late(may_miss)}
-
-
-def _late(may_miss: str | None) -> dict[str, int]:
-    if may_miss is None:
-        return {}
-    few, _, of = may_miss.partition("/")
-    if not (few.isdecimal() and of.isdecimal()):
-        raise BadValue("may-miss", may_miss, "is not a part", "write N/OF, for example 1/10")
-    if max(len(few), len(of)) > MOST_DIGITS:
-        raise BadValue("may-miss", may_miss, "is out of range", f"give OF up to {MAX_OF}")
-    return {"may_miss": int(few), "of": int(of)}
-
-
-def _size(text: str, thing: str) -> float | None:
-    return None if text in NOTHING else parse_size(text, thing)
-
-
-def _count(text: str, thing: str) -> float | None:
-    if text in NOTHING:
-        return None
-    remedy = "give a number, or 'default' for the shaper's own"
-    try:
-        value = float(text)
-    except ValueError:
-        raise BadValue(thing, text, "is not a number", remedy) from None
-    if not math.isfinite(value):
-        raise BadValue(thing, text, "is out of range", remedy)
-    return int(text) if text.isdecimal() else value
+    window: dict[str, Any] = {}
+    if text is not None:
+        size, slash, period = text.partition("/")
+        if not slash:
+            remedy = "write SIZE/TIME, for example 64KiB/20ms"
+            raise BadValue("window", text, "is not a window", remedy)
+        window = {"bytes": size, "period_ns": period}
+    if may_miss is not None:
+        few, _, of = may_miss.partition("/")
+        if not (few.isdecimal() and of.isdecimal()):
+            raise BadValue("may-miss", may_miss, "is not a part", "write N/OF, for example 1/10")
+        if max(len(few), len(of)) > MOST_DIGITS:
+            raise BadValue("may-miss", may_miss, "is out of range", f"give OF up to {MAX_OF}")
+        window |= {"may_miss": int(few), "of": int(of)}
+    return window
 
 
 def _refuse_beside_default(context: typer.Context) -> None:
@@ -81,46 +70,6 @@ def _refuse_beside_default(context: typer.Context) -> None:
             context,
             param_hint="--default",
         )
-
-
-def _put(
-    context: typer.Context,
-    path: tuple[str, ...],
-    body: dict[str, Any] | None,
-    present: dict[str, Any],
-) -> dict[str, Any]:
-    """Sends what changes; the grant as it is then."""
-    if body is None:
-        return context.obj.call("DELETE", *path)
-    if body:
-        return context.obj.call("PUT", *path, body=body)
-    if not present:
-        _, domain, _, name, *_ = path
-        raise NotFound(
-            "class",
-            name,
-            f"is not one of {domain}",
-            f"grant it: {sluice('grant', domain, name)}",
-        )
-    return present
-
-
-def _changed_scheduling(
-    before: dict[str, Any], given: dict[str, Any], may_miss: str | None
-) -> dict[str, Any]:
-    """What is given over what there is; what no longer goes with it is left out."""
-    after = {**before, **given}
-    if after["policy"] != TOKEN_LEAKY and "peak_bytes_per_second" not in given:
-        after["peak_bytes_per_second"] = None
-    if given.get("window") and "reservation_bytes_per_second" not in given:
-        after["reservation_bytes_per_second"] = None
-    if given.get("reservation_bytes_per_second") and "window" not in given:
-        after["window"] = None
-    if may_miss is not None and "window" not in given:
-        if after["window"] is None:
-            raise BadValue("may-miss", may_miss, "has no window", "give --window with it")
-        after["window"] = {**after["window"], **_late(may_miss)}
-    return after
 
 
 def schedule(
@@ -158,22 +107,26 @@ def schedule(
     """
     if default:
         _refuse_beside_default(context)
-    present = grant_of(context, domain, name)
-    given = {
-        "reservation_bytes_per_second": reserve and [parse_rate(reserve, "reserve")],
-        "policy": policy and [policy],
-        "peak_bytes_per_second": peak and [parse_rate(peak, "peak")],
-        "minimum_charge_bytes": min_charge and [_size(min_charge, "min-charge")],
-        "dynamic": dynamic and [dynamic],
-        "charge": charge and [charge],
-        "window": window and [_window(window, may_miss)],
-    }
-    body: dict[str, Any] | None = {key: box[0] for key, box in given.items() if box}
-    if body or may_miss is not None:
-        before = present.get("scheduling", {}).get(resource, DEFAULT_SCHEDULING.as_json())
-        body = _changed_scheduling(before, body or {}, may_miss)
+    body = given(
+        {
+            "reservation_bytes_per_second": reserve,
+            "policy": policy,
+            "peak_bytes_per_second": peak,
+            "minimum_charge_bytes": min_charge,
+            "dynamic": dynamic,
+            "charge": charge,
+            "window": _window(window, may_miss),
+        }
+    )
+    # A window and a reservation take each other's place, and a peak goes with its policy.
+    if "window" in body:
+        body.setdefault("reservation_bytes_per_second", None)
+    elif nothing(window) or (reserve is not None and not nothing(reserve)):
+        body["window"] = None
+    if policy not in (None, TOKEN_LEAKY):
+        body.setdefault("peak_bytes_per_second", None)
     path = ("domains", domain, "classes", name, "scheduling", resource)
-    answer = _put(context, path, None if default else body, present)
+    answer = change_resource(context, path, None if default else body)
     if as_json:
         return print_json(answer)
     one = answer.get("scheduling", {}).get(resource, DEFAULT_SCHEDULING.as_json())
@@ -205,24 +158,22 @@ def queue(
     """
     if default:
         _refuse_beside_default(context)
-    present = grant_of(context, domain, name)
-    given = {
-        "limit_bytes": limit_bytes and [_size(limit_bytes, "bytes")],
-        "limit_packets": packets and [_count(packets, "packets")],
-        "aqm": aqm and [aqm],
-        "ecn": None if ecn is None else [ecn],
-        "connections_per_second": connections and [_count(connections, "connections")],
-        "burst_connections": burst_connections and [_count(burst_connections, "burst-connections")],
-    }
-    body: dict[str, Any] | None = {key: box[0] for key, box in given.items() if box}
-    if body:
-        body = {**present.get("queues", {}).get(resource, DEFAULT_QUEUE.as_json()), **body}
-        if aqm == NO_AQM and ecn is None:
-            body["ecn"] = False
-        if connections in NOTHING and burst_connections is None:
-            body["burst_connections"] = None
+    body = given(
+        {
+            "limit_bytes": limit_bytes,
+            "limit_packets": count(packets, "packets"),
+            "aqm": aqm,
+            "ecn": ecn,
+            "connections_per_second": count(connections, "connections"),
+            "burst_connections": count(burst_connections, "burst-connections"),
+        }
+    )
+    if aqm == NO_AQM:
+        body.setdefault("ecn", None)
+    if nothing(connections):
+        body.setdefault("burst_connections", None)
     path = ("domains", domain, "classes", name, "queues", resource)
-    answer = _put(context, path, None if default else body, present)
+    answer = change_resource(context, path, None if default else body)
     if as_json:
         return print_json(answer)
     one = answer.get("queues", {}).get(resource, DEFAULT_QUEUE.as_json())
