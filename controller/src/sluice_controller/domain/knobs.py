@@ -33,6 +33,10 @@ class Knob(ABC):
     # Of the API's answers alone: a request does not give it.
     read_only: bool = False
     example: Any = None
+    # The resources that it goes with; none named: all.
+    only: tuple[str, ...] = ()
+    # Another member, and its value with which this one says something.
+    beside: tuple[str, str] | None = None
     # Text may say nothing, too: "unlimited".
     is_counted: ClassVar[bool] = False
 
@@ -48,6 +52,11 @@ class Knob(ABC):
     def said(self) -> str:
         """Help with the range, for people."""
         return self.help
+
+    @property
+    def measured_in(self) -> str:
+        """The unit of its numbers; nothing where they are counts."""
+        return ""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> Any:
         from pydantic_core import PydanticCustomError, core_schema
@@ -72,6 +81,13 @@ class Knob(ABC):
             schema["description"] = self.help
         if self.example is not None:
             schema["examples"] = [self.example]
+        # For forms, which offer a member where it goes.
+        if self.measured_in:
+            schema["x-unit"] = self.measured_in
+        if self.only:
+            schema["x-resources"] = list(self.only)
+        if self.beside:
+            schema["x-beside"] = dict([self.beside])
         return schema
 
 
@@ -95,6 +111,10 @@ class Number(Knob):
     high: float
     unit: str = ""
     is_counted: ClassVar[bool] = True
+
+    @property
+    def measured_in(self) -> str:
+        return self.unit
 
     def read(self, raw: Any, thing: str) -> float | None:
         return finite_number(thing, raw, self.low, self.high, self.unit)
@@ -133,6 +153,10 @@ class Whole(Knob):
 class Size(Whole):
     """A whole number of bytes, or text with a unit."""
 
+    @property
+    def measured_in(self) -> str:
+        return "bytes"
+
     def read(self, raw: Any, thing: str) -> int:
         value = finite_number(thing, raw, self.low, self.high, "bytes")
         return parse_integer(value, thing, self.low, self.high)
@@ -146,6 +170,10 @@ class Size(Whole):
 @dataclass(frozen=True)
 class Time(Whole):
     """A whole number of nanoseconds, or text with a unit."""
+
+    @property
+    def measured_in(self) -> str:
+        return "nanoseconds"
 
     def read(self, raw: Any, thing: str) -> int:
         value = parse_time_ns(raw, thing) if isinstance(raw, str) else raw

@@ -28,16 +28,41 @@ class Queue(Model):
     """What a class may queue of its frames, in one direction."""
 
     limit_bytes: Annotated[
-        int | None, Size(1, MAX_LIMIT_BYTES, optional=True, help="that it holds; null: any number")
+        int | None,
+        Size(
+            1,
+            MAX_LIMIT_BYTES,
+            optional=True,
+            help="that it holds; null: any number",
+            only=QUEUE_RESOURCES,
+        ),
     ] = None
     limit_packets: Annotated[
         int | None,
-        Whole(1, MAX_LIMIT_PACKETS, optional=True, help="frames that it holds; null: any number"),
+        Whole(
+            1,
+            MAX_LIMIT_PACKETS,
+            optional=True,
+            help="frames that it holds; null: any number",
+            only=QUEUE_RESOURCES,
+        ),
     ] = None
     aqm: Annotated[
-        str, Word(AQMS, help="before it is full: codel, a queue that stands loses frames")
+        str,
+        Word(
+            AQMS,
+            help="before it is full: codel, a queue that stands loses frames",
+            only=QUEUE_RESOURCES,
+        ),
     ] = NO_AQM
-    ecn: Annotated[bool, Flag(help="with codel: frames are marked, where possible")] = False
+    ecn: Annotated[
+        bool,
+        Flag(
+            help="with codel: frames are marked, where possible",
+            only=QUEUE_RESOURCES,
+            beside=("aqm", CODEL),
+        ),
+    ] = False
     connections_per_second: Annotated[
         float | None,
         Number(
@@ -46,12 +71,18 @@ class Queue(Model):
             "connections per second",
             optional=True,
             help="new TCP connections, net-rx only; null: unlimited",
+            only=(NET_RX,),
         ),
     ] = None
     burst_connections: Annotated[
         float | None,
         Number(
-            1, MAX_BURST, "connections", optional=True, help="at once; null: as the shaper chooses"
+            1,
+            MAX_BURST,
+            "connections",
+            optional=True,
+            help="at once; null: as the shaper chooses",
+            only=(NET_RX,),
         ),
     ] = None
 

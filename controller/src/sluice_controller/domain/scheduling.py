@@ -75,8 +75,8 @@ class Window(Model):
             )
 
 
-def _rate(most: float, says: str) -> Number:
-    return Number(1, most, "bytes per second", optional=True, help=says)
+def _rate(most: float, says: str, **more: Any) -> Number:
+    return Number(1, most, "bytes per second", optional=True, help=says, **more)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,11 @@ class Scheduling(Model):
     policy: Annotated[str, Word(POLICIES, help="how it uses its limit")] = TOKEN_BUCKET
     peak_bytes_per_second: Annotated[
         float | None,
-        _rate(MAX_PEAK_BYTES_PER_SECOND, f"with {TOKEN_LEAKY}: no burst passes faster"),
+        _rate(
+            MAX_PEAK_BYTES_PER_SECOND,
+            f"with {TOKEN_LEAKY}: no burst passes faster",
+            beside=("policy", TOKEN_LEAKY),
+        ),
     ] = None
     minimum_charge_bytes: Annotated[
         int | None,
@@ -100,7 +104,12 @@ class Scheduling(Model):
         str, Word(DYNAMICS, help="which flows go first, those that had little or much")
     ] = NOT_DYNAMIC
     charge: Annotated[
-        str, Word(CHARGES, help="disks: for all that is asked, or what the device had to do")
+        str,
+        Word(
+            CHARGES,
+            help="disks: for all that is asked, or what the device had to do",
+            only=DISK_RESOURCES,
+        ),
     ] = CHARGE_ALL
     window: Window | None = None
 
