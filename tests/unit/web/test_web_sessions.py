@@ -16,18 +16,6 @@ from sluice_web.problems import Problem
 from sluice_web.store import EVENTS_KEPT, SESSION_SECONDS, Store
 from unit.web.test_web_access import HASHER, PASSWORD, Recorder, csrf_of, signed_in, still_held
 
-# As schema 1 had its tables.
-SCHEMA_1 = """
-CREATE TABLE users (name VARCHAR NOT NULL, role VARCHAR NOT NULL, password_hash VARCHAR NOT NULL,
-    epoch INTEGER NOT NULL, created_at FLOAT NOT NULL, PRIMARY KEY (name));
-CREATE TABLE events (id INTEGER NOT NULL, at FLOAT NOT NULL, actor VARCHAR NOT NULL,
-    action VARCHAR NOT NULL, thing VARCHAR NOT NULL, PRIMARY KEY (id));
-CREATE TABLE tokens (id INTEGER NOT NULL, user_name VARCHAR NOT NULL, label VARCHAR NOT NULL,
-    digest VARCHAR NOT NULL, created_at FLOAT NOT NULL, PRIMARY KEY (id),
-    FOREIGN KEY(user_name) REFERENCES users (name) ON DELETE CASCADE, UNIQUE (digest));
-PRAGMA user_version = 1;
-"""
-
 
 @pytest.fixture
 def store(tmp_path):
@@ -155,28 +143,6 @@ def test_a_sign_in_that_a_new_password_overtakes_is_refused(app, store, monkeypa
     form = {"user": "olga", "password": PASSWORD, "csrf_token": csrf_of(client)}
     assert client.post("/sign-in", data=form).status_code == 401
     assert client.get("/users").status_code == 302
-
-
-def test_a_store_of_the_first_schema_is_taken_over(tmp_path):
-    with sqlite3.connect(tmp_path / "web.sqlite") as connection:
-        connection.executescript(SCHEMA_1)
-        connection.execute(
-            "INSERT INTO users VALUES ('olga', 'operator', ?, 7, 1.0)", [HASHER.hash(PASSWORD)]
-        )
-        connection.execute("INSERT INTO events VALUES (1, 1.0, 'test', 'add user', 'olga')")
-    store = Store(tmp_path, HASHER)
-    # A version of before Alembic finds it too new.
-    assert rows(tmp_path, "PRAGMA user_version") == [(3,)]
-    assert [row["thing"] for row in store.events(10)] == ["olga"]
-    app = create_app(Config(state_dir=tmp_path), store, Recorder())
-    # A cookie of that time names no session.
-    client = app.test_client()
-    with client.session_transaction() as session:
-        session.update(user="olga", epoch=7, until=time.time() + 3600, csrf="x")
-    assert client.get("/users").status_code == 302
-    assert signed_in(app, "olga").get("/users").status_code == 200
-    # And it is taken over once only.
-    assert Store(tmp_path, HASHER).check_password("olga", PASSWORD).epoch == 7
 
 
 def test_a_key_that_was_not_written_whole_is_not_there(tmp_path, monkeypatch):

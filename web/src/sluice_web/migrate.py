@@ -12,8 +12,6 @@ from sqlalchemy import Engine, text
 
 # Left to itself, a transaction of SQLite's driver begins with its first change only.
 BEGIN_CHANGE = text("BEGIN IMMEDIATE")
-# Versions of sluice-web before Alembic look here, and leave alone what is above 2.
-MARK_FOR_OLDER = text("PRAGMA user_version = 3")
 
 
 def upgrade(engine: Engine, path: Path) -> None:
@@ -23,7 +21,7 @@ def upgrade(engine: Engine, path: Path) -> None:
     config.set_main_option("script_location", str(folder))
     scripts = ScriptDirectory.from_config(config)
     with engine.begin() as connection:
-        # The service and a command may find the same old tables at the same time.
+        # The service and a command may find an old database at the same time.
         connection.execute(BEGIN_CHANGE)
         found = MigrationContext.configure(connection).get_current_revision()
         if found == scripts.get_current_head():
@@ -35,4 +33,3 @@ def upgrade(engine: Engine, path: Path) -> None:
             )
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
-        connection.execute(MARK_FOR_OLDER)
