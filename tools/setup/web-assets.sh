@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Copies the page's JavaScript libraries (htmx, uPlot), locked in
-# web/package-lock.json, into sluice_web/static/vendor. They come from npm once
-# per lock file; the cache keeps them after that.
+# Copies the page's charts (uPlot), locked in web/package-lock.json, into
+# sluice_web/static/vendor. They come from npm once per lock file; the cache keeps
+# them after that.
 . "$(dirname "$0")/common.sh"
 
 vendor=$SLUICE_TOP/web/src/sluice_web/static/vendor
@@ -26,8 +26,6 @@ fetch() {
     cp web/package.json web/package-lock.json web/.npmrc "$kept/work/"
     (cd "$kept/work" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund)
     local modules=$kept/work/node_modules
-    cp "$modules/htmx.org/dist/htmx.min.js" "$kept/"
-    cp "$modules/htmx.org/LICENSE" "$kept/htmx-LICENSE"
     cp "$modules/uplot/dist/uPlot.iife.min.js" "$modules/uplot/dist/uPlot.min.css" "$kept/"
     cp "$modules/uplot/LICENSE" "$kept/uPlot-LICENSE"
     rm -rf "$kept/work"

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from sluice_controller.domain.nightly import parse_result, summary
 from sluice_controller.domain.shaped import sentence
+from sluice_controller.entry.api.app import openapi
 from unit.controller.nightly_facts import result
 
 NOW = 1_780_488_000.0  # 2026-06-03 12:00:00 UTC
@@ -434,6 +435,7 @@ ANSWERS: dict[str, Any] = {
         "host": {"name": "kvm1", "accelerator_note": ""},
         "uplinks": ["eno1", "eno2"],
     },
+    "/v1/openapi.json": openapi(),
     "/v1/settings": {"history_seconds": 86_400, "uplink": "eno1", "emulator": "/usr/bin/qemu"},
     "/v1/domains": [domain(name) for name in NAMES],
     "/v1/classes": classes(),

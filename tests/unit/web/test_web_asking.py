@@ -11,6 +11,7 @@ from sluice_web.app import create_app
 from sluice_web.config import Config
 from sluice_web.controller import Answer
 from sluice_web.store import Store
+from unit.web.document import DOCUMENT
 from unit.web.test_web_access import HASHER, PASSWORD, signed_in
 from unit.web.test_web_pages import Page
 
@@ -51,6 +52,7 @@ class Host:
             "/v1/rules": [],
             "/v1/streams": [],
             "/v1/rules/preview": {"processes": []},
+            "/v1/openapi.json": DOCUMENT,
         }
         self.status = {}
 
@@ -92,11 +94,11 @@ def client(app):
 
 
 def part(client, path):
-    """The dialog's part: whether to ask, and the text that is shown."""
-    answer = client.get(f"/parts{path}")
+    """What the dialog takes: whether to ask, and the text that is shown."""
+    answer = client.get(path, headers={"Accept": "application/json"})
     assert answer.status_code == 200
-    in_use = re.search(r'data-in-use="(yes|no)"', answer.text)[1]
-    return in_use == "yes", " ".join(re.sub(r"<[^>]+>", " ", answer.text).split())
+    shown = re.search(r'<section class="question".*?</section>', answer.text, re.S)[0]
+    return 'data-in-use="yes"' in shown, " ".join(re.sub(r"<[^>]+>", " ", shown).split())
 
 
 def test_nobody_is_asked_about_a_class_that_nothing_uses(client, host):
@@ -181,15 +183,15 @@ def test_many_are_counted_and_some_named():
 
 def test_a_class_that_a_stream_needs_is_not_asked_about(client, host):
     host.answers["/v1/streams"] = [{"name": "movie", "domain": "media", "class": "video"}]
-    answer = client.get(f"/parts{TAKE}")
+    answer = client.get(TAKE)
     assert answer.status_code == 409
     assert "forget the stream first" in answer.get_json(force=True)["detail"]
 
 
 def test_what_is_gone_already_is_said(client, host):
     host.domain["classes"] = []
-    assert client.get(f"/parts{TAKE}").status_code == 404
-    assert client.get(f"/parts{REMOVE}").status_code == 404
+    assert client.get(TAKE).status_code == 404
+    assert client.get(REMOVE).status_code == 404
     page = client.get(REMOVE, headers={"Accept": "text/html"})
     assert page.status_code == 404 and "no rule 4 any more" in page.text
 
@@ -288,11 +290,11 @@ def test_only_who_may_change_is_asked(app, host):
     viewer = signed_in(app, "vera")
     for path in (TAKE, REMOVE):
         assert viewer.get(path).status_code == viewer.post(path).status_code == 403
-        assert viewer.get(f"/parts{path}").status_code == 403
+        assert viewer.get(path).status_code == 403
     stranger = app.test_client()
     assert stranger.get(TAKE).status_code == 302
     # A script's request is not led to a page that it would take for the answer.
-    assert stranger.get(f"/parts{TAKE}").status_code == 401
+    assert stranger.get(TAKE, headers={"Accept": "application/json"}).status_code == 401
     assert host.changes == []
 
 
@@ -301,7 +303,7 @@ def test_names_are_shown_as_text(client, host):
     host.answers["/v1/domains/media/processes"] = {
         "processes": [{"pid": 7, "comm": "<b>x", "class": "video"}]
     }
-    text = client.get(f"/parts{TAKE}").text
+    text = client.get(TAKE).text
     assert "<script>" not in text and "<b>" not in text and "&lt;b&gt;x 7" in text
 
 

@@ -11,6 +11,7 @@ from sluice_web.app import create_app
 from sluice_web.config import Config
 from sluice_web.controller import Answer
 from sluice_web.store import Store
+from unit.web.document import DOCUMENT
 from unit.web.test_web_access import HASHER, PASSWORD, signed_in
 
 # Names that are allowed, and are also the page's own words.
@@ -96,6 +97,7 @@ ANSWERS = {
         "sample_hz": 10,
         "version": "1",
     },
+    "/v1/openapi.json": DOCUMENT,
     "/v1/live": {"at": 1.0, "domains": {}, "uplink": None},
 }
 
@@ -103,11 +105,13 @@ ANSWERS = {
 class Host:
     """Stands for the controller's client on a host with one VM."""
 
+    answers = ANSWERS
+
     def get(self, path, query=None):
         return self.call("GET", path).json()
 
     def call(self, method, path, *, query=None, content=b"", **_more):
-        return Answer(200, "application/json", json.dumps(ANSWERS[path]).encode())
+        return Answer(200, "application/json", json.dumps(self.answers[path]).encode())
 
 
 class Page(HTMLParser):
@@ -126,11 +130,16 @@ class Page(HTMLParser):
             self.used.update((found.get(name) or "").split())
 
 
-@pytest.fixture
-def client(tmp_path):
+def client_of(tmp_path, host):
+    """An operator's, on that host."""
     store = Store(tmp_path, HASHER)
     store.add_user("olga", "operator", PASSWORD, now=1.0, actor="test")
-    return signed_in(create_app(Config(state_dir=tmp_path), store, Host()), "olga")
+    return signed_in(create_app(Config(state_dir=tmp_path), store, host), "olga")
+
+
+@pytest.fixture
+def client(tmp_path):
+    return client_of(tmp_path, Host())
 
 
 @pytest.mark.parametrize("path", ["/", "/streams", "/groups", "/vm/media"])
@@ -149,8 +158,8 @@ def test_a_stream_of_the_overview_leads_to_its_place_on_the_streams_page(client)
 
 
 def test_a_weight_keeps_the_focus_when_its_part_of_the_page_is_replaced(client):
-    # htmx gives the focus to what has the id of what had it.
-    page = Page(client.get("/parts/groups").text)
+    # The focus goes to the field with the id of the field that had it (refresh.js).
+    page = Page(client.get("/groups").text)
     assert {f"weight/{name}/media" for name in WORDS} <= set(page.ids)
 
 
@@ -168,5 +177,5 @@ def test_every_disk_and_card_says_whether_it_is_shaped_and_why_not(client):
 
 
 def test_each_limit_of_a_class_has_a_place_for_its_burst(client):
-    page = client.get("/parts/vm/media/lanes").text
+    page = client.get("/vm/media").text
     assert page.count('data-testid="burst"') == page.count('data-testid="limit-input"') == 40

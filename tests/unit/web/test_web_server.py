@@ -543,7 +543,7 @@ def test_an_address_in_use_is_said_with_its_remedy(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(cli, "files", lambda _: tmp_path)
     libraries = tmp_path / "static" / "vendor"
     libraries.mkdir(parents=True)
-    (libraries / "htmx.min.js").touch()
+    (libraries / "uPlot.iife.min.js").touch()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         status = cli.main(["--bind", bind, "--state-dir", str(tmp_path / "state")])

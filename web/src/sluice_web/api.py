@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """REST under /api/v1: the controller's API for users with a session or a token.
 
-Who asks is checked; then the request goes on to the controller as it came, which knows
-what it may say, and its answer comes back as it is.
+The role is checked here. The request then goes on as it came, because the controller alone
+knows its members, and the controller's answer comes back as it is.
 """
 
 import json
@@ -19,7 +19,7 @@ from .views import without_arguments
 blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
 MAX_NAME_CHARACTERS = 255
-# Of headers, those that are part of what is asked and answered.
+# Headers that belong to a request and to an answer of the API.
 ASKED = ("Content-Type", "If-Match")
 ANSWERED = ("ETag",)
 
@@ -30,7 +30,7 @@ def controller() -> Controller:
 
 
 def all_domains() -> tuple[list[dict], dict | None]:
-    """All VMs; or none, and what keeps libvirt from being asked."""
+    """All VMs; or none, and the problem with libvirt."""
     try:
         return controller().get("/v1/domains"), None
     except Problem as problem:
@@ -46,7 +46,7 @@ def check_argument(name: str, value: str) -> None:
 
 
 def _asked_headers() -> dict[str, str]:
-    """The headers that go on; raises Problem for what the controller could not be sent."""
+    """The headers that go on; raises Problem for a value that HTTP cannot carry."""
     asked = {name: request.headers[name] for name in ASKED if name in request.headers}
     for name, value in asked.items():
         if not (value.isascii() and value.isprintable()):
@@ -108,4 +108,4 @@ def _hides_arguments(parts: list[str]) -> bool:
 def openapi() -> Response:
     """The API's description; needs no sign-in, as it holds nothing of this host."""
     document: dict[str, Any] = controller().get("/v1/openapi.json")
-    return jsonify(of_the_page(document, role_of))
+    return jsonify(of_the_page(document, request.script_root + blueprint.url_prefix, role_of))

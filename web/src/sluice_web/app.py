@@ -11,12 +11,13 @@ from pathlib import Path
 from flask import Flask, Response, g, jsonify, render_template, request
 from flask.sessions import SecureCookieSessionInterface
 from werkzeug.exceptions import HTTPException
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from . import __version__, api, asking, auth, formatting, nights, pages, views
 from .config import Config
 from .controller import Controller
 from .live import LiveHub
-from .problems import Problem
+from .problems import Problem, bad_value, for_a_program
 from .server import MAX_BODY_BYTES
 from .store import SESSION_SECONDS, Store
 from .throttle import SignInThrottle
@@ -35,7 +36,18 @@ SECURITY_HEADERS = {
 
 
 class Cookies(SecureCookieSessionInterface):
-    """Closed to plain HTTP also where a proxy on this host does TLS."""
+    """Sent to this page alone, and not by plain HTTP, also where a proxy on this host does TLS."""
+
+    def get_cookie_name(self, app: Flask) -> str:
+        """With a prefix by which a browser takes the cookie from this host by HTTPS alone."""
+        # __Host- is for cookies of a whole host.
+        prefix = "__Secure-" if request.script_root else "__Host-"
+        name = super().get_cookie_name(app)
+        return prefix + name if app.config["SESSION_COOKIE_SECURE"] else name
+
+    def get_cookie_path(self, app: Flask) -> str:
+        """The path that a proxy gives the page."""
+        return f"{request.script_root}/"
 
     def get_cookie_secure(self, app: Flask) -> bool:
         """With our own TLS, or with the proxy's."""
@@ -55,8 +67,7 @@ def create_app(
     app = Flask(__name__)
     app.config.update(
         SECRET_KEY=session_key(config.state_dir),
-        # By this prefix a browser takes no such cookie from anybody but this host by HTTPS.
-        SESSION_COOKIE_NAME="__Host-sluice_session" if config.tls else "sluice_session",
+        SESSION_COOKIE_NAME="sluice_session",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=config.tls,
@@ -64,6 +75,9 @@ def create_app(
         MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
     )
     app.session_interface = Cookies()
+    if config.proxies:
+        hops = config.proxies
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_prefix=hops)
     app.extensions["sluice_store"] = store or Store(config.state_dir)
     app.extensions["sluice_controller"] = controller or Controller(
         config.controller_socket, config.token_file
@@ -89,7 +103,7 @@ def session_key(state_dir: Path) -> bytes:
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = state_dir / "session-key"
     if not path.exists():
-        # It appears whole or not at all, whatever interrupts this; the first one stays.
+        # The file appears whole or not at all, also after a crash; the first file stays.
         with tempfile.NamedTemporaryFile(dir=state_dir, prefix="session-key.") as made:
             made.write(secrets.token_bytes(32))
             made.flush()
@@ -104,6 +118,8 @@ def session_key(state_dir: Path) -> bytes:
 
 def _identify() -> None:
     g.person = None
+    if request.script_root and not auth.is_path(request.script_root):
+        raise bad_value("X-Forwarded-Prefix", request.script_root, "give a path, as /sluice")
     if request.endpoint not in ("static", "healthz"):
         auth.identify()
 
@@ -124,15 +140,8 @@ def _headers(tls: bool):
     return add
 
 
-def _wants_problem_json() -> bool:
-    """Programs get problem+json; a person who opened a page gets a page."""
-    if request.path.startswith(("/api/", "/events", "/parts/")):
-        return True
-    return not request.accept_mimetypes.accept_html
-
-
 def _show_problem(problem: Problem):
-    if _wants_problem_json():
+    if for_a_program():
         return problem.response()
     page = render_template("error.html", problem=problem.body)
     return page, problem.status, problem.headers
@@ -152,7 +161,7 @@ def _show_http_error(error: HTTPException):
         status,
         "http",
         error.name,
-        detail=f"{request.path}: {error.name.lower()}; {remedy}.",
+        f"{request.path}: {error.name.lower()}",
         thing="path",
         value=request.path[:200],
         remedy=remedy,

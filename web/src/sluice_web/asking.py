@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Asks before something goes: a page of its own, and its part for the page's dialog."""
+"""Asks before something goes: a page of its own, whose question the page's dialog takes."""
 
 import json
 
-from flask import Blueprint, current_app, flash, g, redirect, render_template, request
+from flask import Blueprint, current_app, flash, g, redirect, render_template, request, url_for
 
 from . import auth, questions
 from .api import all_domains, check_argument, controller
@@ -18,15 +18,8 @@ blueprint = Blueprint("asking", __name__)
 @blueprint.get("/vm/<domain>/classes/<name>/take-away")
 @auth.require("operator")
 def ask_take_away(domain: str, name: str):
-    """Where no script runs, the button leads here."""
-    return _page(_about_grant(domain, name), f"/vm/{domain}")
-
-
-@blueprint.get("/parts/vm/<domain>/classes/<name>/take-away")
-@auth.require("operator")
-def ask_take_away_part(domain: str, name: str):
-    """The same for the dialog."""
-    return render_template("parts/question.html", question=_about_grant(domain, name))
+    """Before a class is taken from a VM."""
+    return _page(_about_grant(domain, name), url_for("pages.vm", domain=domain))
 
 
 @blueprint.post("/vm/<domain>/classes/<name>/take-away")
@@ -38,21 +31,14 @@ def take_away(domain: str, name: str):
     path = path_of("domains", domain, "classes", name)
     answer = controller().call("DELETE", path, actor=g.person.actor).json()
     flash(questions.taken(domain, name, answer))
-    return redirect(_back(f"/vm/{domain}"), 303)
+    return redirect(_back(url_for("pages.vm", domain=domain)), 303)
 
 
 @blueprint.get("/rules/<int:rule>/remove")
 @auth.require("operator")
 def ask_remove_rule(rule: int):
-    """Where no script runs, the button leads here."""
-    return _page(_about_rule(rule), "/classes")
-
-
-@blueprint.get("/parts/rules/<int:rule>/remove")
-@auth.require("operator")
-def ask_remove_rule_part(rule: int):
-    """The same for the dialog."""
-    return render_template("parts/question.html", question=_about_rule(rule))
+    """Before a rule is removed."""
+    return _page(_about_rule(rule), url_for("pages.classes"))
 
 
 @blueprint.post("/rules/<int:rule>/remove")
@@ -61,46 +47,39 @@ def remove_rule(rule: int):
     """Remove a rule."""
     controller().call("DELETE", path_of("rules", rule), actor=g.person.actor).json()
     flash(f"Rule {rule} is removed.")
-    return redirect(_back("/classes"), 303)
+    return redirect(_back(url_for("pages.classes")), 303)
 
 
-# What the pages of users and tokens do themselves (pages.py) is asked here.
+# The pages of users and tokens (pages.py) do the work once a person has agreed.
 
 
 @blueprint.get("/users/<name>/password")
-@blueprint.get("/parts/users/<name>/password")
 @auth.require("viewer", by_token=False)
 def ask_new_password(name: str):
-    """Before somebody's password, or one's own, is replaced."""
+    """Before the password of a user, or one's own, is replaced."""
     auth.check_own(name)
     user = _one_of(_store().users(), "user", "name", name)
-    return _page_or_part(questions.new_password(user["name"], name == g.person.name))
+    question = questions.new_password(user["name"], name == g.person.name)
+    return _page(question, url_for("pages.users"))
 
 
 @blueprint.get("/users/<name>/remove")
-@blueprint.get("/parts/users/<name>/remove")
 @auth.require("admin", by_token=False)
 def ask_remove_user(name: str):
     """Before a user goes."""
     user = _one_of(_store().users(), "user", "name", name)
     labels = [token["label"] for token in _store().tokens() if token["user"] == name]
-    return _page_or_part(questions.remove_user(user["name"], user["role"], labels))
+    question = questions.remove_user(user["name"], user["role"], labels)
+    return _page(question, url_for("pages.users"))
 
 
 @blueprint.get("/tokens/<int:token_id>/remove")
-@blueprint.get("/parts/tokens/<int:token_id>/remove")
 @auth.require("viewer", by_token=False)
 def ask_remove_token(token_id: int):
     """Before a token is revoked."""
     token = _one_of(_store().tokens(), "token", "id", token_id)
     auth.check_own(token["user"])
-    return _page_or_part(questions.revoke_token(token["label"], token["user"]))
-
-
-def _page_or_part(question: Question):
-    if request.path.startswith("/parts/"):
-        return render_template("parts/question.html", question=question)
-    return _page(question, "/users")
+    return _page(questions.revoke_token(token["label"], token["user"]), url_for("pages.users"))
 
 
 def _store() -> Store:
@@ -135,8 +114,7 @@ def _about_grant(domain: str, name: str) -> Question:
                 409,
                 "in-use",
                 "A stream needs the class",
-                detail=f"The class {name} of {domain} belongs to the stream {stream['name']};"
-                " forget the stream first, on the page Streams.",
+                f"The class {name} of {domain} belongs to the stream {stream['name']}",
                 thing="class",
                 value=name,
                 remedy="forget the stream first, on the page Streams",
@@ -173,7 +151,7 @@ def _about_rule(number: int) -> Question:
 
 
 def _matched(rule: dict) -> list[dict] | None:
-    """What matches a rule now, or None where that cannot be tried."""
+    """The processes that match a rule now, or None where that cannot be tried."""
     body = {key: rule[key] for key in ("domain", "class", "match")}
     try:
         answer = controller().call(
@@ -184,7 +162,7 @@ def _matched(rule: dict) -> list[dict] | None:
         )
         return answer.json()["processes"]
     except Problem as problem:
-        # libvirt does not say; or an earlier sluiced took what this one refuses.
+        # libvirt does not answer; or an earlier sluiced took a rule that this sluiced refuses.
         if problem.status in (422, 503):
             return None
         # Its VM is gone.
@@ -198,7 +176,7 @@ def _gone(thing: str, value: str, what: str) -> Problem:
         404,
         f"no-such-{thing}",
         "It is gone already",
-        detail=f"{what}; reload the page.",
+        what,
         thing=thing,
         value=value,
         remedy="reload the page",

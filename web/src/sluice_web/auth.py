@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who is asking: a session with a CSRF token, or a bearer token.
+"""The person behind a request: a session with a CSRF token, or a bearer token.
 
 The cookie holds the id of a session that the store knows. Signing out ends the session
 there, so a copy of the cookie is worth nothing from then on.
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from flask import Blueprint, current_app, g, redirect, render_template, request, session, url_for
 
 from . import formatting
-from .problems import Problem
+from .problems import Problem, for_a_program
 from .store import Person, Store
 from .throttle import SignInThrottle, network_of
 from .tokens import SCOPES
@@ -33,7 +33,7 @@ def _throttle() -> SignInThrottle:
 
 
 def identify() -> None:
-    """Before each request: find out who asks, into ``g.person``."""
+    """Before each request: find the person that it comes from, into ``g.person``."""
     g.person = None
     if request.headers.get("Authorization"):
         token = _bearer_token()
@@ -59,7 +59,7 @@ def _bad_token(end: tuple[str, float] | None) -> Problem:
         401,
         "token-expired" if end else "bad-token",
         "Token not accepted",
-        detail=f"{said}; {remedy}.",
+        said,
         thing="Authorization",
         value=end[0] if end else None,
         remedy=remedy,
@@ -76,7 +76,7 @@ def session_person() -> Person | None:
 
 
 def still_held() -> Callable[[], bool]:
-    """Tells later, outside of the request, if who asks may go on: for answers that last."""
+    """A function that tells, after the request, if its person may go on: for answers that last."""
     store = _store()
     if g.person.via_token:
         token = _bearer_token()
@@ -103,8 +103,7 @@ def check_csrf() -> None:
             403,
             "csrf",
             "The page is out of date",
-            detail="The request does not carry this session's token; reload the page and try"
-            " again.",
+            "The request does not carry this session's token",
             thing="X-CSRF-Token",
             remedy="reload the page and try again",
         )
@@ -113,17 +112,19 @@ def check_csrf() -> None:
 def require(role: str, *, by_token: bool = True) -> Callable:
     """Decorator for pages: sign in first, and have at least this role.
 
-    Without ``by_token`` in a session only: what ends a token's power is not in its power.
+    Without ``by_token`` in a session only: a token cannot prevent its own revocation.
     """
 
     def decorate(view: Callable) -> Callable:
         @wraps(view)
         def guarded(*args, **kwargs):
             if g.person is None:
-                if request.path.startswith(("/events", "/parts/")):
+                if for_a_program(usual=False):
                     raise not_signed_in()
-                target = request.full_path.rstrip("?") if request.method == "GET" else "/"
-                return redirect(url_for("auth.sign_in", next=target))
+                here = request.script_root + request.full_path.rstrip("?")
+                return redirect(
+                    url_for("auth.sign_in", next=here if request.method == "GET" else None)
+                )
             if g.person.via_token and not by_token:
                 raise _needs_session()
             check_role(role)
@@ -180,12 +181,12 @@ def _needs_session() -> Problem:
 
 
 def not_signed_in() -> Problem:
-    """401 for those who cannot be redirected."""
+    """401 for programs, which cannot be redirected."""
     return Problem(
         401,
         "not-signed-in",
         "Not signed in",
-        detail="There is no session and no token; sign in, or send Authorization: Bearer TOKEN.",
+        "There is no session and no token",
         thing="Authorization",
         remedy="sign in, or send Authorization: Bearer TOKEN",
         headers={"WWW-Authenticate": "Bearer"},
@@ -193,14 +194,19 @@ def not_signed_in() -> Problem:
 
 
 def local_target(target: str) -> str:
-    """A path on this site to go to after sign-in; anything else becomes ``/``."""
+    """A path of this page to go to after sign-in; the overview in place of anything else."""
+    root = url_for("pages.overview")
+    return target if target.startswith(root) and is_path(target) else root
+
+
+def is_path(text: str) -> bool:
+    """True of a path that a browser takes for none of another host."""
     try:
-        parts = urlsplit(target)
+        parts = urlsplit(text)
     except ValueError:
-        return "/"
-    local = target.startswith("/") and not target.startswith(("//", "/\\"))
-    local = local and target.isprintable() and not parts.scheme and not parts.netloc
-    return target if local else "/"
+        return False
+    local = text.startswith("/") and not text.startswith(("//", "/\\"))
+    return local and text.isprintable() and not parts.scheme and not parts.netloc
 
 
 def sign_in_as(person: Person, now: float) -> bool:
@@ -223,8 +229,8 @@ def _end_session() -> None:
 
 @blueprint.route("/sign-in", methods=["GET", "POST"])
 def sign_in():
-    """The form, and what it sends."""
-    target = local_target(request.values.get("next", "/"))
+    """The form, and its answer."""
+    target = local_target(request.values.get("next", ""))
     if request.method == "GET":
         if g.person:
             return redirect(target)

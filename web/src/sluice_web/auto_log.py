@@ -14,7 +14,7 @@ def _rate(bytes_per_second: float | None) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A decision in one line: what it was about, and the largest change.
+    """A decision in one line: its subject and its largest change.
 
     The whole sentence of the controller says why and names all changes.
     """

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
-    """What HTTPS is served with; raises ConfigError with the files, the reason, the remedy."""
+    """The context for HTTPS; raises ConfigError with the files, the reason, the remedy."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # Sending then never waits for something to read.
     context.options |= ssl.OP_NO_RENEGOTIATION

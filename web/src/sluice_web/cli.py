@@ -17,8 +17,8 @@ from .problems import Problem
 from .store import ROLES, Store, new_password
 
 FIRST_ADMIN = "admin"
-# What may pass by itself, and what only somebody can mend: sluice-web.service tries again
-# after the first, and not after the second.
+# A failure that may pass by itself, and a failure that a person has to mend:
+# sluice-web.service tries again after the first, not after the second.
 FAILED_NOW, CANNOT_WORK = 1, 2
 
 
@@ -58,6 +58,14 @@ def parser() -> argparse.ArgumentParser:
     _add_state_dir(top, c.DEFAULT_STATE_DIR)
     top.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate chain for HTTPS")
     top.add_argument("--tls-key", type=Path, metavar="PEM", help="its private key")
+    top.add_argument(
+        "--proxies",
+        type=int,
+        default=0,
+        metavar="N",
+        help="reverse proxies in front, whose X-Forwarded-For, -Proto and -Prefix are believed;"
+        " 0 (the default): none",
+    )
     top.add_argument(
         "--check-config",
         action="store_true",
@@ -197,6 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
             state_dir=options.state_dir,
             tls_cert=options.tls_cert,
             tls_key=options.tls_key,
+            proxies=options.proxies,
         )
         return check(config) if options.check_config else serve(config)
     except (c.ConfigError, Problem, RuntimeError, OSError, DatabaseError) as error:
@@ -206,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def failure(error: Exception, state_dir: Path) -> tuple[int, str]:
-    """The exit status and the words for what kept a command, or the page, from its work."""
+    """The exit status and the words for an error that ended a command or the page."""
     if isinstance(error, PermissionError):
         return CANNOT_WORK, (
             f"{error.filename or state_dir}: {error.strerror}; what is in {state_dir} belongs to"
@@ -235,7 +244,7 @@ def check(config: c.Config) -> int:
 def serve(config: c.Config) -> int:
     """Serve until told to stop."""
     certificate = Certificate.of(config)
-    if not files("sluice_web").joinpath("static/vendor/htmx.min.js").is_file():
+    if not files("sluice_web").joinpath("static/vendor/uPlot.iife.min.js").is_file():
         raise c.ConfigError(
             "the page's libraries are missing (static/vendor); in a checkout run"
             " `make web-assets`, else reinstall the package"
@@ -280,7 +289,7 @@ def reset_password(state_dir: Path, user: str) -> int:
 
 
 def add_user(store: Store, options: argparse.Namespace) -> int:
-    """Make the first admin, if nobody is there yet, or a user of this name, if none is there.
+    """Make the first admin, if there is no user yet, or a user of this name, if there is none.
 
     With the given or a generated password, which is shown.
     """
@@ -306,7 +315,7 @@ def list_users(state_dir: Path) -> int:
 
 
 def add_token(store: Store, options: argparse.Namespace) -> int:
-    """Make a token and print it; what it is goes to standard error, so that it can be piped."""
+    """Make a token and print it; its terms go to standard error, so that it can be piped."""
     now = time.time()
     days = None if options.no_expiry else options.days
     terms = tokens.TokenTerms(options.scope, options.stream, tokens.expiry(days, now))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the command line decides, checked once."""
+"""The settings of the command line, checked once."""
 
 import re
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ DEFAULT_BIND = "127.0.0.1:8480"
 DEFAULT_SOCKET = Path("/run/sluice/sluiced.sock")
 DEFAULT_TOKEN_FILE = Path("/etc/sluice/api-token")
 DEFAULT_STATE_DIR = Path("/var/lib/sluice-web")
+MOST_PROXIES = 9
 
 
 class ConfigError(ValueError):
@@ -25,9 +26,12 @@ class Config:
     state_dir: Path = DEFAULT_STATE_DIR
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    proxies: int = 0
 
     def __post_init__(self) -> None:
         split_bind(self.bind)
+        if not 0 <= self.proxies <= MOST_PROXIES:
+            raise ConfigError(f"--proxies {self.proxies}: give 0 to {MOST_PROXIES}")
         if (self.tls_cert is None) != (self.tls_key is None):
             given = "--tls-cert" if self.tls_cert else "--tls-key"
             raise ConfigError(f"{given} is given alone; TLS needs both --tls-cert and --tls-key")

@@ -2,11 +2,11 @@
 """Connections to the page, none of which may take a thread before its request is whole.
 
 waitress reads all connections in one loop that never waits for one of them, and hands a
-request on when its last byte is there. This module adds what waitress leaves open:
+request on when its last byte is there. This module adds four things that waitress lacks:
 
 * a deadline for each stage of reading, which single bytes do not move;
 * TLS, with the handshake in the same loop;
-* room for a new connection at any time: the one that has waited longest goes;
+* room for a new connection at any time: the connection that has waited longest goes;
 * threads of their own for event streams, which last.
 """
 
@@ -57,7 +57,7 @@ class Patience:
 
 
 class Refusal(ErrorTask):
-    """What could not even be read as a request, answered like all that is refused."""
+    """The answer to bytes that are no request, in the form of every refusal."""
 
     def execute(self) -> None:
         error = self.request.error
@@ -81,7 +81,7 @@ class Answer(WSGITask):
     """A request, whose answer keeps no file open for as long as the client does not read."""
 
     def get_environment(self) -> dict:
-        """As of waitress, but files are read at once: none that is served is large."""
+        """As of waitress, but files are read at once: the page serves no large file."""
         environ = super().get_environment()
         environ.pop("wsgi.file_wrapper", None)
         return environ
@@ -99,7 +99,7 @@ class Parser(HTTPRequestParser):
 
 
 class Channel(HTTPChannel):
-    """A connection, and by when it has to have sent what is awaited."""
+    """A connection, and the time by which it has to have sent the awaited bytes."""
 
     parser_class = Parser
     task_class = Answer
@@ -164,14 +164,14 @@ class TlsChannel(Channel):
         return self._handshake_sends or super().writable()
 
     def handle_write(self) -> None:
-        """Go on with what waits for room."""
+        """Send more, or go on with the handshake, once there is room."""
         if self._handshake_sends:
             self.handle_read()
         else:
             super().handle_write()
 
     def handle_read(self) -> None:
-        """Read what is there, unless that is only a part of a record or of the handshake."""
+        """Read the bytes that have come, unless they are a part of a record or of the handshake."""
         self._handshake_sends = False
         try:
             with self._one_at_a_time:
@@ -190,7 +190,7 @@ class TlsChannel(Channel):
             self.handle_close()
 
     def send(self, data: bytes, do_close: bool = True) -> int:
-        """Send what there is room for; 0 also when the connection is broken, as in waitress."""
+        """Send as much as fits; 0 also when the connection is broken, as in waitress."""
         try:
             with self._one_at_a_time:
                 return self.socket.send(data)
@@ -213,7 +213,7 @@ class Pools:
     def add_task(self, channel: Channel) -> None:
         """Queue a connection's first request."""
         request = channel.requests[0]
-        # As waitress and Flask will see it, who take //events for the same.
+        # As waitress and Flask see it: for both //events is /events.
         path = "/" + getattr(request, "path", "").lstrip("/")
         pool = self._streams if path == EVENTS_PATH and not request.error else self._requests
         pool.add_task(channel)
@@ -225,7 +225,7 @@ class Pools:
 
 
 class Listener(TcpWSGIServer):
-    """Accepts connections, and ends those that are overdue."""
+    """Accepts connections, and ends overdue connections."""
 
     # The loop does it between two rounds (Server.turn).
     next_channel_cleanup = math.inf
@@ -236,7 +236,7 @@ class Listener(TcpWSGIServer):
         self.patience = patience
         self._certificate = certificate
         self.channel_class = TlsChannel if certificate else Channel
-        # The other files are for the answers: a database, the controller, what is served.
+        # The other files are for the answers: a database, the controller, static files.
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most_connections = min(patience.connections, files // 2)
         super().__init__(*arguments, **settings)

@@ -23,7 +23,7 @@ NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 @dataclass(frozen=True)
 class Answer:
-    """What the controller said, as it said it."""
+    """An answer of the controller, unread."""
 
     status: int
     content_type: str

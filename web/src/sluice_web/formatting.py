@@ -23,42 +23,35 @@ def significant(value: float) -> str:
     return f"{value:.0f}"
 
 
+def _scaled(value: float | None, *units: tuple[str, float]) -> str:
+    """In the largest unit that the value reaches as it is rounded; units come largest first."""
+    if value is None:
+        return NO_VALUE
+    unit, factor = next((one for one in units if value >= one[1] * 0.9995), units[-1])
+    return f"{significant(value / factor)} {unit}"
+
+
 def rate(bytes_per_second: float | None) -> str:
     """A rate in MB/s (10^6 bytes), in GB/s from 1000 MB/s on."""
-    if bytes_per_second is None:
-        return NO_VALUE
-    if bytes_per_second >= 999.5e6:
-        return f"{significant(bytes_per_second / 1e9)} GB/s"
-    return f"{significant(bytes_per_second / 1e6)} MB/s"
+    return _scaled(bytes_per_second, ("GB/s", 1e9), ("MB/s", 1e6))
 
 
 def link_rate(bytes_per_second: float | None) -> str:
     """A link's rate in bits, as links are sold."""
-    if bytes_per_second is None:
-        return NO_VALUE
-    bits = bytes_per_second * 8
-    if bits >= 999.5e6:
-        return f"{significant(bits / 1e9)} Gbit/s"
-    return f"{significant(bits / 1e6)} Mbit/s"
+    bits = None if bytes_per_second is None else bytes_per_second * 8
+    return _scaled(bits, ("Gbit/s", 1e9), ("Mbit/s", 1e6))
 
 
 def size(count_bytes: float | None) -> str:
     """A number of bytes in B, kB, MB or GB."""
-    if count_bytes is None:
-        return NO_VALUE
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count_bytes >= factor * 0.9995:
-            return f"{significant(count_bytes / factor)} {unit}"
-    return f"{count_bytes:.0f} B"
+    if count_bytes is not None and count_bytes < 999.5:
+        return f"{count_bytes:.0f} B"
+    return _scaled(count_bytes, ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def milliseconds(value_ms: float | None) -> str:
     """A delay in ms, in s from 1000 ms on."""
-    if value_ms is None:
-        return NO_VALUE
-    if value_ms >= 999.5:
-        return f"{significant(value_ms / 1000)} s"
-    return f"{significant(value_ms)} ms"
+    return _scaled(value_ms, ("s", 1e3), ("ms", 1.0))
 
 
 def age(seconds: float | None) -> str:

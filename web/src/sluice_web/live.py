@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One poller for all open pages.
 
-A thread asks the controller for what somebody looks at, each topic at its own
-pace, and wakes the subscribers. Nobody looking: no thread, no requests.
+A thread asks the controller for the topics of the open pages, each topic at its own
+pace, and wakes the subscribers. Without an open page there is no thread and no request.
 
 A topic is a pair (kind, domain or ""). Each has a version that rises when its
 content changed, so a subscriber gets each content once. The live topic changes
@@ -46,14 +46,14 @@ LINGER_SECONDS = 5.0
 MAX_STREAMS, STREAMS_PER_USER = 48, 8
 # A stream that says nothing for this long shows that it is still there.
 SILENCE_SECONDS = 5.0
-# How soon it is noticed that a page is gone that nothing new was to be told.
+# How soon the end of a page is noticed while there is no news for it.
 LOOK_SECONDS = 1.0
 STILL_ALLOWED_SECONDS = 10.0
 
 
 @dataclass
 class Content:
-    """What a topic said last."""
+    """The last content of a topic."""
 
     version: int = 0
     data: Any = None
@@ -71,7 +71,7 @@ class Subscription:
 
 
 class LiveHub:
-    """Polls while there are subscribers and hands out what is new."""
+    """Polls while there are subscribers and hands out news."""
 
     def __init__(
         self, fetch: Callable[[Topic], Any], clock: Callable[[], float] = time.time
@@ -123,7 +123,7 @@ class LiveHub:
         """Ask for every topic due at this tick, and wake the subscribers."""
         with self._condition:
             wanted = {topic for s in self._subscriptions for topic in s.topics} - {CONTROLLER}
-            # A page that comes back later must not get what was, as if it were.
+            # A page that comes back later must not get old content as new.
             for topic in self._contents.keys() - wanted - {CONTROLLER}:
                 del self._contents[topic]
             due = [t for t in sorted(wanted) if self._is_due(t, tick)]
@@ -143,7 +143,7 @@ class LiveHub:
                 data = {"problem": problem.body}
             self._publish(topic, data, failure)
         if due:
-            # Also of topics that were not due: what is lost is lost until it is found.
+            # Failures of topics that were not due count, too: they last until the next answer.
             failures = (self._contents[topic].failure for topic in sorted(wanted))
             first = next((failure for failure in failures if failure), None)
             self._publish(CONTROLLER, {"ok": first is None, "problem": first and first.body})
@@ -205,8 +205,7 @@ def _too_many(status: int, thing: str, most: int) -> Problem:
         status,
         "too-many-pages",
         "Too many open pages",
-        detail=f"{thing}: {most} get live data already, and no more can; close one, then reload"
-        " this one.",
+        f"{thing}: {most} get live data already, and no more can",
         thing=thing,
         value=most,
         remedy="close one, then reload this one",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the nightly pages say, worked out from the controller's results. Pure."""
+"""The sentences of the nightly pages, from the controller's results. Pure."""
 
 from typing import Any
 

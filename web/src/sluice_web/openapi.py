@@ -10,8 +10,8 @@ _TOKENS = "Made on the page Users or with sluice-web token add. Scopes: " + "; "
 )
 
 
-def of_the_page(document: dict, role_of: Callable[[str, list[str]], str]) -> dict:
-    """The document with this server, its ways to sign in, and who may call what."""
+def of_the_page(document: dict, address: str, role_of: Callable[[str, list[str]], str]) -> dict:
+    """The document with this server's address, its ways to sign in, and the role for each call."""
     paths = {
         path: {
             method: {
@@ -28,7 +28,7 @@ def of_the_page(document: dict, role_of: Callable[[str, list[str]], str]) -> dic
     }
     return {
         **document,
-        "servers": [{"url": "/api/v1"}],
+        "servers": [{"url": address}],
         "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "components": {**document["components"], "securitySchemes": schemes},
@@ -36,7 +36,7 @@ def of_the_page(document: dict, role_of: Callable[[str, list[str]], str]) -> dic
 
 
 def _needs(role: str, path: str) -> str:
-    """Who may call it."""
+    """The role, or the token, that a call needs."""
     if role == "host":
         return "On the host only, at sluiced's socket."
     said = f"Needs the role or token scope {role}"

@@ -21,6 +21,7 @@ from . import auth, nights, tokens, views
 from .api import all_domains, check_argument, controller
 from .auto_log import folded
 from .controller import path_of
+from .forms import Document
 from .live import LiveHub, events
 from .problems import Problem, bad_value
 from .protection import protection
@@ -44,8 +45,12 @@ def _store() -> Store:
     return current_app.extensions["sluice_store"]
 
 
+def _document() -> Document:
+    return Document(controller().get("/v1/openapi.json"))
+
+
 def fetch(topic: tuple[str, str]) -> Any:
-    """What the live poller asks the controller for."""
+    """The controller's answer for a topic of the live poller."""
     kind, domain = topic
     get = controller().get
     if kind == "live":
@@ -91,34 +96,21 @@ def overview():
 def vm(domain: str):
     """Lanes, charts and processes of one VM."""
     check_argument("domain", domain)
-    return render_template("vm.html", **_vm_context(domain))
-
-
-@blueprint.get("/parts/vm/<domain>/lanes")
-@auth.require("viewer")
-def vm_lanes(domain: str):
-    """The lanes alone, when classes came or went."""
-    check_argument("domain", domain)
-    return render_template("parts/lanes.html", **_vm_context(domain))
-
-
-def _vm_context(domain: str) -> dict:
     details = controller().get(path_of("domains", domain))
     classes = controller().get("/v1/classes")
     granted = {grant["class"] for grant in details["classes"]}
-    return {
-        "domain": details,
-        "classes": {c["name"]: c for c in classes},
-        "grantable": [c for c in classes if c["name"] not in granted],
-    }
+    grantable = [c for c in classes if c["name"] not in granted]
+    document = _document()
+    settings = {resource: document.of_a_class(resource) for resource in views.RESOURCE_TITLES}
+    return render_template("vm.html", domain=details, grantable=grantable, settings=settings)
 
 
 @blueprint.get("/streams")
 @auth.require("viewer")
 def streams():
-    """Quality, auto-shaping and what it said."""
+    """Quality, auto-shaping and its log."""
     domains, _ = all_domains()
-    settings = controller().get("/v1/settings")
+    settings, document = controller().get("/v1/settings"), _document()
     uplinks = {*controller().get("/v1/status")["uplinks"], settings["uplink"]} - {None}
     return render_template(
         "streams.html",
@@ -126,7 +118,9 @@ def streams():
         uplinks=sorted(uplinks),
         streams=controller().get("/v1/streams"),
         auto=controller().get("/v1/auto"),
-        log=_auto_log(),
+        fields=document.body("/streams/{stream}"),
+        floor=document.values(document.schema("/auto"), "floors_bytes_per_second"),
+        log=folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)})),
         stream_classes=[
             (domain["name"], grant["class"])
             for domain in domains
@@ -136,61 +130,42 @@ def streams():
     )
 
 
-@blueprint.get("/parts/auto-log")
-@auth.require("viewer")
-def auto_log():
-    """The log's newest decisions."""
-    return render_template("parts/auto_log.html", log=_auto_log())
-
-
-def _auto_log() -> list[dict]:
-    return folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)}))
-
-
 @blueprint.get("/classes")
 @auth.require("viewer")
 def classes():
     """Classes, which VM has which, and rules."""
-    return render_template("classes.html", **_classes_context())
-
-
-@blueprint.get("/parts/classes")
-@auth.require("viewer")
-def classes_part():
-    """The same without the frame, after a change."""
-    return render_template("parts/classes.html", **_classes_context())
-
-
-def _classes_context() -> dict:
-    return {
-        "classes": controller().get("/v1/classes"),
-        "domains": all_domains()[0],
-        "rules": controller().get("/v1/rules"),
-    }
+    found, document = controller().get("/v1/classes"), _document()
+    fields = document.body("/classes/{class}")
+    return render_template(
+        "classes.html",
+        classes=found,
+        bodies={one["name"]: {field.name: one[field.name] for field in fields} for one in found},
+        fields=fields,
+        conditions=document.inner(document.schema("/rules", "post"), "match"),
+        domains=all_domains()[0],
+        rules=controller().get("/v1/rules"),
+    )
 
 
 @blueprint.get("/groups")
 @auth.require("viewer")
 def groups():
-    """Limits that VMs share, and who uses them now."""
-    return render_template("groups.html", **_groups_context())
-
-
-@blueprint.get("/parts/groups")
-@auth.require("viewer")
-def groups_part():
-    """The same without the frame, after a change."""
-    return render_template("parts/groups.html", **_groups_context())
-
-
-def _groups_context() -> dict:
-    return {"groups": controller().get("/v1/groups"), "domains": all_domains()[0]}
+    """Limits that VMs share, and their use now."""
+    found = controller().get("/v1/groups")
+    document = _document()
+    return render_template(
+        "groups.html",
+        groups=found,
+        domains=all_domains()[0],
+        fields=document.body("/groups/{group}"),
+        weight=document.body("/groups/{group}/members/{domain}")[0],
+    )
 
 
 @blueprint.get("/audit")
 @auth.require("viewer")
 def audit():
-    """Who changed what, here and in the controller."""
+    """Changes and their authors, here and in the controller."""
     theirs = controller().get("/v1/audit", {"limit": str(AUDIT_PAGE)})
     rows = views.merge_audit(_store().events(AUDIT_PAGE), theirs, AUDIT_PAGE)
     return render_template("audit.html", rows=rows)
@@ -215,7 +190,7 @@ def nightly():
 @blueprint.get("/nightly/<int:night>")
 @auth.require("viewer")
 def night(night: int):
-    """One night: checks, phases, plots, what auto-shaping did."""
+    """One night: checks, phases, plots, decisions of auto-shaping."""
     return render_template("night.html", night=controller().get(path_of("nightly", night)))
 
 
@@ -293,14 +268,14 @@ def _stream_names() -> list[str]:
 
 
 def _token_terms() -> tokens.TokenTerms:
-    """What the form says of a token to be made."""
+    """The terms of a token, from the form."""
     form = request.form
     scope, days = form.get("scope", "viewer"), form.get("days", str(tokens.USUAL_DAYS))
     if days != "never" and not re.fullmatch("[0-9]{1,6}", days):
         raise bad_value("days", days, f"give 1 to {tokens.MOST_DAYS}, or never")
     return tokens.TokenTerms(
         scope,
-        # The form has a field for it, whatever the scope.
+        # The form has this field for every scope.
         form.get("stream") if scope == tokens.REPORTER else None,
         tokens.expiry(None if days == "never" else int(days), time.time()),
     )

@@ -4,7 +4,7 @@
 import json
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -12,8 +12,13 @@ MEDIA_TYPE = "application/problem+json"
 class Problem(Exception):
     """An error for people; becomes problem+json in the API and a page elsewhere."""
 
-    def __init__(self, status: int, slug: str, title: str, **members: Any) -> None:
-        """``members``: detail, thing, value, remedy, and whatever else helps."""
+    def __init__(self, status: int, slug: str, title: str, said: str = "", **members: Any) -> None:
+        """``members``: detail, thing, value, remedy, and others.
+
+        ``said`` is a detail that lacks its end: the remedy is added.
+        """
+        if said:
+            members = {"detail": f"{said}; {members['remedy']}.", **members}
         super().__init__(members.get("detail") or title)
         self.status = status
         self.headers: dict[str, str] = members.pop("headers", {})
@@ -24,6 +29,14 @@ class Problem(Exception):
         answer = Response(json.dumps(self.body), self.status, content_type=MEDIA_TYPE)
         answer.headers.update(self.headers)
         return answer
+
+
+def for_a_program(usual: bool = True) -> bool:
+    """Programs get problem+json, browsers get a page; ``usual`` if the request has no Accept."""
+    if request.path.startswith(("/api/", "/events")):
+        return True
+    said = request.accept_mimetypes
+    return not said.accept_html if said else usual
 
 
 def _shown(value: Any) -> Any:
@@ -41,7 +54,7 @@ def bad_value(thing: str, value: Any, remedy: str) -> Problem:
         422,
         "bad-value",
         "Bad value",
-        detail=f"{thing}: {shown!s:.200} cannot be used; {remedy}.",
+        f"{thing}: {shown!s:.200} cannot be used",
         thing=thing,
         value=shown if not isinstance(shown, str) else shown[:200],
         remedy=remedy,

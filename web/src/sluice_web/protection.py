@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What stands between a stream and its neighbours, in one sentence. Pure."""
+"""The protection of a stream from its neighbours, in one sentence. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class Held:
 def protection(stream: dict, auto: dict, domains: list[dict], live: dict) -> str:
     """The limits that do most for a stream now, with their VMs, and how many more there are.
 
-    ``auto``, ``domains`` and ``live`` are what the controller says of these.
+    ``auto``, ``domains`` and ``live`` are the controller's answers.
     """
     if auto.get("enabled") and auto.get("dry_run"):
         return "Auto-shaping watches only (dry run)"
-    # A stream is not protected by what holds itself back.
+    # A limit of the stream's own class does not protect it.
     itself = (stream.get("domain"), stream.get("class"))
     found = _held(auto) if auto.get("enabled") else _fixed(domains)
     held = [one for one in found if (one.domain, one.class_name) != itself]
@@ -53,7 +53,7 @@ def _held(auto: dict) -> Iterator[Held]:
 
 
 def _fixed(domains: list[dict]) -> Iterator[Held]:
-    """What operators have set, of VMs that are shaped."""
+    """The limits that operators have set, of VMs that are shaped."""
     grants = [
         (domain["name"], grant)
         for domain in domains
@@ -69,7 +69,7 @@ def _fixed(domains: list[dict]) -> Iterator[Held]:
 
 
 def _matters(one: Held, live: dict) -> tuple[Any, ...]:
-    """Larger: what waits for its limit first, then what is nearest to it, then the fastest."""
+    """Larger for a class that waits for its limit, then by nearness to it, then by rate."""
     of_domain = (live.get("domains") or {}).get(one.domain) or {}
     sample = ((of_domain.get("classes") or {}).get(one.class_name) or {}).get(one.resource) or {}
     member = "bytes_per_second" if one.is_bytes else "requests_per_second"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is asked before something goes that is in use: who uses it, what will happen. Pure."""
+"""Questions before something goes that is in use: its users and the effects. Pure."""
 
 from dataclasses import dataclass
 
 from .views import RESOURCE_TITLES, describe_match
 
 NAMED_AT_MOST = 5
-# What a class has on a VM for each resource.
+# The settings of a class on a VM for each resource.
 SETTINGS = {"limits": "limit", "scheduling": "scheduling", "queues": "queue"}
 UNLESS = "unless another rule matches"
 
@@ -50,7 +50,7 @@ def _told(things: list[str], word: str, what: str) -> list[str]:
 def take_away(
     domain: str, grant: dict, rules: list[dict], assignments: list[dict], processes: list | None
 ) -> Question:
-    """Before a class is taken from a VM. ``processes`` is None while nobody can say."""
+    """Before a class is taken from a VM. ``processes`` is None while no agent answers."""
     name = grant["class"]
     own, shared = (_rules_into(name, of, rules) for of in (domain, None))
     by_hand = [f"pid {one['pid']}" for one in assignments if one["class"] == name]
@@ -75,7 +75,7 @@ def take_away(
 
 
 def _counted(users: dict[str, list]) -> str:
-    """``3 rules and 1 process use``; empty where nobody does."""
+    """``3 rules and 1 process use``; empty where there is no use."""
     words = [count(len(found), word) for word, found in users.items() if found]
     alone = sum(map(len, users.values())) == 1
     return f"{listed(words)} {'uses' if alone else 'use'}" if words else ""
@@ -99,9 +99,9 @@ def _settings(grant: dict) -> list[str]:
 
 
 def remove_rule(rule: dict, matched: list[dict] | None, silent: list[str]) -> Question:
-    """Before a rule is removed; ``silent`` are VMs whose processes nobody can name.
+    """Before a rule is removed; ``silent`` are VMs without an answering agent.
 
-    ``matched`` is None where nobody can say what matches it.
+    ``matched`` is None where the rule cannot be tried.
     """
     uses = []
     if matched is None:
@@ -122,7 +122,7 @@ def remove_rule(rule: dict, matched: list[dict] | None, silent: list[str]) -> Qu
 
 
 def new_password(name: str, own: bool) -> Question:
-    """Before a password is replaced by one that is made."""
+    """Before a password is replaced by a generated password."""
     who, has = ("yourself", "you have") if own else (name, f"{name} has")
     effects = (
         "The new one is made here and shown once, on the next page.",
@@ -150,7 +150,7 @@ def revoke_token(label: str, user: str) -> Question:
 
 
 def taken(domain: str, name: str, answer: dict) -> str:
-    """What went with a class, after it was taken away."""
+    """The rules and assignments that went with a class."""
     gone = [
         count(len(answer.get(kind) or []), word)
         for kind, word in (("rules", "rule"), ("assignments", "assignment"))

@@ -49,7 +49,7 @@ class CannotListen(Exception):
 
 
 class Server:
-    """Answers what comes to a listening socket, until it is told to stop."""
+    """Answers the requests at a listening socket, until it is told to stop."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Server:
         certificate: Certificate | None = None,
         patience: Patience = PATIENCE,
     ) -> None:
-        # Of what is overdue, nobody waits for more than a tenth longer.
+        # An overdue connection ends after a tenth of its time more, at the latest.
         self._loop_seconds = min(1.0, patience.read_seconds / 10)
         self._stopping = self._ended = False
         # A signal may come to the thread that holds it.
@@ -76,7 +76,7 @@ class Server:
             max_request_body_size=MAX_BODY_BYTES + 1,
             # Also while an answer is under way, so that a client that left is noticed.
             channel_request_lookahead=1,
-            # Patience.connections is what counts.
+            # The bound is Patience.connections.
             connection_limit=1 << 30,
             log_socket_errors=False,
         )
@@ -104,9 +104,9 @@ class Server:
             wasyncore.close_all(self._map)
 
     def turn(self, seconds: float | None = None) -> None:
-        """Do what there is to do; wait for it for so long, or until something is overdue."""
+        """Handle the events that have come; wait for one for so long, or until one is overdue."""
         wasyncore.poll2(self._loop_seconds if seconds is None else seconds, self._map)
-        # Not meanwhile: a new connection may get the descriptor of one that ends, and with
+        # Not meanwhile: a new connection may get the descriptor of an ended connection, and with
         # it the news of its end.
         self._listener.maintenance(time.time())
 
@@ -116,7 +116,7 @@ class Server:
 
     def stop(self, *_signal) -> None:
         """End ``run`` soon; may be called from a signal handler or another thread, and again."""
-        # The end closes what wakes the loop, and its number may then be another file's.
+        # The end closes the pipe that wakes the loop, and its number may then be another file's.
         with self._ending:
             self._stopping = True
             if not self._ended:

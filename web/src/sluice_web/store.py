@@ -43,7 +43,7 @@ PASSWORD_MIN, PASSWORD_MAX = 10, 1024
 SESSION_SECONDS = 12 * 3600
 # argon2 takes 64 MiB and all processors for each password: the host has guests to run.
 HASHES_AT_ONCE, HASH_WAIT_SECONDS = 2, 10.0
-# Each one that waits holds a thread that could answer others meanwhile.
+# A password that waits holds a thread that could answer others meanwhile.
 HASHES_WAITING = 4
 LOCK_WAIT_SECONDS = 10.0
 REFUSED = "sign-in refused"
@@ -52,9 +52,9 @@ REFUSALS_KEPT = 1000
 
 @dataclass(frozen=True)
 class Person:
-    """A signed-in user, or a token: then ``role`` is what is left of its owner's by its scope.
+    """A signed-in user, or a token: then ``role`` is its owner's, cut by the token's scope.
 
-    ``stream`` is what a token of scope reporter, which has no role, may report of.
+    ``stream`` is the stream that a token of scope reporter, which has no role, reports of.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Store:
 
     @contextmanager
     def _changing(self) -> Iterator[Session]:
-        """A transaction that reads what nobody else changes until it has changed it."""
+        """A transaction whose rows stay as it has read them until it has changed them."""
         with Session(self._engine) as session, session.begin():
             session.execute(BEGIN_CHANGE)
             yield session
@@ -182,7 +182,7 @@ class Store:
                     409,
                     "user-exists",
                     "The user exists",
-                    detail=f"User {name} exists already; choose another name.",
+                    f"User {name} exists already",
                     thing="user name",
                     value=name,
                     remedy="choose another name",
@@ -251,7 +251,7 @@ class Store:
             return user and Person(user.name, user.role, user.epoch)
 
     def close_session(self, session_id: str) -> None:
-        """End a session for everybody who has its id."""
+        """End a session for every copy of its cookie."""
         with self._changing() as session:
             session.execute(delete(SignedIn).where(SignedIn.digest == _digest(session_id)))
 
@@ -307,7 +307,7 @@ class Store:
             ]
 
     def token_owner(self, token: str, *, now: float) -> Person | None:
-        """Who a bearer token speaks for, and what it may do, while it lasts."""
+        """The person of a bearer token, with the token's role, while it lasts."""
         with Session(self._engine) as session:
             found = session.scalar(select(Token).where(Token.digest == _digest(token)))
             user = found and session.get(User, found.user_name)
@@ -315,7 +315,7 @@ class Store:
                 return None
             owner = Person(user.name, user.role, user.epoch)
             allowed = owner.may(owner_must(found.scope))
-            # A reporter, who may nothing else, may not do more where its owner may do less.
+            # A reporter's token gains nothing where its owner has lost the right to report.
             role = found.scope if allowed or found.scope == REPORTER else owner.role
             stream = found.stream if allowed else None
             return Person(user.name, role, user.epoch, via_token=found.label, stream=stream)
@@ -331,7 +331,7 @@ class Store:
     def record(self, at: float, actor: str, action: str, thing: str) -> None:
         """Add to the web's own events, of which the newest stay.
 
-        A refused sign-in is one, and anybody who reaches the page can cause those.
+        A refused sign-in is such an event, and any visitor can cause it.
         """
         added = Event(at=at, actor=actor, action=action, thing=thing)
         with self._changing() as session:
@@ -342,7 +342,7 @@ class Store:
     def record_refusal(self, at: float, address: str, name: str) -> None:
         """Add a refused sign-in; the oldest of many go, as anybody can cause them.
 
-        A name that is nobody's may be a password, typed into the wrong field.
+        A name that no user has may be a password, typed into the wrong field.
         """
         old = (
             select(Event.id)
@@ -391,8 +391,7 @@ def _too_many_passwords() -> Problem:
         503,
         "busy",
         "Too many passwords at once",
-        detail=f"{HASHES_AT_ONCE} passwords are checked at a time, and at most {HASHES_WAITING}"
-        " wait; try again in a minute.",
+        f"{HASHES_AT_ONCE} passwords are checked at a time, and at most {HASHES_WAITING} wait",
         thing="passwords at once",
         value=HASHES_AT_ONCE,
         remedy="try again in a minute",
@@ -405,7 +404,7 @@ def _no_such(kind: str, name: str):
         404,
         f"no-such-{kind}",
         f"No such {kind}",
-        detail=f"There is no {kind} {name:.64}; look at the list on the users page.",
+        f"There is no {kind} {name:.64}",
         thing=kind,
         value=name[:64],
         remedy="look at the list on the users page",

@@ -10,9 +10,9 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """Somebody who may sign in.
+    """A person that may sign in.
 
-    ``epoch`` rises with each password, so that no session begins with one that was just
+    ``epoch`` rises with each password, so that no session begins with a password that was just
     replaced. It begins anywhere: a later user of that name has another.
     """
 
@@ -25,7 +25,7 @@ class User(Base):
 
 
 class SignedIn(Base):
-    """A session: who has its id is this user until then. Signing out takes the row away."""
+    """A session: its id stands for this user until then. Signing out takes the row away."""
 
     __tablename__ = "sessions"
     digest: Mapped[str] = mapped_column(primary_key=True)
@@ -36,7 +36,7 @@ class SignedIn(Base):
 class Token(Base):
     """An API token; the token itself was shown once.
 
-    ``scope`` is one of `tokens.SCOPES`, ``stream`` the one that a reporter reports of;
+    ``scope`` is one of `tokens.SCOPES`, ``stream`` is a reporter's stream;
     ``expires_at`` is None of a token that does not expire by itself.
     """
 

@@ -52,7 +52,7 @@ class SignInThrottle:
     def succeeded(self, address: str, user: str, begun: float) -> None:
         """The try that began then was none of failing; the user's failures are forgotten.
 
-        Those of the address stay: or whoever has one password could try all others' names,
+        Those of the address stay: or the owner of one password could try all others' names,
         with a sign-in of their own between.
         """
         with self._lock:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""API tokens: what they are let do, and until when. Pure but for what is random."""
+"""API tokens: their rights and their end. Pure but for random numbers."""
 
 import re
 import secrets
@@ -24,14 +24,14 @@ STREAM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 
 @dataclass(frozen=True)
 class TokenTerms:
-    """What a token may do, and until when: seconds since the epoch, or None for ever."""
+    """The rights of a token and its end: seconds since the epoch, or None for ever."""
 
     scope: str
     stream: str | None = None
     expires_at: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises Problem (422) of what does not fit."""
+        """Raises Problem (422) of terms that do not go together."""
         if self.scope not in SCOPES:
             raise bad_value("token scope", self.scope, f"use one of {', '.join(SCOPES)}")
         if self.scope == REPORTER and not re.fullmatch(STREAM_NAME, self.stream or ""):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the pages say, worked out from what the controller said. Pure."""
+"""The words of the pages, from the controller's answers. Pure."""
 
+import re
 from typing import Any
 
 from . import formatting as f
@@ -11,7 +12,7 @@ RESOURCE_TITLES = {
     "net-tx": "Network out",
     "net-rx": "Network in",
 }
-# What a group may limit, as a sentence begins.
+# The resources of a group, as a sentence begins.
 GROUP_WORDS = {
     "blk": "Disk reads and writes together",
     "blk-read": "Disk reads",
@@ -54,12 +55,12 @@ def headline(streams: list[dict]) -> tuple[str, float | None]:
 
 
 def sort_streams(streams: list[dict]) -> list[dict]:
-    """Those that suffer first."""
+    """Streams that suffer come first."""
     return sorted(streams, key=lambda s: (VERDICT_RANK.get(s.get("verdict"), 1), s["name"]))
 
 
 def state_note(domain: dict) -> str:
-    """One sentence on what keeps a VM from being shaped; empty when nothing does."""
+    """The reason why a VM is not shaped, in one sentence; empty if it is shaped."""
     if not domain.get("attached"):
         return "Not attached: its I/O goes past Sluice."
     if domain.get("needs_restart"):
@@ -76,7 +77,7 @@ def state_note(domain: dict) -> str:
 
 
 def without_arguments(table: Any) -> Any:
-    """A guest's processes without what their command lines say after the program.
+    """A guest's processes without the arguments of their command lines.
 
     Arguments may be secrets of the guest, and a viewer places no process by them.
     """
@@ -113,7 +114,7 @@ def group_rate(group: dict) -> str:
 
 
 def group_burst(group: dict) -> str:
-    """What may pass a group at once."""
+    """The burst of a group."""
     if group["unit"] == "bytes":
         return f.size(group["burst"])
     return f"{group['burst']} operations"
@@ -138,16 +139,18 @@ def describe_change(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict):
-        parts = [f"{_label(k)} {_value(k, v)}" for k, v in value.items() if v not in (None, {}, [])]
+        parts = [f"{label(k)} {_value(k, v)}" for k, v in value.items() if v not in (None, {}, [])]
         return ", ".join(parts) or "unlimited"
     if isinstance(value, list):
         return ", ".join(describe_change(item) for item in value) or f.NO_VALUE
     return str(value)
 
 
-def _label(key: str) -> str:
-    short = key.removesuffix("_bytes_per_second").replace("_", " ")
-    return {"bytes per second": "rate", "operations per second": "operations"}.get(short, short)
+def label(key: str) -> str:
+    """The name of a member as people read it, without its unit where a name is left."""
+    if key == "bytes_per_second":
+        return "rate"
+    return re.sub("(_bytes)?_per_second$|_bytes$|_ns$", "", key).replace("_", " ")
 
 
 def _value(key: str, value: Any) -> str:

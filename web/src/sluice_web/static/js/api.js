@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Calls of the REST API with the session's cookie and CSRF token.
+// Requests to this page's server, with the session's cookie and CSRF token.
 
 export class ApiProblem extends Error {
   constructor(body, status) {
@@ -9,6 +9,8 @@ export class ApiProblem extends Error {
   }
 }
 
+// The path below which a reverse proxy has the page. Every address begins with it.
+export const base = document.body.dataset.base;
 const token = document.querySelector("meta[name=csrf-token]")?.content ?? "";
 
 function decoded(text, status) {
@@ -32,7 +34,7 @@ async function send(method, address, body) {
     throw new ApiProblem({ detail: `This page's server does not answer.${made} Try again when the connection is back.` }, 0);
   }
   if (response.status === 401) {
-    location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+    location.assign(`${base}/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   const text = await response.text();
   if (!response.ok) throw new ApiProblem(decoded(text, response.status) ?? {}, response.status);
@@ -40,13 +42,13 @@ async function send(method, address, body) {
 }
 
 export async function call(method, path, body) {
-  const { text, status } = await send(method, `/api/v1${path}`, body);
+  const { text, status } = await send(method, `${base}/api/v1${path}`, body);
   return decoded(text, status);
 }
 
-// A part of a page, as the server draws it.
-export async function part(path) {
-  return (await send("GET", `/parts${path}`)).text;
+// A page, as the server words it now.
+export async function page(address) {
+  return new DOMParser().parseFromString((await send("GET", address)).text, "text/html");
 }
 
 export const path = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;

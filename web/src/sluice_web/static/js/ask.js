@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Asks before something goes that is in use. Who uses it and what will happen, the server
-// says: it is the same question that it asks on a page of its own where no script runs.
+// Asks before something goes that is in use. The question is the server's, which asks it on
+// a page of its own where no script runs.
 
-import { part } from "./api.js";
+import { page } from "./api.js";
 import { element } from "./dom.js";
 
 let asking = false;
 
-// `form` leads to the page that asks. True if nothing uses what goes, or somebody agrees.
+// `form` leads to the page that asks. True if the thing that goes is unused, or the person agrees.
 export async function agreed(form) {
   if (asking) return false;
   asking = true;
   try {
-    const text = await part(new URL(form.action).pathname);
-    const question = new DOMParser().parseFromString(text, "text/html").getElementById("question");
+    const question = (await page(form.action)).getElementById("question");
     return question.dataset.inUse === "no" || await answer(question);
   } finally {
     asking = false;
   }
 }
 
-// Escape, too, keeps what there is; so does the key that is pressed without reading.
+// Escape keeps the thing, and so does a key that is pressed without reading.
 function answer(question) {
   const yes = element("button", { type: "button", class: "danger", "data-testid": "ask-yes" }, question.dataset.verb);
   const no = element("button", { type: "button", "data-testid": "ask-no" }, "Keep it");

@@ -4,7 +4,8 @@
 
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
-import { closeDialog, element, openDialog } from "./dom.js";
+import { act, ruleBody } from "./forms.js";
+import { closeDialog, element, openDialog, RESOURCES } from "./dom.js";
 import { rate } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
 import { last } from "./live.js";
@@ -15,7 +16,6 @@ const called = (process) => `${process.comm} (pid ${process.pid})`;
 // A pid alone may be that of a process that has ended.
 export const byHand = (process, report) => (report?.assignments ?? []).find((one) =>
   one.pid === process.pid && one.start_time_ticks === process.start_time_ticks);
-const RESOURCES = { "blk-read": "disk read", "blk-write": "disk write", "net-tx": "network out", "net-rx": "network in" };
 
 // `chosen` is the class it was dropped on, or null to choose in the dialog.
 export function openAssign(process, chosen, report) {
@@ -71,7 +71,7 @@ function effectOf(process, name) {
   const samples = last("live")?.domains?.[domain]?.classes?.[name] ?? {};
   const limits = Object.entries(RESOURCES)
     .filter(([resource]) => samples[resource]?.limit_bytes_per_second)
-    .map(([resource, title]) => `${title} ${rate(samples[resource].limit_bytes_per_second)}`);
+    .map(([resource, title]) => `${title.toLowerCase()} ${rate(samples[resource].limit_bytes_per_second)}`);
   const rates = `${process.comm} now reads ${rate(process.read_bps)} and writes ${rate(process.write_bps)}.`;
   if (!limits.length) return `${name} has no limit: it only says which traffic this is. ${rates}`;
   return `${name} shares ${limits.join(", ")} among all its processes. ${rates}`;
@@ -127,16 +127,13 @@ export async function unassign(process, report) {
   return offerRuleRemoval(bringer, rule);
 }
 
-async function removeAssignment(process, hand) {
+function removeAssignment(process, hand) {
   const where = path("domains", domain, "assignments", process.pid);
-  try {
+  return act(async () => {
     await call("DELETE", where);
     changed(`${called(process)} is no longer in ${hand.class}.`,
       () => call("PUT", where, { class: hand.class, start_time_ticks: hand.start_time_ticks }));
-    announce();
-  } catch (problem) {
-    failed(problem);
-  }
+  });
 }
 
 function offerRuleRemoval(process, rule) {
@@ -147,7 +144,7 @@ function offerRuleRemoval(process, rule) {
   remove.addEventListener("click", async () => {
     try {
       await call("DELETE", path("rules", rule.id));
-      changed(`Rule ${rule.id} is removed.`, () => call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match }));
+      changed(`Rule ${rule.id} is removed.`, () => call("POST", "/rules", ruleBody(rule)));
       closeDialog();
       announce();
     } catch (problem) {

@@ -3,18 +3,18 @@
 
 import { call } from "./api.js";
 import { element } from "./dom.js";
-import { clock, significant } from "./format.js";
+import { clock } from "./format.js";
+import { plot, replot } from "./plot.js";
 
 const WINDOW_SECONDS = 900;
+const NEAR_PX = 12;
 const holder = document.getElementById("chart-auto");
-let plot = null;
+let made = null;
 let marked = null;
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const chosen = () => document.querySelector("input[name=chart-resource]:checked").value;
 const rows = () => [...document.querySelectorAll("#auto-log [data-decision]")];
 const atOf = (row) => Number(row.dataset.decision);
-const decisions = () => rows().map(atOf);
 
 // Every VM with a stream, or with something held, has its lines here.
 async function domainsShown() {
@@ -38,7 +38,11 @@ async function collect() {
       if (resource !== chosen() || !["bytes_per_second", "limit_bytes_per_second"].includes(field)) continue;
       const column = new Array(times.length).fill(null);
       values.forEach((value, index) => { column[indexOf.get(history.at[index])] = value === null ? null : value / 1e6; });
-      if (column.some((value) => value !== null)) lines.push({ name, domain: domains[number], field, column, colour: colours.get(name) ?? 0 });
+      const label = `${name} on ${domains[number]}`;
+      const isLimit = field.startsWith("limit");
+      if (column.some((value) => value !== null)) {
+        lines.push({ of: label, label: `${label} ${field}`, values: column, colour: `--c${colours.get(name) ?? 0}`, dashed: isLimit });
+      }
     }
   });
   return { times, lines };
@@ -50,61 +54,36 @@ export async function drawAuto() {
   try {
     data = await collect();
   } catch {
-    return; // The banner says what is wrong; the chart stands still.
+    return; // The banner gives the reason; the chart stands still.
   }
-  plot?.destroy();
-  plot = new window.uPlot(options(data.lines), [data.times, ...data.lines.map((line) => line.column)], holder);
-  const labels = new Map(data.lines.map((line) => [`${line.name} on ${line.domain}`, line.colour]));
+  if (made) replot(made, data.times, data.lines);
+  else {
+    const now = () => Date.now() / 1000;
+    made = plot({
+      ...data, holder, span: () => [now() - WINDOW_SECONDS, now()], isClock: true, timeText: (time) => clock(time, false),
+      onPick: openNearest,
+    });
+  }
+  showMarks();
+  const labels = new Map(data.lines.map((line) => [line.of, line.colour.slice(2)]));
   document.getElementById("chart-legend").replaceChildren(...[...labels].map(([label, colour]) =>
-    element("span", { class: `c${colour}` }, element("span", { class: "swatch" }), label)));
+    element("span", { class: colour }, element("span", { class: "swatch" }), label)));
 }
 
-function options(lines) {
-  const axis = { stroke: css("--muted"), font: `11px ${css("--sans")}`, grid: { stroke: css("--line"), width: 0.5 }, ticks: { show: false } };
-  const now = Date.now() / 1000;
-  return {
-    width: Math.max(holder.clientWidth, 120), height: holder.clientHeight, legend: { show: false },
-    scales: {
-      x: { range: () => [now - WINDOW_SECONDS, now] },
-      y: { range: (_plot, _low, high) => [0, Math.max((high ?? 0) * 1.1, 1)] },
-    },
-    axes: [{ ...axis, values: (_plot, ticks) => ticks.map((tick) => clock(tick, false)), space: 70, size: 26 },
-      { ...axis, size: 46, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) }],
-    series: [{}, ...lines.map((line) => ({
-      label: `${line.name} ${line.field}`, stroke: css(`--c${line.colour}`), points: { show: false },
-      width: line.field.startsWith("limit") ? 1.5 : 2, dash: line.field.startsWith("limit") ? [6, 4] : undefined,
-    }))],
-    hooks: { draw: [drawMarks], ready: [(made) => made.over.addEventListener("click", (event) => openNearest(made, event.offsetX))] },
-  };
+function showMarks() {
+  if (!made) return;
+  made.chart.marks = rows().map(atOf).map((at) => (at === marked ? { at, colour: "--accent", line: true } : { at }));
+  made.plot.redraw();
 }
 
-function drawMarks(made) {
-  const { ctx, bbox } = made;
-  ctx.save();
-  for (const at of decisions()) {
-    const x = made.valToPos(at, "x", true);
-    if (x < bbox.left || x > bbox.left + bbox.width) continue;
-    const base = bbox.top + bbox.height;
-    ctx.fillStyle = at === marked ? css("--accent") : css("--ink");
-    ctx.beginPath();
-    ctx.moveTo(x, base - 9);
-    ctx.lineTo(x - 5, base);
-    ctx.lineTo(x + 5, base);
-    ctx.fill();
-    if (at === marked) ctx.fillRect(x - 0.5, bbox.top, 1, bbox.height);
-  }
-  ctx.restore();
-}
-
-function openNearest(made, offset) {
-  const near = decisions()
-    .map((at) => ({ at, distance: Math.abs(made.valToPos(at, "x") - offset) }))
+function openNearest(time) {
+  const near = rows()
+    .map((row) => ({ row, distance: Math.abs(atOf(row) - time) }))
     .sort((a, b) => a.distance - b.distance)[0];
-  if (near && near.distance < 12) {
-    mark(near.at);
-    const row = rows().find((each) => atOf(each) === near.at);
-    row.closest("details").open = true;
-    row.scrollIntoView({ block: "nearest" });
+  if (near && near.distance < (NEAR_PX * WINDOW_SECONDS) / holder.clientWidth) {
+    mark(atOf(near.row));
+    near.row.closest("details").open = true;
+    near.row.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -112,7 +91,7 @@ function openNearest(made, offset) {
 export function mark(at) {
   marked = at;
   for (const row of rows()) row.classList.toggle("marked", atOf(row) === at);
-  plot?.redraw();
+  showMarks();
 }
 
 document.getElementById("chart-resource").addEventListener("change", drawAuto);

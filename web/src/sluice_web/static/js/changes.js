@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What was changed, with ten seconds to undo it: a toast with a button, or `u`.
+// A change has ten seconds to be undone: by a toast with a button, or by the key `u`.
 
 import { element } from "./dom.js";
 

@@ -1,60 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Classes, who has them, and rules.
+// Classes, the VMs that have them, and rules.
 
 import { call, path } from "./api.js";
 import { agreed } from "./ask.js";
-import { announce, changed, failed } from "./changes.js";
-import { attempt, grantBody, takenWords } from "./forms.js";
+import { announce, changed } from "./changes.js";
+import { act, attempt, give, takeAway } from "./forms.js";
+import { fill, read } from "./knobs.js";
+import { refresh } from "./refresh.js";
 
 const RULE_HELP = "The first rule that matches a process wins; its children go with it.";
 
-async function act(action) {
-  try {
-    if (await action() !== false) announce();
-  } catch (problem) {
-    failed(problem);
-  }
-}
-
-// The form as it is empty. It is filled with what the named class has; a field that
-// still says so was left alone, and the class keeps what it has there by then.
-const USUAL = { title: "", priority: 5, is_stream: false, weight: 100, unmanaged: false };
+// The form is filled with the values of the named class; a field that is left alone keeps
+// the value that the class has by then.
 const classForm = document.getElementById("class-form");
-let offered = USUAL;
-
-function written() {
-  const { title, priority, is_stream: stream, weight, unmanaged } = classForm.elements;
-  return {
-    title: title.value, priority: Number(priority.value), is_stream: stream.checked,
-    weight: Number(weight.value), unmanaged: unmanaged.checked,
-  };
-}
+let offered = {};
 
 function offer(values) {
-  const typed = written();
-  for (const [key, value] of Object.entries(values)) {
-    const field = classForm.elements[key];
-    if (typed[key] !== offered[key]) continue;
-    if (field.type === "checkbox") field.checked = value;
-    else field.value = value;
-  }
+  fill(classForm, values, offered);
   offered = values;
-  if (values.weight !== USUAL.weight || values.unmanaged) classForm.querySelector("details").open = true;
 }
 
 function empty() {
   classForm.reset();
-  offered = USUAL;
-  classForm.querySelector("details").open = false;
+  offered = {};
+  fill(classForm, offered);
 }
 
 async function makeClass({ name }) {
   const where = path("classes", name);
-  const [typed, shown] = [written(), offered];
   const before = (await call("GET", "/classes")).find((one) => one.name === name);
-  const kept = (key) => before && typed[key] === shown[key];
-  const body = Object.fromEntries(Object.keys(typed).map((key) => [key, kept(key) ? before[key] : typed[key]]));
-  body.title ||= name;
+  const body = read(classForm, offered, before ?? offered);
   await call("PUT", where, body);
   changed(before ? `Class ${name} is changed.` : `Class ${name} is made.`, () => (before
     ? call("PUT", where, Object.fromEntries(Object.keys(body).map((key) => [key, before[key]])))
@@ -97,23 +72,10 @@ function previewRule(form) {
   }, 300);
 }
 
-// False if somebody was asked and keeps it.
-async function revoke(domain, name, form) {
-  if (!(await agreed(form))) return false;
-  const where = path("domains", domain, "classes", name);
-  const taken = await call("DELETE", where);
-  changed(takenWords(domain, name, taken), async () => {
-    await call("PUT", where, grantBody(taken.revoked));
-    for (const rule of taken.rules ?? []) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
-    for (const one of taken.assignments ?? []) await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
-  });
-  return true;
-}
-
-// What the table says of a class.
+// The members of a class, from the table.
 function valuesOf(name) {
   const button = document.querySelector(`button[data-action=change-class][data-class="${CSS.escape(name)}"]`);
-  return button ? JSON.parse(button.dataset.body) : USUAL;
+  return button ? JSON.parse(button.dataset.body) : {};
 }
 
 // Puts a class's present values into the form, to be changed there.
@@ -136,9 +98,10 @@ const ACTIONS = {
     changed(`Rule ${rule} is removed.`, () => call("POST", "/rules", JSON.parse(body)));
     return true;
   },
-  revoke: ({ domain, class: name }, form) => revoke(domain, name, form),
+  revoke: ({ domain, class: name }, form) => takeAway(domain, name, form),
 };
 
+document.body.addEventListener("sluice-changed", () => refresh("#classes"));
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-action]");
   if (!button) return;
@@ -149,11 +112,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("change", (event) => {
   const select = event.target.closest?.("select[data-action=grant]");
   if (!select?.value) return;
-  const where = path("domains", select.value, "classes", select.dataset.class);
-  act(async () => {
-    await call("PUT", where, { limits: {} });
-    changed(`${select.value} has the class ${select.dataset.class} now.`, () => call("DELETE", where));
-  });
+  act(() => give(select.value, select.dataset.class));
 });
 classForm?.elements.name.addEventListener("input", (event) => offer(valuesOf(event.target.value)));
 classForm?.addEventListener("submit", async (event) => {
@@ -171,7 +130,11 @@ ruleForm?.addEventListener("submit", async (event) => {
     previewRule(ruleForm);
   }
 });
-ruleForm?.addEventListener("input", () => previewRule(ruleForm));
+ruleForm?.addEventListener("input", () => {
+  ruleForm.elements.value.placeholder = ruleForm.elements.key.selectedOptions[0].dataset.example;
+  previewRule(ruleForm);
+});
+if (classForm) empty();
 
 function addClassToRules(name) {
   const select = ruleForm.elements.class;

@@ -17,6 +17,20 @@ export function setText(target, text) {
   if (target && target.textContent !== text) target.textContent = text;
 }
 
+export const RESOURCES = { "blk-read": "Disk read", "blk-write": "Disk write", "net-tx": "Network out", "net-rx": "Network in" };
+const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
+
+// Shows a verdict of a stream; true if it is another one.
+export function showVerdict(row, stream) {
+  const shown = row.querySelector("[data-field=verdict]");
+  const word = stream.verdict ?? "unknown";
+  setText(row.querySelector("[data-field=reason]"), stream.reason ?? "");
+  if (shown.classList.contains(word)) return false;
+  shown.className = `verdict ${word}`;
+  shown.textContent = `${MARKS[word]} ${word}`;
+  return true;
+}
+
 export const mayChange = () => ["operator", "admin"].includes(document.body.dataset.role);
 
 // Opens the page's one dialog with the given content; resolves when it closes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Numbers as people read them. The same rules as formatting.py: at most three
+// Numbers as people read them. As in formatting.py: at most three
 // significant digits, always a unit. An e2e test holds the two together.
 
 export const NO_VALUE = "–";
@@ -13,32 +13,18 @@ export function significant(value) {
   return value.toFixed(0);
 }
 
-export function rate(bytesPerSecond) {
-  if (bytesPerSecond === null || bytesPerSecond === undefined) return NO_VALUE;
-  if (bytesPerSecond >= 999.5e6) return `${significant(bytesPerSecond / 1e9)} GB/s`;
-  return `${significant(bytesPerSecond / 1e6)} MB/s`;
+// In the largest unit that the value reaches as it is rounded.
+function scaled(value, ...units) {
+  if (value === null || value === undefined) return NO_VALUE;
+  const [unit, factor] = units.find((one) => value >= one[1] * 0.9995) ?? units.at(-1);
+  return `${significant(value / factor)} ${unit}`;
 }
 
-export function linkRate(bytesPerSecond) {
-  if (bytesPerSecond === null || bytesPerSecond === undefined) return NO_VALUE;
-  const bits = bytesPerSecond * 8;
-  if (bits >= 999.5e6) return `${significant(bits / 1e9)} Gbit/s`;
-  return `${significant(bits / 1e6)} Mbit/s`;
-}
-
-export function size(bytes) {
-  if (bytes === null || bytes === undefined) return NO_VALUE;
-  for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-    if (bytes >= factor * 0.9995) return `${significant(bytes / factor)} ${unit}`;
-  }
-  return `${bytes.toFixed(0)} B`;
-}
-
-export function milliseconds(ms) {
-  if (ms === null || ms === undefined) return NO_VALUE;
-  if (ms >= 999.5) return `${significant(ms / 1000)} s`;
-  return `${significant(ms)} ms`;
-}
+export const rate = (bytesPerSecond) => scaled(bytesPerSecond, ["GB/s", 1e9], ["MB/s", 1e6]);
+export const linkRate = (bytesPerSecond) => scaled(bytesPerSecond && bytesPerSecond * 8, ["Gbit/s", 1e9], ["Mbit/s", 1e6]);
+export const milliseconds = (ms) => scaled(ms, ["s", 1e3], ["ms", 1]);
+export const size = (bytes) =>
+  (bytes < 999.5 && bytes !== null ? `${bytes.toFixed(0)} B` : scaled(bytes, ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]));
 
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return NO_VALUE;
@@ -50,8 +36,8 @@ export function age(seconds) {
   return `${whole.toFixed(0)} s`;
 }
 
-// What a sample's limit lets pass at once, as a share of its burst, or what is owed
-// first; of bytes and operations what is scarcer. A leaky bucket has no burst.
+// The part of a limit's burst that may pass at once, or the debt that comes first; bytes or
+// operations, the scarcer of both. A leaky bucket has no burst.
 export function burstLeft(sample, isLeaky = false) {
   const buckets = [
     { left: sample.tokens_bytes, burst: sample.burst_bytes, text: size },
@@ -81,14 +67,14 @@ export function clock(at, withSeconds = true) {
 
 // As sluiced reads them (domain/rates.py; an e2e test holds both together): a small b is
 // a bit, and a number has its unit. Where text is sent, sluiced alone reads it; this is
-// for what is shown while somebody types.
+// for the hint that is shown while a person types.
 const RATE = /^(-?[0-9]+(?:\.[0-9]+)?)\s*(?:([kKMGT]i?)?(B|b|bit|bytes?)?(?:\/s|ps)?)$/;
 const EXPONENTS = { k: 1, K: 1, M: 2, G: 3, T: 4 };
 const prefixFactor = (prefix) =>
   prefix ? (prefix.endsWith("i") ? 1024 : 1000) ** EXPONENTS[prefix[0]] : 1;
 
 // "20 MB/s", "160 Mbit/s", "unlimited" or nothing → bytes per second, or null for
-// unlimited. Throws an Error that says what to type instead.
+// unlimited. Throws an Error with an example to type.
 export function parseRate(text) {
   const typed = given(text);
   if (typed === null) return null;
@@ -106,28 +92,24 @@ export function given(text) {
   return /^(|unlimited|none|nothing|default|any|max|off|–|-)$/i.test(typed) ? null : typed;
 }
 
-// A number of things, or what was typed, for sluiced to refuse.
+// A number of things, or the typed text, for sluiced to refuse.
 export function count(text) {
   const typed = given(text);
   // JSON has no infinity: it would be sent as null, which is the default.
   return typed === null || !Number.isFinite(Number(typed)) ? typed : Number(typed);
 }
 
-// As messages repeat what was typed, which may be a whole page.
+// Messages repeat the typed text, which may be a whole page.
 const quoted = (text) => `“${text.length > 40 ? `${text.slice(0, 39)}…` : text}”`;
 
 // Bytes in binary units where these are exact: queues and windows mostly are.
 export function binarySize(bytes) {
-  for (const [unit, factor] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-    if (bytes >= factor && bytes % factor === 0) return `${bytes / factor} ${unit}`;
-  }
-  return `${bytes} B`;
+  const [unit, factor] = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, one]) => bytes >= one && bytes % one === 0) ?? ["B", 1];
+  return `${bytes / factor} ${unit}`;
 }
 
-const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
-
 export function duration(ns) {
-  const [unit, factor] = TIMES.find(([, one]) => ns >= one) ?? ["ns", 1];
+  const [unit, factor] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, one]) => ns >= one) ?? ["ns", 1];
   return `${Number((ns / factor).toPrecision(6))} ${unit}`;
 }
 

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Groups: who uses them now, who is in them, and their rates.
+// Groups: their members, rates, and use now.
 
 import { call, path } from "./api.js";
-import { announce, changed, failed } from "./changes.js";
+import { announce, changed } from "./changes.js";
 import { setText } from "./dom.js";
-import { binarySize, count, given, rate, significant } from "./format.js";
-import { attempt } from "./forms.js";
+import { rate, significant } from "./format.js";
+import { act, attempt } from "./forms.js";
+import { fill, read } from "./knobs.js";
 import { on } from "./live.js";
+import { refresh } from "./refresh.js";
 
-// A second is short beside a burst: what is shown is smoothed over about three.
+// A second is short beside a burst: the shown rate is smoothed over about three.
 const SMOOTH_MS = 3000;
-const OPERATIONS = /^([0-9]+)\s*(?:ops|operations|requests)(?:\/s)?$/;
 
 const sectionOf = (name) => document.querySelector(`[data-group="${CSS.escape(name)}"]`);
 const text = (unit, value) => (unit === "bytes" ? rate(value) : `${significant(value)} ops/s`);
 
-// A VM is inactive that does not run, or runs without a shaper.
-
-// What each QEMU process has counted for a group → units per second of each VM.
+// The counts of each QEMU process for a group become units per second of each VM.
 const meters = new Map();
 
 function metered(group, now) {
@@ -66,7 +65,7 @@ function update(groups) {
   news = said;
 }
 
-// What the newest figures say of groups and members; the page asks again once for each.
+// Groups and members by the newest figures; the page is drawn anew once for each change.
 let news = "";
 
 const saidOf = (groups) => groups
@@ -78,41 +77,21 @@ const shown = () => [...document.querySelectorAll("[data-group]")]
     ...[...children].flatMap((child) => [...child.querySelectorAll("tbody [data-domain]")]).flatMap((row) => [row.dataset.domain, row.dataset.weight])].join())
   .sort().join(";");
 
+document.body.addEventListener("sluice-changed", () => refresh("#groups"));
 on("groups", (groups) => Array.isArray(groups) && update(groups));
 
-function limitOf(typed, burst) {
-  const operations = OPERATIONS.exec(typed.trim());
-  if (operations) return { operations_per_second: Number(operations[1]), burst_operations: count(burst) };
-  const bytes = given(typed);
-  if (bytes === null) throw new Error("A group has a rate: type for example 200 MB/s or 5000 ops/s.");
-  return { bytes_per_second: bytes, burst_bytes: given(burst) };
-}
+// As a request says it.
+const bodyOf = ({ resource, unit, rate, burst }) =>
+  ({ resource, [`${unit}_per_second`]: Number(rate), [`burst_${unit}`]: Number(burst) });
 
-// As it is now, for the undo.
-function bodyOf({ resource, unit, rate: perSecond, burst }) {
-  return { resource, [`${unit}_per_second`]: Number(perSecond), [`burst_${unit}`]: Number(burst) };
-}
-
-async function setGroup({ name, resource, rate: typed, burst }) {
+async function setGroup({ name }) {
   const where = path("groups", name);
-  const before = (await call("GET", "/groups")).find((one) => one.name === name);
-  const limit = limitOf(typed, burst);
-  // Left as it is shown, it keeps the digits that are not shown.
-  if (before?.unit === "bytes" && typed === rate(before.rate_per_second)) limit.bytes_per_second = before.rate_per_second;
-  await call("PUT", where, { resource, ...limit });
-  const undone = before && bodyOf({ ...before, rate: before.rate_per_second });
-  changed(before ? `Group ${name} is changed.` : `Group ${name} is made.`, () => (before ? call("PUT", where, undone) : call("DELETE", where)));
+  const found = (await call("GET", "/groups")).find((one) => one.name === name);
+  const before = found && bodyOf({ ...found, rate: found.rate_per_second });
+  await call("PUT", where, read(form, offered, before ?? offered));
+  changed(found ? `Group ${name} is changed.` : `Group ${name} is made.`, () => (found ? call("PUT", where, before) : call("DELETE", where)));
   announce();
   return true;
-}
-
-async function act(action) {
-  try {
-    await action();
-  } catch (problem) {
-    failed(problem);
-  }
-  announce();
 }
 
 function join(name, domain, weight, undo, said) {
@@ -123,14 +102,15 @@ function join(name, domain, weight, undo, said) {
 }
 
 const form = document.getElementById("group-form");
+// The group that the form was filled with.
+let offered = {};
 const ACTIONS = {
   "change-group": ({ dataset }) => {
     form.elements.name.value = dataset.group;
-    form.elements.resource.value = dataset.resource;
-    form.elements.rate.value = dataset.unit === "bytes" ? text("bytes", Number(dataset.rate)) : `${dataset.rate} ops/s`;
-    form.elements.burst.value = dataset.unit === "bytes" ? binarySize(Number(dataset.burst)) : dataset.burst;
+    offered = bodyOf(dataset);
+    fill(form, offered);
     form.scrollIntoView({ block: "center" });
-    form.elements.rate.select();
+    form.elements[`${dataset.unit}_per_second`].select();
   },
   "remove-group": ({ dataset }) => act(async () => {
     const where = path("groups", dataset.group);
@@ -163,5 +143,7 @@ document.addEventListener("change", (event) => {
 });
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (await attempt(form, setGroup)) form.reset();
+  if (!(await attempt(form, setGroup))) return;
+  form.reset();
+  offered = {};
 });

@@ -3,10 +3,9 @@
 // a scale, so that they can be compared; it grows at once and shrinks late.
 
 import { call, path } from "./api.js";
-import { agreed } from "./ask.js";
-import { announce, changed, failed } from "./changes.js";
+import { announce, changed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
-import { grantBody, takenWords } from "./forms.js";
+import { act, give, takeAway } from "./forms.js";
 import { burstLeft, linkRate, milliseconds, niceAbove, parseRate, rate, significant, size } from "./format.js";
 import { last } from "./live.js";
 
@@ -83,7 +82,7 @@ function showCell(cell, sample) {
   placePromise(cell, scale);
 }
 
-// What is reserved, by a rate or a window; further right than the scale is not shown.
+// The mark of a reservation or window; beyond the end of the scale it is not shown.
 function placePromise(cell, scale) {
   const promised = Number(cell.dataset.reserved ?? 0);
   cell.querySelector(".promise").hidden = !(promised > 0 && promised <= scale);
@@ -164,7 +163,7 @@ function hint(input, text, isError = false) {
   input.setAttribute("aria-invalid", isError ? "true" : "false");
 }
 
-// What a value would do, said before it is set.
+// The effect of a value, told before it is set.
 function foresee(input, value) {
   const samples = last("live")?.domains?.[domain]?.classes ?? {};
   const chosen = input.dataset.class ? [samples[input.dataset.class]] : Object.values(samples);
@@ -266,38 +265,6 @@ function dragTick(event) {
   tick.addEventListener("pointercancel", end, { once: true });
 }
 
-async function revoke(name, form) {
-  try {
-    if (!(await agreed(form))) return;
-    const taken = await call("DELETE", path("domains", domain, "classes", name));
-    const rules = taken?.rules ?? [];
-    const assignments = taken?.assignments ?? [];
-    changed(takenWords(domain, name, taken), async () => {
-      await call("PUT", path("domains", domain, "classes", name), grantBody(taken.revoked));
-      for (const rule of rules) await call("POST", "/rules", { domain: rule.domain, class: rule.class, match: rule.match });
-      for (const one of assignments) {
-        await call("PUT", path("domains", domain, "assignments", one.pid), { class: name, start_time_ticks: one.start_time_ticks });
-      }
-    });
-    announce();
-  } catch (problem) {
-    failed(problem);
-  }
-}
-
-async function grant(event) {
-  event.preventDefault();
-  const name = new FormData(event.target).get("class");
-  const where = path("domains", domain, "classes", name);
-  try {
-    await call("PUT", where, { limits: {} });
-    changed(`${domain} has the class ${name} now.`, () => call("DELETE", where));
-    announce();
-  } catch (problem) {
-    failed(problem);
-  }
-}
-
 export function start() {
   if (!mayChange()) return;
   const isLimit = (target) => target.matches?.(".lanes .limit input");
@@ -327,11 +294,15 @@ export function start() {
     }
   });
   document.addEventListener("pointerdown", dragTick);
-  document.addEventListener("submit", (event) => event.target.id === "grant-form" && grant(event));
+  document.addEventListener("submit", (event) => {
+    if (event.target.id !== "grant-form") return;
+    event.preventDefault();
+    act(() => give(domain, event.target.elements.class.value));
+  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("button[data-action=revoke]");
     if (!button) return;
     event.preventDefault();
-    revoke(button.dataset.class, button.form);
+    act(() => takeAway(domain, button.dataset.class, button.form));
   });
 }

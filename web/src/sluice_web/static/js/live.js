@@ -2,7 +2,7 @@
 // The page's event stream: one connection, handlers per topic, a banner when
 // it breaks, and the age of the newest sample. It mends itself.
 
-import { call } from "./api.js";
+import { base, call } from "./api.js";
 import { age } from "./format.js";
 import { setText } from "./dom.js";
 
@@ -29,7 +29,7 @@ export function connect() {
   for (const topic of topics.split(/\s+/)) query.append("topic", topic);
   if (document.body.dataset.domain) query.append("domain", document.body.dataset.domain);
   source?.close();
-  source = new EventSource(`/events?${query}`);
+  source = new EventSource(`${base}/events?${query}`);
   source.addEventListener("open", () => setLost(false));
   source.addEventListener("error", () => {
     setLost(true);
@@ -100,7 +100,7 @@ function showAge() {
   shown.classList.toggle("old", seconds > 3);
 }
 
-// A page that nobody sees needs no stream; browsers allow few per server.
+// A hidden page needs no stream; browsers allow few per server.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) source?.close();
   else connect();

@@ -5,13 +5,12 @@
 import { call, path } from "./api.js";
 import { element } from "./dom.js";
 import { significant } from "./format.js";
-import { css, plot } from "./plot.js";
+import { plot } from "./plot.js";
+import { counted, paint } from "./strip.js";
 
 const section = document.getElementById("night");
 const readout = document.getElementById("night-readout");
 const TITLES = { control: "alone", unshaped: "unshaped", auto: "auto-shaped" };
-const HEIGHT = { perfect: 0.2, good: 0.6, poor: 1 };
-const COLOUR = { perfect: "--good", good: "--warn", poor: "--bad" };
 const TABLE_ROWS = 60;
 const mega = (values) => values.map((value) => (value === null ? null : value / 1e6));
 const clock = (seconds) => `${Math.round(seconds)} s`;
@@ -42,25 +41,11 @@ function charts(measured) {
   ];
 }
 
-function drawStrip(windows, end) {
+function drawStrip({ verdict, start_s: start, end_s: until }, end) {
   const canvas = document.getElementById("night-strip");
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = canvas.clientWidth * ratio;
-  canvas.height = canvas.clientHeight * ratio;
-  const context = canvas.getContext("2d");
-  context.fillStyle = css("--track");
-  context.fillRect(0, canvas.height - ratio, canvas.width, ratio);
   // The charts' own edges, so that times stand above each other.
-  const [left, right] = [46 * ratio, 25 * ratio];
-  const x = (at) => left + (at / end) * (canvas.width - left - right);
-  windows.verdict.forEach((verdict, index) => {
-    const from = x(windows.start_s[index]);
-    const tall = canvas.height * HEIGHT[verdict];
-    context.fillStyle = css(COLOUR[verdict]);
-    context.fillRect(from, canvas.height - tall, Math.max(x(windows.end_s[index]) - from - 0.5, 1), tall);
-  });
-  const count = (verdict) => windows.verdict.filter((one) => one === verdict).length;
-  canvas.setAttribute("aria-label", `The stream in ${windows.verdict.length} half seconds: ${count("perfect")} perfect, ${count("good")} good, ${count("poor")} poor`);
+  paint(canvas, verdict.map((one, index) => ({ verdict: one, from: start[index] / end, to: until[index] / end })), 46, 25);
+  canvas.setAttribute("aria-label", `The stream in ${verdict.length} half seconds: ${counted(verdict)}`);
 }
 
 function showTable({ seconds }) {
@@ -98,13 +83,11 @@ async function start() {
   for (const chart of charts(measured)) {
     legend(`legend-${chart.id}`, chart.lines);
     plot({
-      ...chart, holder: document.getElementById(`night-${chart.id}`), span: [0, end], timeText: clock, bands, marks, sync: "night",
+      ...chart, holder: document.getElementById(`night-${chart.id}`), span: () => [0, end], timeText: clock, bands, marks, sync: "night",
       onRead: (index) => { if (index !== null) readout.textContent = read(chart, index); },
     });
   }
   drawStrip(measured.windows, end);
-  new ResizeObserver(() => drawStrip(measured.windows, end)).observe(document.getElementById("night-strip"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawStrip(measured.windows, end));
   showTable(measured);
   section.dataset.drawn = "yes";
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The trend over the nights: what the stream suffered unshaped and shaped, what
-// the background kept, how soon auto-shaping settled. A night without figures is
+// The trend over the nights: the stream's stalls unshaped and shaped, the share that the
+// background kept, the time until auto-shaping settled. A night without figures is
 // a gap with a cross; a click on a chart marks the night in the list.
 
 import { call } from "./api.js";
@@ -67,7 +67,7 @@ async function start() {
   for (const chart of charts(nights)) {
     plot({
       ...chart, holder: document.getElementById(chart.id), times, marks, sync: "nights",
-      span: [times[0] - margin, times.at(-1) + margin], timeText: date, increments: [1, 2, 7, 14, 28, 91].map((days) => days * DAY),
+      span: () => [times[0] - margin, times.at(-1) + margin], timeText: date, increments: [1, 2, 7, 14, 28, 91].map((days) => days * DAY),
       onRead: (index) => { readout.textContent = index === null ? "" : describe(nights[index]); },
       onPick: (at) => markNearest(nights, at),
     });

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The overview: streams' verdicts, VMs' bars, the host's uplink.
 
-import { setText } from "./dom.js";
+import { setText, showVerdict } from "./dom.js";
 import { linkRate, niceAbove, rate, size } from "./format.js";
 import { on } from "./live.js";
+import { refresh } from "./refresh.js";
 import { drawStrip } from "./strip.js";
 
-const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
 const NO_UPLINK = "none chosen, or not to be read";
 let known = null;
 let knownAuto = null;
@@ -47,43 +47,23 @@ function showBar(cell, classes) {
 
 function showStreams(streams) {
   if (streams.problem) return;
-  // Also one that was declared or forgotten elsewhere.
+  // A stream may have been declared or forgotten elsewhere.
   const shown = [...document.querySelectorAll("[data-stream]")].map((row) => row.dataset.stream);
   let turned = shown.sort().join() !== streams.map((stream) => stream.name).sort().join();
   for (const stream of streams) {
     const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
-    const verdict = row?.querySelector("[data-field=verdict]");
-    if (!verdict) continue;
-    const word = stream.verdict ?? "unknown";
-    if (!verdict.classList.contains(word)) {
-      verdict.className = `verdict ${word}`;
-      verdict.textContent = `${MARKS[word]} ${word}`;
-      turned = true;
-    }
-    if (stream.reason) setText(row.querySelector("[data-field=reason]"), stream.reason);
+    if (row && showVerdict(row, stream)) turned = true;
   }
   if (turned) refreshPart();
 }
 
-// The page as the server words it now; null if it cannot, or leads to the sign-in.
-async function freshMain() {
-  const answer = await fetch("/", { headers: { Accept: "text/html" } });
-  if (!answer.ok || answer.redirected) return null;
-  return new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-}
-
 // A VM or a stream came, went or changed its state, ceiling or verdict: the server words it anew.
 async function refreshPart() {
-  const fresh = await freshMain();
-  if (!fresh) return;
-  const main = document.querySelector("main");
-  main.replaceChildren(...fresh.childNodes);
-  main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true }));
-  drawStrips();
+  if (await refresh("main")) drawStrips();
 }
 
 function showDomains(domains) {
-  // After a problem the list is worth asking for again, whatever it says then.
+  // After a problem the list is asked for again in any case.
   if (domains.problem) {
     known = domains.problem.detail;
     return;
@@ -93,15 +73,10 @@ function showDomains(domains) {
   known = facts;
 }
 
-// What auto-shaping does changes often while it tunes: only its words are replaced.
-async function refreshAuto() {
-  const fresh = await freshMain();
-  if (!fresh) return;
-  setText(document.getElementById("auto-state"), fresh.querySelector("#auto-state").textContent);
-  for (const row of fresh.querySelectorAll("[data-stream]")) {
-    const shown = document.querySelector(`[data-stream="${CSS.escape(row.dataset.stream)}"] [data-field=protection]`);
-    setText(shown, row.querySelector("[data-field=protection]").textContent);
-  }
+// Auto-shaping decides often while it tunes: its words alone are replaced.
+function refreshAuto() {
+  const rows = [...document.querySelectorAll("[data-stream]")].map((row) => row.dataset.stream);
+  return refresh("#auto-state", ...rows.map((name) => `[data-stream="${CSS.escape(name)}"] [data-field=protection]`));
 }
 
 function showAuto(auto) {

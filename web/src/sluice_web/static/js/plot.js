@@ -8,9 +8,9 @@ export const css = (name) => getComputedStyle(document.documentElement).getPrope
 
 const drawn = [];
 
-// chart: { holder, times, span: [from, to], timeText(t), lines: [{label, colour,
+// chart: { holder, times, span() → [from, to], isClock, timeText(t), lines: [{label, colour,
 // values, dashed, stepped, points}], least, top, bands: [{from, to, title}],
-// marks: [{at, cross, colour}], onRead(index or null), onPick(time), sync }
+// marks: [{at, cross, colour, line}], onRead(index or null), onPick(time), sync }
 export function plot(chart) {
   const made = { chart, plot: null };
   drawn.push(made);
@@ -18,10 +18,20 @@ export function plot(chart) {
   return made;
 }
 
+// The chart with other figures.
+export function replot(made, times, lines) {
+  const labels = (of) => of.map((line) => line.label).join();
+  const isSame = labels(lines) === labels(made.chart.lines);
+  Object.assign(made.chart, { times, lines });
+  if (isSame) made.plot.setData(dataOf(made.chart));
+  else draw(made);
+}
+
+const dataOf = ({ times, lines }) => [times, ...lines.map((line) => line.values)];
+
 function draw(made) {
-  const { chart } = made;
   made.plot?.destroy();
-  made.plot = new window.uPlot(options(chart), [chart.times, ...chart.lines.map((line) => line.values)], chart.holder);
+  made.plot = new window.uPlot(options(made.chart), dataOf(made.chart), made.chart.holder);
 }
 
 function options(chart) {
@@ -30,7 +40,7 @@ function options(chart) {
     width: Math.max(chart.holder.clientWidth, 120), height: chart.holder.clientHeight, legend: { show: false },
     cursor: { sync: { key: chart.sync }, points: { size: 6 }, y: false, drag: { x: false, y: false } },
     scales: {
-      x: { time: false, range: () => chart.span },
+      x: { time: Boolean(chart.isClock), range: chart.span },
       y: { range: (_plot, _low, high) => [chart.least ?? 0, chart.top ?? Math.max((high ?? 0) * 1.1, 1)] },
     },
     axes: [
@@ -76,6 +86,7 @@ function drawMarks(made, marks) {
     const base = bbox.top + bbox.height;
     ctx.strokeStyle = ctx.fillStyle = css(mark.colour ?? "--ink");
     ctx.lineWidth = 1.5 * window.devicePixelRatio;
+    if (mark.line) ctx.fillRect(x - 0.5, bbox.top, 1, bbox.height);
     ctx.beginPath();
     if (mark.cross) {
       const y = base - size * 1.6;

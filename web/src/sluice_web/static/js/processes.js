@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The guest's processes, grouped by class. Rows are kept and updated in place;
-// the order changes only when nobody's pointer or focus is in the table.
+// the order changes only while neither pointer nor focus is in the table.
 
 import { byHand, openAssign, unassign } from "./assign.js";
 import { element, mayChange, setText } from "./dom.js";

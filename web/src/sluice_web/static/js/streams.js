@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Quality, auto-shaping's switches, what it holds, and its log.
+// Quality, auto-shaping's switches, its limits, and its log.
 
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { drawAuto, mark } from "./autochart.js";
-import { element, setText } from "./dom.js";
-import { age, given, rate } from "./format.js";
+import { element, RESOURCES, setText, showVerdict } from "./dom.js";
+import { age, rate } from "./format.js";
 import { attempt } from "./forms.js";
+import { fill, read } from "./knobs.js";
 import { on } from "./live.js";
+import { refresh } from "./refresh.js";
 import { drawStrip } from "./strip.js";
 
-const RESOURCES = { "blk-read": "Disk read", "blk-write": "Disk write", "net-tx": "Network out", "net-rx": "Network in" };
-const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
 const panel = document.getElementById("auto");
 const enabled = document.getElementById("auto-enabled");
 const dry = document.getElementById("auto-dry");
+const floorForm = document.getElementById("floors");
 let auto = JSON.parse(panel.dataset.state);
+let shownFloors = {};
 // While a switch is being sent, it stands as it was put.
 let sending = false;
 
@@ -37,11 +39,20 @@ function showAuto(state) {
   showFloors(state.floors_bytes_per_second);
   const settled = state.settled_after_seconds;
   setText(document.getElementById("auto-settled"), settled === null || settled === undefined ? "" : `Settled after ${age(settled)}.`);
-  if (decided) document.body.dispatchEvent(new CustomEvent("sluice-log"));
+  if (decided) refreshLog();
+}
+
+// An entry that was opened stays open when newer decisions come. An entry grows at its
+// newer end, so the oldest decision in it tells which it is.
+async function refreshLog() {
+  const entries = (selector) => [...document.querySelectorAll(`#auto-log ${selector}`)];
+  const opened = entries("details[open]").map((entry) => entry.dataset.key);
+  await refresh("#auto-log");
+  for (const entry of entries("details")) entry.open = opened.includes(entry.dataset.key);
 }
 
 async function setAuto(body, sentence) {
-  // Only what is changed: undoing it leaves the other switch as it is by then.
+  // The changed switch alone: undoing it leaves the other switch as it is by then.
   const before = Object.fromEntries(Object.keys(body).map((key) => [key, auto[key]]));
   const line = document.getElementById("auto-error");
   line.hidden = true;
@@ -61,28 +72,17 @@ async function setAuto(body, sentence) {
   }
 }
 
-const floorText = (bytesPerSecond) => (bytesPerSecond ? rate(bytesPerSecond) : "");
-
-// A field in which nothing was typed shows what others set.
+// A field in which nothing was typed shows the floor that others set.
 function showFloors(floors) {
-  for (const input of document.querySelectorAll("#floors input")) {
-    const text = floorText(floors?.[input.name]);
-    if (input.value === input.defaultValue) input.value = text;
-    input.defaultValue = text;
-  }
+  fill(floorForm, floors ?? {}, shownFloors);
+  shownFloors = floors ?? {};
 }
 
-async function setFloors(fields) {
+async function setFloors() {
   const before = auto.floors_bytes_per_second ?? {};
-  const floors = {};
-  for (const [resource, text] of Object.entries(fields)) {
-    // What was left alone keeps the digits that it does not show.
-    const value = text === floorText(before[resource]) ? before[resource] : given(text);
-    if (!value) throw new Error(`${RESOURCES[resource]}: there is always a floor; type for example 1 MB/s.`);
-    floors[resource] = value;
-  }
-  showAuto(await call("PUT", "/auto", { floors_bytes_per_second: floors }));
-  for (const input of document.querySelectorAll("#floors input")) input.value = input.defaultValue;
+  const state = await call("PUT", "/auto", { floors_bytes_per_second: read(floorForm, shownFloors, before) });
+  fill(floorForm, (shownFloors = state.floors_bytes_per_second));
+  showAuto(state);
   changed("Floors are set.", async () => showAuto(await call("PUT", "/auto", { floors_bytes_per_second: before })));
 }
 
@@ -107,10 +107,8 @@ async function setUplink(select) {
 
 async function declare(fields) {
   const slash = fields.where.lastIndexOf("/");
-  const nominal = given(fields.nominal);
-  if (nominal === null) throw new Error("A stream needs a nominal rate; type for example 7 Mbit/s.");
   await call("PUT", path("streams", fields.name), {
-    domain: fields.where.slice(0, slash), class: fields.where.slice(slash + 1), nominal_bytes_per_second: nominal,
+    domain: fields.where.slice(0, slash), class: fields.where.slice(slash + 1), ...read(document.getElementById("stream-form"), {}),
   });
   location.reload();
 }
@@ -133,12 +131,7 @@ function showStreams(streams) {
   if (streams.problem) return;
   for (const stream of streams) {
     const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
-    if (!row) continue;
-    const word = stream.verdict ?? "unknown";
-    const verdict = row.querySelector("[data-field=verdict]");
-    verdict.className = `verdict ${word}`;
-    setText(verdict, `${MARKS[word]} ${word}`);
-    setText(row.querySelector("[data-field=reason]"), stream.reason ?? "");
+    if (row) showVerdict(row, stream);
   }
 }
 
@@ -147,7 +140,7 @@ enabled.addEventListener("change", () => setAuto({ enabled: enabled.checked }, e
 dry.addEventListener("change", () => setAuto({ dry_run: dry.checked }, dry.checked
   ? "Dry run: it decides and changes nothing." : "Dry run is over: decisions take effect."));
 document.getElementById("uplink").addEventListener("change", (event) => setUplink(event.target));
-document.getElementById("floors").addEventListener("submit", (event) => {
+floorForm.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(event.target, setFloors);
 });
@@ -161,19 +154,10 @@ document.addEventListener("click", (event) => {
   const decision = event.target.closest?.("[data-decision]");
   if (decision) mark(Number(decision.dataset.decision));
 });
-// An entry that was opened stays open when newer decisions come. An entry grows at its
-// newer end, so the oldest decision in it tells which it is.
-const log = document.getElementById("auto-log");
-let opened = [];
-log.addEventListener("htmx:beforeSwap", () => {
-  opened = [...log.querySelectorAll("details[open]")].map((entry) => entry.dataset.key);
-});
-log.addEventListener("htmx:afterSwap", () => {
-  for (const entry of log.querySelectorAll("details")) entry.open = opened.includes(entry.dataset.key);
-});
 const strips = () => document.querySelectorAll("canvas[data-strip]").forEach((canvas) => drawStrip(canvas));
 on("auto", showAuto);
 on("streams", showStreams);
+showFloors(auto.floors_bytes_per_second);
 strips();
 drawAuto();
 setInterval(strips, 10_000);

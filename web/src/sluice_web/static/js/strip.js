@@ -3,6 +3,7 @@
 // shape says it without the colour.
 
 import { call, path } from "./api.js";
+import { css } from "./plot.js";
 
 const HEIGHT = { perfect: 0.22, good: 0.6, poor: 1 };
 const RANK = { perfect: 0, good: 1, poor: 2 };
@@ -26,8 +27,31 @@ export async function drawStrip(canvas, seconds = 3600) {
   try {
     history = await call("GET", `${path("streams", canvas.dataset.strip, "history")}?since=${since.toFixed(0)}`);
   } catch {
-    return; // The strip keeps what it showed; the banner says what is wrong.
+    return; // The strip stays as it is; the banner gives the reason.
   }
+  const count = Math.max(Math.floor((canvas.clientWidth || 240) / 3), 1);
+  const parts = worstPerPart(history, since, until, count);
+  paint(canvas, parts.map((verdict, index) => ({ verdict, from: index / count, to: (index + 1) / count })));
+  canvas.setAttribute("aria-label", `Quality of ${canvas.dataset.strip}, last ${Math.round(seconds / 60)} minutes, in ${count} parts: ${counted(parts)}`);
+}
+
+export const counted = (verdicts) =>
+  Object.keys(RANK).map((word) => `${verdicts.filter((one) => one === word).length} ${word}`).join(", ");
+
+// Strips are drawn anew when the colours or the width change.
+const painted = new Map();
+const repaint = () => painted.forEach((how, canvas) => draw(canvas, ...how));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+window.addEventListener("resize", repaint);
+
+// bars: [{verdict, from, to}] as shares of the width between the margins (pixels).
+export function paint(canvas, bars, left = 0, right = 0) {
+  for (const old of painted.keys()) if (!old.isConnected) painted.delete(old);
+  painted.set(canvas, [bars, left, right]);
+  draw(canvas, bars, left, right);
+}
+
+function draw(canvas, bars, left, right) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth || 240;
   const height = canvas.clientHeight || 18;
@@ -35,16 +59,12 @@ export async function drawStrip(canvas, seconds = 3600) {
   canvas.height = height * ratio;
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  const style = getComputedStyle(document.documentElement);
-  const parts = worstPerPart(history, since, until, Math.max(Math.floor(width / 3), 1));
-  context.fillStyle = style.getPropertyValue("--track");
+  context.fillStyle = css("--track");
   context.fillRect(0, height - 1, width, 1);
-  parts.forEach((verdict, index) => {
-    if (!verdict) return;
-    context.fillStyle = style.getPropertyValue(COLOUR[verdict]);
+  const x = (share) => left + share * (width - left - right);
+  for (const { verdict, from, to } of bars.filter((bar) => bar.verdict in RANK)) {
+    context.fillStyle = css(COLOUR[verdict]);
     const tall = Math.max(height * HEIGHT[verdict], 2);
-    context.fillRect((index * width) / parts.length, height - tall, width / parts.length - 0.5, tall);
-  });
-  const count = (verdict) => parts.filter((part) => part === verdict).length;
-  canvas.setAttribute("aria-label", `Quality of ${canvas.dataset.strip}, last ${Math.round(seconds / 60)} minutes, in ${parts.length} parts: ${count("perfect")} perfect, ${count("good")} good, ${count("poor")} poor`);
+    context.fillRect(x(from), height - tall, Math.max(x(to) - x(from) - 0.5, 1), tall);
+  }
 }

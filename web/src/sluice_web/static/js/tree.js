@@ -80,7 +80,7 @@ function walk(roots, members, children) {
   return rows;
 }
 
-// process → what it and all below it do.
+// process → the activity of it and of all below it.
 function weigh(rows) {
   const weights = new Map(rows.map(({ process }) => [process, activity(process)]));
   for (const { process, parent } of rows.toReversed()) {

@@ -5,7 +5,7 @@ import { agreed } from "./ask.js";
 import { failed } from "./changes.js";
 import { element } from "./dom.js";
 
-// The form leads to the page that asks; what is agreed to goes to the same address.
+// The form leads to the page that asks; after a yes it is posted to the same address.
 async function askAndPost(form) {
   try {
     if (!(await agreed(form))) return;

@@ -9,6 +9,7 @@ import { closeDialog, element, isInDialog, openDialog, setText } from "./dom.js"
 import * as lanes from "./lanes.js";
 import { last, on } from "./live.js";
 import * as processes from "./processes.js";
+import { refresh } from "./refresh.js";
 
 const domain = document.body.dataset.domain;
 let described = null;
@@ -41,9 +42,9 @@ function showGone(detail) {
 }
 
 async function refreshLanes(details) {
-  await window.htmx.ajax("GET", `/parts/vm/${encodeURIComponent(domain)}/lanes`, { target: "#lanes", swap: "outerHTML" });
+  if (!(await refresh("#lanes"))) return;
   advanced.prepare();
-  // The server draws neither what auto-shaping holds nor what is reserved.
+  // The server draws neither auto-shaping's limits nor reservations.
   lanes.showLimits(details);
   const live = last("live");
   if (live && !live.problem) lanes.showLive(live);
@@ -52,15 +53,7 @@ async function refreshLanes(details) {
 }
 
 // The note and the buttons depend on the state in ways the server words.
-async function refreshNote() {
-  const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const selector of ["#vm-note", ".vm-head", "#devices"]) {
-    const fresh = page.querySelector(selector);
-    if (fresh) document.querySelector(selector)?.replaceWith(fresh);
-  }
-}
+const refreshNote = () => refresh("#vm-note", ".vm-head", "#devices");
 
 function openAttach(action) {
   const isAttach = action === "attach";
