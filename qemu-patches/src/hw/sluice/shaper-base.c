@@ -188,44 +188,43 @@ bool shaper_check_once(const char *field, ShaperResource resource,
 
 /* The counters page */
 
-/* `now_ns` is 0 for that of the latest decision. */
-static void publish_at(ShaperEngine *e, unsigned tag, uint64_t now_ns)
+static void show_counters(ShaperEngine *e, unsigned tag, uint64_t now_ns)
 {
-    const SluiceClassStats *stats = sluice_engine_stats(e->engine, tag);
     ShaperPageCounters *counters = &e->counters[tag];
-    SluiceTokens tokens;
+    SluiceTokens tokens = sluice_engine_tokens(e->engine, tag, now_ns);
 
-    if (!e->page) {
-        return;
-    }
-    tokens = sluice_engine_tokens(e->engine, tag, now_ns);
     counters->buffered_requests = e->queues[tag].buffered_frames;
     counters->buffered_bytes = e->queues[tag].buffered_bytes;
     counters->buffer_requests_max = e->queues[tag].room.frames;
     counters->buffer_bytes_max = e->queues[tag].room.bytes;
     shaper_page_set_counters(e->shaper->page, shaper_slot_of(e, tag), counters,
-                             stats, &tokens);
-}
-
-void shaper_engine_publish(ShaperEngine *e, unsigned tag)
-{
-    publish_at(e, tag, 0);
+                             sluice_engine_stats(e->engine, tag), &tokens);
 }
 
 /* Class by class, so that no request waits for all of them. Tokens come by themselves. */
-static void take_slots(ShaperEngine *e, uint64_t now_ns)
+static void show_engine(ShaperEngine *e, uint64_t now_ns)
 {
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        SLUICE_LOCK_GUARD(&e->lock);
+    Shaper *shaper = e->shaper;
+    unsigned ceiling_slot = SHAPER_PAGE_CEILING_SLOT + e->resource;
+    SluiceLimit limit = shaper_limit_of(shaper->ceiling, e->resource);
 
-        if (e->granted_tags & (1u << tag)) {
-            publish_at(e, tag, now_ns);
+    shaper_page_set_config(shaper->page, ceiling_slot, true, "ceiling", 0, &limit);
+    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
+        const ShaperClassConfig *class = shaper_class_of(shaper, tag);
+
+        limit = shaper_limit_of(class->limits, e->resource);
+        shaper_page_set_config(shaper->page, shaper_slot_of(e, tag),
+                               shaper->classes[tag], class->q_class,
+                               class->priority, &limit);
+        if (shaper->classes[tag]) {
+            SLUICE_LOCK_GUARD(&e->lock);
+
+            show_counters(e, tag, now_ns);
         }
-        shaper_page_take(e->shaper->page, shaper_slot_of(e, tag));
     }
     WITH_SLUICE_LOCK(&e->lock) {
-        shaper_page_take(e->shaper->page,
-                         SHAPER_PAGE_CEILING_SLOT + e->resource);
+        shaper_page_set_totals(shaper->page, ceiling_slot, e->total_requests,
+                               e->total_bytes);
     }
 }
 
@@ -234,7 +233,7 @@ bool shaper_show(Shaper *shaper)
     uint64_t now_ns = shaper_now_ns();
 
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
-        take_slots(&shaper->engines[i], now_ns);
+        show_engine(&shaper->engines[i], now_ns);
     }
-    return shaper_page_write(shaper->page, get_clock());
+    return shaper_page_write(shaper->page, shaper->generation, get_clock());
 }

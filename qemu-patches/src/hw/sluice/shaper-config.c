@@ -54,31 +54,8 @@ static void shaper_changed(Shaper *shaper)
     shaper_clients_resolve(shaper);
     shaper->generation++;
     if (shaper->page) {
-        shaper_page_set_generation(shaper->page, shaper->generation);
         /* The client that asked for the change finds it. */
         shaper_show(shaper);
-    }
-}
-
-/* Caller holds the lock. */
-static void publish_class(ShaperEngine *e, unsigned tag)
-{
-    const ShaperClassConfig *class = shaper_class_of(e->shaper, tag);
-    SluiceLimit limit = shaper_limit_of(class->limits, e->resource);
-
-    if (e->shaper->page) {
-        shaper_page_set_config(e->shaper->page, shaper_slot_of(e, tag),
-                               e->shaper->classes[tag], class->q_class,
-                               class->priority, &limit);
-    }
-}
-
-/* Caller holds the lock. The room of one class changes that of the others. */
-static void divide_buffers(ShaperEngine *e)
-{
-    shaper_queues_reserve(e);
-    for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
-        shaper_engine_publish(e, tag);
     }
 }
 
@@ -118,14 +95,10 @@ static void configure_class(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     assert(ok);
     e->device_charged = deposit32(e->device_charged, tag, 1,
                                   sched->charge == SHAPER_CHARGE_DEVICE);
-    e->limited_tags = deposit32(e->limited_tags, tag, 1,
-                                config.limit.bytes_per_second > 0
-                                || config.limit.operations_per_second > 0);
     e->granted_tags = deposit32(e->granted_tags, tag, 1,
                                 e->shaper->classes[tag] != NULL);
-    divide_buffers(e);
+    shaper_queues_reserve(e);
     shaper_queue_configure(e, tag, now_ns);
-    publish_class(e, tag);
 }
 
 static void replace_class(Shaper *shaper, unsigned tag,
@@ -191,12 +164,7 @@ void shaper_apply_ceiling(Shaper *shaper, ShaperLimitList *limits)
             bool ok = sluice_engine_set_ceiling(e->engine, &limit, now_ns);
 
             assert(ok);
-            divide_buffers(e);
-            if (shaper->page) {
-                shaper_page_set_config(shaper->page,
-                                       SHAPER_PAGE_CEILING_SLOT + i, true,
-                                       "ceiling", 0, &limit);
-            }
+            shaper_queues_reserve(e);
             shaper_engine_release_due(e, now_ns);
         }
         shaper_engine_settle(e);

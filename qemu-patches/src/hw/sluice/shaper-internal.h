@@ -56,15 +56,13 @@ typedef struct ShaperQueueState {
  * room for little, and each line is a wait for memory.
  */
 typedef struct ShaperEngine {
-    SluiceLock lock;            /* guards everything here, and page slots */
+    SluiceLock lock;            /* guards everything here */
     uint16_t granted_tags;      /* bit t: tag t has a class */
-    uint16_t limited_tags;      /* bit t: its class has a limit, so it has tokens */
     uint16_t device_charged;    /* bit t: tag t is charged for the device */
     uint8_t resource;           /* ShaperResource */
     bool unsettled;             /* shaper_engine_settle() is to be called */
     SluiceEngine *engine;
     SluicePool *pool;           /* the buffers of all queues; frames only */
-    ShaperPageFile *page;       /* NULL without a counters page */
     uint64_t total_requests;    /* of all classes: the ceiling's slot */
     uint64_t total_bytes;
     uint64_t event_ns;          /* atomic: the engine's next event */
@@ -160,8 +158,6 @@ bool shaper_check_range(const char *field, int64_t value, int64_t min,
 bool shaper_check_once(const char *field, ShaperResource resource,
                        unsigned *seen, Error **errp);
 bool shaper_check_class_name(const char *name, Error **errp);
-/* Caller holds the lock. The counters of a class will be on the page. */
-void shaper_engine_publish(ShaperEngine *e, unsigned tag);
 /* BQL, without the locks: writes the counters page, which there is. True if a class
  * shows something else than the last time. */
 bool shaper_show(Shaper *shaper);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Writer of the counters page: the file, and the fields that seldom change. The layout,
- * and the fields that each request writes, are in shaper-page.h.
+ * Writer of the counters page. The layout is in shaper-page.h.
  *
  * Nothing of the file is mapped. Other processes may write to its folder: the QEMUs of
  * other guests, which run as the same user. Damage to the file costs this guest its
@@ -25,10 +24,9 @@
 #define PAGE_FILE_MODE      0640
 
 struct ShaperPage {
-    ShaperPageFile *file;       /* the engines count in it */
-    ShaperPageFile *taken;      /* copies of its slots, not yet written */
+    ShaperPageFile *next;       /* what the file is to show */
     ShaperPageFile *shown;      /* a copy of the file */
-    bool changed[SHAPER_PAGE_SLOTS];    /* taken and not yet shown */
+    bool changed[SHAPER_PAGE_SLOTS];    /* in `next` and not in `shown` */
     bool damage_told;
     char *path;
     int fd;                     /* -1: none */
@@ -37,11 +35,6 @@ struct ShaperPage {
     uint64_t failures;
     char *error;                /* why the file shows no counters; NULL: it does */
 };
-
-ShaperPageFile *shaper_page_file(ShaperPage *page)
-{
-    return page ? page->file : NULL;
-}
 
 static void page_fill(ShaperPageFile *file, const char *id, uint64_t now_ns)
 {
@@ -187,32 +180,17 @@ static bool page_find(ShaperPage *page, Error **errp)
 
 /* Showing */
 
-void shaper_page_take(ShaperPage *page, unsigned slot)
+/* Two fields are no news. A slot that is not used, and was not, is skipped by readers. */
+static bool is_changed(ShaperPage *page, unsigned slot)
 {
-    ShaperPageSlot *from = &page->file->slots[slot];
-    ShaperPageMore *more = &page->file->more[slot];
-    const ShaperPageSlot *to = &page->shown->slots[slot];
-    const ShaperPageMore *to_more = &page->shown->more[slot];
-    uint64_t tokens_ns = more->tokens_ns;
+    ShaperPageSlot *next = &page->next->slots[slot];
+    const ShaperPageSlot *shown = &page->shown->slots[slot];
 
-    if (!from->used && !to->used) {
-        /*
-         * Readers skip it; a copy that was taken and not written is of a class that is
-         * gone.
-         */
-        page->changed[slot] = false;
-        return;
-    }
-    /* These two are no news. */
-    from->seq = to->seq;
-    more->tokens_ns = to_more->tokens_ns;
-    page->changed[slot] = memcmp(from, to, sizeof(*from))
-                          || memcmp(more, to_more, sizeof(*more));
-    if (page->changed[slot]) {
-        more->tokens_ns = tokens_ns;
-        page->taken->slots[slot] = *from;
-        page->taken->more[slot] = *more;
-    }
+    next->seq = shown->seq;
+    return (next->used || shown->used)
+           && (memcmp(next, shown, sizeof(*next))
+               || memcmp(&page->next->more[slot], &page->shown->more[slot],
+                         offsetof(ShaperPageMore, tokens_ns)));
 }
 
 /* Of a slot that changes, the sequence becomes odd; of one that is written, even. */
@@ -234,6 +212,7 @@ static bool mark_changed(ShaperPage *page)
     for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
         ShaperPageSlot *slot = &page->shown->slots[i];
 
+        page->changed[i] = is_changed(page, i);
         if (page->changed[i] && !is_odd(slot)) {
             count_on(slot);
         }
@@ -242,16 +221,15 @@ static bool mark_changed(ShaperPage *page)
     return any;
 }
 
-static void show_taken(ShaperPage *page)
+static void show_changed(ShaperPage *page)
 {
     for (unsigned i = 0; i < SHAPER_PAGE_SLOTS; i++) {
         if (page->changed[i]) {
             uint32_t seq = page->shown->slots[i].seq;
 
-            page->shown->slots[i] = page->taken->slots[i];
+            page->shown->slots[i] = page->next->slots[i];
             page->shown->slots[i].seq = seq;
-            page->shown->more[i] = page->taken->more[i];
-            page->changed[i] = false;
+            page->shown->more[i] = page->next->more[i];
         }
     }
 }
@@ -286,7 +264,7 @@ static bool write_changes(ShaperPage *page)
     if (!write_slots(page)) {
         return false;
     }
-    show_taken(page);
+    show_changed(page);
     if (!write_tables(page)) {
         return false;
     }
@@ -321,7 +299,7 @@ static void note_error(ShaperPage *page, Error *err)
     error_free(err);
 }
 
-bool shaper_page_write(ShaperPage *page, uint64_t now_ns)
+bool shaper_page_write(ShaperPage *page, uint64_t generation, uint64_t now_ns)
 {
     bool changed = false;
     Error *err = NULL;
@@ -329,7 +307,7 @@ bool shaper_page_write(ShaperPage *page, uint64_t now_ns)
     /* A file that is made anew begins with the slots shown last, and as of then. */
     if (page_find(page, &err)) {
         changed = mark_changed(page);
-        page->shown->header.generation = page->file->header.generation;
+        page->shown->header.generation = cpu_to_le64(generation);
         page->shown->header.heartbeat_ns = cpu_to_le64(now_ns);
         page->shown->tail.heartbeat_ns = cpu_to_le64(now_ns);
         if (!write_all(page, changed)) {
@@ -347,13 +325,12 @@ ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp)
 {
     ShaperPage *page = g_new0(ShaperPage, 1);
 
-    page->file = g_new0(ShaperPageFile, 1);
-    page->taken = g_new0(ShaperPageFile, 1);
+    page->next = g_new0(ShaperPageFile, 1);
     page->shown = g_new0(ShaperPageFile, 1);
     page->path = g_strdup(path);
     page->fd = -1;
-    page_fill(page->file, id, get_clock());
-    *page->shown = *page->file;
+    page_fill(page->next, id, get_clock());
+    *page->shown = *page->next;
     if (!page_create(page, errp)) {
         shaper_page_free(page);
         return NULL;
@@ -377,8 +354,7 @@ void shaper_page_free(ShaperPage *page)
     }
     shaper_page_unlink(page);
     page_close(page);
-    g_free(page->file);
-    g_free(page->taken);
+    g_free(page->next);
     g_free(page->shown);
     g_free(page->path);
     g_free(page->error);
@@ -397,16 +373,11 @@ uint64_t shaper_page_failures(const ShaperPage *page)
 
 /* Counting */
 
-void shaper_page_set_generation(ShaperPage *page, uint64_t generation)
-{
-    page->file->header.generation = cpu_to_le64(generation);
-}
-
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             bool used, const char *name, uint8_t priority,
                             const SluiceLimit *limit)
 {
-    ShaperPageSlot *s = &page->file->slots[slot];
+    ShaperPageSlot *s = &page->next->slots[slot];
 
     s->used = used;
     s->priority = priority;
@@ -417,7 +388,8 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
     s->burst_operations = cpu_to_le64(limit->burst_operations);
 }
 
-static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
+static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters,
+                     const SluiceTokens *tokens)
 {
     for (unsigned i = 0; i < SHAPER_PAGE_DROPS; i++) {
         more->drops[i] = cpu_to_le64(counters->drops[i]);
@@ -427,6 +399,9 @@ static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters)
     more->buffered_bytes = cpu_to_le64(counters->buffered_bytes);
     more->buffer_requests_max = cpu_to_le64(counters->buffer_requests_max);
     more->buffer_bytes_max = cpu_to_le64(counters->buffer_bytes_max);
+    more->tokens_bytes = cpu_to_le64(tokens->bytes);
+    more->tokens_operations = cpu_to_le64(tokens->operations);
+    more->tokens_ns = cpu_to_le64(tokens->at_ns);
 }
 
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
@@ -434,7 +409,7 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const SluiceClassStats *stats,
                               const SluiceTokens *tokens)
 {
-    ShaperPageSlot *s = &page->file->slots[slot];
+    ShaperPageSlot *s = &page->next->slots[slot];
 
     s->requests = cpu_to_le64(stats->requests);
     s->bytes = cpu_to_le64(stats->bytes);
@@ -450,8 +425,14 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
     for (unsigned i = 0; i < SHAPER_PAGE_HISTOGRAM; i++) {
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
-    set_more(&page->file->more[slot], counters);
-    shaper_page_set_tokens(&page->file->more[slot], tokens);
+    set_more(&page->next->more[slot], counters, tokens);
+}
+
+void shaper_page_set_totals(ShaperPage *page, unsigned slot,
+                            uint64_t requests, uint64_t bytes)
+{
+    page->next->slots[slot].requests = cpu_to_le64(requests);
+    page->next->slots[slot].bytes = cpu_to_le64(bytes);
 }
 
 unsigned shaper_page_histogram_bucket(uint64_t held_ns)

@@ -4,9 +4,8 @@
  * read while QEMU runs (docs/specs/counters-page.md: the structures below are that table,
  * and their sizes are checked at build time).
  *
- * The engines count in memory of this process, under the lock that guards a slot; the
- * writes of each request are inline, and go to as few cache lines as possible.
- * shaper-page.c takes copies of the slots, and writes them to the file.
+ * Requests write nothing here: shaper_show() copies the engines' counters some times a
+ * second, class by class, and shaper-page.c writes those that have changed to the file.
  */
 #ifndef HW_SLUICE_SHAPER_PAGE_H
 #define HW_SLUICE_SHAPER_PAGE_H
@@ -123,73 +122,27 @@ ShaperPage *shaper_page_new(const char *path, const char *id, Error **errp);
 /* Removes the file, unless another took its name. */
 void shaper_page_free(ShaperPage *page);
 void shaper_page_unlink(ShaperPage *page);
-/* The memory that the engines count in while the page exists; NULL without a page. */
-ShaperPageFile *shaper_page_file(ShaperPage *page);
-
-/* Caller holds the lock of the slot: a copy of it, for _write(). */
-void shaper_page_take(ShaperPage *page, unsigned slot);
-/*
- * Writes the copies taken to the file. True if a slot has changed since the last time.
- * It never fails for good: _error() says why the file does not show the counters
- * now, or is NULL, and _failures() how many times it could not be written. BQL.
- */
-bool shaper_page_write(ShaperPage *page, uint64_t now_ns);
-const char *shaper_page_error(const ShaperPage *page);
-uint64_t shaper_page_failures(const ShaperPage *page);
-void shaper_page_set_generation(ShaperPage *page, uint64_t generation);
+/* Of a class, or of the ceiling of a resource. */
 void shaper_page_set_config(ShaperPage *page, unsigned slot,
                             bool used, const char *name, uint8_t priority,
                             const SluiceLimit *limit);
+/* Of a class that is used. */
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters,
                               const SluiceClassStats *stats,
                               const SluiceTokens *tokens);
+/* Of a ceiling, which counts nothing else. */
+void shaper_page_set_totals(ShaperPage *page, unsigned slot,
+                            uint64_t requests, uint64_t bytes);
+/*
+ * Writes the slots to the file. True if a slot has changed since the last time.
+ * It never fails for good: _error() says why the file does not show the counters
+ * now, or is NULL, and _failures() how many times it could not be written. BQL.
+ */
+bool shaper_page_write(ShaperPage *page, uint64_t generation, uint64_t now_ns);
+const char *shaper_page_error(const ShaperPage *page);
+uint64_t shaper_page_failures(const ShaperPage *page);
 /* Which bucket of the histogram a wait belongs to. */
 unsigned shaper_page_histogram_bucket(uint64_t held_ns);
-
-static inline void shaper_page_set_tokens(ShaperPageMore *more,
-                                          const SluiceTokens *tokens)
-{
-    more->tokens_bytes = cpu_to_le64(tokens->bytes);
-    more->tokens_operations = cpu_to_le64(tokens->operations);
-    more->tokens_ns = cpu_to_le64(tokens->at_ns);
-}
-
-/* A request has passed. `tokens` is NULL where nothing is limited: they stay so. */
-static inline void shaper_page_set_passed(ShaperPageFile *file, unsigned slot,
-                                          const SluiceClassStats *stats,
-                                          uint64_t in_flight,
-                                          const SluiceTokens *tokens)
-{
-    ShaperPageSlot *s = &file->slots[slot];
-
-    s->requests = cpu_to_le64(stats->requests);
-    s->bytes = cpu_to_le64(stats->bytes);
-    s->in_flight = cpu_to_le64(in_flight);
-    if (tokens) {
-        shaper_page_set_tokens(&file->more[slot], tokens);
-    }
-}
-
-/* A disk is done with one. */
-static inline void shaper_page_set_done(ShaperPageFile *file, unsigned slot,
-                                        const ShaperPageCounters *counters)
-{
-    ShaperPageSlot *s = &file->slots[slot];
-
-    s->completed_requests = cpu_to_le64(counters->completed_requests);
-    s->service_ns = cpu_to_le64(counters->service_ns);
-    s->in_flight = cpu_to_le64(counters->in_flight);
-}
-
-/* Of the ceiling's slot, which has nothing else. */
-static inline void shaper_page_set_totals(ShaperPageFile *file, unsigned slot,
-                                          uint64_t requests, uint64_t bytes)
-{
-    ShaperPageSlot *s = &file->slots[slot];
-
-    s->requests = cpu_to_le64(requests);
-    s->bytes = cpu_to_le64(bytes);
-}
 
 #endif

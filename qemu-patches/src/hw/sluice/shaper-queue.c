@@ -221,7 +221,6 @@ static bool take_buffer(ShaperEngine *e, ShaperRequest *request, size_t bytes)
         return false;
     }
     account_buffered(e, request, request->node.class_index);
-    shaper_engine_publish(e, request->pooled_tag);
     return true;
 }
 
@@ -256,7 +255,6 @@ void shaper_buffer_give(ShaperRequest *request)
     WITH_SLUICE_LOCK(&e->lock) {
         unaccount_buffered(e, request);
         sluice_pool_give(e->pool, &request->pooled);
-        shaper_engine_publish(e, request->pooled_tag);
     }
 }
 

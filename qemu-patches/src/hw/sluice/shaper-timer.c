@@ -209,7 +209,6 @@ void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
                         ShaperResource resource)
 {
     e->shaper = shaper;
-    e->page = shaper_page_file(shaper->page);
     e->resource = resource;
     e->event_ns = e->timer_ns = SLUICE_NEVER;
     e->timer_context = qemu_get_aio_context();

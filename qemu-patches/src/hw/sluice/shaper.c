@@ -23,7 +23,7 @@
  * the sum of these charges is kept (sluice/paid.h).
  *
  * Locks. The BQL guards the configuration and the clients' existence. A
- * resource's lock guards its engine, counters, page slots
+ * resource's lock guards its engine, its counters
  * and its part of every client; it is held for the time of a decision and
  * never while calling a client or setting a timer. No two resource locks are held
  * together, except by shaper-client.c, which takes them in order. The lock of the timer
@@ -39,32 +39,6 @@
 #include "trace.h"
 
 /* Accounting */
-
-/* The fields that a request that passes changes: most do just that. */
-static void publish_passed(ShaperEngine *e, unsigned tag)
-{
-    bool limited = e->limited_tags & (1u << tag);
-    SluiceTokens tokens;
-
-    if (!e->page) {
-        return;
-    }
-    if (limited) {
-        tokens = sluice_engine_tokens(e->engine, tag, 0);
-    }
-    shaper_page_set_passed(e->page, shaper_slot_of(e, tag),
-                           sluice_engine_stats(e->engine, tag),
-                           e->counters[tag].in_flight,
-                           limited ? &tokens : NULL);
-}
-
-static void publish_totals(ShaperEngine *e)
-{
-    if (e->page) {
-        shaper_page_set_totals(e->page, SHAPER_PAGE_CEILING_SLOT + e->resource,
-                               e->total_requests, e->total_bytes);
-    }
-}
 
 static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
                               uint64_t now_ns)
@@ -252,7 +226,6 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
             request->signal = SHAPER_SIGNAL_DROP;
             make_ready(e, request);
             shaper_count_drop(e, tag, node->bytes, SHAPER_DROP_WINDOW);
-            shaper_engine_publish(e, tag);
             continue;
         }
         e->counters[tag].held_histogram[shaper_page_histogram_bucket(held_ns)]++;
@@ -260,11 +233,9 @@ void shaper_engine_release_due(ShaperEngine *e, uint64_t now_ns)
         take_receipt(e, request, node->bytes);
         make_ready(e, request);
         leave_queue(e, request, held_ns, now_ns);
-        shaper_engine_publish(e, tag);
         trace_shaper_release(request, shaper_resource_name(e->resource), tag,
                              node->bytes, held_ns);
     }
-    publish_totals(e);
     shaper_engine_note_event(e);
 }
 
@@ -320,7 +291,6 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
         == SLUICE_PASS) {
         admit(request, tag, bytes);
         account_admission(e, request, bytes, now_ns);
-        publish_totals(e);
         return SHAPER_PASS;
     }
     request->state = SHAPER_REQUEST_HELD;
@@ -347,8 +317,6 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
             make_ready(e, request);
         }
     }
-    shaper_engine_publish(e, tag);
-    shaper_engine_publish(e, heir_tag);
 }
 
 /* Caller holds the lock. */
@@ -378,12 +346,6 @@ static ShaperVerdict judge(ShaperEngine *e, ShaperRequest *request,
         verdict = decide(e, request, tag, bytes, now_ns);
     } else {
         shaper_count_drop(e, tag, bytes, reason);
-    }
-    /* Its buffer, if it has one, may have come to another class. */
-    if (verdict == SHAPER_PASS && !request->pooled.bytes) {
-        publish_passed(e, tag);
-    } else {
-        shaper_engine_publish(e, tag);
     }
     return verdict;
 }
@@ -532,7 +494,6 @@ static ShaperRequest *withdraw_one(ShaperEngine *e, ShaperClient *client)
     }
     trace_shaper_withdraw(request, shaper_resource_name(e->resource),
                           request->node.class_index, request->node.bytes);
-    shaper_engine_publish(e, request->node.class_index);
     request->state = SHAPER_REQUEST_IDLE;
     return request;
 }
@@ -563,7 +524,6 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason)
             refund(e, request, shaper_now_ns());
         }
         shaper_count_drop(e, tag, request->node.bytes, reason);
-        shaper_engine_publish(e, tag);
     }
     shaper_engine_set_timer(e);
     shaper_buffer_give(request);
@@ -576,7 +536,6 @@ void shaper_count_mark(const ShaperRequest *request)
     SLUICE_LOCK_GUARD(&e->lock);
 
     e->counters[tag].marked_requests++;
-    shaper_engine_publish(e, tag);
     trace_shaper_mark(shaper_resource_name(e->resource), tag,
                       request->node.bytes);
 }
@@ -606,7 +565,6 @@ static void correct_charge(ShaperEngine *e, const ShaperRequest *request,
         trace_shaper_correct(request, shaper_resource_name(e->resource),
                              request->receipt.class_index, correction);
         sluice_engine_correct(e->engine, &request->receipt, correction, now_ns);
-        publish_passed(e, request->receipt.class_index);
         shaper_engine_note_event(e);
     }
 }
@@ -630,9 +588,6 @@ void shaper_complete(ShaperRequest *request, bool is_typical)
         if (unlikely(e->device_charged) && request->client->costs
             && is_typical) {
             correct_charge(e, request, service_ns, now_ns);
-        }
-        if (e->page) {
-            shaper_page_set_done(e->page, shaper_slot_of(e, tag), counters);
         }
         release_if_due(e, now_ns);
         unsettled = take_unsettled(e);
