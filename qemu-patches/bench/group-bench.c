@@ -29,7 +29,7 @@
 #include <sys/wait.h>
 #include "bench.h"
 #include "sluice/engine.h"
-#include "sluice/group.h"
+#include "../tests/group-writer.h"
 
 #define RIVAL_PART      4
 #define RIVAL_BATCHES   101             /* with the rival beside */
@@ -66,7 +66,7 @@ static void prepare(void)
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     engine = sluice_engine_new(16);
     if (shared == MAP_FAILED || !engine
-        || !sluice_group_page_init(&shared->page, "bench", &group, 0)) {
+        || !group_page_init(&shared->page, "bench", &group, 0)) {
         fail("no memory");
     }
     for (uint32_t i = 0; i < 16; i++) {

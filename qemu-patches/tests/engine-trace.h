@@ -7,6 +7,7 @@
 #ifndef SLUICE_TESTS_ENGINE_TRACE_H
 #define SLUICE_TESTS_ENGINE_TRACE_H
 
+#include "evict.h"
 #include "engine-model.h"
 
 static SluiceLimit random_limit(Model *model)
@@ -315,7 +316,7 @@ static bool evicts(Model *model)
         return false;
     }
     for (uint32_t left = backlog(model); left > 0; left--) {
-        if (!check(sluice_engine_evict(model->engine))) {
+        if (!check(evict(model->engine))) {
             return false;
         }
     }
@@ -337,7 +338,7 @@ static bool drains(Model *model)
     if (backlog(model) > 0 ? !evicts(model) : !check(model->now_ns <= end_ns)) {
         return false;
     }
-    return check(!sluice_engine_evict(model->engine))
+    return check(!evict(model->engine))
            && check_equal(sluice_engine_next_event_ns(model->engine),
                           SLUICE_NEVER);
 }

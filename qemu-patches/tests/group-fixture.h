@@ -3,7 +3,7 @@
 #ifndef SLUICE_TESTS_GROUP_FIXTURE_H
 #define SLUICE_TESTS_GROUP_FIXTURE_H
 
-#include "sluice/group.h"
+#include "group-writer.h"
 #include "tap.h"
 
 #define MS              1000000ULL
@@ -20,7 +20,7 @@ static const SluiceGroupLimit one_megabyte = {
 
 static inline void new_page(const SluiceGroupLimit *limit)
 {
-    check(sluice_group_page_init(&page, "test", limit, START_NS));
+    check(group_page_init(&page, "test", limit, START_NS));
 }
 
 static inline bool joins(SluiceGroupMember *member, uint64_t owner,

@@ -17,7 +17,7 @@
 
 #include "random.h"
 #include "sluice/engine.h"
-#include "sluice/group.h"
+#include "group-writer.h"
 
 #define CLIENTS_MAX     24
 #define QUEUE_MAX       64
@@ -130,7 +130,7 @@ static inline void client_passed(Simulation *s, Client *c, uint32_t bytes)
 /* How long the bucket had been full although this client waited. */
 static inline void client_measure_idle(Simulation *s, Client *c)
 {
-    int64_t full = (int64_t)(sluice_group_clock_units(&c->member, s->now_ns)
+    int64_t full = (int64_t)(group_units(&c->member, s->now_ns)
                              - s->page->tat_units);
     uint64_t full_ns, waited_ns = s->now_ns - c->waiting_since_ns;
 
@@ -296,7 +296,7 @@ static inline bool simulation_start(Simulation *s, uint64_t start_ns)
 {
     s->start_ns = s->now_ns = start_ns;
     s->page = aligned_alloc(128, sizeof(*s->page));
-    return s->page && sluice_group_page_init(s->page, "test", &s->limit,
+    return s->page && group_page_init(s->page, "test", &s->limit,
                                              start_ns);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "evict.h"
 #include "sluice/engine.h"
 #include "exact-bucket.h"
 #include "random.h"
@@ -104,7 +105,7 @@ static inline uint32_t serve(Load *load)
 
 static inline void free_load(Load *load)
 {
-    while (sluice_engine_evict(load->engine)) {
+    while (evict(load->engine)) {
         /* Only its end matters. */
     }
     sluice_engine_free(load->engine);

@@ -3,8 +3,9 @@
  * The charge of an admitted request afterwards: corrections and refunds, also where
  * class, ceiling or group is another by then.
  */
+#include "evict.h"
 #include "sluice/engine.h"
-#include "sluice/group.h"
+#include "group-writer.h"
 #include "tap.h"
 
 #define MS  1000000ULL
@@ -52,7 +53,7 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node)
 
 static void drain(SluiceEngine *engine)
 {
-    while (sluice_engine_evict(engine)) {
+    while (evict(engine)) {
         /* Only its end matters. */
     }
     sluice_engine_free(engine);
@@ -237,7 +238,7 @@ static void new_page(SluiceGroupUnit unit)
 {
     SluiceGroupLimit limit = { .unit = unit, .rate = 1000, .burst = 10000 };
 
-    check(sluice_group_page_init(&page, "test", &limit, 0));
+    check(group_page_init(&page, "test", &limit, 0));
 }
 
 static SluiceEngine *new_member(SluiceGroupMember *member)

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "evict.h"
 #include "sluice/engine-internal.h"
 #include "random.h"
 #include "tap.h"
@@ -271,7 +272,7 @@ static bool trade(uint64_t seed, uint32_t classes, unsigned steps)
              && (!random_chance(&m.random, ASKED_PERCENT) || all_is_right(&m));
     }
     dropped += m.dropped;
-    while (sluice_engine_evict(m.engine)) {
+    while (evict(m.engine)) {
         /* Only its end matters. */
     }
     sluice_engine_free(m.engine);

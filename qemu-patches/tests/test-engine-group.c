@@ -5,9 +5,10 @@
  */
 #include <string.h>
 
+#include "evict.h"
 #include "random.h"
 #include "sluice/engine.h"
-#include "sluice/group.h"
+#include "group-writer.h"
 #include "tap.h"
 
 #define MS          1000000ULL
@@ -26,7 +27,7 @@ typedef struct Host {
 
 static void new_page(const SluiceGroupLimit *limit)
 {
-    check(sluice_group_page_init(&page, "test", limit, START_NS));
+    check(group_page_init(&page, "test", limit, START_NS));
 }
 
 static Host new_host(uint64_t owner, uint32_t weight, uint32_t classes)
@@ -45,7 +46,7 @@ static void attach(Host *host)
 
 static void free_host(Host *host)
 {
-    while (sluice_engine_evict(host->engine)) {
+    while (evict(host->engine)) {
     }
     check_equal(sluice_engine_next_event_ns(host->engine), SLUICE_NEVER);
     sluice_engine_set_group(host->engine, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* The engine: unit tests in the order of the header. */
+#include "evict.h"
 #include "sluice/engine.h"
 #include "tap.h"
 
@@ -37,7 +38,7 @@ static void set_ceiling(SluiceEngine *engine, uint64_t rate, uint64_t burst,
 
 static void drain(SluiceEngine *engine)
 {
-    while (sluice_engine_evict(engine)) {
+    while (evict(engine)) {
         /* Only its end matters. */
     }
     sluice_engine_free(engine);
@@ -56,7 +57,7 @@ static void test_new_engine_is_unlimited(void)
     check_equal(sluice_engine_stats(engine, 2)->bytes, 100ULL * UINT32_MAX);
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
     check(!sluice_engine_release(engine, 1));
-    check(!sluice_engine_evict(engine));
+    check(!evict(engine));
     check(!sluice_engine_first_held(engine, 0));
     sluice_engine_free(engine);
     sluice_engine_free(NULL);
@@ -526,7 +527,7 @@ static void test_evict_in_order_uncharged(void)
         sluice_engine_submit(engine, i * 2 % 3, &nodes[i], 1, i);
     }
     for (uint32_t i = 0; i < 9; i++) {
-        SluiceNode *node = sluice_engine_evict(engine);
+        SluiceNode *node = evict(engine);
 
         if (check(node)) {
             /* Nodes c, c + 3 and c + 6 are of one class. */
@@ -535,7 +536,7 @@ static void test_evict_in_order_uncharged(void)
             taken[node->class_index]++;
         }
     }
-    check(!sluice_engine_evict(engine));
+    check(!evict(engine));
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
     for (uint32_t i = 0; i < 3; i++) {
         admitted += sluice_engine_stats(engine, i)->requests;

@@ -36,7 +36,7 @@ static void test_damage_between_two_calls(void)
         new_page(&one_megabyte);
         joins(&member, 1, 100, START_NS);
         drain(&member, START_NS);
-        page.tat_units = sluice_group_clock_units(&member, START_NS)
+        page.tat_units = group_units(&member, START_NS)
                          + (1ULL << 63) + below[i];
         /* No member took anything for the longest time that can be told. */
         check_equal(sluice_group_next_ns(&member, START_NS), START_NS);

@@ -104,7 +104,7 @@ static void test_repairs_give_no_burst(void)
         while (sluice_group_admit(&member, 1, now_ns)) {
             passed++;
         }
-        check(sluice_group_configure(&page, &one_megabyte, now_ns));
+        check(group_configure(&page, &one_megabyte, now_ns));
         now_ns += MS;
     }
     /* A burst, and a second at the rate; 1 unit for each rounding. */
@@ -126,7 +126,7 @@ static void test_a_limit_cannot_be_hidden(void)
     drain(&member, START_NS);
     sluice_group_next_ns(&member, START_NS);
     page.sequence -= 2;
-    check(sluice_group_configure(&page, &slow, START_NS));
+    check(group_configure(&page, &slow, START_NS));
     check_equal(page.sequence, member.clock.sequence);
     check(sluice_group_keepalive(&member, START_NS + 1));
     check_equal(member.clock.rate, 1000);
@@ -148,7 +148,7 @@ static void test_nobody_spins_for_tokens_that_vanish(void)
     joins(&member, 1, 100, now_ns);
     drain(&member, now_ns);
     while (now_ns < START_NS + SECOND) {
-        page.tat_units = sluice_group_clock_units(&member, now_ns)
+        page.tat_units = group_units(&member, now_ns)
                          + one_megabyte.burst;
         check(!sluice_group_admit(&member, 1, now_ns));
         now_ns = sluice_group_next_ns(&member, now_ns);
@@ -176,7 +176,7 @@ static void test_nobody_spins_for_tokens_that_come_and_go(void)
     for (; now_ns < START_NS + SECOND && wakes < 100 * WAKES_MAX; wakes++) {
         page.tat_units = 1ULL << 62;
         check(!sluice_group_admit(&member, 1, now_ns));
-        page.tat_units = sluice_group_clock_units(&member, now_ns);
+        page.tat_units = group_units(&member, now_ns);
         now_ns = sluice_group_next_ns(&member, now_ns);
     }
     printf("# %u wakes\n", wakes);
@@ -192,13 +192,13 @@ static void test_operations_owe_no_more_than_one(void)
 
     new_page(&limit);
     joins(&member, 1, 100, START_NS);
-    page.tat_units = sluice_group_clock_units(&member, START_NS) + 5 + 2 + 101;
+    page.tat_units = group_units(&member, START_NS) + 5 + 2 + 101;
     check(!sluice_group_admit(&member, 4096, START_NS));
     check_equal(sluice_group_next_ns(&member, START_NS), START_NS + 10 * MS);
     /* A charge that another may have made with a clock ahead is a debt. */
     new_page(&limit);
     joins(&member, 1, 100, START_NS);
-    page.tat_units = sluice_group_clock_units(&member, START_NS) + 5 + 2 + 100;
+    page.tat_units = group_units(&member, START_NS) + 5 + 2 + 100;
     check(!sluice_group_admit(&member, 4096, START_NS));
     check_equal(sluice_group_next_ns(&member, START_NS),
                 START_NS + 1030 * MS);

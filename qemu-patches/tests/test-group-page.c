@@ -39,12 +39,12 @@ static void test_page_refuses_values_out_of_range(void)
     new_page(&one_megabyte);
     memcpy((void *)&before, (void *)&page, sizeof(page));
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        check(!sluice_group_page_init(&page, "test", &bad[i], START_NS));
-        check(!sluice_group_configure(&page, &bad[i], START_NS));
+        check(!group_page_init(&page, "test", &bad[i], START_NS));
+        check(!group_configure(&page, &bad[i], START_NS));
     }
     memset(name, 'x', SLUICE_GROUP_NAME_BYTES);
-    check(!sluice_group_page_init(&page, name, &one_megabyte, START_NS));
-    check(!sluice_group_configure(&page, &(SluiceGroupLimit){
+    check(!group_page_init(&page, name, &one_megabyte, START_NS));
+    check(!group_configure(&page, &(SluiceGroupLimit){
         SLUICE_GROUP_OPERATIONS, 1, 1 }, START_NS));
     check(!memcmp((void *)&before, (void *)&page, sizeof(page)));
 }
@@ -118,7 +118,7 @@ static void test_a_limit_half_written_is_not_used(void)
     for (unsigned i = 0; i < 7; i++) {
         before[i] = words[i];
     }
-    check(sluice_group_configure(&page, &fast, START_NS + SECOND));
+    check(group_configure(&page, &fast, START_NS + SECOND));
     for (unsigned i = 0; i < 7; i++) {
         after[i] = words[i];
     }
@@ -140,7 +140,7 @@ static void test_a_limit_half_written_is_not_used(void)
         check_equal(member.clock.rate, written == 7 ? fast.rate : 1000000);
         sluice_group_leave(&member);
         /* The next writer makes it whole. */
-        check(sluice_group_configure(&page, &fast, START_NS + SECOND));
+        check(group_configure(&page, &fast, START_NS + SECOND));
         check_equal(sluice_group_page_check(&page, sizeof(page)),
                     SLUICE_GROUP_OK);
     }

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "group-writer.h"
 #include "group-log.h"
 #include "random.h"
 #include "sluice/engine.h"
@@ -165,7 +166,7 @@ static void test_killed_at_every_instruction(void)
     int status;
 
     page = shared_memory(sizeof(*page));
-    check(sluice_group_page_init(page, "test", &step_limit, now_ns));
+    check(group_page_init(page, "test", &step_limit, now_ns));
     check_equal(sluice_group_join(&survivor, page, sizeof(*page), 66,
                                   "survivor", 100, now_ns), SLUICE_GROUP_OK);
     sluice_group_admit(&survivor, STEP_BYTES, now_ns);
@@ -260,7 +261,7 @@ static void test_processes_share(void)
     uint64_t passes;
 
     page = shared_memory(sizeof(*page));
-    check(sluice_group_page_init(page, "test", &storm_limit, fast_now_ns()));
+    check(group_page_init(page, "test", &storm_limit, fast_now_ns()));
     for (unsigned i = 0; i < PROCESSES; i++) {
         children[i] = spawn(&logs[i], i, 3000);
     }
@@ -288,7 +289,7 @@ static void test_kill_storm(void)
     int status;
 
     page = shared_memory(sizeof(*page));
-    check(sluice_group_page_init(page, "test", &storm_limit, fast_now_ns()));
+    check(group_page_init(page, "test", &storm_limit, fast_now_ns()));
     for (unsigned i = 0; i < PROCESSES; i++) {
         children[i] = spawn(&logs[used++], i, UINT32_MAX);
     }

@@ -388,7 +388,7 @@ static bool changing_host(Simulation *s, uint64_t seed, unsigned *judged)
 
         limit.rate = rate / (1 + random_below(&s->random, 20)) + 1;
         limit.rate = limit.rate < rate ? limit.rate : rate;
-        if (!check(sluice_group_configure(s->page, &limit, s->now_ns))) {
+        if (!check(group_configure(s->page, &limit, s->now_ns))) {
             return false;
         }
         simulation_run(s, s->now_ns + random_magnitude(&s->random, 25));

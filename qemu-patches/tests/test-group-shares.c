@@ -221,11 +221,11 @@ static void test_idleness_earns_no_more_than_the_credit(void)
     check(!sluice_group_admit(&busy, 100, now_ns));
     sluice_group_next_ns(&busy, now_ns);
     /* The units it may take before the other, with a token always there: */
-    page.tat_units = sluice_group_clock_units(&idle, now_ns)
+    page.tat_units = group_units(&idle, now_ns)
                      + one_megabyte.burst - 1;
     while (sluice_group_admit(&idle, 100, now_ns) && taken < 100) {
         taken++;
-        page.tat_units = sluice_group_clock_units(&idle, now_ns)
+        page.tat_units = group_units(&idle, now_ns)
                          + one_megabyte.burst - 1;
     }
     /* 1000 bytes of credit, up to one request of lead, and one to see it. */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "group-writer.h"
 #include "group-log.h"
 #include "random.h"
 
@@ -58,13 +59,13 @@ static void test_threads_share(void)
     pthread_t threads[THREADS];
     uint64_t passes;
 
-    check(sluice_group_page_init(&page, "test", &limit, fast_now_ns()));
+    check(group_page_init(&page, "test", &limit, fast_now_ns()));
     for (uintptr_t i = 0; i < THREADS; i++) {
         check(!pthread_create(&threads[i], NULL, member_thread, (void *)i));
     }
     /* One limit again and again: no thread may see it half written. */
     for (unsigned i = 0; i < RECONFIGURE; i++) {
-        check(sluice_group_configure(&page, &limit, fast_now_ns()));
+        check(group_configure(&page, &limit, fast_now_ns()));
         fast_sleep_until(fast_now_ns() + 2000000);
     }
     for (unsigned i = 0; i < THREADS; i++) {
@@ -101,7 +102,7 @@ static void test_corrections_add_up(void)
 {
     pthread_t threads[THREADS];
 
-    check(sluice_group_page_init(&page, "test", &limit, 0));
+    check(group_page_init(&page, "test", &limit, 0));
     for (uintptr_t i = 0; i < THREADS; i++) {
         check(!pthread_create(&threads[i], NULL, correcting_thread,
                               (void *)i));

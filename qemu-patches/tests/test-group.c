@@ -204,9 +204,9 @@ static void test_change_of_rate_carries_units(void)
     check(!sluice_group_admit(&member, 1, now_ns));
     check_equal(sluice_group_next_ns(&member, now_ns), now_ns + 50001000);
     /* 50000 bytes of debt take 50 us at the new rate. */
-    check(sluice_group_configure(&page, &fast, now_ns));
+    check(group_configure(&page, &fast, now_ns));
     check_equal(sluice_group_next_ns(&member, now_ns), now_ns + 50001);
-    check(sluice_group_configure(&page, &one_megabyte, now_ns + 20000));
+    check(group_configure(&page, &one_megabyte, now_ns + 20000));
     check_equal(sluice_group_next_ns(&member, now_ns + 20000),
                 now_ns + 20000 + 30001000);
 }
@@ -220,14 +220,14 @@ static void test_many_changes_at_low_rates_lose_nothing(void)
 
     new_page(&slow);
     joins(&member, 1, 100, START_NS);
-    before = sluice_group_clock_units(&member, START_NS);
+    before = group_units(&member, START_NS);
     for (unsigned i = 1; i <= 1000; i++) {
         slow.rate = 1 + i % 2;
-        check(sluice_group_configure(&page, &slow,
+        check(group_configure(&page, &slow,
                                      START_NS + i * 100 * MS + i * 333));
     }
     sluice_group_admit(&member, 0, START_NS + 100 * SECOND);
-    check_equal(sluice_group_clock_units(&member, START_NS + 100 * SECOND)
+    check_equal(group_units(&member, START_NS + 100 * SECOND)
                 - before, 150);
 }
 
@@ -241,7 +241,7 @@ static void test_a_new_limit_calls_for_asking_again(void)
     drain(&member, START_NS);
     sluice_group_next_ns(&member, START_NS);
     check(!sluice_group_keepalive(&member, START_NS));
-    check(sluice_group_configure(&page, &fast, START_NS));
+    check(group_configure(&page, &fast, START_NS));
     check(sluice_group_keepalive(&member, START_NS));
     check_equal(sluice_group_next_ns(&member, START_NS), START_NS + 2);
     check(!sluice_group_keepalive(&member, START_NS));

@@ -5,6 +5,7 @@
  * for another: a class without a limit never waits, and a limited one no longer than
  * until the next call after its own tokens have come.
  */
+#include "evict.h"
 #include "group-fixture.h"
 #include "random.h"
 #include "sluice/engine.h"
@@ -111,7 +112,7 @@ static bool run_late(uint64_t seed, bool grouped)
         ok = release_due(&m) && submit_any(&m);
     }
     check(m.held > 0);
-    while (sluice_engine_evict(m.engine)) {
+    while (evict(m.engine)) {
         /* Only its end matters. */
     }
     if (grouped) {

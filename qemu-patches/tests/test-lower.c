@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* Lowering the tokens of buckets to those of another engine. */
+#include "evict.h"
 #include "random.h"
 #include "tokens.h"
 
@@ -71,7 +72,7 @@ static void test_lowered_leaky(void)
     lower(engine, -100, 0, now_ns);
     check(tokens(engine, now_ns).bytes == -100);
     check_equal(submit(engine, 1, now_ns + 99 * SECOND_NS / 1000), SLUICE_HOLD);
-    check(sluice_engine_evict(engine) != NULL);
+    check(evict(engine) != NULL);
     sluice_engine_free(engine);
 }
 

@@ -2,6 +2,7 @@
 /* Features of some classes: policies, flows, windows. */
 #include <stdlib.h>
 
+#include "evict.h"
 #include "sluice/engine-internal.h"
 #include "tap.h"
 
@@ -22,7 +23,7 @@ static void set_ceiling(SluiceEngine *engine, uint64_t rate, uint64_t burst)
 
 static void drain(SluiceEngine *engine)
 {
-    while (sluice_engine_evict(engine)) {
+    while (evict(engine)) {
         /* Only its end matters. */
     }
     sluice_engine_free(engine);

@@ -754,22 +754,6 @@ void sluice_engine_withdraw_if(SluiceEngine *engine,
     }
 }
 
-SluiceNode *sluice_engine_evict(SluiceEngine *engine)
-{
-    uint32_t held = engine->due;
-    SluiceNode *node;
-
-    if (ready_mask(engine)) {
-        held = engine->levels[__builtin_ctz(ready_mask(engine))].classes;
-    }
-    if (!held) {
-        return NULL;
-    }
-    node = engine->classes[__builtin_ctz(held)].oldest;
-    sluice_engine_withdraw(engine, node);
-    return node;
-}
-
 /* Correction */
 
 SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,

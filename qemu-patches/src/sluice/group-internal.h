@@ -32,6 +32,11 @@ static inline uint64_t group_clock_units(const SluiceGroupClock *clock,
            + (uint64_t)(part >> 64);
 }
 
+/* The words of the limit: sequence, unit, rate, burst, base_ns, base_units. */
+#define GROUP_LIMIT_WORDS       6
+
+bool group_limit_is_valid(const SluiceGroupLimit *limit);
+uint64_t group_check_of(const uint64_t words[GROUP_LIMIT_WORDS]);
 /* Reads the limit if it is whole, in range, and by a clock that can be that of
  * this host; else false, and no change. */
 bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The group page: creation, check, and the limit on it.
+ * The group page: its check, and the limit on it, which the controller writes.
  *
  * The limit is six words that belong together, with one writer. The writer
  * makes the sequence odd, writes, and makes it even again. A reader that finds
@@ -31,20 +31,19 @@
 #define NANOSECONDS_PER_SECOND  1000000000ULL
 #define READ_ATTEMPTS           4
 #define CHECK_FACTOR            0x9e3779b97f4a7c15ULL
-#define LIMIT_WORDS             6
 
-static bool limit_is_valid(const SluiceGroupLimit *limit)
+bool group_limit_is_valid(const SluiceGroupLimit *limit)
 {
     return (unsigned)limit->unit < SLUICE_GROUP_UNITS
            && limit->rate >= 1 && limit->rate <= SLUICE_GROUP_RATE_MAX
            && limit->burst >= 1 && limit->burst <= SLUICE_GROUP_BURST_MAX;
 }
 
-static uint64_t check_of(const uint64_t words[LIMIT_WORDS])
+uint64_t group_check_of(const uint64_t words[GROUP_LIMIT_WORDS])
 {
     uint64_t check = 0;
 
-    for (unsigned i = 0; i < LIMIT_WORDS; i++) {
+    for (unsigned i = 0; i < GROUP_LIMIT_WORDS; i++) {
         check = (check ^ words[i]) * CHECK_FACTOR;
         check ^= check >> 32;
     }
@@ -52,7 +51,7 @@ static uint64_t check_of(const uint64_t words[LIMIT_WORDS])
 }
 
 static void clock_set(SluiceGroupClock *clock,
-                      const uint64_t words[LIMIT_WORDS])
+                      const uint64_t words[GROUP_LIMIT_WORDS])
 {
     SluiceWide step = (((SluiceWide)words[2] << 64)
                        + NANOSECONDS_PER_SECOND - 1) / NANOSECONDS_PER_SECOND;
@@ -77,7 +76,7 @@ bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page,
                       uint64_t now_ns)
 {
     for (unsigned i = 0; i < READ_ATTEMPTS; i++) {
-        uint64_t words[LIMIT_WORDS] = {
+        uint64_t words[GROUP_LIMIT_WORDS] = {
             atomic_load_explicit(&page->sequence, memory_order_acquire),
             group_load(&page->unit), group_load(&page->rate),
             group_load(&page->burst), group_load(&page->base_ns),
@@ -90,78 +89,13 @@ bool group_clock_read(SluiceGroupClock *clock, const SluiceGroupPage *page,
         atomic_thread_fence(memory_order_acquire);
         if (words[0] % 2 == 0 && words[1] < SLUICE_GROUP_UNITS
             && group_load(&page->sequence) == words[0]
-            && check == check_of(words) && limit_is_valid(&limit)
+            && check == group_check_of(words) && group_limit_is_valid(&limit)
             && group_can_be(words[4], now_ns)) {
             clock_set(clock, words);
             return true;
         }
     }
     return false;
-}
-
-static void write_limit(SluiceGroupPage *page, const SluiceGroupLimit *limit,
-                        uint64_t base_ns, uint64_t base_units)
-{
-    uint64_t odd = group_load(&page->sequence) | 1;
-    uint64_t words[LIMIT_WORDS] = { odd + 1, limit->unit, limit->rate,
-                                    limit->burst, base_ns, base_units };
-
-    group_store(&page->sequence, odd);
-    atomic_thread_fence(memory_order_release);
-    group_store(&page->unit, words[1]);
-    group_store(&page->rate, words[2]);
-    group_store(&page->burst, words[3]);
-    group_store(&page->base_ns, words[4]);
-    group_store(&page->base_units, words[5]);
-    group_store(&page->check, check_of(words));
-    atomic_store_explicit(&page->sequence, words[0], memory_order_release);
-}
-
-bool sluice_group_page_init(void *memory, const char *name,
-                            const SluiceGroupLimit *limit, uint64_t now_ns)
-{
-    SluiceGroupPage *page = memory;
-
-    if (!limit_is_valid(limit) || strlen(name) >= SLUICE_GROUP_NAME_BYTES) {
-        return false;
-    }
-    memset(memory, 0, sizeof(*page));
-    page->version = SLUICE_GROUP_VERSION;
-    page->header_bytes = SLUICE_GROUP_HEADER_BYTES;
-    page->slot_bytes = sizeof(SluiceGroupSlot);
-    page->slot_count = SLUICE_GROUP_SLOTS;
-    page->created_ns = now_ns;
-    strcpy(page->name, name);
-    write_limit(page, limit, now_ns, 0);
-    atomic_thread_fence(memory_order_release);
-    memcpy(page->magic, SLUICE_GROUP_MAGIC, SLUICE_GROUP_MAGIC_BYTES);
-    return true;
-}
-
-bool sluice_group_configure(SluiceGroupPage *page,
-                            const SluiceGroupLimit *limit, uint64_t now_ns)
-{
-    SluiceGroupClock clock;
-    uint64_t fraction, base_units, part_ns = 0;
-
-    if (!limit_is_valid(limit)) {
-        return false;
-    }
-    if (group_clock_read(&clock, page, now_ns)) {
-        if (clock.unit != limit->unit) {
-            return false;
-        }
-        base_units = group_clock_units(&clock, now_ns, &fraction);
-        part_ns = (uint64_t)((SluiceWide)fraction * NANOSECONDS_PER_SECOND
-                             / limit->rate >> 64);
-    } else {
-        /* A writer died, or meant harm; the bucket starts empty rather than
-         * full, so that nothing is won by it. */
-        base_units = group_load(&page->tat_units) - limit->burst;
-    }
-    write_limit(page, limit, now_ns > part_ns ? now_ns - part_ns : 0,
-                base_units);
-    return true;
 }
 
 bool sluice_group_limit(const SluiceGroupPage *page, uint64_t now_ns,

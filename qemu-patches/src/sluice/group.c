@@ -545,11 +545,3 @@ uint64_t sluice_group_next_ns(SluiceGroupMember *member, uint64_t now_ns)
     demand(member, now_ns);
     return member->due_ns;
 }
-
-uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
-                                  uint64_t now_ns)
-{
-    uint64_t fraction;
-
-    return group_clock_units(&member->clock, now_ns, &fraction);
-}

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sluice/group.h"
+#include "../../../qemu-patches/tests/group-writer.h"
 
 static _Alignas(128) SluiceGroupPage page;
 
@@ -35,8 +35,8 @@ static void set_limit(bool init)
         return;
     }
     limit.unit = unit;
-    if (init ? sluice_group_page_init(&page, "disks", &limit, now_ns)
-             : sluice_group_configure(&page, &limit, now_ns)) {
+    if (init ? group_page_init(&page, "disks", &limit, now_ns)
+             : group_configure(&page, &limit, now_ns)) {
         print_header();
     } else {
         printf("refused\n");
@@ -64,7 +64,7 @@ static void show_clock(void)
     if (scanf("%" SCNu64, &now_ns) == 1
         && sluice_group_join(&member, &page, sizeof(page), 4711, "vm1 blk-read",
                              300, now_ns) == SLUICE_GROUP_OK) {
-        printf("%" PRIu64 "\n", sluice_group_clock_units(&member, now_ns));
+        printf("%" PRIu64 "\n", group_units(&member, now_ns));
         sluice_group_leave(&member);
     } else {
         printf("refused\n");

@@ -237,9 +237,6 @@ void sluice_engine_withdraw_if(SluiceEngine *engine,
                                bool (*matches)(const SluiceNode *node,
                                                const void *what),
                                const void *what);
-/* Any held request regardless of limits, uncharged, in order within a class;
- * NULL when none is left (deletion of a shaper). */
-SluiceNode *sluice_engine_evict(SluiceEngine *engine);
 /* Of the request that _submit() has just let pass, or _release() returned. */
 SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
                                     uint32_t class_index, uint32_t bytes);

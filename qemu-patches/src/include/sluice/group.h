@@ -107,19 +107,12 @@ typedef struct SluiceGroupMember {
     bool demanding;             /* others are told that it waits */
 } SluiceGroupMember;
 
-/* The page. _init() and _configure() are for its one creator and writer. */
+/* The page. The controller makes it and sets its limit. */
 static inline size_t sluice_group_page_bytes(void)
 {
     return sizeof(SluiceGroupPage);
 }
 
-/* False, and nothing changed, if a value is out of range. The memory must be
- * aligned to 128 bytes, as mapped memory is. */
-bool sluice_group_page_init(void *memory, const char *name,
-                            const SluiceGroupLimit *limit, uint64_t now_ns);
-/* Tokens and debt are carried over in units. The unit cannot change. */
-bool sluice_group_configure(SluiceGroupPage *page,
-                            const SluiceGroupLimit *limit, uint64_t now_ns);
 /* Without a clock: whether its times are sound is seen by members that join. */
 SluiceGroupStatus sluice_group_page_check(const void *memory, size_t bytes);
 
@@ -174,9 +167,5 @@ void sluice_group_correct(SluiceGroupMember *member, int64_t bytes,
 /* An admitted request of so many bytes does not go on after all. */
 void sluice_group_refund(SluiceGroupMember *member, uint32_t bytes,
                          uint64_t now_ns);
-
-/* The reading of the group's clock: the units its rate has produced. For tests. */
-uint64_t sluice_group_clock_units(const SluiceGroupMember *member,
-                                  uint64_t now_ns);
 
 #endif
