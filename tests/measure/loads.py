@@ -11,7 +11,7 @@ from testbed import CLIENT_ADDRESS, CLIENTS, UPLINK, Guest, Testbed
 
 SAMPLE_SECONDS = 0.01
 START_SECONDS = 30.0
-# More than what commands and address resolution move, less than any first burst of load.
+# More than commands and address resolution move, less than any first burst of load.
 BEGUN_BYTES = 16384
 
 
@@ -33,7 +33,7 @@ def fio_logged(way: str, device: str, request_bytes: int, depth: int, seconds: i
 
 
 def fio_result(guest: Guest, way: str) -> dict:
-    """Return the part of what the last logged fio wrote that is about reads, or writes."""
+    """Return the part about reads, or writes, in the output of the last logged fio."""
     return fio_job(guest.ssh("cat /run/fio.json", timeout_seconds=60).stdout)[way]
 
 
@@ -57,11 +57,10 @@ def fio_waits(log: str) -> list[tuple[float, float]]:
 def longest_wait_seconds(log: str, begun_before_seconds: float) -> float:
     """Return the longest wait of requests that were begun before a time.
 
-    However late they finish, they count. fio waits at its end for all that is
-    outstanding and only then looks which requests have finished when: those it
-    reports with up to twice the wait that they had. So it has to run on for
-    longer than a request may wait, and what it began meanwhile does not count.
-    Raises ValueError if nothing is left.
+    However late they finish, they count. At its end fio waits for all outstanding requests and
+    only then looks at their times: it reports them with up to twice their wait. So it has to
+    run on for longer than a request may wait, and requests begun meanwhile do not count. Raises
+    ValueError if nothing is left.
     """
     waits = [wait for at, wait in fio_waits(log) if at - wait < begun_before_seconds]
     return max(waits)
@@ -114,15 +113,15 @@ def iperf_marked(
 ) -> str:
     """Return the same command, with a DSCP in both directions.
 
-    Cubic at both ends, whatever a host has as its default: BBR all but stops for a
-    fifth of a second now and then, to see how short the way is without a queue.
+    Cubic at both ends, instead of a host's default: BBR all but stops for a fifth of a second
+    now and then, to measure the path without a queue.
     """
     more = f"--dscp {dscp} --congestion cubic"
     return iperf(seconds, to_guest=to_guest, segment_bytes=segment_bytes, more=more)
 
 
 def without_offload(testbed: Testbed, guest: Guest) -> None:
-    """Make senders send frames of the wire's size, so that all who count see the same."""
+    """Make senders send frames of the wire's size, so that all counters agree."""
     single = ["ip", "link", "set", "dev", "eth0", "gso_max_segs", "1"]
     guest.ssh(" ".join(single))
     testbed.sandbox.run(single, netns=CLIENTS)
@@ -131,9 +130,8 @@ def without_offload(testbed: Testbed, guest: Guest) -> None:
 def uplink_counter(testbed: Testbed, *, to_guest: bool) -> Callable[[], float]:
     """Return a function that reads the bytes that crossed the uplink, one way.
 
-    What comes out of it has passed whatever shapes what a guest sends: its QEMU, a
-    policer on its tap, a queueing discipline of the uplink's own. What comes in
-    there has not been shaped yet, and says only that it comes.
+    Bytes out of it have passed all shapers of a guest's traffic: its QEMU, a policer on its
+    tap, a queueing discipline of the uplink's own. Bytes into it have not been shaped yet.
     """
     path = f"/proc/{testbed.sandbox.holder_pid}/net/dev"
 
@@ -154,7 +152,7 @@ def device_bytes(lines: Iterable[str], device: str, *, received: bool) -> float:
 
 
 def await_load(read: Callable[[], float]) -> Sample:
-    """Wait until a counter has grown by what only a load moves; return that reading.
+    """Wait until a counter has grown by more than commands move; return that reading.
 
     Raises TimeoutError if it does not: the load does not run.
     """
@@ -173,7 +171,7 @@ def await_load(read: Callable[[], float]) -> Sample:
 def sample_load(read: Callable[[], float], seconds: float) -> list[Sample]:
     """Read a counter a hundred times a second, for so long from when a load has begun.
 
-    Raises what ``await_load`` raises.
+    Raises the errors of ``await_load``.
     """
     samples = [await_load(read)]
     end = samples[0].at_seconds + seconds

@@ -19,7 +19,7 @@ class QmpError(Exception):
 
 
 def ask(guest: Guest, command: str, **arguments: Any) -> Any:
-    """Return what the QEMU of libvirt's guest answers. Raises QmpError if it refuses."""
+    """Return the answer of the QEMU of libvirt's guest. Raises QmpError if it refuses."""
     request = json.dumps({"execute": command, "arguments": arguments})
     answer = json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, request, 0))
     return _result(f"QEMU of {guest.name}: {command}", answer)

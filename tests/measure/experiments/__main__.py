@@ -17,7 +17,7 @@ from measure.experiments.choice import Choice
 from testbed import CommandFailed, GuestError, SandboxError, ServiceError, paths
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
-# What ends an experiment that can say why; anything else is a mistake in it.
+# Failures with a reason that end an experiment; any other error is a mistake in it.
 FAILURES = (
     paths.Missing,
     machine.NotAlike,
@@ -74,7 +74,7 @@ def main() -> int:
 def conclude(
     found: dict[str, Any], folder: Path, say: Callable[[str], None], choice: Choice
 ) -> int:
-    """Judge what was found of the wanted rows, keep it, tell it; return the exit status."""
+    """Judge the wanted rows, keep them, print them; return the exit status."""
     problems = bars.problems(found, choice)
     verdicts = bars.as_json(bars.judge(found))
     whole = {

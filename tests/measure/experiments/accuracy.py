@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How well a rate was kept: arithmetic on samples of a byte counter.
 
-Samples are readings of a counter that only grows. Whole requests are counted, so
-a window of t seconds is known to one request at each end: with requests of *q*
-bytes at *r* bytes/s, errors below q / (r · t) are below what can be seen, and are
-reported as ``quantum_ratio``. A reading takes a while, and the counter was as
-read at some time within it; and where readings lie further apart than they should, it
-is not known when in between it moved: what both may put wrong is ``clock_ratio``.
+Samples are readings of a counter that only grows. Whole requests are counted, so a window of t
+seconds is known to one request at each end: with requests of *q* bytes at *r* bytes/s, errors
+below q / (r · t) are below what can be seen, and are reported as ``quantum_ratio``. A reading
+takes a while, and the counter was as read at some time within it; and where readings lie
+further apart than they should, the moment of its change is not known: the error of both is
+``clock_ratio``.
 """
 
 from bisect import bisect_right
@@ -102,9 +102,9 @@ def assess(
     windows: int = 10,
     window_seconds: float = 1.0,
 ) -> Accuracy:
-    """Compare what passed with the rate, after the first ``skip_seconds``.
+    """Compare the passed bytes with the rate, after the first ``skip_seconds``.
 
-    ``interval_seconds`` is how far apart readings may lie. Raises ValueError if the
+    ``interval_seconds`` is the most that readings may lie apart. Raises ValueError if the
     samples are too short for the windows.
     """
     start = samples[0].at_seconds + skip_seconds

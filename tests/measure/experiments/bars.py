@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What an experiment must show, and whether it did: measured figures in, verdicts out.
+"""The bars of experiments, and their verdicts: measured figures in, verdicts out.
 
 Pure: an experiment hands over its rows as they go into its JSON file. A figure
 of a row is a spread, ``{median, min, max}``, over ``runs`` runs; or it is of all
@@ -14,9 +14,9 @@ holds for the median, for every run, or for all together. A verdict is one of th
   load that did no more without a limit, a machine that stood still by itself, a
   figure that was not measured.
 
-A bar for every run is missed by a single one, however few there were. All but
-*met* is a problem, and so is a row that is not there. Infinity stands for what
-never came, a lost ping for instance.
+A bar for every run is missed by a single one, however few there were. All but *met* is a
+problem, and so is a missing row. Infinity stands for an event that never came, such as a lost
+ping.
 """
 
 import math
@@ -42,7 +42,7 @@ CALM_MAX = 0.5
 ASKED_MIN = 1000
 # A quarter of the smallest bar of a rate.
 GUEST_CLOCK_MAX = 0.0005
-# What a load does without a limit, ÷ the rate: else no limit kept it.
+# The least rate of a load without a limit, ÷ the set rate: else no limit kept it.
 UNLIMITED_MIN = 1.05
 # How long nothing may come through: as long as Sluice's bursts and queues last.
 STANDSTILL_MS_MAX = 50.0
@@ -54,7 +54,7 @@ NET_PEERS = ("tc-tbf", "tc-htb", "libvirt-bandwidth")
 DISK_PARTS = ("disk read", "disk write")
 NET_PARTS = ("net out", "net in")
 
-# What a figure is called, and how it is written.
+# Names and formats of figures.
 FIGURES = {
     "mean_error_ratio": ("error over 10 s", "{:+.2%}"),
     "worst_window_error_ratio": ("worst second", "{:+.2%}"),
@@ -91,15 +91,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Bar:
-    """What a figure must be, in which rows, and what to do if it is not.
+    """The bar of a figure, its rows, and the remedy if it is missed.
 
-    ``parts`` and ``subjects`` choose rows; empty means all. ``needs`` must hold
-    for the figure to mean anything. ``windows`` is how many windows of the
-    row's ``clock_ratio`` the figure is measured over; 0: no clock is in it.
-    ``of_all``: the figure is one of all runs together; ``sure`` is what its interval must
-    not reach, or the figure says too little. ``runs_min``: how many runs, if not as usual.
-    ``control``: the figure of the row that says by how much the machine itself may have put
-    the value beyond its bar.
+    ``parts`` and ``subjects`` choose rows; empty means all. ``needs`` must hold for the figure
+    to mean anything. ``windows`` is the number of windows of the row's ``clock_ratio`` over
+    which the figure is measured; 0: no clock is in it. ``of_all``: the figure is one of all
+    runs together; its interval must not reach ``sure``, or the figure says too little.
+    ``runs_min``: the least number of runs, if not as usual. ``control``: the figure of the row
+    by which the machine itself may have put the value beyond its bar.
     """
 
     figure: str
@@ -145,7 +144,7 @@ class Bar:
         return max(self.low - value, value - self.high)
 
     def too_wide(self, row: Row) -> bool:
-        """Whether the figure's interval reaches what it must not reach."""
+        """Whether the figure's interval reaches ``sure``."""
         return self.sure is not None and row[self.figure]["min"] <= self.sure
 
     def rests_on(self, row: Row) -> Iterator[str]:
@@ -161,7 +160,7 @@ class Bar:
         """Return by how much the judged value may be wrong."""
         if self.of_all:
             least = min(self.beyond(value) for value in row[self.figure].values())
-            # What is infinite at both ends is so for sure.
+            # An interval that is infinite at both ends is sure.
             return 0.0 if math.isinf(least) else self.beyond(row[self.figure]["median"]) - least
         if self.control:
             return row[self.control]["max"]
@@ -193,8 +192,8 @@ def written(figure: str, value: float) -> str:
 
 
 IDLE = "let the machine do nothing else and run again"
-# Bars as the table of experiments has them. What the engine's decisions cost in
-# nanoseconds is measured, and held to its bars, by `make bench`.
+# Bars as the table of experiments has them. `make bench` measures the engine's decisions and
+# holds them to their own bars.
 _SAME_RATE = "the limit is not kept"
 _RING = "the row says nothing before the ring is full: give the flood more depth or more senders"
 _CALM = "the control must not fill the ring: lower its rate or its depth"
@@ -322,7 +321,7 @@ def judge(found: dict[str, Any]) -> list[Verdict]:
 
 
 def problems(found: dict[str, Any], choice: Choice = ALL) -> list[str]:
-    """Return one sentence for all that keeps the wanted rows from having shown what they must."""
+    """Return one sentence for each problem of the wanted rows."""
     wrong = [one.sentence() for one in judge(found) if one.outcome is not Outcome.MET]
     return [*wrong, *_absent(found, choice)]
 

@@ -21,6 +21,7 @@ class Choice:
         return [name for name in names if self.has(*name)]
 
     def suffix(self) -> str:
-        """Return what names the files of a part of an experiment: those of the whole stay."""
+        """Return the suffix of the files of a part of an experiment: the files of the whole
+        stay."""
         words = re.findall(r"[a-z0-9]+", self.only.lower())
         return "".join(f"-{word}" for word in words)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""E1: what the shaper costs a guest that no limit touches (SCS Table 1, TAP Table 2).
+"""E1: the cost of the shaper for a guest that no limit touches (SCS Table 1, TAP Table 2).
 
-A guest is booted and saved, its load under way. The saved guest then goes on, many times,
-under the stock emulator and under the patched one, built from the same source with the same
-options; there it has a shaper, and no limit. So both begin alike in all that the guest's
-memory holds. Two such guests run at the same time, each with one of the host's processors for
-all of its QEMU (``lanes``): what the shaper takes, the guest is without.
+A guest is booted and saved, its load under way. The saved guest then goes on, many times, under
+the stock emulator and under the patched one, built from the same source with the same options;
+there it has a shaper, and no limit. So both begin alike in all that the guest's memory holds.
+Two of these guests run at the same time, each with one of the host's processors for all of its
+QEMU (``lanes``): the shaper's time is missing in the guest.
 
-Each process differs from the next by some per cent, whatever its emulator, for as long as it
-lives; so there are hundreds, and each is measured once. They come in fours: stock, patched,
-patched, stock in one lane, and at the same time the other way round in the other. A four gives
-a ratio, a *round* the mean of its fours; in each round guests are booted anew, and both
-emulators are linked anew, since where their functions lie is luck, too (``layouts``). What is
-judged is the geometric mean of all rounds, by its interval of 95 % from drawing rounds anew.
+Each process differs from the next by some per cent for its whole life, whichever its emulator;
+so there are hundreds, and each is measured once. They come in fours: stock, patched, patched,
+stock in one lane, and at the same time the other way round in the other. A four gives a ratio,
+a *round* the mean of its fours; in each round guests are booted anew, and both emulators are
+linked anew, since the places of their functions are luck, too (``layouts``). The judged figure
+is the geometric mean of all rounds, by its interval of 95 % from drawing rounds anew.
 """
 
 import math
@@ -55,7 +55,7 @@ DEPTH = 16
 UNLIMITED_LINK_BPS = 5_000_000_000
 # So many guests at the same time, if the host has as many processors.
 LANES = 2
-# In what order a lane's emulators come; a lane's neighbour has the other one at any time.
+# The order of a lane's emulators; the other lane has the other emulator at any time.
 FOUR = (STOCK, PATCHED, PATCHED, STOCK)
 # In a definition that libvirt is given back.
 INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
@@ -68,12 +68,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Load:
-    """A load, and what it yields: units of work, requests or bytes.
+    """A load, and the unit of its work: requests or bytes.
 
-    ``command`` is the guest's part, which is under way when the guest is saved; ``client`` that
-    of who sends to it or receives from it, if there is one, which begins with each process.
-    ``fours`` is how many a round has: the more, the more its processes differ (3.5 to 5.4 %,
-    by the scatter of rounds): twenty rounds have a standard error of 0.25 to 0.3 % from that.
+    ``command`` is the guest's part, which is under way when the guest is saved; ``client`` the
+    part of the sender or receiver outside, if there is one, which begins with each process.
+    ``fours`` is the number in a round, greater for loads whose processes differ more (3.5 to
+    5.4 %, by the scatter of rounds): twenty rounds have a standard error of 0.25 to 0.3 % from
+    that.
     """
 
     name: str
@@ -144,9 +145,9 @@ LOADS = (
 
 @dataclass
 class Round:
-    """What a load did per second while the same guests were used.
+    """The rates of a load in one round of guests.
 
-    ``fours`` has, for each lane of each four, the rates under stock and those under patched.
+    ``fours`` has, for each lane of each four, the rates under stock and under patched.
     """
 
     fours: list[dict[str, list[float]]] = field(default_factory=list)
@@ -192,8 +193,8 @@ def _lanes(testbed: Testbed, stock_emulator: Path) -> list[Lane]:
         patched = on_processor(guest.domain.XMLDesc(INACTIVE), processor)
         definitions = {PATCHED: patched, STOCK: under_stock(patched, stock_emulator)}
         found.append(Lane(guest, processor, definitions))
-    # It asks each new process for its shaper, just when that is measured, and so on its account.
-    # What is looked at here is QEMU, for which a definition is enough.
+    # It asks each new process for its shaper, just during the measurement, and so at its
+    # expense. The subject here is QEMU, for which a definition is enough.
     testbed.controller.stop()
     return found
 
@@ -207,7 +208,7 @@ def _round(
     say: Say,
     name: str,
 ) -> None:
-    """Boot the guests and measure each load; what fails is left out, and the rest is there."""
+    """Boot the guests and measure each load; a failed load is left out."""
     with TemporaryDirectory(prefix="saved-", dir=testbed.folder) as folder:
         booted = Path(folder, "booted")
         mine = _relinked(mine, number, Path(folder))
@@ -312,7 +313,7 @@ def _begin_and_save(mine: Sequence[Lane], load: Load, booted: Path, saved: Path)
 def _processes(
     testbed: Testbed, mine: Sequence[Lane], emulators: Sequence[str], load: Load, saved: Path
 ) -> list[float]:
-    """Have each lane's guest go on under its emulator; return what each does per second."""
+    """Have each lane's guest go on under its emulator; return the rate of each."""
     with _ended(mine), ExitStack() as clients:
         under = dict(zip(mine, emulators, strict=True))
         _at_once(mine, lambda lane: lane.go_on(under[lane], saved))
@@ -339,7 +340,7 @@ def _require_shaped(guest: Guest, load: Load, work: float) -> None:
     """Raise NotAlike if the work of a patched guest did not pass its shaper, or has a limit."""
     (shaper,) = ask(guest, "query-shapers")
     passed = shaped_work(shaper, load.resource, load.counter)
-    # Headers count differently; what passes by the shaper would be missing altogether.
+    # Headers count differently; traffic past the shaper would be missing altogether.
     if passed < work / 2:
         raise machine.NotAlike(
             f"the shaper of {guest.name} saw {passed:.0f} {load.counter} of {load.resource} and"
@@ -350,7 +351,7 @@ def _require_shaped(guest: Guest, load: Load, work: float) -> None:
 
 
 def shaped_work(shaper: dict[str, Any], resource: str, counter: str) -> float:
-    """Return what a shaper counted of a resource, all its classes together."""
+    """Return a shaper's count of a resource, all its classes together."""
     stats = (one for each in shaper["classes"] for one in each["stats"])
     return sum(one[counter] for one in stats if one["resource"] == resource)
 

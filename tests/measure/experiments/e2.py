@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """E2: the rate that passes against the rate that was set (TAP Fig. 3).
 
-On the disk a guest reads, then writes, at random with so many requests outstanding
-that one waits for a fifth of a second; on the network one TCP flow runs from it, then
-to it. This load has a class of its own: what else the guest does is not limited. Sluice
-and its peers take turns at the same rates on the same guest in the same run. Bytes are
-counted where all who shape have let them go: requests when QEMU has done them, what is
-sent at the uplink, what is received in the guest. The longest wait is what the guest's
-fio saw.
+On the disk a guest reads, then writes, at random with so many requests outstanding that one
+waits for a fifth of a second; on the network one TCP flow runs from it, then to it. This load
+has a class of its own: the guest's other work is not limited. Sluice and its peers take turns
+at the same rates on the same guest in the same run. Bytes are counted behind all shapers:
+requests when QEMU has done them, sent bytes at the uplink, received bytes in the guest. The
+longest wait is that of the guest's fio.
 
-In each turn the same load runs without a limit too. This control must do more than
-the rate, or else the limit was not what kept it; and how long it stands still is the
-machine's own affair, and nobody's whose limit is judged.
+In each turn the load also runs without a limit. This control must do more than the rate, or
+else the limit did not keep it. Its standstills are the machine's, and excuse those of a shaper.
 
-The highest rate of each part is 90 % of the least that was measured without any limit; disk
-and link are of a speed that is set, and so constant.
-Requests and frames are so small that one is less than 1 % of a second: larger
-ones could not show the bar of 1 %.
+The highest rate of each part is 90 % of the least rate without any limit; disk and link have a
+set, constant speed. Requests and frames are so small that one is less than 1 % of a second:
+larger ones could not show the bar of 1 %.
 """
 
 import math
@@ -51,16 +48,16 @@ TITLE = "achieved rate against set rate: disk reads and writes, network out and 
 # Runs of a row, if nothing else is asked for.
 REPEATS = 3
 LOAD = "load"
-# What a request waits in a perfect shaper; so many are outstanding. A stop of 11 ms, as
-# machines in a cloud have them, is a twentieth of it, and the bar is a tenth.
+# The wait of a request in a perfect shaper, from the number outstanding. A stop of 11 ms, as of
+# machines in a cloud, is a twentieth of it, and the bar is a tenth.
 IDEAL_SECONDS = 0.2
-# Half of what a ring holds: more than fit in there would wait unseen.
+# Half of a ring: requests that do not fit in there would wait unseen.
 DEPTH_MAX = 512
 CAPACITY_DEPTH = 16
 RUN_SECONDS = 13
-# The first second may hold what the guest had outstanding before the limit.
+# The first second may hold requests that were outstanding before the limit.
 SKIP_SECONDS = 1.5
-# Ten windows of a second, after what is skipped.
+# Ten windows of a second, after the skipped time.
 MEASURE_SECONDS = SKIP_SECONDS + 10.1
 CAPACITY_SECONDS = 5
 CAPACITY_RUNS = 3
@@ -78,8 +75,8 @@ FRAME_BYTES = 1514
 # Ethernet, IPv4 and TCP around the smallest segment that a host must take.
 SMALL_SEGMENT_BYTES = 536
 SMALL_FRAME_BYTES = 54 + SMALL_SEGMENT_BYTES
-# The guest must not be what is at its limit, and what it receives it counts itself: with
-# 100 Mbit/s in, its counter was read too late to show one per cent of a second.
+# The guest must not be at its own limit, and it counts received bytes itself: with 100 Mbit/s
+# in, its counter was read too late to show one per cent of a second.
 LINK_OUT_BPS = 12_500_000
 LINK_IN_BPS = 6_250_000
 Say = Callable[[str], None]
@@ -114,7 +111,7 @@ NET_POINTS = (
 
 @dataclass(frozen=True)
 class Disk:
-    """One way to use a disk: which, and what it is on the host."""
+    """One way to use a disk: its name, and its form on the host."""
 
     way: str
     device: str
@@ -193,7 +190,7 @@ def with_capacity(points: Sequence[Point], capacity_bps: float, request_bytes: i
 
 
 def _capacity(measure: Callable[[], float]) -> float:
-    """Return the least of some measurements: what the load can always do."""
+    """Return the least of some measurements: a rate that the load can always do."""
     return min(measure() for _ in range(CAPACITY_RUNS))
 
 
@@ -215,7 +212,7 @@ def _measure_disk(load: LoadClass, disk: Disk, point: Point) -> dict[str, float]
     samples = loads.sample_load(
         lambda: float(domain.blockStats(disk.device)[COUNTERS[disk.way]]), MEASURE_SECONDS
     )
-    # Asking whether it has ended costs the guest what would show in the waits.
+    # Asking whether it has ended would take time from the guest, and show in the waits.
     time.sleep(seconds - MEASURE_SECONDS)
     guest.wait_unit(LOAD, timeout_seconds=60)
     wait_seconds = loads.longest_wait_seconds(loads.fio_log(guest), RUN_SECONDS)
@@ -233,7 +230,7 @@ def _net_rows(comparison: "Comparison", *, to_guest: bool) -> None:
     subjects: list[Subject] = [Sluice(load, resource), Sluice(load, resource, LEAKY_BUCKET)]
     subjects += [TcTbf(outbound), TcHtb(outbound), LibvirtBandwidth(outbound)]
 
-    # Only what the guest itself counts has its clock in it.
+    # Only the guest's own counts have its clock in them.
     clock = {"guest_clock_ratio": comparison.guest_clock_ratio()} if to_guest else {}
 
     def samples(seconds: float, segment: int | None) -> list[Sample]:
@@ -255,13 +252,13 @@ def _net_rows(comparison: "Comparison", *, to_guest: bool) -> None:
 
 
 def _sent(load: LoadClass, command: str, seconds: float) -> list[Sample]:
-    """Count what leaves by the uplink: whoever shaped it has let it go."""
+    """Count bytes that leave by the uplink, behind all shapers."""
     load.guest.spawn(command, unit=LOAD)
     return loads.sample_load(loads.uplink_counter(load.testbed, to_guest=False), seconds)
 
 
 def _received(load: LoadClass, command: str, seconds: float) -> list[Sample]:
-    """Count what the guest was given: on its tap is also what is held or dropped."""
+    """Count bytes that the guest got: its tap also counts held and dropped ones."""
     guest, whole_seconds = load.guest, math.ceil(seconds)
     guest_counter.start(guest, loads.BEGUN_BYTES, whole_seconds, loads.START_SECONDS)
     try:
@@ -318,7 +315,7 @@ def _of_control(control: Figures) -> Figures:
 
 
 class Comparison:
-    """Subjects that take turns, and what was measured, or could not be."""
+    """Subjects that take turns, their measurements, and the missing ones."""
 
     def __init__(self, load: LoadClass, repeats: int, rows: Rows, say: Say):
         self.load = load
@@ -334,7 +331,7 @@ class Comparison:
     def part(self, title: str, measure: Callable[[], None]) -> None:
         """Measure a part, of which some row is wanted: its subjects take turns.
 
-        One that comes to no end does not take the others with it.
+        A part that fails does not end the others.
         """
         if self.rows.choice.of(name for name in EXPECTED["E2"] if name[0] == title):
             self.rows.guard(title, "every subject", measure)
@@ -360,7 +357,7 @@ class Comparison:
     def _turn(
         self, part: str, subjects: Sequence[Subject], point: Point, measure: Measure
     ) -> dict[str, Figures]:
-        """Measure each subject once; those that could not be are told and left out."""
+        """Measure each subject once; failed ones are reported and left out."""
         found = {}
         for subject in subjects:
             try:
@@ -377,7 +374,7 @@ class Comparison:
         with ExitStack() as stack:
             subject.open(self.load.testbed, guest)
             stack.callback(subject.close)
-            # Not before the limit is lifted: what is outstanding passes soon then.
+            # Not before the limit is lifted: outstanding requests pass soon then.
             stack.callback(guest.kill_unit, LOAD)
             stack.enter_context(limited(subject, point.rate_bps))
             return measure(point, subject.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""FLOOD: what a class that floods its device does to its neighbours.
+"""FLOOD: the effect of a class that floods its device on its neighbours.
 
 *Same guest.* A limited class keeps 512 disk reads outstanding, which is less than
 the ring, or sends datagrams from several sockets, as fast as it can, which fills
@@ -177,11 +177,11 @@ def _limit_all(testbed: Testbed, busy: Guest) -> None:
 
 @contextmanager
 def _never_idle(guest: Guest) -> Iterator[None]:
-    """Have a guest's processors do something whenever they have nothing else to do.
+    """Keep a guest's processors busy whenever they would be idle.
 
-    One of the host's processors is slower while another is at work, whatever that does: by
-    1.6 % in the median of forty tries, which is a third of the bar. A flood keeps processors
-    at work, and its control would not.
+    One of the host's processors is slower while another is at work with anything: by 1.6 % in
+    the median of forty tries, a third of the bar. A flood keeps processors at work, and its
+    control would not.
     """
     spin = "(while :; do :; done) &"
     command = f"{spin * guest.vcpus()} wait"
@@ -267,10 +267,10 @@ def full_ratio(rings: Sequence[Ring], spare: int = 0) -> float:
 
 
 def _transmit_demand(busy: Guest) -> float:
-    """Return what is in a card's ring, and waits in the guest for a slot of it, ÷ its slots.
+    """Return packets in a card's ring, and in the guest waiting for its slots, ÷ its slots.
 
-    What is in the ring goes up and down: Linux refills a full one only when three quarters of
-    it have come back.
+    The number in the ring goes up and down: Linux refills a full ring only when three quarters
+    of it have come back.
     """
     ring = transmit_ring(busy)
     listed = busy.ssh("tc -s -j qdisc show dev eth0", timeout_seconds=30).stdout
@@ -296,7 +296,7 @@ def _buffer_fill(testbed: Testbed, busy: Guest, card: int) -> float:
 
 
 def carried_ratio(packets_per_second: float, sample: Mapping[str, Any] | None) -> float:
-    """Return what a card carried ÷ half of what the class sent, or wanted to, meanwhile."""
+    """Return a card's packets ÷ half of those that the class sent, or wanted to, meanwhile."""
     if not sample or not sample["requests_per_second"] or not sample["drops_per_second"]:
         return 0.0
     wanted = sample["requests_per_second"] + sample["drops_per_second"]["backlog"]
@@ -304,10 +304,10 @@ def carried_ratio(packets_per_second: float, sample: Mapping[str, Any] | None) -
 
 
 def overflow_ratio(sample: Mapping[str, Any] | None) -> float:
-    """Return frames that found share and buffer full ÷ those that went, in the last second.
+    """Return frames that found the buffer full ÷ frames that went, in the last second.
 
-    What is in the buffer now tells less: it holds a sixteenth of a second of what goes, and is
-    empty for a moment whenever the guest's processors were elsewhere for longer.
+    The present buffer tells less: it holds a sixteenth of a second of the traffic, and is empty
+    for a moment whenever the guest's processors were elsewhere for longer.
     """
     if not sample or not sample["requests_per_second"] or not sample["drops_per_second"]:
         return 0.0
@@ -359,7 +359,7 @@ def _flooding(busy: Guest, command: str) -> Iterator[None]:
 
 
 def fullest(fill_ratio: Callable[[], float], enough: float = math.inf) -> float:
-    """Return the fullest of some readings; those after one that is enough are left out."""
+    """Return the fullest of some readings; none is taken after one that is enough."""
     found = 0.0
     for _ in range(READINGS):
         found = max(found, fill_ratio())
@@ -407,10 +407,10 @@ def is_sound(flood: Measured, control: Measured) -> bool:
 
 
 def gather(repeats: int, measure: Callable[[int], Pair]) -> tuple[list[Pair], list[Pair]]:
-    """Return pairs that say something, and those set aside because they do not.
+    """Return the valid pairs, and the pairs set aside.
 
-    Half as many as asked for may be measured again; if that is not enough, all
-    count, and the judge sees what they are.
+    Half as many as asked for may be measured again; if that is not enough, all count, and the
+    judge sees their faults.
     """
     sound: list[Pair] = []
     aside: list[Pair] = []

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest itself received, counted in the guest.
+"""Bytes that a guest received, counted in the guest.
 
-A counter of the host's tap says what was sent towards the guest, before its QEMU
-held or dropped any of it. So a script in the guest reads what its own card was
-given. Times are the guest's; how far its clock goes wrong against the host's is
-found from two moments that lie far apart.
+A counter of the host's tap has the bytes sent towards the guest, before its QEMU held or
+dropped any of them. So a script in the guest reads its own card's counter. Times are the
+guest's; the error of its clock against the host's is found from two moments that lie far apart.
 """
 
 import time
@@ -17,7 +16,7 @@ from testbed import Guest
 SCRIPT = Path(__file__).with_name("count.sh")
 UNIT = "count"
 COUNTER = "/sys/class/net/eth0/statistics/rx_bytes"
-# Of so many readings of the guest's clock the one that took the least time counts.
+# Of this many readings of the guest's clock the fastest counts.
 MARKS = 5
 
 
@@ -38,7 +37,7 @@ def start(guest: Guest, begun_bytes: int, seconds: float, patience_seconds: floa
 
 
 def finish(guest: Guest) -> list[Sample]:
-    """Return what was counted; the time for it is over. Raises ValueError if nothing was."""
+    """Return the samples when their time is over. Raises ValueError if there are none."""
     guest.wait_unit(UNIT, timeout_seconds=60)
     return parse(guest.ssh("cat /run/count.log", timeout_seconds=60).stdout)
 

@@ -6,11 +6,11 @@ each for as long as it lives; a second one costs little more than three seconds.
 measured once, for half a second, and there are hundreds.
 
 A *lane* is a guest with one of the host's processors for all of its QEMU: the emulated
-processor, the main loop and all workers. Whatever an emulator does beyond the other, the
-guest is without, then: nothing hides on a processor that waits. And which thread wakes which
-other, on another processor that has gone to sleep, is no matter of luck. Who sends to a
-guest, or receives from it, has that processor too. Lanes run at the same time, one under each
-emulator, and change emulators: a slow moment hits both.
+processor, the main loop and all workers. So all further work of an emulator is missing in the
+guest: nothing hides on an idle processor, and no thread has to wake another one on a sleeping
+processor. The program that sends to a guest, or receives from it, has that processor, too.
+Lanes run at the same time, one under each emulator, and change emulators: a slow moment hits
+both.
 """
 
 import time
@@ -42,7 +42,7 @@ class Lane:
 
 
 def begin(count: Callable[[], float], begun: float) -> None:
-    """Wait until a count has grown by what only a load makes.
+    """Wait until a count has grown by more than an idle guest makes.
 
     Raises TimeoutError if it does not.
     """
@@ -54,7 +54,7 @@ def begin(count: Callable[[], float], begun: float) -> None:
 
 
 def look(counts: Sequence[Callable[[], float]]) -> list[float]:
-    """Return what each count grows by in a second, all at the same time."""
+    """Return the growth of each count in a second, all at the same time."""
     before = [_timed(count) for count in counts]
     time.sleep(LOOK_SECONDS)
     after = [_timed(count) for count in counts]

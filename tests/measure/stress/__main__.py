@@ -68,7 +68,7 @@ def report(
     problems: list[str],
     skipped: str = "",
 ) -> int:
-    """Print and keep what came of it; 1 if anything is wrong. ``skipped`` was not judged."""
+    """Print and keep the outcome; 1 if anything is wrong. ``skipped`` was not judged."""
     folder = paths.BUILD / "stress"
     folder.mkdir(parents=True, exist_ok=True)
     result = {**asdict(outcome), "problems": problems, "skipped": skipped}

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A test guest under a QEMU of its own, without libvirt, in a sandbox.
 
-libvirt would hide what these runs look at: two QEMUs of one guest on one host.
-The guest has the testbed's kernel and root image, and a second disk for fio.
-Both disks and the network card are shaped by ``sluice0``, unless the root disk
-is to show what a request costs without.
+libvirt would hide the subject of these runs: two QEMUs of one guest on one host. The guest has
+the testbed's kernel and root image, and a second disk for fio. Both disks and the network card
+are shaped by ``sluice0``, unless the root disk is the control without a shaper.
 """
 
 import time
@@ -26,7 +25,7 @@ MEMORY_MIB = 384
 
 @dataclass(frozen=True)
 class Files:
-    """What both QEMUs of a guest open."""
+    """Files that both QEMUs of a guest open."""
 
     folder: Path
     root: Path
@@ -143,7 +142,7 @@ class Machine:
         )
 
     def shaping(self) -> dict[str, object]:
-        """Return what is set in the shaper, without what it has counted."""
+        """Return the shaper's settings, without its counters."""
         (shaper,) = self.qmp.execute("query-shapers")
         classes = [
             {name: value for name, value in row.items() if name != "stats"}
@@ -165,11 +164,11 @@ class Machine:
             time.sleep(0.05)
 
     def passed_bytes(self) -> dict[str, int]:
-        """Return what has passed the shaper since this QEMU began, by resource."""
+        """Return the bytes that have passed the shaper since this QEMU began, by resource."""
         return passage.totals(self.page.read_bytes())
 
     def disk_requests(self) -> "DiskRequests":
-        """Return what this QEMU has done on the data disk since it began."""
+        """Return this QEMU's requests on the data disk since it began."""
         for disk in self.qmp.execute("query-blockstats"):
             if disk["node-name"] == "data":
                 stats = disk["stats"]
@@ -215,6 +214,6 @@ class LiveGuest(Guest):
         return True
 
     def disk_requests(self) -> DiskRequests:
-        """Return what the guest's kernel has had answered on the data disk."""
+        """Return the answered requests of the guest's kernel on the data disk."""
         numbers = self.ssh("cat /sys/block/vdb/stat").stdout.split()
         return DiskRequests(int(numbers[0]), int(numbers[4]))

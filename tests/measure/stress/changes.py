@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Live changes of classes under load, tens of thousands of them.
 
-A guest writes and verifies on a disk, and sends and receives over TCP. The two
-classes and the ceiling of all that change all the time: rates, bursts, priorities,
-weights, tags; now and then a class is removed and made again (``next_change.py``). fio
-and both connections carry the tag of one class and the rewriter that of the other.
-Nothing may go wrong in the guest, no connection may break, and nothing may wait
-much longer than its rate explains.
+A guest writes and verifies on a disk, and sends and receives over TCP. Its two classes and the
+ceiling change all the time: rates, bursts, priorities, weights, tags; now and then a class is
+removed and made again (``next_change.py``). fio and both connections carry the tag of one class
+and the rewriter that of the other. Nothing may go wrong in the guest, no connection may break,
+and nothing may wait much longer than its rate explains.
 
-The bound. Together they have ``OUTSTANDING`` requests of 4 KiB, in the worst case
-all in one class, and no class has less than ``RATE_MIN_BPS``, so that the shaper
-explains a wait of at most ``OUTSTANDING * 4096 / RATE_MIN_BPS``. What a busy
-machine adds is measured by a second fio at the same time, on the root disk,
-which has no shaper here and an I/O thread of its own. The rest must stay below
-100 ms.
+The bound. Together they have ``OUTSTANDING`` requests of 4 KiB, in the worst case all in one
+class, and no class has less than ``RATE_MIN_BPS``, so that the shaper explains a wait of at
+most ``OUTSTANDING * 4096 / RATE_MIN_BPS``. A second fio measures the delay of a busy machine at
+the same time, on the root disk, which has no shaper here and an I/O thread of its own. The rest
+must stay below 100 ms.
 
-Of the connections the lowest rate explains that each second passes no less than that
-in each direction; ``NET_SHARE_MIN`` of it must, since TCP looks for its rate anew after
-each loss. That is more than what is acknowledged of the other direction. What passes
-is counted by the shaper (``passage.py``): what the other end has in order may come late,
-and all at once, if a frame is lost twice. The first ``NET_START_SECONDS`` are for the
-connections to begin.
+Of the connections the lowest rate explains that each second passes no less than that in each
+direction; ``NET_SHARE_MIN`` of it must, since TCP looks for its rate anew after each loss. That
+is more than the acknowledgements of the other direction. The shaper counts passed bytes
+(``passage.py``): at the other end data in order may come late, and all at once, if a frame is
+lost twice. The first ``NET_START_SECONDS`` are for the connections to begin.
 
-What the control may excuse has an end. Where it waits for longer than
-``EXCUSED_MS``, nothing can be said: the machine is too busy, or a change stops
-all of QEMU, the control included. Such a run is no proof, and fails; with
-``--skip-times`` its times are not judged, and it says so. Changes
-are made by QEMU's main loop, so their answers are held to the same bound.
+The control's excuse has a bound. If it waits for longer than ``EXCUSED_MS``, nothing can be
+said: the machine is too busy, or a change stops all of QEMU, the control included. That run is
+no proof, and fails; with ``--skip-times`` its times are not judged, and it says so. Changes are
+made by QEMU's main loop, so their answers are held to the same bound.
 """
 
 import random
@@ -66,7 +62,7 @@ BLOCK_BYTES = 4096
 STALL_MS = 100.0
 SHAPED_MS = 1e3 * OUTSTANDING * BLOCK_BYTES / RATE_MIN_BPS
 EXCUSED_MS = 250.0
-# What DSCP the tag has, as a type of service (docs/specs/tags.md).
+# The tag's DSCP, as a type of service (docs/specs/tags.md).
 NET_TOS = (BULK_TAG << 2 | 3) << 2
 NET_START_SECONDS = 3
 NET_SHARE_MIN = 0.5
@@ -78,10 +74,10 @@ SAY_EVERY_SECONDS = 30.0
 
 @dataclass
 class Outcome(Found):
-    """What came of it; latencies are the longest, submission to completion.
+    """The outcome; latencies are the longest, submission to completion.
 
-    ``held_writes`` is how many writes each class has held, ``held_frames`` how many
-    frames. ``passed_bps`` is what has passed in each second, by direction.
+    ``held_writes`` and ``held_frames`` are the numbers that each class has held. ``passed_bps``
+    are the bytes that passed in each second, by direction.
     """
 
     changes: int = 0
@@ -110,7 +106,7 @@ class Outcome(Found):
         )
 
     def wrong(self) -> list[str]:
-        """Return what is wrong however slow the machine is."""
+        """Return faults that no slow machine excuses."""
         found = super().wrong()
         for kind in KINDS:
             if not self.kinds.get(kind):
@@ -141,7 +137,7 @@ class Outcome(Found):
         return found
 
     def _stalls(self) -> list[str]:
-        """Name what waited for too long."""
+        """Name the loads that waited for too long."""
         found = []
         excused_ms = min(self.control_longest_ms, EXCUSED_MS)
         for what, took_ms, shaped_ms in (
@@ -186,7 +182,7 @@ def run(count: int, seconds: float, say: Callable[[str], None]) -> Outcome:
 
 
 def control_command() -> str:
-    """The fio command that shows what the machine alone costs a request."""
+    """The fio command that shows the machine's own delay of a request."""
     return (
         "fio --name=control --filename=/root/control --size=8m --direct=1 --ioengine=libaio "
         "--iodepth=1 --rw=randwrite --bs=4k --rate_iops=50 --time_based --runtime=86400 "
@@ -226,7 +222,7 @@ def make_changes(
 
 
 def read_results(stage: Scene, machine: Machine, outcome: Outcome) -> None:
-    """End all loads and read what they found; StressError if one is gone."""
+    """End all loads and read their findings; StressError if one is gone."""
     units = UNIT, rewriter.UNIT, CONTROL
     require_active(stage.guest, *units)
     end_units(stage.guest, *units)

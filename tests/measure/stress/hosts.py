@@ -47,7 +47,7 @@ ADDRESS = "10.78.0.31"
 # The hosts' third disk: the testbed's root image.
 BASE = "/dev/vdc"
 CLASS = "bulk"
-# The loads must ask for more than this whatever else the machine does: what a guest of an
+# The loads must ask for more than this even on a busy machine: a limit that a guest of an
 # emulated host cannot reach holds nothing. Writes have the lower limit: each follows a read,
 # and a read that waits would keep them below theirs.
 LIMITS = {"blk-read": "120kB/s", "blk-write": "10kB/s"}
@@ -59,7 +59,7 @@ READY_SECONDS = 150.0
 MOVE_SECONDS = 300.0
 # A guest that goes on, its agent and its sluiced, asked by commands that are slow.
 STALL_SECONDS = 600.0
-# What tells, after a failure, what a host and the guest were at.
+# Commands that tell the state of a host and the guest after a failure.
 HOST_STATE = (
     "uptime; ps -eLo ni,pcpu,time,stat,wchan:24,comm --sort=-pcpu | head -n 40; "
     f"virsh qemu-monitor-command --hmp {NAME} info qtree | grep -A 3 org.sluice.agent; "
@@ -103,7 +103,7 @@ class Mover(Guest):
         return True
 
     def lay_files(self, host: Machine) -> None:
-        """Lay what it boots with, and disks as they are before it ever ran."""
+        """Lay its boot files, and disks as they are before it ever ran."""
         self._fleet.copy_guest_files(host, IMAGES)
         image = self._fleet.folder / "agent.img"
         if not image.exists():
@@ -148,7 +148,7 @@ def run(count: int, say: Callable[[str], None]) -> Outcome:
 
 
 def save_state(fleet: Fleet, guest: Mover) -> None:
-    """Save beside the logs what the hosts and the guest are at, as far as they answer."""
+    """Save the state of the hosts and the guest beside the logs, as far as they answer."""
     asked = {machine.name: (machine.ssh, HOST_STATE) for machine in fleet.machines.values()}
     for name, (ssh, command) in {**asked, NAME: (guest.ssh, GUEST_STATE)}.items():
         try:
@@ -266,13 +266,13 @@ def trace(host: Machine) -> Counter[str]:
 
 
 def live(host: Machine) -> dict[str, Any]:
-    """Return what the host's sluiced says of the guest right now; empty if nothing."""
+    """Return the host's live view of the guest; empty without one."""
     done = host.ssh(f"sluice live {NAME} --once --json", check=False)
     return {} if done.returncode else json.loads(done.stdout)["domains"].get(NAME, {})
 
 
 def class_of(known: dict[str, Any]) -> dict[str, Any]:
-    """Return the class in what is known of the guest.
+    """Return the class in the live view of the guest.
 
     Empty while sluiced does not know: the guest is new to it, or its page has not been
     refreshed for two seconds, which is soon on an emulated host.
@@ -289,7 +289,7 @@ def backlog(known: dict[str, Any]) -> int | None:
 
 
 def missing(shown: dict[str, Any], known: dict[str, Any]) -> dict[str, str]:
-    """Name what the guest lacks on its host, and why, of ``sluice show`` and of its class live."""
+    """Name the guest's missing parts on its host, with reasons, in ``sluice show`` and live."""
     grants = {grant["class"]: grant for grant in shown["classes"]}
     limits = grants.get(CLASS, {}).get("limits", {})
     found = {} if shown["agent"]["connected"] else {"a connected agent": why(shown["agent"])}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest does while it moves: two programs that verify a disk, and iperf3 both ways."""
+"""The loads of a guest while it moves: two programs that verify a disk, and iperf3 both ways."""
 
 import signal
 import time
@@ -28,7 +28,7 @@ MOVED_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Progress:
-    """What each load has moved so far, in bytes, as the guest counts it."""
+    """The bytes that each load has moved so far, as the guest counts them."""
 
     fio: int
     rewrite: int
@@ -43,7 +43,7 @@ class Progress:
 
 
 def seen(gone_on: dict[str, float], idle: list[str], seconds: float) -> dict[str, float]:
-    """Return when each load was first seen to go on, one that is not idle now at ``seconds``."""
+    """Return when each load was first seen to go on: at ``seconds`` if it is not idle now."""
     names = (each.name for each in fields(Progress))
     return gone_on | {name: seconds for name in names if name not in idle and name not in gone_on}
 
@@ -60,7 +60,7 @@ def gone_on_in_words(gone_on: dict[str, float]) -> str:
 
 @dataclass
 class Found:
-    """What came of the loads; the errors are empty if all is well."""
+    """The outcome of the loads; the errors are empty if all is well."""
 
     verified_bytes: int = 0
     verify_errors: str = ""
@@ -69,7 +69,7 @@ class Found:
     network_errors: str = ""
 
     def read_writers(self, guest: Guest) -> tuple[dict, rewriter.Rewritten]:
-        """Read what the ended writers found; return fio's job and the rewriter's result."""
+        """Read the ended writers' findings; return fio's job and the rewriter's result."""
         job, self.verify_errors = read_verify(guest)
         self.verified_bytes = job["read"]["io_bytes"]
         rewritten = rewriter.read(guest)
@@ -77,7 +77,7 @@ class Found:
         return job, rewritten
 
     def wrong(self) -> list[str]:
-        """Return what is wrong with the loads, one sentence each; empty if all is well."""
+        """Return the faults of the loads, one sentence each; empty if all is well."""
         errors = {
             "fio": self.verify_errors,
             "rewrite": self.rewrite_errors,
@@ -97,7 +97,7 @@ def start_verify(guest: Guest, command: str) -> None:
 
 
 def read_verify(guest: Guest) -> tuple[dict, str]:
-    """Return what an ended fio says of its job, and its errors."""
+    """Return an ended fio's report of its job, and its errors."""
     text = guest.ssh(f"cat {VERIFY}").stdout
     job = fio_job(text)
     wrong = job["error"] or "verify:" in text or "bad magic" in text
@@ -115,7 +115,7 @@ def start_network(
 
 
 def end_network(net: Task) -> str:
-    """Interrupt iperf3's client; return what is wrong, empty if it still ran."""
+    """Interrupt iperf3's client; return its fault, empty if it still ran."""
     lost = "" if net.running() else "its client has ended"
     net.signal(signal.SIGINT)
     net.wait(patience.seconds(20))
@@ -166,8 +166,8 @@ class Loads:
     def wait_gone_on(self) -> dict[str, float]:
         """Wait until every load has gone on from where it is now; StressError.
 
-        To be called when the guest runs on its new host. Returns after how many seconds
-        each was seen to have, the last one at the end; what asking takes is within.
+        To be called when the guest runs on its new host. Returns after how many seconds each
+        was seen to go on, the last one at the end, the time of the questions included.
         """
         started = time.monotonic()
         before = now = self.progress()
@@ -188,7 +188,7 @@ class Loads:
         return gone_on
 
     def finish(self, found: Found) -> int:
-        """End all loads and read what they found; return what the network has moved, in bytes."""
+        """End all loads and read their findings; return the bytes that the network has moved."""
         require_active(self.guest, UNIT, rewriter.UNIT)
         end_units(self.guest, UNIT, rewriter.UNIT)
         found.read_writers(self.guest)

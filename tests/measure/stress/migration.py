@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Live migration between two QEMUs of this machine, with requests held.
 
-A guest writes and verifies on its disk and sends and receives over TCP, both
-through limited classes, so that there are always requests held. It moves to a
-fresh QEMU, again and again, which nobody tells of the classes: they arrive with the
-guest. What a mistake would do:
+A guest writes and verifies on its disk and sends and receives over TCP, both through limited
+classes, so that there are always requests held. It moves to a fresh QEMU, again and again,
+without configuration: classes arrive with the guest. Effects of a mistake:
 
 - A request lost hangs the program that waits for it, or, answered but not done,
   leaves an older block: fio and the rewriter know which write each block holds.
@@ -37,8 +36,8 @@ from measure.stress.scene import (
 from measure.stress.withdrawn import EVENT, withdrawn
 from testbed import patience
 
-# Of reads and writes one is what the loads wait for, in turn: with one limit for both, reads
-# that wait keep the writes behind them below it. That is less than a slow guest asks for.
+# The loads wait for reads or for writes, in turn: with one limit for both, reads that wait keep
+# the writes behind them below it. A slow guest asks for more than this.
 SLOW_BPS = 200_000
 FAST_BPS = 2_000_000
 NET_BPS = 1_000_000
@@ -48,7 +47,7 @@ SECONDS_BETWEEN = 2.0
 TRACE = (EVENT, "sluice_net_*")
 # Between two passes fio has nothing outstanding, and no write while it compares.
 HELD_SHARE = 0.9
-# Every other one is moved while writes are what waits.
+# Every other migration happens while writes wait.
 HELD_WRITES_SHARE = 0.4
 
 
@@ -56,11 +55,11 @@ HELD_WRITES_SHARE = 0.4
 class Outcome(Found):
     """What came of it.
 
-    Lists have one value a migration: ``gone_on_seconds`` is how long after it
-    each load had gone on, ``held`` are the requests that moved along, of them
-    ``held_writes`` the disk's writes. ``unshaped`` are the numbers of those after
-    which the shaper was not as on the source. What the QEMUs have done and the guest has
-    had answered is counted where all the QEMUs can be asked.
+    Lists have one value a migration: ``gone_on_seconds`` is the time after it at which each
+    load had gone on, ``held`` are the requests that moved along, of them ``held_writes`` the
+    disk's writes. ``unshaped`` are the numbers of migrations after which the shaper was not as
+    on the source. Requests that the QEMUs have done and the guest has had answered are counted
+    where all the QEMUs can be asked.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -73,7 +72,7 @@ class Outcome(Found):
     answered: DiskRequests | None = None
 
     def moved(self, seconds: float, held: Counter[str]) -> None:
-        """Take over what is known of a migration when it has ended."""
+        """Take over the figures of an ended migration."""
         self.seconds.append(seconds)
         self.held.append(held.total())
         self.held_writes.append(held["blk-write"])
@@ -92,7 +91,7 @@ class Outcome(Found):
         return found + self._untested()
 
     def _untested(self) -> list[str]:
-        """Name what too few of the migrations had, so that they prove little."""
+        """Name conditions that too few of the migrations met, so that they prove little."""
         found = []
         for what, counts, share in (
             ("a request", self.held, HELD_SHARE),

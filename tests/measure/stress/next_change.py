@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which change to make next: random, but valid against what is there.
+"""Which change to make next: random, but valid beside the present settings.
 
-Two classes and the ceiling change. Whatever they become, a request of any class
-has a rate of at least ``RATE_MIN_BPS``: no limit is below that, and under the
-ceiling, where the best priority would leave nothing to the others, each class
-and the default one have that much reserved. A tag is taken from any that the
-other class does not have, so that now and then one of the guest's programs
-sends what no class is for, and the default class takes it.
+Two classes and the ceiling change. After each change, a request of any class has a rate of at
+least ``RATE_MIN_BPS``: no limit is below that, and under the ceiling, where the best priority
+would leave nothing to the others, each class and the default one have that much reserved. A tag
+is taken from any that the other class does not have, so that now and then one of the guest's
+programs sends what no class is for, and the default class takes it.
 
-Of the network the same: no class has less than ``NET_RATE_MIN_BPS`` in either
-direction. What it has at most is little, since a guest that is emulated should have
-time for its disk, too. Queues are small, lest what TCP takes for the time of a round
-trip be that of a queue which was filled at another rate.
+On the network no class has less than ``NET_RATE_MIN_BPS`` in either direction. Its most is
+little, since an emulated guest should have time for its disk, too. Queues are small, lest TCP
+measure the round trip through a queue that was filled at another rate.
 """
 
 import random
@@ -27,7 +25,7 @@ NET_RATE_MAX_BPS = 2_000_000
 CEILING_SHARE = 4
 CEILING_MIN_BPS = CEILING_SHARE * RATE_MIN_BPS
 NET_QUEUE_BYTES = 131_072
-# The first two are what the guest's programs carry.
+# The guest's programs carry the first two.
 TAGS = (2, 3, 4)
 BURSTS_BYTES = (1, 4096, 65536)
 DISK = ("blk-read", "blk-write")
@@ -60,7 +58,7 @@ def rate_bps(chance: random.Random, least_bps: int, most_bps: int) -> int:
 
 @dataclass
 class NextChange:
-    """What the classes are, and what becomes of them. ``made`` counts by kind."""
+    """The present classes, and the next change. ``made`` counts by kind."""
 
     chance: random.Random
     classes: dict[str, int]

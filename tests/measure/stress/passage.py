@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What has passed a shaper in each second, by its counters page.
+"""The bytes that passed a shaper in each second, by its counters page.
 
-The totals of a resource are in the slots of the VM's ceiling
-(docs/specs/counters-page.md). They count on whatever becomes of classes and tags,
-and frames that wait or are dropped are not among them.
+The totals of a resource are in the slots of the VM's ceiling (docs/specs/counters-page.md).
+They count on through changes of classes and tags, and without waiting or dropped frames.
 """
 
 import struct
@@ -40,7 +39,7 @@ class Meter:
         return now_seconds >= self.at_seconds + SECONDS
 
     def look(self, now_seconds: float, now: dict[str, int]) -> None:
-        """Note what has passed since the look before."""
+        """Note the bytes that passed since the look before."""
         for resource, bytes_ in now.items():
             rate = (bytes_ - self.before[resource]) / (now_seconds - self.at_seconds)
             self.rates.setdefault(resource, []).append(rate)

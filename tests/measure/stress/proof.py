@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether what looks for wrong blocks would see one: a stale block, put there.
+"""Whether the checks would see a wrong block: a stale block, put there.
 
 A run that finds nothing says something only if its checks can find something
 here: with these versions of fio and of the kernel, and these options. So each

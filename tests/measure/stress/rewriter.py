@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """``rewrite.c`` in a guest: few blocks, written anew and compared all the time.
 
-It sees what ``fio --verify`` cannot: fio compares a block once, soon after it was
-written, and what becomes of it later is written over unseen.
+It sees mistakes that ``fio --verify`` cannot: fio compares a block once, soon after it was
+written, and later changes of the block are written over unseen.
 """
 
 import base64
@@ -24,7 +24,7 @@ WRITERS = 8
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What came of it; ``errors`` is empty if every block held what it must."""
+    """The outcome; ``errors`` is empty if every block was right."""
 
     writes: int = 0
     longest_ms: float = 0.0
@@ -57,7 +57,7 @@ def start(guest: Guest, command: str) -> None:
 
 
 def outcome(text: str) -> Rewritten:
-    """Read what it printed: one line of JSON, or what was wrong."""
+    """Read its output: one line of JSON, or its error."""
     try:
         said = json.loads(text)
         return Rewritten(said["writes"], said["longest_ms"])

@@ -29,7 +29,7 @@ class StressError(Exception):
 
 @dataclass
 class Scene:
-    """What a run works with."""
+    """The parts of a run."""
 
     folder: Path
     sandbox: Sandbox
@@ -71,15 +71,14 @@ def scene(label: str) -> Iterator[Scene]:
 def verify_command(depth: int = 16, tagged: bool = True) -> str:
     """The fio command that writes and verifies on the data disk, in class bulk.
 
-    It goes over the same 256 blocks again and again, in passes. Each block is
-    read back and compared soon after it was written, and JSON with what it found
-    ends the output. Not ``tagged``, its class is the agent's to give.
+    It goes over the same 256 blocks again and again, in passes. Each block is read back and
+    compared soon after it was written, and JSON with the findings ends the output. Not
+    ``tagged``, its class is the agent's to give.
 
-    A lost write leaves the block of the pass before, whose checksum is right. What
-    tells it from the one that is wanted is the number of the write, which fio
-    compares only without ``--time_based`` and with a random map: hence passes,
-    and no time. The seed in the header would tell it too, but fio does not know
-    the right one with ``--verify_backlog``.
+    A lost write leaves the block of the pass before, whose checksum is right. Only the number
+    of the write tells the two apart, which fio compares only without ``--time_based`` and with
+    a random map: hence passes, and no time. The seed in the header would tell, too, but fio
+    does not know the right one with ``--verify_backlog``.
     """
     before, after = (f"{BULK_COMMAND} ", "--prioclass=1 --prio=2 ") if tagged else ("", "")
     return (
