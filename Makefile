@@ -79,9 +79,15 @@ deb: packages-images venv agent web-assets ## Debian packages into build/deb, a 
 
 .PHONY: bench bench-tick
 bench-tick: venv ## what one tick of sluiced costs at 10, 50 and 200 guests, and its bars
-	@build/venv/bin/python controller/bench/tick.py $(ARGS)
+	@build/venv/bin/python tests/measure/experiments/tick.py $(ARGS)
 bench: qemu packages-bench ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
 	@bash qemu-patches/bench/run.sh $(ARGS)
+
+.PHONY: cli-reference
+cli-reference: venv ## docs/reference/cli.md from the commands themselves
+	@sed -i '/^<!-- typer -->$$/q' docs/reference/cli.md
+	@build/venv/bin/python -m typer sluice_controller.entry.cli.main utils docs --name sluice \
+		| sed -e '$${/^$$/d;}' >> docs/reference/cli.md
 
 .PHONY: perf
 perf: setup-demo packages-perf ## an experiment of the papers: make perf EXPERIMENT=E2

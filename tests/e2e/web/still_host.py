@@ -13,7 +13,8 @@ from socketserver import ThreadingUnixStreamServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from sluice_controller.domain.nightly import parse_result, summary
+from sluice_controller.domain.models import as_json, parse
+from sluice_controller.domain.nightly import NightlyResult, summary
 from sluice_controller.domain.shaped import sentence
 from sluice_controller.entry.api.app import openapi
 from unit.controller.nightly_facts import result
@@ -399,7 +400,7 @@ BUSY = "The guests web1 and db2 move 84.2 MB/s on their disks; at most 5 MB/s is
 
 def nights() -> list[dict[str, Any]]:
     made = [
-        {"id": number, **summary(parse_result(result(number, outcome, BUSY)))}
+        {"id": number, **as_json(summary(parse(NightlyResult, result(number, outcome, BUSY))))}
         for number, outcome in enumerate(OUTCOMES, 1)
     ]
     return made[::-1]

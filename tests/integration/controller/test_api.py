@@ -313,7 +313,7 @@ def test_the_command_sets_scheduling_and_queues(daemon):
     on_disk = ("schedule", "test", "batch", "blk-read")
     assert "by default" in run(*on_disk)
     said = run(*on_disk, "--reserve", "5MB/s", "--charge", "device", "--min-charge", "0")
-    assert "at least 5.00 MB/s, charge device, minimum charge 0 B" in said
+    assert "at least 5.00 MB/s, minimum charge 0 B, charge device" in said
     # What is not given stays; what no longer goes with it does not.
     run(*on_disk, "--window", "64KiB/20ms", "--may-miss", "1/10")
     one = now("scheduling", "blk-read")
@@ -333,7 +333,7 @@ def test_the_command_sets_scheduling_and_queues(daemon):
     queue = ("queue", "test", "batch", "net-rx")
     run(*queue, "--bytes", "256KiB", "--packets", "500", "--aqm", "codel", "--ecn")
     said = run(*queue, "--connections", "200", "--burst-connections", "10")
-    expected = "at most 256 KiB, at most 500 frames, codel with ECN, 200 new connections/s"
+    expected = "at most 256 KiB, at most 500 frames, codel, with ECN, 200 new connections/s"
     assert f"{expected}, 10 at once" in said
     run(*queue, "--aqm", "none", "--connections", "unlimited", "--packets", "default")
     assert now("queues", "net-rx") == {

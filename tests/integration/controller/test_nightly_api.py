@@ -41,7 +41,7 @@ def test_one_night_is_shown_whole_with_its_page(daemon, nights):
     ("method", "path", "body", "status", "thing"),
     [
         ("POST", "/v1/nightly", {}, 422, "result"),
-        ("POST", "/v1/nightly", {"result": {"version": 9}}, 422, "version"),
+        ("POST", "/v1/nightly", {"result": {"version": 9}}, 422, "result.version"),
         ("POST", "/v1/nightly", {"result": result(9), "keep": 0}, 422, "keep"),
         ("POST", "/v1/nightly", {"result": result(9), "more": 1}, 422, "more"),
         ("POST", "/v1/nightly", {"result": {**result(1), "ended_at": 2e9}}, 409, "run_id"),

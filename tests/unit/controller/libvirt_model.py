@@ -12,6 +12,7 @@ from sluice_controller.adapters import domain_xml
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest, Off, Seen
+from sluice_controller.domain.models import as_json
 from sluice_controller.domain.shaped import UNKNOWN
 from sluice_controller.services.domains import Domains
 from sluice_controller.services.locks import DomainLocks
@@ -155,7 +156,7 @@ class Libvirt:
             name=name,
             disable_vhost=disable_vhost,
         )
-        return changed, changes.as_json()
+        return changed, as_json(changes)
 
     detach = staticmethod(domain_xml.detach)
     attach_record = staticmethod(domain_xml.record_in)

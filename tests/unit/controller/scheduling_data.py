@@ -83,6 +83,6 @@ def knobs(draw):
     queued = {r: draw(queues(r)) for r in draw(st.sets(st.sampled_from(QUEUE_RESOURCES)))}
     return (
         of,
-        {r: one for r, one in scheduling.items() if not one.is_default},
-        {r: one for r, one in queued.items() if not one.is_default},
+        {r: one for r, one in scheduling.items() if one != type(one)()},
+        {r: one for r, one in queued.items() if one != type(one)()},
     )

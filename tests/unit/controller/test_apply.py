@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from sluice_controller.domain.errors import BadValue
-from sluice_controller.entry.cli.state import _load, line_of
+from sluice_controller.entry.cli.files import line_of, load
 
 TEXT = """\
 classes:
@@ -56,20 +56,20 @@ def test_the_line_of_a_place(path, line):
 )
 def test_a_file_that_cannot_be_meant_is_refused_with_its_line(text, said):
     with pytest.raises(BadValue) as refused:
-        _load(text, "f.yaml")
+        load(text, "f.yaml")
     assert str(refused.value).startswith(said)
 
 
 def test_a_date_is_text_and_a_name_may_be_a_number():
-    document, _ = _load("classes: {5: {title: 2026-11-28}}", "f.yaml")
+    document, _ = load("classes: {5: {title: 2026-11-28}}", "f.yaml")
     assert document == {"classes": {"5": {"title": "2026-11-28"}}}
 
 
 @pytest.mark.parametrize("name", ["010", "1.10", "2026-01-01", "on", "null", "1_000", "0x10"])
 def test_a_name_is_text_as_it_is_written(name):
-    assert _load(f"domains:\n  {name}: {{}}\n", "f.yaml")[0] == {"domains": {name: {}}}
+    assert load(f"domains:\n  {name}: {{}}\n", "f.yaml")[0] == {"domains": {name: {}}}
 
 
 def test_a_file_that_contains_itself_is_refused():
     with pytest.raises(BadValue, match="is not YAML"):
-        _load("classes: &a {b: *a}\n", "f.yaml")
+        load("classes: &a {b: *a}\n", "f.yaml")

@@ -110,10 +110,11 @@ def test_a_class_is_taken_from_a_domain_whose_name_another_has(catalogue, host, 
 
 def test_a_limit_of_a_domain_that_was_defined_anew_leaves_the_others_as_they_were(catalogue, host):
     limit = {"bytes_per_second": 5e6}
-    catalogue.set_limit("web1", "batch", "blk-read", limit)
+    catalogue.set_resource("limits", "web1", "batch", "blk-read", limit)
     host.uuids["web1"] = "u-2"
-    catalogue.set_limit("web1", "batch", "net-tx", limit)
-    grants = {grant["class"]: grant["limits"] for grant in catalogue.grants("web1")}
+    catalogue.set_resource("limits", "web1", "batch", "net-tx", limit)
+    classes = catalogue.of_domains(["web1"])["web1"]["classes"]
+    grants = {grant["class"]: grant["limits"] for grant in classes}
     assert set(grants["batch"]) == {"blk-read", "net-tx"}
     said = next(entry for entry in catalogue.audit(9) if entry["action"] == "policy kept by name")
     assert (said["actor"], said["thing"]) == ("sluiced", "web1")
@@ -138,7 +139,7 @@ def test_what_many_domains_have_is_read_in_one_unit_of_work(catalogue, host, sto
         "new": ["default"],
     }
     for name, one in found.items():
-        assert one == {"classes": catalogue.grants(name), "ceiling": catalogue.ceiling(name)}
+        assert one == catalogue.of_domains([name])[name]
     assert found["web2"]["ceiling"]["net-tx"]["bytes_per_second"] == 9e6
 
 
@@ -220,7 +221,7 @@ RULE = {"class": "batch", "domain": "web1", "match": {"exe": "/usr/bin/cat"}}
 STREAM = {"class": "film", "domain": "web1", "nominal_bytes_per_second": 1e6}
 QUESTIONS = {
     "put grant": lambda s: s.catalogue.put_grant("web1", "batch", {}),
-    "set limit": lambda s: s.catalogue.set_limit("web1", "batch", "blk-read", None),
+    "set limit": lambda s: s.catalogue.set_resource("limits", "web1", "batch", "blk-read", None),
     "revoke": lambda s: s.catalogue.revoke("web1", "batch"),
     "put ceiling": lambda s: s.catalogue.put_ceiling("web1", {}),
     "rules": lambda s: s.catalogue.rules("web1"),
@@ -391,7 +392,7 @@ def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
     # The asker is noted in the context: not in that of the other tests.
     answer = copy_context().run(client.put, "/v1/domains/web1/ceiling", json=body, headers=headers)
     assert answer.status_code == 503, answer.get_json()
-    assert services.catalogue.ceiling("web1") == {}
+    assert services.catalogue.of_domains(["web1"])["web1"]["ceiling"] == {}
 
 
 class Away:

@@ -2,12 +2,13 @@
 """What sluiced makes of its options and its file."""
 
 import sys
+from dataclasses import fields
 
 import pytest
 
 from sluice_controller.domain.model import Settings, parse_settings
 from sluice_controller.entry import daemon
-from sluice_controller.entry.config import DEFAULTS, MEANINGS, argument_parser, load
+from sluice_controller.entry.config import Config, argument_parser, load
 
 
 @pytest.mark.parametrize("given", ["option", "file"])
@@ -28,9 +29,9 @@ def test_the_emulator_is_kept_with_its_whole_path(given, monkeypatch, tmp_path):
 def test_the_help_says_what_each_option_is():
     said = " ".join(argument_parser().format_help().split())
     assert "None" not in said
-    for name, default in DEFAULTS.items():
-        ending = f" (default: {default})" if default else ""
-        assert f"{MEANINGS[name]}{ending}" in said.replace("- ", "-")
+    for one in fields(Config):
+        ending = f" (default: {one.default})" if one.default else ""
+        assert f"{one.metadata['help']}{ending}" in said.replace("- ", "-")
 
 
 def checked(folder, capsys, monkeypatch, text):

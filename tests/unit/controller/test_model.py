@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from sluice_controller.domain.errors import BadValue, Conflict
 from sluice_controller.domain.model import (
     Grant,
+    GrantBody,
     Settings,
     ShapingClass,
     choose_colour,
@@ -15,6 +16,7 @@ from sluice_controller.domain.model import (
     parse_dscp,
     parse_settings,
 )
+from sluice_controller.domain.models import parse
 
 
 @pytest.mark.parametrize("name", ["", "UPPER", "a b", "x" * 32, "ä", "a_b", None, 7])
@@ -55,16 +57,16 @@ def test_default_has_tag_zero():
 
 def test_dscp_values():
     others = [Grant("d", "voice", 1, (46,))]
-    assert parse_dscp([10, 0], others) == (10, 0)
-    for bad in ([64], [-1], ["46"], [True], 46, None):
+    assert parse_dscp((10, 0), others) == (10, 0)
+    for bad in ([64], [-1], ["46"], [True], 46):
         with pytest.raises(BadValue):
-            parse_dscp(bad, others)
+            parse(GrantBody, {"dscp": bad})
     with pytest.raises(Conflict, match="voice"):
-        parse_dscp([46], others)
+        parse_dscp((46,), others)
     with pytest.raises(BadValue, match="tags"):
-        parse_dscp([7], others)
+        parse_dscp((7,), others)
     with pytest.raises(BadValue, match="twice"):
-        parse_dscp([10, 10], others)
+        parse_dscp((10, 10), others)
 
 
 def test_colours_are_spread():

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain import nightly
 from sluice_controller.domain.errors import BadValue, Conflict, NotFound, SluiceError
+from sluice_controller.domain.models import as_json, parse
 from sluice_controller.services.nightly import Nightly
 from unit.controller.nightly_facts import measured, result
+
+
+def parse_result(raw):
+    return parse(nightly.NightlyResult, raw)
+
+
+def figures_of(raw):
+    return as_json(nightly.figures(parse(nightly.Measured, raw)))
 
 
 def paths_of(value, path=()):
@@ -40,7 +49,7 @@ def changed(path, change):
 @pytest.mark.parametrize("outcome", nightly.OUTCOMES)
 def test_every_outcome_is_taken_as_it_is(outcome):
     given_result = result(outcome=outcome)
-    assert nightly.parse_result(copy.deepcopy(given_result)) == given_result
+    assert as_json(parse_result(copy.deepcopy(given_result))) == given_result
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,7 @@ def test_a_missing_member_is_named(path):
         del inner[name]
 
     with pytest.raises(BadValue) as caught:
-        nightly.parse_result(changed(path, remove))
+        parse_result(changed(path, remove))
     assert caught.value.thing.endswith(str(path[-1]))
 
 
@@ -66,7 +75,7 @@ def test_a_wrong_value_anywhere_is_refused(wrong):
         if wrong is True and path[-1] == "holds":
             continue
         with pytest.raises(BadValue):
-            nightly.parse_result(changed(path, put))
+            parse_result(changed(path, put))
 
 
 json_values = st.recursive(
@@ -82,13 +91,13 @@ def test_whatever_is_put_anywhere_is_refused_in_words_or_can_be_stored(path, val
         inner[name] = value
 
     try:
-        taken = nightly.parse_result(changed(path, put))
+        taken = parse_result(changed(path, put))
     except BadValue as refusal:
         assert refusal.thing and refusal.remedy
         json.dumps(refusal.as_problem(), allow_nan=False)
     else:
-        json.dumps(nightly.summary(taken), allow_nan=False)
-        assert nightly.parse_result(taken) == taken
+        json.dumps(as_json(nightly.summary(taken)), allow_nan=False)
+        assert parse_result(as_json(taken)) == taken
 
 
 @pytest.mark.parametrize(
@@ -108,7 +117,7 @@ def test_whatever_is_put_anywhere_is_refused_in_words_or_can_be_stored(path, val
 )
 def test_a_result_that_contradicts_itself_is_refused(change, thing):
     with pytest.raises(BadValue) as caught:
-        nightly.parse_result({**result(), **change})
+        parse_result({**result(), **change})
     assert caught.value.thing == thing
 
 
@@ -116,28 +125,28 @@ def test_columns_are_equally_long_and_not_endless():
     uneven = result()
     uneven["measured"]["windows"]["verdict"].append("perfect")
     with pytest.raises(BadValue, match="windows.verdict"):
-        nightly.parse_result(uneven)
+        parse_result(uneven)
     endless = result()
     endless["measured"] = measured(points=2 * nightly.MOST_POINTS + 2)
     with pytest.raises(BadValue, match="too long"):
-        nightly.parse_result(endless)
+        parse_result(endless)
 
 
 def test_the_figures_of_the_trend():
-    found = nightly.figures(measured())
+    found = figures_of(measured())
     assert found["background_ratio"] == pytest.approx(57 / 65)
     assert found["unshaped"]["stall_seconds"] == 20.0
     assert found["auto"]["verdict"] == "perfect"
     assert found["settled_after_s"] == 7.5
     still = measured()
     still["phases"]["unshaped"]["background"] = {"http_bytes_per_s": 0, "disk_bytes_per_s": 0}
-    assert nightly.figures(still)["background_ratio"] is None
+    assert figures_of(still)["background_ratio"] is None
 
 
 @pytest.mark.parametrize("keep", [0, 1001, 1.5, True, "90"])
 def test_how_many_stay_is_checked(keep):
     with pytest.raises(BadValue, match="keep"):
-        nightly.parse_keep(keep)
+        parse(nightly.NightlyBody, {"result": result(), "keep": keep})
 
 
 # The service over a real database

@@ -4,8 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.domain.errors import BadValue
-from sluice_controller.domain.queues import Queue, parse_queue, parse_queues
+from sluice_controller.domain.limits import parse_by_resource
+from sluice_controller.domain.models import as_json
+from sluice_controller.domain.queues import Queue
 from unit.controller.scheduling_data import knobs
+
+
+def parsed(raw, resource):
+    return parse_by_resource({resource: raw}, Queue, "queues").get(resource, Queue())
 
 
 @pytest.mark.parametrize(
@@ -28,37 +34,37 @@ from unit.controller.scheduling_data import knobs
 )
 def test_a_bad_value_is_refused_by_name_value_and_remedy(resource, body, member, words):
     with pytest.raises(BadValue) as refused:
-        parse_queue(body, resource, "queues.x")
-    assert refused.value.thing == f"queues.x.{member}".rstrip(".")
+        parsed(body, resource)
+    assert refused.value.thing == f"queues.{resource}.{member}".rstrip(".")
     assert words in f"{refused.value.problem}: {refused.value.remedy}"
 
 
 def test_null_and_absent_are_as_by_default():
-    nulls = dict.fromkeys(Queue().as_json())
-    assert parse_queue(nulls, "net-rx", "x") == Queue()
-    assert parse_queues({"net-tx": None, "net-rx": nulls}) == {}
+    nulls = dict.fromkeys(as_json(Queue()))
+    assert parsed(nulls, "net-rx") == Queue()
+    assert parse_by_resource({"net-tx": None, "net-rx": nulls}, Queue, "queues") == {}
     with pytest.raises(BadValue, match="queues.disk"):
-        parse_queues({"disk": {}})
+        parse_by_resource({"disk": {}}, Queue, "queues")
     with pytest.raises(BadValue, match="queues"):
-        parse_queues([])
+        parse_by_resource([], Queue, "queues")
 
 
 @given(knobs())
 def test_queues_survive_a_round_trip_through_json(some):
     _limits, _scheduling, queues = some
-    assert parse_queues({r: queue.as_json() for r, queue in queues.items()}) == queues
+    assert parse_by_resource(as_json(queues), Queue, "queues") == queues
 
 
 @given(
     st.dictionaries(
-        st.sampled_from([*Queue().as_json(), "x"]),
+        st.sampled_from([*as_json(Queue()), "x"]),
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     )
 )
 def test_nonsense_is_refused_and_never_crashes(body):
     try:
-        parsed = parse_queue(body, "net-rx", "x")
+        found = parsed(body, "net-rx")
     except BadValue as error:
         assert error.remedy
         return
-    assert parse_queue(parsed.as_json(), "net-rx", "x") == parsed
+    assert parsed(as_json(found), "net-rx") == found

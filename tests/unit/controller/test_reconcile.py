@@ -17,6 +17,7 @@ from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.reconcile import SHAPES_AGE_S, WORKERS, Reconciler
 from sluice_controller.services.takeover import TakeOver
 from sluice_controller.services.workers import SLOW_SECONDS
+from unit.controller.pushing import finish
 
 
 class OneGuest:
@@ -131,24 +132,24 @@ def reconciler(store, qemu, metadata):
 
 def test_a_refused_command_does_not_keep_the_others_from_the_shaper(reconciler, qemu):
     reconciler.round()
-    reconciler.flush("web1")
+    finish(reconciler, "web1")
     assert "movie" in qemu.done and "batch" not in qemu.done
 
 
 def test_what_was_refused_is_said(reconciler, qemu, caplog):
     reconciler.round()
-    reconciler.flush("web1")
+    finish(reconciler, "web1")
     assert "shaper of domain 'web1' refused shaper-set-class" in caplog.text
 
 
 def test_what_a_shaper_refuses_is_carried_all_the_same(reconciler, qemu, metadata):
     reconciler.round()
-    reconciler.flush("web1")
+    finish(reconciler, "web1")
     reconciler.round()
-    reconciler.flush("web1")
+    finish(reconciler, "web1")
     assert '"weight": 300' in metadata.written[0]
     reconciler.round()
-    reconciler.flush("web1")
+    finish(reconciler, "web1")
     assert len(metadata.written) == 1
 
 
@@ -194,7 +195,7 @@ def shared(store, metadata):
     def passes(seconds):
         for _ in range(seconds):
             found.round()
-            found.flush("web1")
+            finish(found, "web1")
             clock.now += 1.0
 
     yield passes, qemu
@@ -232,7 +233,7 @@ def test_what_a_qemu_has_lost_is_told_within_half_a_minute(store, metadata):
         if second == 5:
             qemu.query = lambda *which: {**query(*which), "lost-groups": ["group-disks-1"]}
         found.round()
-        found.flush("web1")
+        finish(found, "web1")
         clock.now += 1.0
     found.close()
     assert told == [("web1", ["group-disks-1"])]
@@ -274,7 +275,7 @@ def devices(store, metadata):
     def after(seconds):
         for _ in range(seconds):
             found.round()
-            found.flush("web1")
+            finish(found, "web1")
             clock.now += 1.0
         (now,) = guest.guests()
         return found.shapes(now).ids
@@ -360,7 +361,7 @@ def test_a_domain_that_fails_in_a_way_nobody_foresaw_leaves_no_other_out(store, 
     try:
         for _ in range(3):
             found.round()
-            found.flush("web1")
+            finish(found, "web1")
         assert set(qemu.classes) == {"default", "batch", "movie"}
         assert caplog.text.count("domain db1: it is left as it is") == 1
     finally:
@@ -432,7 +433,7 @@ def test_a_process_that_is_not_seen_yet_has_its_time_and_no_more(store, assigned
         made = Assignment("web1", 812, 99, "batch", now[0] - made_s_ago, "b-1")
         unit.put_assignment(made)
     found.round()
-    found.flush("web1")
+    finish(found, "web1")
     with store.transaction() as unit:
         assert bool(unit.assignments("web1")) == kept
 
@@ -443,17 +444,17 @@ def test_what_nobody_changed_is_asked_of_no_database(store, assigned):
         unit.put_class(ShapingClass("batch", "A weight that this QEMU takes"))
     for _ in range(4):
         found.round()
-        found.flush("web1")
+        finish(found, "web1")
     units = []
     event.listen(store.engine, "begin", units.append)
     found.round()
-    found.flush("web1")
+    finish(found, "web1")
     assert units == []
     with store.transaction() as unit:
         unit.add_rule(Rule(0, None, "batch", {"exe": "/bin/cat"}, 1.0))
         unit.put_grant(Grant("web1", "batch", 1, (), {"blk-read": Limit(7e6)}))
     found.round()
-    found.flush("web1")
+    finish(found, "web1")
     assert len(agents.rules) == 1
     (limit,) = found._known["web1"].pushed["classes"]["batch"]["limits"]
     assert limit["bytes-per-second"] == 7_000_000
@@ -467,7 +468,7 @@ def test_an_agent_whose_channel_was_plugged_in_again_gets_its_rules(store, assig
         unit.add_rule(Rule(0, None, "batch", {"exe": "/bin/cat"}, 1.0))
     for _ in range(4):
         found.round()
-        found.flush("web1")
+        finish(found, "web1")
     assert len(agents.rules) == 1
     # The hub knows nothing of a channel that it has forgotten.
     agents.rules = None
@@ -494,7 +495,7 @@ def test_an_assignment_lasts_as_long_as_what_its_process_started(store, qemu, pr
         TakeOver(store, qemu, NoMetadata(), DomainLocks(), lambda: 100.0),
     )  # fmt: skip
     found.round()
-    found.flush("web1")
+    finish(found, "web1")
     found.close()
     with store.transaction() as unit:
         assert bool(unit.assignments("web1")) == kept

@@ -61,7 +61,7 @@ def attach(catalogue, name):
 
 
 REFUSED = [
-    lambda c, name: c.set_limit(name, "film", "blk-read", {"bytes_per_second": 5e6}),
+    lambda c, name: c.set_resource("limits", name, "film", "blk-read", {"bytes_per_second": 5e6}),
     lambda c, name: c.revoke(name, "default"),
     lambda c, name: c.unassign(name, 7),
     lambda c, name: c.assign(name, 7, {"class": "batch"}),

@@ -4,19 +4,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.domain.errors import BadValue, Conflict
-from sluice_controller.domain.limits import Limit
+from sluice_controller.domain.limits import Limit, parse_by_resource
+from sluice_controller.domain.models import as_json
 from sluice_controller.domain.scheduling import (
     Scheduling,
     Window,
     check_all_within,
     check_within,
-    parse_scheduling,
-    parse_schedulings,
 )
 from unit.controller.scheduling_data import knobs
 
 WINDOW = {"period_ns": 20_000_000, "bytes": 65536}
 SECOND = 10**9
+
+
+def parsed(raw, resource):
+    found = parse_by_resource({resource: raw}, Scheduling, "scheduling")
+    return found.get(resource, Scheduling())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,7 @@ SECOND = 10**9
 )
 def test_a_bad_value_is_refused_by_name_value_and_remedy(body, member, words):
     with pytest.raises(BadValue) as refused:
-        parse_scheduling(body, "blk-read", "scheduling.blk-read")
+        parsed(body, "blk-read")
     assert refused.value.thing == f"scheduling.blk-read.{member}".rstrip(".")
     assert words in f"{refused.value.problem}: {refused.value.remedy}"
     assert refused.value.remedy
@@ -68,17 +72,18 @@ def test_a_bad_value_is_refused_by_name_value_and_remedy(body, member, words):
 
 def test_frames_are_charged_for_all_they_are():
     body = {"charge": "device"}
-    assert parse_scheduling(body, "blk-write", "x").charge == "device"
+    assert parsed(body, "blk-write").charge == "device"
     with pytest.raises(BadValue, match="does not go with net-tx"):
-        parse_scheduling(body, "net-tx", "x")
+        parsed(body, "net-tx")
 
 
 def test_null_and_absent_are_as_by_default():
-    nulls = dict.fromkeys(Scheduling().as_json())
-    assert parse_scheduling(nulls, "net-tx", "x") == Scheduling()
-    assert parse_schedulings({"blk-read": None, "net-tx": {}, "net-rx": nulls}) == {}
+    nulls = dict.fromkeys(as_json(Scheduling()))
+    assert parsed(nulls, "net-tx") == Scheduling()
+    some = {"blk-read": None, "net-tx": {}, "net-rx": nulls}
+    assert parse_by_resource(some, Scheduling, "scheduling") == {}
     with pytest.raises(BadValue, match="scheduling.disk"):
-        parse_schedulings({"disk": {}})
+        parse_by_resource({"disk": {}}, Scheduling, "scheduling")
 
 
 def test_a_window_reserves_its_rate_rounded_up():
@@ -117,7 +122,7 @@ def test_what_just_fits_the_limit_is_taken():
 @given(knobs())
 def test_scheduling_survives_a_round_trip_through_json(some):
     limits, scheduling, _queues = some
-    again = parse_schedulings({r: one.as_json() for r, one in scheduling.items()})
+    again = parse_by_resource(as_json(scheduling), Scheduling, "scheduling")
     assert again == scheduling
     check_all_within(limits, again)
 
@@ -129,11 +134,12 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*Scheduling().as_json(), "x"]), JSON), st.booleans())
+@given(st.dictionaries(st.sampled_from([*as_json(Scheduling()), "x"]), JSON), st.booleans())
 def test_nonsense_is_refused_and_never_crashes(body, disk):
+    resource = "blk-read" if disk else "net-rx"
     try:
-        parsed = parse_scheduling(body, "blk-read" if disk else "net-rx", "x")
+        found = parsed(body, resource)
     except BadValue as error:
-        assert error.remedy and error.as_problem()["thing"].startswith("x")
+        assert error.remedy and error.as_problem()["thing"].startswith("scheduling")
         return
-    assert parse_scheduling(parsed.as_json(), "blk-read" if disk else "net-rx", "x") == parsed
+    assert parsed(as_json(found), resource) == found

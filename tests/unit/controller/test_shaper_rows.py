@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 
 from sluice_controller.domain.queues import Queue
-from sluice_controller.domain.scheduling import Scheduling, Window, default_minimum_charge
+from sluice_controller.domain.scheduling import Scheduling, Window, shapers_own
 from sluice_controller.domain.shaper_rows import (
     queue_rows,
     queues_of,
@@ -17,7 +17,7 @@ from unit.controller.scheduling_data import knobs
 
 def as_the_shaper_has_it(resource, one):
     """Rates are whole there, and a default that was asked for is no difference."""
-    usual = one.minimum_charge_bytes == default_minimum_charge(resource)
+    usual = one.minimum_charge_bytes == shapers_own(resource).minimum_charge_bytes
     reserved, peak = one.reservation_bytes_per_second, one.peak_bytes_per_second
     return replace(
         one,
@@ -31,7 +31,7 @@ def as_the_shaper_has_it(resource, one):
 def test_what_goes_to_the_shaper_comes_back(some):
     _limits, scheduling, queues = some
     wanted = {r: as_the_shaper_has_it(r, one) for r, one in scheduling.items()}
-    wanted = {r: one for r, one in wanted.items() if not one.is_default}
+    wanted = {r: one for r, one in wanted.items() if one != type(one)()}
     assert scheduling_of(scheduling_rows(scheduling)) == wanted
     rows = queue_rows(queues)
     assert queues_of(rows, rows) == queues

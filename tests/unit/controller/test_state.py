@@ -80,7 +80,7 @@ def test_the_example_changes_nothing_the_second_time(apply, state, services, exa
 
 def test_it_does_what_single_calls_do(apply, services, example):
     apply(example)
-    grants = services.catalogue.grants("media")
+    grants = services.catalogue.of_domains(["media"])["media"]["classes"]
     assert [(g["class"], g["tag"]) for g in grants] == [("default", 0), ("movie", 1), ("batch", 2)]
     assert services.auto.settings.enabled
     (disks,) = services.groups.all()

@@ -15,6 +15,7 @@ from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.reconcile import RETRY_S, Reconciler
 from sluice_controller.services.takeover import TakeOver
+from unit.controller.pushing import finish
 from unit.controller.test_shaper_config import Shaper
 
 NAME = "web1"
@@ -108,7 +109,7 @@ class Sluiced:
     def rounds(self, count=4):
         for _ in range(count):
             self.reconciler.round()
-            self.reconciler.flush(NAME)
+            finish(self.reconciler, NAME)
             self.now += 1.0
 
     def configure(self, rate):

@@ -327,29 +327,24 @@ def _with_qemu_namespace(root: etree._Element) -> etree._Element:
 def _add_command_line(
     root: etree._Element, page_path: str, aliases: list[str], changes: Changes
 ) -> None:
-    line = root.find(f"{_Q}commandline")
-    if line is None:
-        line = etree.SubElement(root, f"{_Q}commandline")
+    line = _child(root, f"{_Q}commandline")
     value = f"shaper,id={SHAPER_ID},page={_key_value_path(page_path)}"
     for argument in ("-object", value):
         etree.SubElement(line, f"{_Q}arg", value=argument)
     changes.said.append(f"command line -object {value}")
-    override = root.find(f"{_Q}override")
-    if override is None:
-        override = etree.SubElement(root, f"{_Q}override")
+    override = _child(root, f"{_Q}override")
     for alias in aliases:
-        _override_property(override, alias)
+        frontend = _child(_child(override, f"{_Q}device", alias=alias), f"{_Q}frontend")
+        etree.SubElement(frontend, f"{_Q}property", name="shaper", type="string", value=SHAPER_ID)
         changes.said.append(f"device {alias} shaper={SHAPER_ID}")
 
 
-def _override_property(override: etree._Element, alias: str) -> None:
-    device = next((d for d in override if d.get("alias") == alias), None)
-    if device is None:
-        device = etree.SubElement(override, f"{_Q}device", alias=alias)
-    frontend = device.find(f"{_Q}frontend")
-    if frontend is None:
-        frontend = etree.SubElement(device, f"{_Q}frontend")
-    etree.SubElement(frontend, f"{_Q}property", name="shaper", type="string", value=SHAPER_ID)
+def _child(parent: etree._Element, tag: str, **attributes: str) -> etree._Element:
+    """The child with this tag and these attributes; a new one where there is none."""
+    for element in parent.findall(tag):
+        if all(element.get(name) == value for name, value in attributes.items()):
+            return element
+    return etree.SubElement(parent, tag, **attributes)
 
 
 # Detaching
@@ -471,19 +466,13 @@ def _remove_command_line(root: etree._Element) -> None:
                 _remove(value)
                 break
         _remove_if_empty(line)
-    override = root.find(f"{_Q}override")
-    if override is None:
-        return
-    for device in override.findall(f"{_Q}device"):
-        frontend = device.find(f"{_Q}frontend")
-        if frontend is None:
-            continue
-        for item in frontend.findall(f"{_Q}property"):
-            if item.get("name") == "shaper":
-                _remove(item)
-        _remove_if_empty(frontend)
-        _remove_if_empty(device)
-    _remove_if_empty(override)
+    inside = f"{_Q}override/{_Q}device/{_Q}frontend/{_Q}property[@name='shaper']"
+    for item in root.findall(inside):
+        # Its frontend, device and override.
+        above = list(item.iterancestors())[:3]
+        _remove(item)
+        for element in above:
+            _remove_if_empty(element)
 
 
 def _remove_if_empty(element: etree._Element) -> None:

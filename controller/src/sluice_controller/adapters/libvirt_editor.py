@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import libvirt
 
 from ..domain.errors import Conflict, SluiceError, Unavailable
 from ..domain.guests import Off, Seen
+from ..domain.models import as_json
 from . import domain_xml
 from .emulator import Emulators, check
 from .libvirt_host import LibvirtHost
@@ -37,7 +38,7 @@ class LibvirtEditor:
     def __init__(self, host: LibvirtHost, pages_dir: Path) -> None:
         self.host = host
         self.pages_dir = pages_dir
-        self.emulators = Emulators(host.monotonic)
+        self.emulator_problem = Emulators(host.monotonic).problem
 
     def persistent_xml(self, name: str) -> str:
         domain = self.host.domain(name)
@@ -60,25 +61,13 @@ class LibvirtEditor:
             disable_vhost=disable_vhost,
             acpi_required=self.host.version() < FIRST_LIBVIRT_WITHOUT_NO_ACPI,
         )
-        return new_xml, changes.as_json()
+        return new_xml, as_json(changes)
 
-    def detach(self, xml: str, record: Mapping[str, Any]) -> str:
-        return domain_xml.detach(xml, dict(record))
-
-    def attach_record(self, xml: str, name: str) -> dict[str, Any] | None:
-        return domain_xml.record_in(xml, name)
-
-    def same(self, one: str, other: str) -> bool:
-        return domain_xml.same(one, other)
-
-    def check_emulator(self, emulator: str) -> None:
-        check(emulator)
-
-    def emulator_problem(self, emulator: str) -> str | None:
-        return self.emulators.problem(emulator)
-
-    def attached_alike(self, one: str, other: str) -> bool:
-        return domain_xml.attached_alike(one, other)
+    detach = staticmethod(domain_xml.detach)
+    attach_record = staticmethod(domain_xml.record_in)
+    same = staticmethod(domain_xml.same)
+    attached_alike = staticmethod(domain_xml.attached_alike)
+    check_emulator = staticmethod(check)
 
     # Running
 

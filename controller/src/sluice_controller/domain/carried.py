@@ -19,37 +19,35 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from . import models
 from .errors import BadValue
-from .limits import RESOURCES, Limit, parse_limits, parse_resource
+from .knobs import Model, Number, Text, Whole
+from .limits import RESOURCES, Limit, Resource, unusual
 from .model import (
     DEFAULT_CLASS,
     MAX_RULES,
     MAX_TAG,
     Assignment,
+    ClassBody,
+    ClassName,
     Grant,
+    GrantBody,
     Rule,
     ShapingClass,
     is_boot_id,
     parse_class,
     parse_dscp,
 )
-from .models import body_of, given_of, members
-from .queues import parse_queues
+from .models import as_json, given_of, members
 from .render import with_default
 from .rules import parse_match
-from .scheduling import check_all_within, parse_schedulings
-from .values import parse_integer, parse_members, parse_text
+from .values import parse_integer
 
 # More than a sluiced assigns: an earlier one took any number.
 _ASSIGNMENTS_READ = 4096
-_MEMBERS = ("uuid", "owner", "revision", "classes", "ceiling", "rules", "assignments")
-_GRANT_MEMBERS = ("class", "tag", "dscp", "limits", "scheduling", "queues")
-_RULE_MEMBERS = ("class", "match")
-_TUNED_MEMBERS = ("host", "limits")
-_TUNED_LIMIT_MEMBERS = ("class", "resource")
-_ASSIGNMENT_MEMBERS = ("pid", "start_time_ticks", "class", "created_at", "boot_id")
+_Id = Annotated[str, Text(64)]
 
 
 @dataclass(frozen=True)
@@ -88,20 +86,13 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {resource: _without_nulls(one.as_json()) for resource, one in values.items()}
+def _of_domain(value: Grant | Assignment) -> dict[str, Any]:
+    """Of something that a domain has, all but the domain's name."""
+    return {key: one for key, one in as_json(value).items() if key != "domain"}
 
 
 def _class_json(grant: Grant, shaping_class: ShapingClass) -> dict[str, Any]:
-    return {
-        "class": grant.class_name,
-        **given_of(shaping_class),
-        "tag": grant.tag,
-        "dscp": list(grant.dscp),
-        "limits": _by_resource(grant.limits),
-        "scheduling": _by_resource(grant.scheduling),
-        "queues": _by_resource(grant.queues),
-    }
+    return _without_nulls({**given_of(shaping_class), **_of_domain(grant)})
 
 
 def holding(
@@ -131,18 +122,9 @@ def content(held: Holding) -> dict[str, Any]:
     """The JSON of all that does not change with the host."""
     return {
         "classes": [_class_json(g, held.classes[g.class_name]) for g in held.grants],
-        "ceiling": _by_resource(held.ceiling),
+        "ceiling": _without_nulls(as_json(held.ceiling)),
         "rules": [{"class": r.class_name, "match": dict(r.match)} for r in held.rules],
-        "assignments": [
-            {
-                "pid": a.pid,
-                "start_time_ticks": a.start_time_ticks,
-                "class": a.class_name,
-                "created_at": a.created_at,
-                "boot_id": a.boot_id,
-            }
-            for a in held.assignments
-        ],
+        "assignments": [_of_domain(a) for a in held.assignments],
     }
 
 
@@ -161,19 +143,73 @@ def tuned_text(tuned: Tuned | None) -> str | None:
 # Reading
 
 
+@dataclass(frozen=True, kw_only=True)
+class CarriedClass(ClassBody, GrantBody):  # type: ignore[misc,valid-type]
+    """A class with what its domain has of it."""
+
+    class_name: ClassName
+    tag: Annotated[int, Whole(0, MAX_TAG)]
+
+
+@dataclass(frozen=True)
+class _Rule(Model):
+    class_name: str
+    # Read on its own: one that is refused keeps nothing else out.
+    match: Any
+
+
+@dataclass(frozen=True)
+class _Assignment(Model):
+    pid: Annotated[int, Whole(2, 2**22)]
+    start_time_ticks: Annotated[int, Whole(0, 2**63 - 1)]
+    class_name: str
+    created_at: Annotated[float, Number(0, 1e12, "seconds since 1970")] = 0
+    boot_id: Any = ""
+
+
+@dataclass(frozen=True)
+class _Document(Model):
+    uuid: _Id
+    owner: _Id
+    revision: Annotated[int, Whole(0, 2**53)]
+    classes: list[CarriedClass] = field(default_factory=list)
+    ceiling: Mapping[Resource, Limit | None] = field(default_factory=dict)
+    rules: list[_Rule] = field(default_factory=list)
+    assignments: list[_Assignment] = field(default_factory=list)
+
+    def check(self, thing: str) -> None:
+        _check_length(self.classes, "classes", MAX_TAG + 1)
+        _check_length(self.rules, "rules", MAX_RULES)
+        _check_length(self.assignments, "assignments", _ASSIGNMENTS_READ)
+
+
+@dataclass(frozen=True)
+class _TunedLimit(Model):
+    class_name: str
+    resource: Resource
+
+
+@dataclass(frozen=True)
+class _Tuned(Model):
+    host: _Id
+    limits: list[_TunedLimit]
+
+    def check(self, thing: str) -> None:
+        _check_length(self.limits, f"{thing}.limits", (MAX_TAG + 1) * len(RESOURCES))
+
+
+def _check_length(found: list[Any], thing: str, most: int) -> None:
+    if len(found) > most:
+        raise BadValue(thing, len(found), f"is not a list of at most {most}", "give such a list")
+
+
 def parse(text: str, domain: str, now: float, tuned: str | None = None) -> Carried:
     """Refuses, with BadValue or Conflict, a text that no sluiced would have written."""
-    given = parse_members(_json(text, "carried"), "carried", _MEMBERS)
+    given = models.parse(_Document, _json(text, "carried"))
     left_out: list[str] = []
-    held = _parse_holding(given, domain, now, left_out)
-    return Carried(
-        parse_text(given.get("uuid"), "uuid", 64),
-        parse_text(given.get("owner"), "owner", 64),
-        parse_integer(given.get("revision"), "revision", 0, 2**53),
-        held,
-        _tuned_or_none(tuned, held, left_out),
-        tuple(left_out),
-    )
+    held = _holding(given, domain, now, left_out)
+    own_tuned = _tuned_or_none(tuned, held, left_out)
+    return Carried(given.uuid, given.owner, given.revision, held, own_tuned, tuple(left_out))
 
 
 def _json(text: str, thing: str) -> Any:
@@ -188,112 +224,58 @@ def _tuned_or_none(text: str | None, held: Holding, left_out: list[str]) -> Tune
     if text is None:
         return None
     try:
-        return _parse_tuned(_json(text, "tuned"), held.classes)
+        given = models.parse(_Tuned, _json(text, "tuned"), "tuned")
+        for i, one in enumerate(given.limits):
+            _check_carried(one.class_name, f"tuned.limits[{i}]", held.classes)
+        return Tuned(given.host, frozenset((one.class_name, one.resource) for one in given.limits))
     except BadValue as error:
         left_out.append(f"which limits are auto-shaping's is left out: {error.detail}")
         return None
 
 
-def _parse_tuned(raw: Any, classes: Mapping[str, ShapingClass]) -> Tuned:
-    given = parse_members(raw, "tuned", _TUNED_MEMBERS)
-    limits = set()
-    most = (MAX_TAG + 1) * len(RESOURCES)
-    for i, row in enumerate(_list(given.get("limits"), "tuned.limits", most)):
-        one = parse_members(row, f"tuned.limits[{i}]", _TUNED_LIMIT_MEMBERS)
-        name = _carried_class(one, f"tuned.limits[{i}]", classes)
-        resource = parse_resource(one.get("resource"), f"tuned.limits[{i}].resource")
-        limits.add((name, resource))
-    return Tuned(parse_text(given.get("host"), "tuned.host", 64), frozenset(limits))
-
-
-def _list(raw: Any, thing: str, most: int) -> list[Any]:
-    if not isinstance(raw, list) or len(raw) > most:
-        raise BadValue(thing, raw, f"is not a list of at most {most}", "give such a list")
-    return raw
-
-
-def _parse_holding(
-    given: Mapping[str, Any], domain: str, now: float, left_out: list[str]
-) -> Holding:
+def _holding(given: _Document, domain: str, now: float, left_out: list[str]) -> Holding:
     classes: dict[str, ShapingClass] = {}
     grants: list[Grant] = []
-    for i, row in enumerate(_list(given.get("classes", []), "classes", MAX_TAG + 1)):
-        shaping_class, grant = _parse_class(row, f"classes[{i}]", domain, grants)
+    for i, row in enumerate(given.classes):
+        shaping_class, grant = class_and_grant(row, f"classes[{i}]", domain, grants)
         classes[shaping_class.name] = shaping_class
         grants.append(grant)
+    granted = [name for name in classes if name != DEFAULT_CLASS]
     rules = []
-    for i, row in enumerate(_list(given.get("rules", []), "rules", MAX_RULES)):
-        one = parse_members(row, f"rules[{i}]", _RULE_MEMBERS)
-        name = _granted(one, f"rules[{i}]", classes)
+    for i, one in enumerate(given.rules):
+        _check_carried(one.class_name, f"rules[{i}]", granted)
         try:
-            rules.append(Rule(i, domain, name, parse_match(one.get("match")), now))
+            rules.append(Rule(i, domain, one.class_name, parse_match(one.match), now))
         except BadValue as error:
             # Its sluiced accepted a rule that this one refuses. Without classes and limits the
             # whole domain would be unshaped; without the rule, only its processes are in
             # `default`.
-            left_out.append(f"a rule for {name} is left out: {error.detail}")
-    raw = _list(given.get("assignments", []), "assignments", _ASSIGNMENTS_READ)
-    assignments = [
-        _parse_assignment(row, f"assignments[{i}]", domain, classes) for i, row in enumerate(raw)
-    ]
-    ceiling = parse_limits(given.get("ceiling", {}), "ceiling")
-    return Holding(classes, tuple(grants), ceiling, tuple(rules), tuple(assignments))
+            left_out.append(f"a rule for {one.class_name} is left out: {error.detail}")
+    assignments = []
+    for i, row in enumerate(given.assignments):
+        _check_carried(row.class_name, f"assignments[{i}]", granted)
+        # A guest said its boot's id, to a sluiced that took anything. Its limits do not hang on
+        # that: the assignment is of no boot, and goes as soon as the agent is there.
+        is_usable = isinstance(row.boot_id, str) and is_boot_id(row.boot_id)
+        values = {**vars(row), "boot_id": row.boot_id if is_usable else ""}
+        assignments.append(Assignment(domain, **values))
+    return Holding(classes, tuple(grants), unusual(given.ceiling), tuple(rules), tuple(assignments))
 
 
-def _carried_class(row: Mapping[str, Any], thing: str, classes: Collection[str]) -> str:
-    name = row.get("class")
-    if not isinstance(name, str) or name not in classes:
+def _check_carried(name: str, thing: str, classes: Collection[str]) -> None:
+    if name not in classes:
         raise BadValue(f"{thing}.class", name, "is not a class of the domain", "name one of them")
-    return name
 
 
-def _granted(row: Mapping[str, Any], thing: str, classes: Collection[str]) -> str:
-    return _carried_class(row, thing, [name for name in classes if name != DEFAULT_CLASS])
-
-
-def _parse_class(
-    row: Any, thing: str, domain: str, others: list[Grant]
+def class_and_grant(
+    row: CarriedClass, thing: str, domain: str, others: list[Grant]
 ) -> tuple[ShapingClass, Grant]:
-    of_class = members(body_of(ShapingClass))
-    given = parse_members(row, thing, (*_GRANT_MEMBERS, *of_class))
-    body = {name: given[name] for name in of_class if name in given}
-    shaping_class = parse_class(given.get("class"), body, 0)
+    """As a catalogue has them; `others` are the domain's grants that came before."""
+    body = {name: getattr(row, name) for name in members(ClassBody)}
+    shaping_class = parse_class(row.class_name, body, 0)
     name = shaping_class.name
     low, high = (0, 0) if name == DEFAULT_CLASS else (1, MAX_TAG)
-    tag = parse_integer(given.get("tag"), f"{thing}.tag", low, high)
+    tag = parse_integer(row.tag, f"{thing}.tag", low, high)
     if any(name == other.class_name or tag == other.tag for other in others):
         raise BadValue(thing, name, f"or its tag {tag} comes twice", "name each class and tag once")
-    limits = parse_limits(given.get("limits", {}), f"{thing}.limits")
-    scheduling = parse_schedulings(given.get("scheduling", {}), f"{thing}.scheduling")
-    check_all_within(limits, scheduling)
-    return shaping_class, Grant(
-        domain,
-        name,
-        tag,
-        parse_dscp(given.get("dscp", []), others),
-        limits,
-        scheduling,
-        parse_queues(given.get("queues", {}), f"{thing}.queues"),
-    )
-
-
-def _parse_assignment(
-    row: Any, thing: str, domain: str, classes: Mapping[str, ShapingClass]
-) -> Assignment:
-    given = parse_members(row, thing, _ASSIGNMENT_MEMBERS)
-    created = given.get("created_at", 0)
-    if isinstance(created, bool) or not isinstance(created, int | float) or not 0 <= created < 1e12:
-        raise BadValue(f"{thing}.created_at", created, "is not a time", "give seconds since 1970")
-    boot_id = given.get("boot_id")
-    if not isinstance(boot_id, str) or not is_boot_id(boot_id):
-        # A guest said it, to a sluiced that took anything. Its limits do not hang on that:
-        # the assignment is of no boot, and goes as soon as the agent is there.
-        boot_id = ""
-    return Assignment(
-        domain,
-        parse_integer(given.get("pid"), f"{thing}.pid", 2, 2**22),
-        parse_integer(given.get("start_time_ticks"), f"{thing}.start_time_ticks", 0, 2**63 - 1),
-        _granted(given, thing, classes),
-        created,
-        boot_id,
-    )
+    return shaping_class, row.grant(domain, name, tag, parse_dscp(row.dscp, others))

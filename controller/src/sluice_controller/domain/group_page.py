@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import BadValue
+from .knobs import Model
 
 MAGIC = b"SLUICEGP"
 VERSION = 1
@@ -54,8 +55,8 @@ class GroupLimit:
 
 
 @dataclass(frozen=True)
-class GroupMember:
-    """A live member as its slot shows it."""
+class GroupMember(Model):
+    """A QEMU process that uses the group, as its slot shows it."""
 
     pid: int
     label: str

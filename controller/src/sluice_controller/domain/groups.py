@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from .errors import BadValue
 from .group_page import GroupLimit
-from .knobs import Model, Whole, Word, knob
+from .knobs import Model, Whole, Word
 from .limits import RESOURCES, Limit
 from .model import parse_class_name
 from .models import parse
@@ -62,10 +62,6 @@ class MemberBody(Model):
 
 def parse_group_name(raw: Any) -> str:
     return parse_class_name(raw, "group")
-
-
-def parse_weight(raw: Any) -> int:
-    return knob(MemberBody, "weight").read(raw, "weight")
 
 
 def _limit(limit: Limit) -> GroupLimit:

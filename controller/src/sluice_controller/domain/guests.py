@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated
+
+from .knobs import Flag, Model, Whole
+
+# How long a guest may take to shut down: if nothing is said, and at most.
+SHUTDOWN_SECONDS = 90
+LONGEST_SHUTDOWN_SECONDS = 900
 
 
 @dataclass(frozen=True)
-class Device:
+class Device(Model):
     kind: str
     alias: str | None
     target: str | None
@@ -92,3 +99,27 @@ class Guest:
         return self.live is not None and (
             self.needs_restart or self.live.emulator != self.persistent.emulator
         )
+
+
+@dataclass(frozen=True)
+class DetachBody(Model):
+    """How a domain gets its former definition back."""
+
+    restart: Annotated[
+        bool, Flag(help="shut the guest down and start it again", option="--restart")
+    ] = False
+    shutdown_seconds: Annotated[
+        int, Whole(1, LONGEST_SHUTDOWN_SECONDS, help="how long the guest may take for that")
+    ] = SHUTDOWN_SECONDS
+
+
+@dataclass(frozen=True)
+class AttachBody(DetachBody):
+    """How a domain's devices are put behind a shaper."""
+
+    upgrade: Annotated[
+        bool, Flag(help="of an attached domain: make it as attach would now", option="--upgrade")
+    ] = False
+    disable_vhost: Annotated[
+        bool, Flag(help="switch vhost off where a card has it", option="--disable-vhost")
+    ] = False

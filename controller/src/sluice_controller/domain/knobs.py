@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from .errors import BadValue
-from .rates import parse_time_ns
+from .rates import format_rate, format_size, parse_time_ns
 from .values import finite_number, parse_bool, parse_integer, parse_text, parse_word
 
 # A large bound as people see it: 10^11 and 2^20 are read faster than their digits.
@@ -37,6 +38,9 @@ class Knob(ABC):
     only: tuple[str, ...] = ()
     # Another member, and its value with which this one says something.
     beside: tuple[str, str] | None = None
+    # How the command line names it, if not by the field's name, and how it tells a value.
+    option: str = ""
+    shown: str = "{}"
     # Text may say nothing, too: "unlimited".
     is_counted: ClassVar[bool] = False
 
@@ -57,6 +61,13 @@ class Knob(ABC):
     def measured_in(self) -> str:
         """The unit of its numbers; nothing where they are counts."""
         return ""
+
+    def told(self, value: Any) -> str:
+        """A value for people."""
+        return self.shown.format(self._formatted(value))
+
+    def _formatted(self, value: Any) -> str:
+        return str(value)
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> Any:
         from pydantic_core import PydanticCustomError, core_schema
@@ -126,6 +137,10 @@ class Number(Knob):
         text = "20MB/s" if self.unit.endswith("second") else "256KiB"
         return {"anyOf": [number, {"type": "string", "examples": [text]}]}
 
+    def _formatted(self, value: Any) -> str:
+        formats = {"bytes per second": format_rate, "bytes": format_size}
+        return formats.get(self.unit, "{:g}".format)(value)
+
     @property
     def said(self) -> str:
         words = f"{_shown(self.low)} to {_shown(self.high)} {self.unit}".strip()
@@ -165,6 +180,9 @@ class Size(Whole):
         number = super().schema(takes_text)
         text = {"type": "string", "examples": ["256KiB"]}
         return {"anyOf": [number, text]} if takes_text else number
+
+    def _formatted(self, value: Any) -> str:
+        return format_size(value)
 
 
 @dataclass(frozen=True)
@@ -248,17 +266,45 @@ def matching(pattern: str, called: str, remedy: str) -> Callable[[Any, str], str
     return parse
 
 
+def alias(name: str) -> str:
+    """A field's name in JSON."""
+    return "class" if name == "class_name" else name
+
+
 class Model:
     """Base of the dataclasses that are the API's objects: a member without a field is refused."""
+
+    # Whether null is as good as absent where a member has a default.
+    null_is_default: ClassVar[bool] = False
 
     # For pydantic, which is not imported here: the command line would wait for it.
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
         "extra": "forbid",
-        "alias_generator": lambda name: "class" if name == "class_name" else name,
+        "alias_generator": alias,
         "arbitrary_types_allowed": False,
     }
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
 
+        if not cls.null_is_default:
+            return handler(source)
+        may_be_absent = {
+            alias(one.name)
+            for one in fields(source)
+            if one.default is not MISSING or one.default_factory is not MISSING
+        }
+
+        def without_nulls(raw: Any) -> Any:
+            if not isinstance(raw, Mapping):
+                return raw
+            return {k: v for k, v in raw.items() if v is not None or k not in may_be_absent}
+
+        return core_schema.no_info_before_validator_function(without_nulls, handler(source))
+
+
+@cache
 def hints(shape: type) -> dict[str, Any]:
     """{field: annotation, with its knob}"""
     found = get_type_hints(shape, include_extras=True)

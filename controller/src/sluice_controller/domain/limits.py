@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from .errors import BadValue
 from .knobs import Model, Name, Number
-from .models import parse, without_nulls
+from .models import parse
 from .values import inner
 
 Value = TypeVar("Value")
@@ -23,12 +23,13 @@ MAX_PER_SECOND = 10**11
 MAX_BURST = 2**40
 
 
-def _rate(low: float, unit: str) -> Number:
-    return Number(low, MAX_PER_SECOND, unit, optional=True, help="null: unlimited")
+def _rate(low: float, unit: str, **more: Any) -> Number:
+    return Number(low, MAX_PER_SECOND, unit, optional=True, help="null: unlimited", **more)
 
 
-def _burst(unit: str) -> Number:
-    return Number(1, MAX_BURST, unit, optional=True, help="at once; null: as the shaper chooses")
+def _burst(unit: str, option: str) -> Number:
+    said = "at once; null: as the shaper chooses"
+    return Number(1, MAX_BURST, unit, optional=True, help=said, option=option)
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,15 @@ class Limit(Model):
     bytes_per_second: Annotated[float | None, _rate(MIN_BYTES_PER_SECOND, "bytes per second")] = (
         None
     )
-    burst_bytes: Annotated[float | None, _burst("bytes")] = None
+    burst_bytes: Annotated[float | None, _burst("bytes", "--burst")] = None
     operations_per_second: Annotated[
-        float | None, _rate(MIN_OPERATIONS_PER_SECOND, "operations per second")
+        float | None, _rate(MIN_OPERATIONS_PER_SECOND, "operations per second", option="--ops")
     ] = None
-    burst_operations: Annotated[float | None, _burst("operations")] = None
+    burst_operations: Annotated[float | None, _burst("operations", "--burst-ops")] = None
 
     @property
     def is_unlimited(self) -> bool:
         return self.bytes_per_second is None and self.operations_per_second is None
-
-    def as_json(self) -> dict[str, float | None]:
-        return asdict(self)
 
     def check(self, thing: str) -> None:
         for burst, rate in (
@@ -68,29 +66,20 @@ UNLIMITED = Limit()
 Resource = Annotated[str, Name("|".join(RESOURCES), lambda raw, thing: parse_resource(raw, thing))]
 
 
-def parse_limit(raw: Any, thing: str) -> Limit:
-    """A limit from untrusted JSON; `thing` is the path to it."""
-    return parse(Limit, raw, thing)
-
-
 def parse_resource(raw: Any, thing: str = "resource") -> str:
     if raw not in RESOURCES:
         raise BadValue(thing, raw, "is not a resource", f"use one of {', '.join(RESOURCES)}")
     return raw
 
 
+def unusual(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    """{resource: object} without those that are null, or as by default."""
+    return {r: one for r, one in values.items() if one is not None and one != type(one)()}
+
+
 def parse_by_resource(raw: Any, shape: type[Value], thing: str) -> dict[str, Value]:
     """{resource: object}; those that are null or say nothing are left out."""
-    found = parse(Mapping[Resource, shape], without_nulls(raw), thing)
-    for resource, one in found.items():
-        if hasattr(one, "check_for"):
-            one.check_for(resource, inner(thing, resource))
-    usual = shape()
-    return {resource: one for resource, one in found.items() if one != usual}
-
-
-def parse_limits(raw: Any, thing: str = "limits") -> dict[str, Limit]:
-    return parse_by_resource(raw, Limit, thing)
+    return unusual(parse(Mapping[Resource, shape | None], raw, thing))
 
 
 def tighter(own: Limit, cap_bytes_per_second: float, burst_bytes: float) -> Limit:

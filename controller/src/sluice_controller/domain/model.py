@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from .errors import BadValue, Conflict
-from .knobs import Flag, Model, Name, Number, Text, Whole, knob, matching
+from .knobs import Flag, Model, Name, Number, Text, Whole, matching
 from .limits import (
     MAX_PER_SECOND,
     MIN_BYTES_PER_SECOND,
     RESOURCES,
     Limit,
     Resource,
+    unusual,
 )
 from .models import body_of, parse
-from .queues import Queue
-from .scheduling import Scheduling
-from .values import parse_integer, parse_text
+from .queues import Queue, QueueResource
+from .scheduling import Scheduling, check_all_within
+from .values import parse_text
 
 DEFAULT_CLASS = "default"
 DEFAULT_PRIORITY = 5
@@ -63,6 +64,9 @@ def is_boot_id(text: str) -> bool:
     return len(text) <= LONGEST_BOOT_ID_CHARS and (not text or text.isprintable())
 
 
+ClassName = Annotated[str, Name(_CLASS_NAME, parse_class_name, example="batch")]
+
+
 @dataclass(frozen=True)
 class ShapingClass(Model):
     """A kind of I/O, on any domain."""
@@ -71,35 +75,38 @@ class ShapingClass(Model):
     title: Annotated[
         str,
         Text(
-            80, help="what people call it; empty: its name", example="Batch jobs", may_be_empty=True
+            80, help="a name for people; empty: its name", example="Batch jobs", may_be_empty=True
         ),
     ] = ""
     priority: Annotated[int, Whole(0, 9, help="0 goes first")] = DEFAULT_PRIORITY
-    is_stream: Annotated[bool, Flag(help="its quality is watched over")] = False
+    is_stream: Annotated[
+        bool, Flag(help="its quality is watched over", option="--stream/--no-stream")
+    ] = False
     colour_index: Annotated[int, Whole(0, COLOURS - 1, read_only=True, help="in charts")] = 0
     weight: Annotated[
         int, Whole(1, MAX_WEIGHT, help="its share of what is scarce, among its priority")
     ] = DEFAULT_WEIGHT
-    unmanaged: Annotated[bool, Flag(help="never held, and charged to nothing")] = False
+    unmanaged: Annotated[
+        bool, Flag(help="never held, and charged to nothing", option="--unmanaged/--managed")
+    ] = False
 
 
 @dataclass(frozen=True)
-class Grant:
+class Grant(Model):
     """A class as one domain has it. The tag travels with each request.
 
     Resources that are limited, scheduled or queued as by default are left out.
     """
 
     domain: str
-    class_name: str
+    class_name: ClassName
     tag: int
     dscp: tuple[int, ...] = ()
-    limits: Mapping[str, Limit] = field(default_factory=dict)
-    scheduling: Mapping[str, Scheduling] = field(default_factory=dict)
-    queues: Mapping[str, Queue] = field(default_factory=dict)
+    limits: Mapping[Resource, Limit] = field(default_factory=dict)
+    scheduling: Mapping[Resource, Scheduling] = field(default_factory=dict)
+    queues: Mapping[QueueResource, Queue] = field(default_factory=dict)
 
 
-ClassName = Annotated[str, Name(_CLASS_NAME, parse_class_name, example="batch")]
 ClassBody = body_of(ShapingClass)
 
 
@@ -110,24 +117,34 @@ class GrantBody(Model):
     dscp: tuple[Annotated[int, Whole(0, 63, help="selects the class")], ...] = ()
     limits: Mapping[Resource, Limit | None] = field(default_factory=dict)
     scheduling: Mapping[Resource, Scheduling | None] = field(default_factory=dict)
-    queues: Mapping[Resource, Queue | None] = field(default_factory=dict)
+    queues: Mapping[QueueResource, Queue | None] = field(default_factory=dict)
+
+    def grant(self, domain: str, class_name: str, tag: int, dscp: tuple[int, ...]) -> Grant:
+        """As it is kept; BadValue where its parts do not go together."""
+        limits, scheduling = unusual(self.limits), unusual(self.scheduling)
+        check_all_within(limits, scheduling)
+        return Grant(domain, class_name, tag, dscp, limits, scheduling, unusual(self.queues))
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Model):
+    """A rule as it is kept: `match` has the conditions that were given."""
+
     id: int
     domain: str | None
-    class_name: str
+    class_name: ClassName
     match: Mapping[str, str]
     created_at: float
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(Model):
+    """A process that was put into a class by hand."""
+
     domain: str
     pid: int
     start_time_ticks: int
-    class_name: str
+    class_name: ClassName
     created_at: float
     boot_id: str = ""
 
@@ -136,7 +153,7 @@ class Assignment:
 class AssignBody(Model):
     """Puts one process into a class."""
 
-    class_name: Annotated[str, Name(_CLASS_NAME, parse_class_name, example="batch")]
+    class_name: ClassName
     start_time_ticks: Annotated[
         int | None, Whole(0, 2**63, optional=True, help="refused unless it is the process's")
     ] = None
@@ -192,7 +209,7 @@ class AutoSettings(Model):
 
 
 @dataclass(frozen=True)
-class AuditEntry:
+class AuditEntry(Model):
     at: float
     actor: str
     action: str
@@ -217,11 +234,8 @@ def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> Shapin
     return shaping_class
 
 
-def parse_dscp(raw: Any, others: Iterable[Grant]) -> tuple[int, ...]:
-    """DSCP values that select a class; none may mean another class as well."""
-    if not isinstance(raw, list | tuple):
-        raise BadValue("dscp", raw, "is not a list", "give a list of integers from 0 to 63")
-    values = tuple(parse_integer(value, f"dscp[{i}]", 0, 63) for i, value in enumerate(raw))
+def parse_dscp(values: tuple[int, ...], others: Iterable[Grant]) -> tuple[int, ...]:
+    """The values, if they may select a class: none may mean another class as well."""
     taken = {value: grant.class_name for grant in others for value in grant.dscp}
     for i, value in enumerate(values):
         if value & 3 == 3:
@@ -265,17 +279,18 @@ def choose_colour(existing: Iterable[ShapingClass]) -> int:
     return min(counts, key=lambda index: (counts[index], index))
 
 
+def _updated(present: Any, body: Mapping[str, Any]) -> Any:
+    """With the members that are given."""
+    return parse(type(present), {**asdict(present), **body})
+
+
 def parse_settings(body: Mapping[str, Any], present: Settings) -> Settings:
     """A partial update of the settings."""
-    return parse(Settings, {**asdict(present), **body})
+    return _updated(present, body)
 
 
 def parse_auto(body: Mapping[str, Any], present: AutoSettings) -> AutoSettings:
     """A partial update, of the floors as well."""
-    after = parse(AutoSettings, {**asdict(present), **body})
+    after = _updated(present, body)
     floors = {**present.floors_bytes_per_second, **after.floors_bytes_per_second}
     return replace(after, floors_bytes_per_second=floors)
-
-
-def parse_nominal_rate(raw: Any) -> float:
-    return knob(Stream, "nominal_bytes_per_second").read(raw, "nominal_bytes_per_second")

@@ -7,7 +7,7 @@ look at a dataclass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field as dataclass_field
 from dataclasses import fields, is_dataclass, make_dataclass
 from functools import cache
@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from .errors import BadValue
-from .knobs import Knob, Model, hints
+from .knobs import Knob, Model, alias, hints, knob
 
 Shape = TypeVar("Shape")
 
@@ -40,26 +40,59 @@ def parse(shape: type[Shape], raw: Any, thing: str = "") -> Shape:
     return value
 
 
-def without_nulls(raw: Any) -> Any:
-    """For objects whose null members are as absent ones."""
+def as_json(value: Any) -> Any:
+    """Objects by the names of their members, as the API shows them."""
+    if is_dataclass(value):
+        return {alias(one.name): as_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_json(one) for key, one in value.items()}
+    return [as_json(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def of_json(shape: Any, raw: Any) -> Any:
+    """The value that `as_json` made this of; nothing is checked."""
+    shape = _bare(shape)
+    if raw is None:
+        return None
+    if is_dataclass(shape):
+        shapes = {alias(name): (name, hint) for name, hint in hints(shape).items()}
+        given = {shapes[key][0]: of_json(shapes[key][1], one) for key, one in raw.items()}
+        return shape(**given)
     if isinstance(raw, Mapping):
-        return {key: without_nulls(one) for key, one in raw.items() if one is not None}
-    return raw
+        return {key: of_json(get_args(shape)[1], one) for key, one in raw.items()}
+    return tuple(raw) if get_origin(shape) is tuple else raw
 
 
 def check(value: Any, thing: str) -> None:
-    """Asks each object in `value` whether its members go together (`check` of its class)."""
+    """Asks each object in `value` whether its members go together (`check` of its class).
+
+    One that lies in a map is asked whether it goes with its key (`check_for`).
+    """
     if is_dataclass(value):
         for one in fields(value):
-            check(getattr(value, one.name), path_of(thing, [_alias(one.name)]))
+            check(getattr(value, one.name), path_of(thing, [alias(one.name)]))
         if hasattr(value, "check"):
             value.check(thing)
     elif isinstance(value, Mapping):
         for key, one in value.items():
-            check(one, path_of(thing, [key]))
+            inner = path_of(thing, [key])
+            check(one, inner)
+            if hasattr(one, "check_for"):
+                one.check_for(key, inner)
     elif isinstance(value, list | tuple):
         for i, one in enumerate(value):
             check(one, path_of(thing, [i]))
+
+
+def told(value: Any) -> str:
+    """For people: of an object only what is not as by default."""
+    usual = {one.name: one.default for one in fields(value)}
+    parts = []
+    for name in usual:
+        own = getattr(value, name)
+        if own != usual[name]:
+            parts.append(own.told() if hasattr(own, "told") else knob(type(value), name).told(own))
+    return ", ".join(parts) or "by default"
 
 
 def path_of(thing: str, parts: list[str | int]) -> str:
@@ -98,18 +131,14 @@ def _said(shape: Any, member: str | int) -> str:
     for name, annotation in hints(shape).items() if is_dataclass(shape) else ():
         metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
         for one in metadata:
-            if _alias(name) == member and isinstance(one, Knob) and one.said:
+            if alias(name) == member and isinstance(one, Knob) and one.said:
                 return f"it: {one.said}"
     return "it"
 
 
-def _alias(name: str) -> str:
-    return Model.__pydantic_config__["alias_generator"](name)
-
-
 def members(shape: type) -> list[str]:
     """The names of an object's members in JSON."""
-    return [_alias(one.name) for one in fields(shape)]
+    return [alias(one.name) for one in fields(shape)]
 
 
 def _bare(annotation: Any) -> Any:
@@ -128,7 +157,7 @@ def _at(shape: Any, parts: list[str | int]) -> Any:
     shape = _bare(shape)
     for part in parts:
         if is_dataclass(shape):
-            by_alias = {_alias(name): one for name, one in hints(shape).items()}
+            by_alias = {alias(name): one for name, one in hints(shape).items()}
             shape = _bare(by_alias[part])
         else:
             shape = _bare(get_args(shape)[-1 if isinstance(part, str) else 0])
@@ -137,19 +166,33 @@ def _at(shape: Any, parts: list[str | int]) -> Any:
 
 def given_of(value: Any) -> dict[str, Any]:
     """What a request would give of an object: its members that are not read only."""
-    return {name: getattr(value, name) for name in members(body_of(type(value)))}
+    shown = as_json(value)
+    return {name: shown[name] for name in members(body_of(type(value)))}
 
 
 @cache
 def body_of(shape: type) -> type:
     """The dataclass of what a request gives of a `shape`: without members that are read only."""
-    given = []
-    for one in fields(shape):
-        annotation = hints(shape)[one.name]
+    read_only = []
+    for name, annotation in hints(shape).items():
         metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
         if any(isinstance(m, Knob) and m.read_only for m in metadata):
-            continue
-        has_default = {"default": one.default, "default_factory": one.default_factory}
-        given.append((one.name, annotation, dataclass_field(**has_default)))
-    name = f"{shape.__name__}Body"
-    return make_dataclass(name, given, bases=(Model,), frozen=True, kw_only=True)
+            read_only.append(name)
+    return _without(shape, f"{shape.__name__}Body", read_only, is_answer=False)
+
+
+def answer_of(shape: type, name: str, *left_out: str) -> type:
+    """The dataclass of an answer with the members of `shape`, but for some: none is absent."""
+    return _without(shape, name, left_out, is_answer=True)
+
+
+def _without(shape: type, name: str, left_out: Collection[str], is_answer: bool) -> type:
+    kept = []
+    for one in fields(shape):
+        if one.name not in left_out:
+            default = {"default": one.default, "default_factory": one.default_factory}
+            own = dataclass_field(**({} if is_answer else default))
+            kept.append((one.name, hints(shape)[one.name], own))
+    found = make_dataclass(name, kept, bases=(Model,), frozen=True, kw_only=True)
+    found.__doc__ = shape.__doc__
+    return found

@@ -14,13 +14,13 @@ Invariants of a result that was taken:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from .errors import BadValue
-from .knobs import Model, Whole
+from .knobs import Flag, Model, Name, Number, Text, Whole, Word, matching
+from .values import inner
 
 VERSION = 1
 MEASURED = ("passed", "failed")
@@ -31,301 +31,315 @@ VERDICTS = ("perfect", "good", "poor")
 
 # Twice the longest plan that the demo takes, in half seconds.
 MOST_POINTS = 5000
-MOST_ROWS = 500
-MOST_TEXT = 1000
 MOST_PAGE_CHARACTERS = 700_000
 # Later than any clock that is right: year 2100.
 MOST_EPOCH_S = 4_102_444_800.0
 MOST_SECONDS = 86_400.0
-MOST_RATE = 1e12
-KEEP_LEAST, KEEP_DEFAULT, KEEP_MOST = 1, 90, 1000
-
-Check = Callable[[str, Any], Any]
 
 
-def _kind(value: Any) -> str:
-    return {dict: "an object", list: "a list", str: "a string", type(None): "null"}.get(
-        type(value), str(value)[:60]
-    )
+@dataclass(frozen=True)
+class Prose(Text):
+    """Text of a program: it may have ends of lines, and tabs."""
+
+    longest: int = 1000
+
+    def read(self, raw: Any, thing: str) -> str:
+        least = 0 if self.may_be_empty else 1
+        if not isinstance(raw, str) or not least <= len(raw) <= self.longest:
+            remedy = f"give {least} to {self.longest} characters"
+            raise BadValue(thing, raw, "is not usable text", remedy)
+        if any(ord(c) < 32 and c not in "\n\t" for c in raw):
+            raise BadValue(thing, raw, "has control characters", "leave them out")
+        return raw
 
 
-def number(least: float, most: float) -> Check:
-    def check(thing: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadValue(thing, _kind(value), "is not a number", "give a JSON number")
-        # No arithmetic: an integer of JSON may be larger than any float.
-        if not least <= value <= most:
-            raise BadValue(thing, value, "is out of range", f"give {least:g} to {most:g}")
-        return value
-
-    return check
+def _named(pattern: str, example: str) -> Name:
+    parse = matching(pattern, "of that form", f"write it like {example}")
+    return Name(pattern, parse, example=example)
 
 
-def text(most: int = MOST_TEXT, least: int = 0) -> Check:
-    def check(thing: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise BadValue(thing, _kind(value), "is not a string", "give a JSON string")
-        if not least <= len(value) <= most:
-            raise BadValue(
-                thing, f"{len(value)} characters", "is out of range", f"give {least} to {most}"
-            )
-        if any(ord(c) < 32 and c not in "\n\t" for c in value):
-            raise BadValue(thing, value, "has control characters", "leave them out")
-        return value
-
-    return check
-
-
-def flag(thing: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadValue(thing, _kind(value), "is not true or false", "give true or false")
-    return value
+Epoch = Annotated[float, Number(0, MOST_EPOCH_S, "seconds since 1970")]
+Seconds = Annotated[float, Number(0, MOST_SECONDS, "seconds")]
+# Bytes per second, or a number of things.
+Rate = Count = Annotated[float, Number(0, 1e12)]
+Limit = Annotated[float | None, Number(0, 1e12, optional=True)]
+Ratio = Annotated[float, Number(0, 1e3)]
+Note = Annotated[str, Prose(may_be_empty=True)]
+Sentence = Annotated[str, Prose()]
+Version = Annotated[str, Prose(100, may_be_empty=True)]
+Verdict = Annotated[str, Word(VERDICTS)]
+Outcome = Annotated[str, Word(OUTCOMES)]
+RunId = Annotated[str, _named(r"[0-9a-f]{32}", "0123456789abcdef0123456789abcdef")]
 
 
-def one_of(*known: Any) -> Check:
-    def check(thing: str, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in known:
-            raise BadValue(
-                thing, _kind(value) if isinstance(value, (dict, list)) else value,
-                "is not known", f"use one of {', '.join(map(str, known))}",
-            )  # fmt: skip
-        return value
-
-    return check
-
-
-def pattern(expression: str, example: str) -> Check:
-    compiled = re.compile(expression)
-
-    def check(thing: str, value: Any) -> str:
-        if not isinstance(value, str) or not compiled.fullmatch(value):
-            shown = value if isinstance(value, str) else _kind(value)
-            raise BadValue(thing, shown, "has not the right form", f"write it like {example}")
-        return value
-
-    return check
+@dataclass(frozen=True)
+class PhaseStream(Model):
+    verdict: Verdict
+    continuity_errors: Count
+    stalls: Count
+    stall_seconds: Seconds
+    lost_pictures: Count
+    delivered_ratio: Annotated[float, Number(0, 1)]
+    max_gap_ms: Count
 
 
-def optional(inner: Check) -> Check:
-    return lambda thing, value: None if value is None else inner(thing, value)
+@dataclass(frozen=True)
+class PhaseBackground(Model):
+    http_bytes_per_s: Rate
+    disk_bytes_per_s: Rate
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.http_bytes_per_s + self.disk_bytes_per_s
 
 
-def record(**fields: Check) -> Check:
-    """Exactly these members."""
-
-    def check(thing: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise BadValue(thing or "result", _kind(value), "is not an object", "give an object")
-        prefix = f"{thing}." if thing else ""
-        for name in value:
-            if name not in fields:
-                raise BadValue(
-                    f"{prefix}{name}", _kind(value[name]), "is not known", "leave it out"
-                )
-        for name in fields:
-            if name not in value:
-                raise BadValue(f"{prefix}{name}", "absent", "is missing", "give it")
-        return {name: inner(f"{prefix}{name}", value[name]) for name, inner in fields.items()}
-
-    return check
+@dataclass(frozen=True)
+class Phase(Model):
+    start_s: Seconds
+    end_s: Seconds
+    stream: PhaseStream
+    background: PhaseBackground
+    cpu_ratio: Ratio
+    disk_busy_ratio: Ratio
+    disk_seeks_per_s: Count
 
 
-def rows(inner: Check, most: int = MOST_ROWS) -> Check:
-    def check(thing: str, value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise BadValue(thing, _kind(value), "is not a list", "give a list")
-        if len(value) > most:
-            raise BadValue(thing, f"{len(value)} entries", "is too long", f"give at most {most}")
-        return [inner(f"{thing}[{index}]", entry) for index, entry in enumerate(value)]
-
-    return check
+@dataclass(frozen=True)
+class Phases(Model):
+    control: Phase
+    unshaped: Phase
+    auto: Phase
 
 
-def columns(**fields: Check) -> Check:
+@dataclass(frozen=True)
+class NightlyPlan(Model):
+    link_mbit: Annotated[float, Number(1, 1e6)]
+    readers: Count
+    wgets: Count
+    overload: Ratio
+    control_s: Seconds
+    unshaped_s: Seconds
+    auto_s: Seconds
+
+
+@dataclass(frozen=True)
+class Check(Model):
+    name: Sentence
+    holds: Annotated[bool, Flag(example=True)]
+    figures: Note
+
+
+@dataclass(frozen=True)
+class Logged(Model):
+    at_s: Annotated[float, Number(-MOST_SECONDS, MOST_SECONDS, "seconds")]
+    sentence: Sentence
+
+
+class Columns(Model):
     """A table by columns, all of them equally long."""
-    each = record(**{name: rows(inner, MOST_POINTS) for name, inner in fields.items()})
 
-    def check(thing: str, value: Any) -> dict[str, list[Any]]:
-        table = each(thing, value)
-        lengths = {name: len(column) for name, column in table.items()}
-        first = next(iter(lengths))
-        for name, length in lengths.items():
-            if length != lengths[first]:
-                raise BadValue(
-                    f"{thing}.{name}", f"{length} entries", f"is not as long as {first}",
-                    f"give {lengths[first]}",
-                )  # fmt: skip
-        return table
-
-    return check
+    def check(self, thing: str) -> None:
+        first, *others = vars(self)
+        length = len(getattr(self, first))
+        _check_length(inner(thing, first), getattr(self, first), MOST_POINTS)
+        for name in others:
+            found = len(getattr(self, name))
+            if found != length:
+                problem = f"is not as long as {first}"
+                raise BadValue(inner(thing, name), f"{found} entries", problem, f"give {length}")
 
 
-_epoch = number(0, MOST_EPOCH_S)
-_seconds = number(0, MOST_SECONDS)
-_rate = number(0, MOST_RATE)
-_count = number(0, 1e12)
-_ratio = number(0, 1e3)
-_share = number(0, 1)
-
-_stream = record(
-    verdict=one_of(*VERDICTS),
-    continuity_errors=_count,
-    stalls=_count,
-    stall_seconds=_seconds,
-    lost_pictures=_count,
-    delivered_ratio=_share,
-    max_gap_ms=_count,
-)
-_phase = record(
-    start_s=_seconds,
-    end_s=_seconds,
-    stream=_stream,
-    background=record(http_bytes_per_s=_rate, disk_bytes_per_s=_rate),
-    cpu_ratio=_ratio,
-    disk_busy_ratio=_ratio,
-    disk_seeks_per_s=_rate,
-)
-_measured = record(
-    plan=record(
-        link_mbit=number(1, 1e6),
-        readers=_count,
-        wgets=_count,
-        overload=_ratio,
-        control_s=_seconds,
-        unshaped_s=_seconds,
-        auto_s=_seconds,
-    ),
-    link_bytes_per_s=_rate,
-    disk_note=text(),
-    note=text(),
-    phases=record(**{name: _phase for name in PHASES}),
-    auto_enabled_at_s=_seconds,
-    settled_after_s=optional(_seconds),
-    checks=rows(record(name=text(least=1), holds=flag, figures=text()), 50),
-    auto_log=rows(record(at_s=number(-MOST_SECONDS, MOST_SECONDS), sentence=text(least=1))),
-    windows=columns(
-        start_s=_seconds,
-        end_s=_seconds,
-        received_bytes_per_s=_rate,
-        max_gap_ms=_count,
-        verdict=one_of(*VERDICTS),
-    ),
-    seconds=columns(
-        at_s=_seconds,
-        http_bytes_per_s=_rate,
-        stream_bytes_per_s=_rate,
-        readers_disk_bytes_per_s=_rate,
-        web_disk_bytes_per_s=_rate,
-        movie_disk_bytes_per_s=_rate,
-        readers_disk_limit_bytes_per_s=optional(_rate),
-        web_disk_limit_bytes_per_s=optional(_rate),
-        web_net_limit_bytes_per_s=optional(_rate),
-        cpu_ratio=_ratio,
-    ),
-)
-_code = pattern(r"[a-z][a-z0-9-]{0,39}", "guests-busy")
-_result = record(
-    version=one_of(VERSION),
-    run_id=pattern(r"[0-9a-f]{32}", "32 hexadecimal digits"),
-    started_at=_epoch,
-    ended_at=_epoch,
-    outcome=one_of(*OUTCOMES),
-    reasons=rows(record(code=_code, sentence=text(least=1)), 20),
-    host=record(
-        name=text(255, least=1), kernel=text(255), cpus=number(1, 1e5), memory_mib=number(1, 1e9)
-    ),
-    software=record(sluice=text(100), qemu=text(100), libvirt=text(100)),
-    accelerator=optional(record(name=one_of("kvm", "tcg"), reason=text())),
-    measured=optional(_measured),
-)
+@dataclass(frozen=True)
+class Windows(Columns):
+    start_s: list[Seconds]
+    end_s: list[Seconds]
+    received_bytes_per_s: list[Rate]
+    max_gap_ms: list[Count]
+    verdict: list[Verdict]
 
 
-def parse_result(raw: Any) -> dict[str, Any]:
-    """Return the result with exactly the members that are known; raise BadValue."""
-    if isinstance(raw, Mapping) and raw.get("version") != VERSION:
-        # An older or newer run: its other members would be refused in odd words.
-        one_of(VERSION)("version", raw.get("version"))
-    result = _result("", raw)
-    if result["ended_at"] < result["started_at"]:
-        raise BadValue(
-            "ended_at", result["ended_at"], "is before started_at", "give the times of one run"
-        )
-    outcome, measured = result["outcome"], result["measured"]
-    if (outcome in MEASURED) != (measured is not None):
-        wanted = "give what was measured" if outcome in MEASURED else "give null"
-        shown = "absent" if measured is None else "present"
-        raise BadValue("measured", shown, f"does not fit the outcome {outcome}", wanted)
-    if outcome in UNMEASURED and not result["reasons"]:
-        raise BadValue("reasons", "none", f"do not explain the outcome {outcome}", "give one")
-    if measured is not None:
-        holds = bool(measured["checks"]) and all(check["holds"] for check in measured["checks"])
-        if holds != (outcome == "passed"):
-            wanted = "passed" if holds else "failed"
-            raise BadValue("outcome", outcome, "does not fit the checks", f"give {wanted}")
-    return result
+@dataclass(frozen=True)
+class EachSecond(Columns):
+    at_s: list[Seconds]
+    http_bytes_per_s: list[Rate]
+    stream_bytes_per_s: list[Rate]
+    readers_disk_bytes_per_s: list[Rate]
+    web_disk_bytes_per_s: list[Rate]
+    movie_disk_bytes_per_s: list[Rate]
+    readers_disk_limit_bytes_per_s: list[Limit]
+    web_disk_limit_bytes_per_s: list[Limit]
+    web_net_limit_bytes_per_s: list[Limit]
+    cpu_ratio: list[Ratio]
+
+
+@dataclass(frozen=True)
+class Measured(Model):
+    plan: NightlyPlan
+    link_bytes_per_s: Rate
+    disk_note: Note
+    note: Note
+    phases: Phases
+    auto_enabled_at_s: Seconds
+    settled_after_s: Annotated[
+        float | None, Number(0, MOST_SECONDS, "seconds", optional=True, help="null: never")
+    ]
+    checks: list[Check]
+    auto_log: list[Logged]
+    windows: Windows
+    seconds: EachSecond
+
+    def check(self, thing: str) -> None:
+        _check_length(inner(thing, "checks"), self.checks, 50)
+        _check_length(inner(thing, "auto_log"), self.auto_log, 500)
+
+
+@dataclass(frozen=True)
+class Reason(Model):
+    code: Annotated[str, _named(r"[a-z][a-z0-9-]{0,39}", "guests-busy")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True)
+class NightlyHost(Model):
+    name: Annotated[str, Prose(255)]
+    kernel: Annotated[str, Prose(255, may_be_empty=True)]
+    cpus: Annotated[float, Number(1, 1e5)]
+    memory_mib: Annotated[float, Number(1, 1e9)]
+
+
+@dataclass(frozen=True)
+class Software(Model):
+    sluice: Version
+    qemu: Version
+    libvirt: Version
+
+
+@dataclass(frozen=True)
+class Accelerator(Model):
+    name: Annotated[str, Word(("kvm", "tcg"))]
+    reason: Note
+
+
+@dataclass(frozen=True)
+class NightlyResult(Model):
+    """What a night measured, or why it did not: docs/specs/nightly-result.md."""
+
+    version: Annotated[int, Whole(VERSION, VERSION)]
+    run_id: RunId
+    started_at: Epoch
+    ended_at: Epoch
+    outcome: Outcome
+    reasons: list[Reason]
+    host: NightlyHost
+    software: Software
+    accelerator: Accelerator | None
+    measured: Measured | None
+
+    def check(self, thing: str) -> None:
+        _check_length(inner(thing, "reasons"), self.reasons, 20)
+        for member, shown, problem, remedy in self._contradictions():
+            raise BadValue(inner(thing, member), shown, problem, remedy)
+
+    def _contradictions(self) -> Iterator[tuple[str, Any, str, str]]:
+        outcome, measured = self.outcome, self.measured
+        if self.ended_at < self.started_at:
+            yield "ended_at", self.ended_at, "is before started_at", "give the times of one run"
+        if (outcome in MEASURED) != (measured is not None):
+            wanted = "give what was measured" if outcome in MEASURED else "give null"
+            shown = "absent" if measured is None else "present"
+            yield "measured", shown, f"does not fit the outcome {outcome}", wanted
+        if outcome in UNMEASURED and not self.reasons:
+            yield "reasons", "none", f"do not explain the outcome {outcome}", "give one"
+        if measured is not None:
+            holds = bool(measured.checks) and all(check.holds for check in measured.checks)
+            if holds != (outcome == "passed"):
+                wanted = "passed" if holds else "failed"
+                yield "outcome", outcome, "does not fit the checks", f"give {wanted}"
+
+
+def _check_length(thing: str, found: Sequence[Any], most: int) -> None:
+    if len(found) > most:
+        raise BadValue(thing, f"{len(found)} entries", "is too long", f"give at most {most}")
 
 
 @dataclass(frozen=True)
 class NightlyBody(Model):
     """A nightly run's result."""
 
-    result: Mapping[str, Any]
+    null_is_default: ClassVar[bool] = True
+
+    result: NightlyResult
     # The run's own page, HTML.
-    page: str | None = None
-    keep: Annotated[
-        int | None,
-        Whole(KEEP_LEAST, KEEP_MOST, optional=True, help="results that stay, this one included"),
-    ] = None
+    page: Annotated[str | None, Prose(MOST_PAGE_CHARACTERS, optional=True)] = None
+    keep: Annotated[int, Whole(1, 1000, help="results that stay, this one included")] = 90
 
 
-def parse_page(raw: Any) -> str | None:
-    """The run's own page as HTML text, or None."""
-    return optional(text(MOST_PAGE_CHARACTERS, least=1))("page", raw)
+# What the list and the trend show of a night
 
 
-def parse_keep(raw: Any) -> int:
-    """How many results stay, this one included."""
-    if raw is None:
-        return KEEP_DEFAULT
-    if isinstance(raw, bool) or not isinstance(raw, int) or not KEEP_LEAST <= raw <= KEEP_MOST:
-        raise BadValue(
-            "keep", raw, "is out of range", f"give a whole number from {KEEP_LEAST} to {KEEP_MOST}"
-        )
-    return raw
+@dataclass(frozen=True)
+class PhaseFigures(Model):
+    verdict: Verdict
+    stalls: Count
+    stall_seconds: Seconds
+    delivered_ratio: float
+    max_gap_ms: Count
+    background_bytes_per_s: Rate
 
 
-def background(phase: Mapping[str, Any]) -> float:
-    """The background's rate in a phase, in bytes per second."""
-    moved = phase["background"]
-    return moved["http_bytes_per_s"] + moved["disk_bytes_per_s"]
+@dataclass(frozen=True)
+class Figures(Model):
+    control: PhaseFigures
+    unshaped: PhaseFigures
+    auto: PhaseFigures
+    background_ratio: float | None
+    settled_after_s: float | None
 
 
-def figures(measured: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Summary(Model):
+    """A result without its series."""
+
+    run_id: RunId
+    started_at: Epoch
+    ended_at: Epoch
+    outcome: Outcome
+    reasons: list[Reason]
+    software: Software
+    host: str
+    accelerator: str | None
+    figures: Figures | None
+
+
+def _phase_figures(phase: Phase) -> PhaseFigures:
+    stream = phase.stream
+    return PhaseFigures(
+        stream.verdict,
+        stream.stalls,
+        stream.stall_seconds,
+        stream.delivered_ratio,
+        stream.max_gap_ms,
+        phase.background.bytes_per_s,
+    )
+
+
+def figures(measured: Measured) -> Figures:
     """The figures of one night in the trend."""
-    phases = measured["phases"]
-    found: dict[str, Any] = {
-        name: {
-            **{
-                key: phase["stream"][key]
-                for key in ("verdict", "stalls", "stall_seconds", "delivered_ratio", "max_gap_ms")
-            },
-            "background_bytes_per_s": background(phase),
-        }
-        for name, phase in phases.items()
-    }
-    before = background(phases["unshaped"])
-    found["background_ratio"] = background(phases["auto"]) / before if before else None
-    found["settled_after_s"] = measured["settled_after_s"]
-    return found
+    phases = measured.phases
+    before = phases.unshaped.background.bytes_per_s
+    return Figures(
+        *(_phase_figures(getattr(phases, name)) for name in PHASES),
+        phases.auto.background.bytes_per_s / before if before else None,
+        measured.settled_after_s,
+    )
 
 
-def summary(result: Mapping[str, Any]) -> dict[str, Any]:
+def summary(result: NightlyResult) -> Summary:
     """A result without its series, for the list and the trend."""
-    measured = result["measured"]
     kept = ("run_id", "started_at", "ended_at", "outcome", "reasons", "software")
-    return {
-        **{key: result[key] for key in kept},
-        "host": result["host"]["name"],
-        "accelerator": result["accelerator"]["name"] if result["accelerator"] else None,
-        "figures": None if measured is None else figures(measured),
-    }
+    return Summary(
+        **{name: getattr(result, name) for name in kept},
+        host=result.host.name,
+        accelerator=result.accelerator.name if result.accelerator else None,
+        figures=figures(result.measured) if result.measured else None,
+    )

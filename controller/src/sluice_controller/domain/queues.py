@@ -7,12 +7,11 @@ The ranges are those of the shaper (`docs/specs/shaper-qmp.md`).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from .errors import BadValue
-from .knobs import Flag, Model, Number, Size, Whole, Word
-from .limits import MAX_BURST, NET_RX, NET_TX, parse_by_resource
-from .models import parse, without_nulls
+from .knobs import Flag, Model, Name, Number, Size, Whole, Word
+from .limits import MAX_BURST, NET_RX, NET_TX, parse_resource
 from .values import inner
 
 QUEUE_RESOURCES = (NET_TX, NET_RX)
@@ -27,13 +26,17 @@ MAX_CONNECTIONS_PER_SECOND = 10**12
 class Queue(Model):
     """What a class may queue of its frames, in one direction."""
 
+    null_is_default: ClassVar[bool] = True
+
     limit_bytes: Annotated[
         int | None,
         Size(
             1,
             MAX_LIMIT_BYTES,
             optional=True,
-            help="that it holds; null: any number",
+            help="size of the queue; null: 1/20 second at the class's rate",
+            option="--bytes",
+            shown="at most {}",
             only=QUEUE_RESOURCES,
         ),
     ] = None
@@ -44,6 +47,8 @@ class Queue(Model):
             MAX_LIMIT_PACKETS,
             optional=True,
             help="frames that it holds; null: any number",
+            option="--packets",
+            shown="at most {} frames",
             only=QUEUE_RESOURCES,
         ),
     ] = None
@@ -59,6 +64,8 @@ class Queue(Model):
         bool,
         Flag(
             help="with codel: frames are marked, where possible",
+            option="--ecn/--no-ecn",
+            shown="with ECN",
             only=QUEUE_RESOURCES,
             beside=("aqm", CODEL),
         ),
@@ -71,6 +78,8 @@ class Queue(Model):
             "connections per second",
             optional=True,
             help="new TCP connections, net-rx only; null: unlimited",
+            option="--connections",
+            shown="{} new connections/s",
             only=(NET_RX,),
         ),
     ] = None
@@ -82,16 +91,10 @@ class Queue(Model):
             "connections",
             optional=True,
             help="at once; null: as the shaper chooses",
+            shown="{} at once",
             only=(NET_RX,),
         ),
     ] = None
-
-    @property
-    def is_default(self) -> bool:
-        return self == DEFAULT_QUEUE
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def check(self, thing: str) -> None:
         if self.ecn and self.aqm == NO_AQM:
@@ -110,7 +113,7 @@ class Queue(Model):
         if resource not in QUEUE_RESOURCES:
             raise BadValue(
                 thing,
-                self.as_json(),
+                asdict(self),
                 "has no queue of frames",
                 f"use {' or '.join(QUEUE_RESOURCES)}; disk requests are never dropped",
             )
@@ -124,15 +127,5 @@ class Queue(Model):
 
 
 DEFAULT_QUEUE = Queue()
-
-
-def parse_queue(raw: Any, resource: str, thing: str) -> Queue:
-    """Of one resource, checked as a whole."""
-    queue = parse(Queue, without_nulls(raw), thing)
-    queue.check_for(resource, thing)
-    return queue
-
-
-def parse_queues(raw: Any, thing: str = "queues") -> dict[str, Queue]:
-    """{resource: queue}; resources that have the default queue are left out."""
-    return parse_by_resource(raw, Queue, thing)
+# Disks have none; `check_for` says so.
+QueueResource = Annotated[str, Name("|".join(QUEUE_RESOURCES), parse_resource)]

@@ -4,22 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 from .guests import Guest
-from .limits import RESOURCES, UNLIMITED, Limit, tighter
-from .model import (
-    DEFAULT_CLASS,
-    Assignment,
-    AuditEntry,
-    Grant,
-    Rule,
-    Settings,
-    ShapingClass,
-)
-from .queues import Queue
-from .scheduling import DEFAULT_SCHEDULING, Scheduling
+from .limits import RESOURCES, UNLIMITED, Limit, Resource, tighter
+from .model import DEFAULT_CLASS, Grant, ShapingClass
+from .models import answer_of, as_json, members
+from .scheduling import DEFAULT_SCHEDULING
 from .shaped import Shapes, devices_json, sentence
 
 # What auto-shaping may let through at once. Small, so that one class's burst
@@ -28,16 +20,6 @@ AUTO_BURST_BYTES = 256 * 1024
 
 # What auto-shaping has set: (domain, class, resource) → bytes per second.
 Caps = Mapping[tuple[str, str, str], float]
-
-
-def class_json(shaping_class: ShapingClass) -> dict[str, Any]:
-    return asdict(shaping_class)
-
-
-def by_resource_json(
-    values: Mapping[str, Limit] | Mapping[str, Scheduling] | Mapping[str, Queue],
-) -> dict[str, Any]:
-    return {resource: value.as_json() for resource, value in values.items()}
 
 
 def reserved(grant: Grant, resource: str) -> float:
@@ -61,21 +43,21 @@ def effective_limits(grant: Grant, caps: Caps) -> dict[str, Limit]:
     return effective
 
 
+@dataclass(frozen=True, kw_only=True)
+class Granted(  # type: ignore[misc]
+    answer_of(ShapingClass, "OfClass", "name", "title"), answer_of(Grant, "OfGrant", "domain")
+):
+    """A class as one domain has it."""
+
+    # With what auto-shaping has set.
+    effective_limits: Mapping[Resource, Limit]
+
+
 def grant_json(grant: Grant, shaping_class: ShapingClass, caps: Caps) -> dict[str, Any]:
-    return {
-        "class": grant.class_name,
-        "tag": grant.tag,
-        "priority": shaping_class.priority,
-        "is_stream": shaping_class.is_stream,
-        "colour_index": shaping_class.colour_index,
-        "weight": shaping_class.weight,
-        "unmanaged": shaping_class.unmanaged,
-        "dscp": list(grant.dscp),
-        "limits": by_resource_json(grant.limits),
-        "effective_limits": by_resource_json(effective_limits(grant, caps)),
-        "scheduling": by_resource_json(grant.scheduling),
-        "queues": by_resource_json(grant.queues),
-    }
+    """A `Granted`."""
+    effective = {"effective_limits": effective_limits(grant, caps)}
+    found = {**as_json(shaping_class), **as_json(grant), **as_json(effective)}
+    return {name: found[name] for name in members(Granted)}
 
 
 def with_default(domain: str, grants: list[Grant]) -> list[Grant]:
@@ -83,33 +65,6 @@ def with_default(domain: str, grants: list[Grant]) -> list[Grant]:
     if any(grant.class_name == DEFAULT_CLASS for grant in grants):
         return grants
     return [Grant(domain, DEFAULT_CLASS, 0), *grants]
-
-
-def rule_json(rule: Rule) -> dict[str, Any]:
-    return {
-        "id": rule.id,
-        "domain": rule.domain,
-        "class": rule.class_name,
-        "match": dict(rule.match),
-        "created_at": rule.created_at,
-    }
-
-
-def assignment_json(assignment: Assignment) -> dict[str, Any]:
-    return {
-        "pid": assignment.pid,
-        "start_time_ticks": assignment.start_time_ticks,
-        "class": assignment.class_name,
-        "created_at": assignment.created_at,
-    }
-
-
-def settings_json(settings: Settings) -> dict[str, Any]:
-    return asdict(settings)
-
-
-def audit_json(entry: AuditEntry) -> dict[str, Any]:
-    return asdict(entry)
 
 
 def guest_json(guest: Guest, shapes: Shapes, emulator_problem: str | None) -> dict[str, Any]:

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from .errors import BadValue, SluiceError
 from .knobs import Model, Number, Size, Time, Whole, Word
-from .limits import (
-    DISK_RESOURCES,
-    MAX_PER_SECOND,
-    UNLIMITED,
-    Limit,
-    parse_by_resource,
-)
-from .models import parse, without_nulls
+from .limits import DISK_RESOURCES, MAX_PER_SECOND, UNLIMITED, Limit
+from .rates import format_size, format_time_ns
 from .values import inner
 
 TOKEN_BUCKET, LEAKY_BUCKET, TOKEN_LEAKY = POLICIES = (
@@ -39,19 +33,22 @@ MAX_OF = 1000
 DISK_MINIMUM_CHARGE = 4096
 
 
-def default_minimum_charge(resource: str) -> int:
-    """A disk does not read less than a page any faster."""
-    return DISK_MINIMUM_CHARGE if resource in DISK_RESOURCES else 0
-
-
 @dataclass(frozen=True)
 class Window(Model):
     """`bytes` in each period, of which `may_miss` of each `of` requests may come late."""
+
+    null_is_default: ClassVar[bool] = True
 
     period_ns: Annotated[int, Time(MIN_PERIOD_NS, MAX_PERIOD_NS, help="nanoseconds")]
     bytes: Annotated[int, Size(1, MAX_WINDOW_BYTES, help="to be served in each period")]
     may_miss: Annotated[int, Whole(0, MAX_OF - 1, help="of each `of` requests may be late")] = 0
     of: Annotated[int, Whole(1, MAX_OF)] = 1
+
+    def told(self) -> str:
+        """For people."""
+        period, late = format_time_ns(self.period_ns), f"{self.may_miss} of {self.of}"
+        words = f"{format_size(self.bytes)} in each {period}"
+        return f"{words}, {late} may be late" if self.may_miss else words
 
     @property
     def bytes_per_second(self) -> int:
@@ -83,9 +80,17 @@ def _rate(most: float, says: str, **more: Any) -> Number:
 class Scheduling(Model):
     """How a class uses one resource beside its limit."""
 
+    null_is_default: ClassVar[bool] = True
+
     reservation_bytes_per_second: Annotated[
         # Auto-shaping's limit may have to rise to it.
-        float | None, _rate(MAX_PER_SECOND, "what it gets at least")
+        float | None,
+        _rate(
+            MAX_PER_SECOND,
+            "the least rate of the class, up to its limit",
+            option="--reserve",
+            shown="at least {}",
+        ),
     ] = None
     policy: Annotated[str, Word(POLICIES, help="how it uses its limit")] = TOKEN_BUCKET
     peak_bytes_per_second: Annotated[
@@ -93,29 +98,40 @@ class Scheduling(Model):
         _rate(
             MAX_PEAK_BYTES_PER_SECOND,
             f"with {TOKEN_LEAKY}: no burst passes faster",
+            option="--peak",
+            shown="peak {}",
             beside=("policy", TOKEN_LEAKY),
         ),
     ] = None
     minimum_charge_bytes: Annotated[
         int | None,
-        Size(0, MAX_MINIMUM_CHARGE, optional=True, help="of a request; null: the resource's own"),
+        Size(
+            0,
+            MAX_MINIMUM_CHARGE,
+            optional=True,
+            help="charged for each request at least; null: 4 KiB for disks, 0 for frames",
+            option="--min-charge",
+            shown="minimum charge {}",
+        ),
     ] = None
     dynamic: Annotated[
-        str, Word(DYNAMICS, help="which flows go first, those that had little or much")
+        str,
+        Word(
+            DYNAMICS,
+            help="the flows that go first, with few bytes so far or many",
+            shown="dynamic {}",
+        ),
     ] = NOT_DYNAMIC
     charge: Annotated[
         str,
         Word(
             CHARGES,
-            help="disks: for all that is asked, or what the device had to do",
+            help="disks: the requested bytes, or the cost on the device",
+            shown="charge {}",
             only=DISK_RESOURCES,
         ),
     ] = CHARGE_ALL
     window: Window | None = None
-
-    @property
-    def is_default(self) -> bool:
-        return self == DEFAULT_SCHEDULING
 
     @property
     def reserved_bytes_per_second(self) -> float:
@@ -123,9 +139,6 @@ class Scheduling(Model):
         if self.window is not None:
             return self.window.bytes_per_second
         return self.reservation_bytes_per_second or 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def check(self, thing: str) -> None:
         """What must hold between its members; `check_within` looks at the limit beside it."""
@@ -165,11 +178,9 @@ class Scheduling(Model):
 DEFAULT_SCHEDULING = Scheduling()
 
 
-def parse_scheduling(raw: Any, resource: str, thing: str) -> Scheduling:
-    """Of one resource, sound by itself; `check_within` looks at the limit beside it."""
-    scheduling = parse(Scheduling, without_nulls(raw), thing)
-    scheduling.check_for(resource, thing)
-    return scheduling
+def shapers_own(resource: str) -> Scheduling:
+    """The values that a shaper has by default: a disk reads less than a page no faster."""
+    return Scheduling(minimum_charge_bytes=DISK_MINIMUM_CHARGE if resource in DISK_RESOURCES else 0)
 
 
 def check_within(
@@ -215,8 +226,3 @@ def check_all_within(
 ) -> None:
     for resource, one in scheduling.items():
         check_within(limits.get(resource, UNLIMITED), one, f"scheduling.{resource}", error)
-
-
-def parse_schedulings(raw: Any, thing: str = "scheduling") -> dict[str, Scheduling]:
-    """{resource: scheduling}; resources that are scheduled by default are left out."""
-    return parse_by_resource(raw, Scheduling, thing)

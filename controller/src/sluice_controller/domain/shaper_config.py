@@ -8,12 +8,17 @@ from dataclasses import fields
 from typing import Any
 
 from .limits import RESOURCES, Limit
-from .model import DEFAULT_CLASS, DEFAULT_PRIORITY, DEFAULT_WEIGHT, Grant, ShapingClass
+from .model import DEFAULT_CLASS, ClassBody, Grant, ShapingClass
+from .models import members
 from .render import Caps, effective_limits, with_default
 from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, whole
 
 # QMP name → attribute of Limit
 QMP_FIELDS = {one.name.replace("_", "-"): one.name for one in fields(Limit)}
+# What a shaper knows of a class itself, beside what a domain has of it.
+CLASS_FIELDS = tuple(name for name in members(ClassBody) if name not in ("title", "is_stream"))
+
+_USUAL = ShapingClass(DEFAULT_CLASS)
 
 Config = dict[str, Any]
 Command = tuple[str, dict[str, Any]]
@@ -35,17 +40,15 @@ def qmp_limits(limits: Mapping[str, Limit]) -> list[dict[str, Any]]:
     return rows
 
 
-def _beside_limits(
-    weight: int, unmanaged: bool, scheduling: list[dict[str, Any]], queues: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Only what is not as by default, which is all that older shapers take."""
-    arguments = {
-        "weight": None if weight == DEFAULT_WEIGHT else weight,
-        "unmanaged": unmanaged,
-        "scheduling": scheduling,
-        "queues": queues,
-    }
-    return {name: value for name, value in arguments.items() if value}
+def _class_row(
+    name: str, tag: Any, dscp: Iterable[int], of_class: Mapping[str, Any], **lists: list[Any]
+) -> Config:
+    """Arguments of shaper-set-class: of members that came later only what is not as by
+    default, which is all that older shapers take."""
+    beside = {key: of_class[key] for key in CLASS_FIELDS if of_class[key] != getattr(_USUAL, key)}
+    beside.update({key: rows for key, rows in lists.items() if rows})
+    always = {"priority": of_class["priority"], "limits": lists["limits"]}
+    return {"class": name, "tag": tag, "dscp": sorted(dscp), **beside, **always}
 
 
 def wanted(
@@ -64,21 +67,15 @@ def wanted(
     by_name = {c.name: c for c in classes}
     result = {}
     for grant in with_default(domain, grants):
-        unknown = ShapingClass(grant.class_name, grant.class_name, DEFAULT_PRIORITY)
-        shaping_class = by_name.get(grant.class_name, unknown)
-        result[grant.class_name] = {
-            "class": grant.class_name,
-            "tag": grant.tag,
-            "priority": shaping_class.priority,
-            "dscp": sorted(grant.dscp),
-            "limits": qmp_limits(effective_limits(grant, caps)),
-            **_beside_limits(
-                shaping_class.weight,
-                shaping_class.unmanaged,
-                scheduling_rows(grant.scheduling),
-                queue_rows(grant.queues),
-            ),
-        }
+        result[grant.class_name] = _class_row(
+            grant.class_name,
+            grant.tag,
+            grant.dscp,
+            vars(by_name.get(grant.class_name, _USUAL)),
+            limits=qmp_limits(effective_limits(grant, caps)),
+            scheduling=scheduling_rows(grant.scheduling),
+            queues=queue_rows(grant.queues),
+        )
     groups = groups or {}
     return {
         "classes": result,
@@ -117,19 +114,15 @@ def actual(shaper: Mapping[str, Any], config: Config) -> Config:
     for row in shaper.get("classes", []):
         name = row.get("class")
         like = config["classes"].get(name, {"limits": []})
-        classes[name] = {
-            "class": name,
-            "tag": row.get("tag"),
-            "priority": row.get("priority"),
-            "dscp": sorted(row.get("dscp", [])),
-            "limits": _known_limits(row.get("limits", []), like["limits"]),
-            **_beside_limits(
-                row.get("weight", DEFAULT_WEIGHT),
-                row.get("unmanaged", False),
-                scheduling_rows(scheduling_of(row.get("scheduling", []))),
-                queue_rows(queues_of(row.get("queues", []), like.get("queues", []))),
-            ),
-        }
+        classes[name] = _class_row(
+            name,
+            row.get("tag"),
+            row.get("dscp", []),
+            {**vars(_USUAL), **row},
+            limits=_known_limits(row.get("limits", []), like["limits"]),
+            scheduling=scheduling_rows(scheduling_of(row.get("scheduling", []))),
+            queues=queue_rows(queues_of(row.get("queues", []), like.get("queues", []))),
+        )
     ceiling = _known_limits(shaper.get("ceiling") or [], config["ceiling"])
     groups = {
         row["resource"]: {"group": row["group"], "weight": row["weight"]}

@@ -9,13 +9,13 @@ holds can be compared with what it should hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .limits import RESOURCES
+from .limits import RESOURCES, unusual
 from .queues import DEFAULT_QUEUE, Queue
-from .scheduling import DEFAULT_SCHEDULING, Scheduling, Window, default_minimum_charge
+from .scheduling import DEFAULT_SCHEDULING, Scheduling, Window, shapers_own
 
 Row = dict[str, Any]
 
@@ -33,58 +33,47 @@ def _qmp_value(value: Any) -> Any:
     return whole(value) if isinstance(value, float) else value
 
 
-def _row(resource: str, one: Scheduling | Queue, default: Scheduling | Queue) -> Row:
-    usual = asdict(default)
-    row: Row = {"resource": resource}
-    for attribute, value in asdict(one).items():
-        if attribute == "window" and value is not None:
-            row["window"] = {_qmp_name(key): part for key, part in value.items()}
-        elif value != usual[attribute]:
-            row[_qmp_name(attribute)] = _qmp_value(value)
+def _members(value: Any, *usual: Any) -> Row:
+    """An object's members in QMP's words, without those that are as in one of `usual`."""
+    row: Row = {}
+    for name in (one.name for one in fields(value)):
+        own = getattr(value, name)
+        if not any(own == getattr(other, name) for other in usual):
+            row[_qmp_name(name)] = _members(own) if is_dataclass(own) else _qmp_value(own)
     return row
 
 
-def scheduling_rows(scheduling: Mapping[str, Scheduling]) -> list[Row]:
+def _rows(values: Mapping[str, Any], usual: Callable[[str], list[Any]]) -> list[Row]:
     """In the order of resources."""
-    rows = []
-    for resource in RESOURCES:
-        if resource in scheduling:
-            row = _row(resource, scheduling[resource], DEFAULT_SCHEDULING)
-            if row.get("minimum-charge-bytes") == default_minimum_charge(resource):
-                del row["minimum-charge-bytes"]
-            if len(row) > 1:
-                rows.append(row)
-    return rows
+    found = [(r, _members(values[r], *usual(r))) for r in RESOURCES if r in values]
+    return [{"resource": resource, **members} for resource, members in found if members]
+
+
+def scheduling_rows(scheduling: Mapping[str, Scheduling]) -> list[Row]:
+    return _rows(scheduling, lambda resource: [DEFAULT_SCHEDULING, shapers_own(resource)])
 
 
 def queue_rows(queues: Mapping[str, Queue]) -> list[Row]:
-    """In the order of resources."""
-    rows = [_row(r, queues[r], DEFAULT_QUEUE) for r in RESOURCES if r in queues]
-    return [row for row in rows if len(row) > 1]
+    return _rows(queues, lambda _resource: [DEFAULT_QUEUE])
 
 
-def _attributes(row: Mapping[str, Any], default: Scheduling | Queue) -> dict[str, Any]:
-    return {
-        attribute: row[_qmp_name(attribute)]
-        for attribute in asdict(default)
-        if _qmp_name(attribute) in row
-    }
+def _attributes(row: Mapping[str, Any], shape: type) -> dict[str, Any]:
+    names = {one.name: _qmp_name(one.name) for one in fields(shape)}
+    return {attribute: row[name] for attribute, name in names.items() if name in row}
 
 
 def scheduling_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Scheduling]:
     """What query-shapers says, or `scheduling_rows` made."""
     found = {}
     for row in rows:
-        values = _attributes(row, DEFAULT_SCHEDULING)
+        values = _attributes(row, Scheduling)
         window = values.get("window")
         if window is not None:
-            values["window"] = Window(
-                window["period-ns"], window["bytes"], window.get("may-miss", 0), window.get("of", 1)
-            )
-        if values.get("minimum_charge_bytes") == default_minimum_charge(row["resource"]):
-            del values["minimum_charge_bytes"]
-        found[row["resource"]] = Scheduling(**values)
-    return {resource: one for resource, one in found.items() if not one.is_default}
+            values["window"] = Window(**_attributes(window, Window))
+        usual = vars(shapers_own(row["resource"]))
+        asked = {name: value for name, value in values.items() if value != usual[name]}
+        found[row["resource"]] = Scheduling(**asked)
+    return unusual(found)
 
 
 def queues_of(
@@ -94,8 +83,8 @@ def queues_of(
     with_burst = {row["resource"] for row in asked if "burst-connections" in row}
     found = {}
     for row in rows:
-        values = _attributes(row, DEFAULT_QUEUE)
+        values = _attributes(row, Queue)
         if row["resource"] not in with_burst:
             values.pop("burst_connections", None)
         found[row["resource"]] = Queue(**values)
-    return {resource: one for resource, one in found.items() if not one.is_default}
+    return unusual(found)

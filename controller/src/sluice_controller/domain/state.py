@@ -30,7 +30,7 @@ from .model import (
     StreamBody,
     StreamName,
 )
-from .models import given_of
+from .models import as_json, given_of
 from .queues import Queue
 from .rules import RuleBody, in_order
 from .scheduling import Scheduling
@@ -90,8 +90,8 @@ def _filled(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unusual(one: Limit | Scheduling | Queue) -> dict[str, Any]:
-    usual = type(one)().as_json()
-    return {key: value for key, value in one.as_json().items() if value != usual[key]}
+    usual = as_json(type(one)())
+    return {key: value for key, value in as_json(one).items() if value != usual[key]}
 
 
 def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,14 +143,6 @@ def rule_document(rule: Rule) -> Document:
     return {**domain, "class": rule.class_name, "match": dict(rule.match)}
 
 
-def _stream_document(stream: Stream) -> Document:
-    return {
-        "domain": stream.domain,
-        "class": stream.class_name,
-        "nominal_bytes_per_second": stream.nominal_bytes_per_second,
-    }
-
-
 def document(declared: Declared) -> Document:
     """With every section; names in the order of the alphabet, rules in that of their trial."""
     return {
@@ -158,7 +150,7 @@ def document(declared: Declared) -> Document:
         "domains": _domains_document(declared.grants, declared.ceilings),
         "groups": {g.name: _group_document(g, declared.memberships) for g in declared.groups},
         "rules": [rule_document(rule) for rule in in_order(declared.rules)],
-        "streams": {s.name: _stream_document(s) for s in declared.streams},
+        "streams": {s.name: given_of(s) for s in declared.streams},
         "auto": dict(declared.auto),
         "settings": asdict(declared.settings),
     }

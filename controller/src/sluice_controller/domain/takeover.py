@@ -19,28 +19,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .carried import Holding
+from .carried import CarriedClass, Holding, class_and_grant
 from .errors import BadValue, Conflict, sluice
-from .limits import RESOURCES, Limit, parse_limits
-from .model import (
-    DEFAULT_CLASS,
-    DEFAULT_PRIORITY,
-    DEFAULT_WEIGHT,
-    MAX_TAG,
-    Grant,
-    Rule,
-    ShapingClass,
-    Stream,
-    choose_colour,
-    parse_class,
-    parse_class_name,
-    parse_dscp,
-)
-from .queues import QUEUE_RESOURCES, parse_queues
-from .scheduling import check_all_within, parse_schedulings
-from .shaper_config import QMP_FIELDS
+from .limits import RESOURCES, Limit, parse_by_resource
+from .model import DEFAULT_CLASS, Grant, Rule, ShapingClass, Stream, choose_colour
+from .models import as_json, parse
+from .queues import QUEUE_RESOURCES
+from .scheduling import check_all_within
+from .shaper_config import CLASS_FIELDS, QMP_FIELDS
 from .shaper_rows import queues_of, scheduling_of
-from .values import parse_integer
 
 # A burst that was left to the shaper is 1/20 second at the rate, and not below these.
 BURST_TIME_DIVISOR = 20
@@ -65,18 +52,18 @@ def _without_chosen_bursts(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not chosen(name, value)}
 
 
-def _limits(rows: Iterable[Mapping[str, Any]], thing: str) -> dict[str, Limit]:
+def _limits(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     raw = {}
     for row in rows:
         values = {attribute: row[name] for name, attribute in QMP_FIELDS.items() if row.get(name)}
         raw[row["resource"]] = _without_chosen_bursts(values)
-    return parse_limits(raw, thing)
+    return raw
 
 
-def _queues(rows: list[Mapping[str, Any]], thing: str) -> Any:
-    found = queues_of(rows, rows)
-    raw = {r: _without_chosen_bursts(queue.as_json()) for r, queue in found.items()}
-    return parse_queues(raw, thing)
+def _queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    of_frames = [row for row in rows if row["resource"] in QUEUE_RESOURCES]
+    found = queues_of(of_frames, of_frames)
+    return {r: _without_chosen_bursts(as_json(queue)) for r, queue in found.items()}
 
 
 def holding_of(domain: str, shaper: Mapping[str, Any]) -> Holding:
@@ -84,31 +71,19 @@ def holding_of(domain: str, shaper: Mapping[str, Any]) -> Holding:
     classes: dict[str, ShapingClass] = {}
     grants: list[Grant] = []
     for row in shaper.get("classes", []):
-        name = parse_class_name(row["class"], "class")
-        body = {
-            "priority": row.get("priority", DEFAULT_PRIORITY),
-            "weight": row.get("weight", DEFAULT_WEIGHT),
-            "unmanaged": row.get("unmanaged", False),
+        kept = ("class", "tag", *(name for name in CLASS_FIELDS if name in row))
+        raw = {
+            **{name: row.get(name) for name in kept},
+            "dscp": sorted(row.get("dscp", [])),
+            "limits": _limits(row.get("limits", [])),
+            "scheduling": as_json(scheduling_of(row.get("scheduling", []))),
+            "queues": _queues(row.get("queues", [])),
         }
-        classes[name] = parse_class(name, body, 0)
-        scheduling = scheduling_of(row.get("scheduling", []))
-        limits = _limits(row.get("limits", []), f"{name}.limits")
-        scheduling = parse_schedulings(
-            {r: one.as_json() for r, one in scheduling.items()}, f"{name}.scheduling"
-        )
-        check_all_within(limits, scheduling)
-        rows = [one for one in row.get("queues", []) if one["resource"] in QUEUE_RESOURCES]
-        grant = Grant(
-            domain,
-            name,
-            parse_integer(row.get("tag"), f"{name}.tag", 0, MAX_TAG),
-            parse_dscp(sorted(row.get("dscp", [])), grants),
-            limits,
-            scheduling,
-            _queues(rows, f"{name}.queues"),
-        )
+        name = row["class"]
+        shaping_class, grant = class_and_grant(parse(CarriedClass, raw, name), name, domain, grants)
+        classes[name] = shaping_class
         grants.append(grant)
-    ceiling = _limits(shaper.get("ceiling") or [], "ceiling")
+    ceiling = parse_by_resource(_limits(shaper.get("ceiling") or []), Limit, "ceiling")
     return Holding(classes, tuple(grants), ceiling)
 
 
@@ -177,9 +152,7 @@ def _definition(name: str, set_there: bool, shaper: Holding, along: Holding) -> 
     """The shaper knows neither titles nor streams."""
     there, came = shaper.classes.get(name), along.classes.get(name)
     if there and came and set_there:
-        return replace(
-            came, priority=there.priority, weight=there.weight, unmanaged=there.unmanaged
-        )
+        return replace(came, **{name: getattr(there, name) for name in CLASS_FIELDS})
     return came or there
 
 
@@ -243,7 +216,7 @@ def _differences(present: ShapingClass, came: ShapingClass) -> list[str]:
     return [
         f"class {came.name} keeps this host's {name} {getattr(present, name)}"
         f" instead of {getattr(came, name)}"
-        for name in ("priority", "weight", "unmanaged", "is_stream")
+        for name in (*CLASS_FIELDS, "is_stream")
         if getattr(present, name) != getattr(came, name)
     ]
 

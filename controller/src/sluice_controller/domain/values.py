@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import BadValue
@@ -50,27 +50,17 @@ def parse_word(raw: Any, thing: str, words: Iterable[str]) -> str:
     return raw
 
 
-def parse_members(raw: Any, thing: str, known: Iterable[str]) -> dict[str, Any]:
-    """An object's members that are not null; one that is not known is refused."""
-    if not isinstance(raw, Mapping):
-        raise BadValue(thing, raw, "is not an object", f"give an object of {', '.join(known)}")
-    for key in raw:
-        if key not in known:
-            raise BadValue(inner(thing, key), raw[key], "is not known", f"use {', '.join(known)}")
-    return {key: value for key, value in raw.items() if value is not None}
-
-
 def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
     """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
     typed = value
     if isinstance(value, str) and unit in _READERS:
         value = _READERS[unit](value, thing)
-    remedy = f"give a number of {unit} from {low:.0f} to {high:.0f}"
+    remedy = f"give a number{f' of {unit}' if unit else ''} from {low:.0f} to {high:.0f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadValue(thing, typed, "is not a number", remedy)
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(thing, value, "is not a finite number", remedy)
-    if value < 0:
+    if value < 0 <= low:
         raise BadValue(thing, typed, "is negative", remedy)
     if value < low:
         raise BadValue(thing, typed, f"is below {low:.0f}", remedy)

@@ -5,52 +5,46 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..domain.errors import BadValue
 
-DEFAULTS = {
-    "state_dir": "/var/lib/sluice",
-    "run_dir": "/run/sluice",
-    "etc_dir": "/etc/sluice",
-    "libvirt_uri": "qemu:///system",
-    "emulator": None,
-    "group": "sluice",
-    "qemu_group": "libvirt-qemu",
-    "database": None,
-    "log_level": "info",
-}
-MEANINGS = {
-    "state_dir": "folder of the database",
-    "run_dir": "folder of the socket, the lock and the pages that QEMU shares",
-    "etc_dir": "folder of the API token and of sluiced.toml",
-    "libvirt_uri": "how libvirt is reached",
-    "emulator": "the patched QEMU that attach puts into a domain; replaces the stored setting",
-    "group": "group of the socket and the token, whose members may control it",
-    "qemu_group": "group that QEMU's user alone is in, who writes the pages",
-    "database": "an SQLAlchemy URL; SQLite in the folder of --state-dir unless given",
-    "log_level": "how much is written to standard error",
-}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Files of the state folder, and of the top of a file system. Other files there belong to
 # another program, which the folder's mode would lock out.
 STATE_FILES = ("sluice.db", "lost+found")
 
 
+def _setting(default: str | None, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True)
 class Config:
-    state_dir: Path
-    run_dir: Path
-    etc_dir: Path
-    libvirt_uri: str
-    emulator: str | None
-    group: str
-    qemu_group: str
-    database: str | None
-    log_level: str
+    """Each setting with its default and its sentence for --help."""
+
+    state_dir: Path = _setting("/var/lib/sluice", "folder of the database")
+    run_dir: Path = _setting(
+        "/run/sluice", "folder of the socket, the lock and the pages that QEMU shares"
+    )
+    etc_dir: Path = _setting("/etc/sluice", "folder of the API token and of sluiced.toml")
+    libvirt_uri: str = _setting("qemu:///system", "how libvirt is reached")
+    emulator: str | None = _setting(
+        None, "the patched QEMU that attach puts into a domain; replaces the stored setting"
+    )
+    group: str = _setting(
+        "sluice", "group of the socket and the token, whose members may control it"
+    )
+    qemu_group: str = _setting(
+        "libvirt-qemu", "group that QEMU's user alone is in, who writes the pages"
+    )
+    database: str | None = _setting(
+        None, "an SQLAlchemy URL; SQLite in the folder of --state-dir unless given"
+    )
+    log_level: str = _setting("info", "how much is written to standard error")
 
     @property
     def socket_path(self) -> Path:
@@ -77,6 +71,9 @@ class Config:
         return self.database or f"sqlite:///{self.state_dir / 'sluice.db'}"
 
 
+DEFAULTS = {one.name: one.default for one in fields(Config)}
+
+
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sluiced", description="Sluice's host daemon: shapes the I/O of libvirt domains."
@@ -88,10 +85,10 @@ def argument_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="say whether these options and the file could work, change nothing, and end",
     )
-    for name, default in DEFAULTS.items():
-        words = MEANINGS[name] + (f" (default: {default})" if default else "")
-        choices = LOG_LEVELS if name == "log_level" else None
-        parser.add_argument(f"--{name.replace('_', '-')}", choices=choices, help=words)
+    for one in fields(Config):
+        words = one.metadata["help"] + (f" (default: {one.default})" if one.default else "")
+        choices = LOG_LEVELS if one.name == "log_level" else None
+        parser.add_argument(f"--{one.name.replace('_', '-')}", choices=choices, help=words)
     return parser
 
 

@@ -173,7 +173,7 @@ class Services:
             "uplinks": self.uplinks.names(),
         }
 
-    def live(self, domain: str | None) -> dict[str, Any]:
+    def live(self, domain: str | None = None) -> dict[str, Any]:
         if domain is not None:
             self.catalogue.check_known(domain)
         return self.sampler.live(domain)

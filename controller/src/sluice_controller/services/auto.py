@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..domain.limits import (
@@ -39,7 +39,7 @@ from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
-from .ports import Clock, Store
+from .ports import USUAL_ROWS, Clock, Store
 from .records import Records
 from .sampler import PageState, Sampler
 from .streams import Streams
@@ -53,37 +53,29 @@ UNSEEN_NS = 30_000_000_000
 HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
 
 
+@dataclass(eq=False)
 class Auto:
-    def __init__(
-        self,
-        store: Store,
-        declared: Declared,
-        records: Records,
-        sampler: Sampler,
-        streams: Streams,
-        auto_limits: AutoLimits,
-        clock: Clock,
-        changed: Callable[[str | None], None],
-    ) -> None:
-        self.store = store
-        self.declared = declared
-        self.records = records
-        self.sampler = sampler
-        self.streams = streams
-        self.auto_limits = auto_limits
-        self.clock = clock
-        self.changed = changed
+    store: Store
+    declared: Declared
+    records: Records
+    sampler: Sampler
+    streams: Streams
+    auto_limits: AutoLimits
+    clock: Clock
+    changed: Callable[[str | None], None]
+
+    def __post_init__(self) -> None:
         # Each tick takes it, so it is never held during a call of the store.
         self._lock = threading.RLock()
         # Orders changes of the settings.
         self._setting = threading.Lock()
-        self._reports_seen = streams.reports_so_far()
+        self._reports_seen = self.streams.reports_so_far()
         self._saved_ns = 0
         self._began_ns: int | None = None
         # Domains, and when something was last seen of them.
         self._seen_ns: dict[str, int] = {}
         self._dry_logged_ns = -DRY_RUN_REPEAT_NS
-        with store.transaction() as unit:
+        with self.store.transaction() as unit:
             self.settings = AutoSettings(**unit.value("auto", {}))
             self._saved = unit.value("auto-state", {})
         self.state = State()
@@ -155,7 +147,7 @@ class Auto:
         self._held = frozenset(domain for domain, _class, _resource in self.state.caps)
         return bool(self.auto_limits.replace(self.state.caps))
 
-    def log(self, since: float, limit: int) -> list[dict[str, Any]]:
+    def log(self, since: float = 0.0, limit: int = USUAL_ROWS) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
             return unit.decisions(since, self.clock(), limit)
 

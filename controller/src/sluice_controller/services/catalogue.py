@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..domain import render
@@ -23,14 +23,16 @@ from ..domain.errors import (
     sluice,
 )
 from ..domain.guests import Guest
-from ..domain.limits import parse_limit, parse_limits, parse_resource
+from ..domain.limits import Limit, parse_by_resource, parse_resource
 from ..domain.model import (
     DEFAULT_CLASS,
     MAX_ASSIGNMENTS,
     MAX_RULES,
+    AssignBody,
     Assignment,
     AuditEntry,
     Grant,
+    GrantBody,
     Rule,
     Settings,
     ShapingClass,
@@ -41,14 +43,15 @@ from ..domain.model import (
     parse_dscp,
     parse_settings,
 )
+from ..domain.models import as_json, parse
 from ..domain.pattern_size import check_room, check_size
-from ..domain.queues import parse_queue, parse_queues
-from ..domain.rules import in_order, matches, of_guest, parse_match
-from ..domain.scheduling import check_all_within, parse_scheduling, parse_schedulings
+from ..domain.queues import Queue
+from ..domain.rules import RuleBody, in_order, matches, of_guest, parse_match
+from ..domain.scheduling import Scheduling, check_all_within
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
 from .names import settle
-from .ports import Agents, Clock, Expressions, Host, Store, Transaction
+from .ports import USUAL_ROWS, Agents, Clock, Expressions, Host, Store, Transaction
 
 # Of the one who asks: a page's operator may not change what sluiced runs as root.
 ADMIN = "admin"
@@ -67,10 +70,20 @@ NOBODY_ASKS = "sluiced"
 current_actor: ContextVar[str] = ContextVar("current_actor", default=NOBODY_ASKS)
 
 
+# Of each resource of a grant: the audit's word for a change, and its shape.
+OF_RESOURCE = {
+    "limits": ("limit", Limit),
+    "scheduling": ("schedule", Scheduling),
+    "queues": ("queue", Queue),
+}
+
+
 def audited(
     unit: Transaction, clock: Clock, action: str, thing: str, before: Any, after: Any
 ) -> None:
-    unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, before, after))
+    """`before` and `after` are objects or JSON; None: nothing."""
+    values = as_json(before), as_json(after)
+    unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, *values))
 
 
 def check_emulator_right(before: Settings, after: Settings) -> None:
@@ -82,6 +95,10 @@ def check_emulator_right(before: Settings, after: Settings) -> None:
             f"may be changed by an admin only, not by the role {current_role.get()}",
             "sign in as an admin, or use 'sluice settings' on the host",
         )
+
+
+def _shown(assignment: Assignment) -> dict[str, Any]:
+    return {k: v for k, v in as_json(assignment).items() if k not in ("domain", "boot_id")}
 
 
 def find_class(unit: Transaction, name: Any) -> ShapingClass:
@@ -113,33 +130,25 @@ def check_pattern_room(unit: Transaction, domains: Iterable[str]) -> None:
         check_room(domain, of_guest(domain, classes, rules))
 
 
+@dataclass(eq=False)
 class Catalogue:
     """`changed(domain)` is called after each change; None means every domain."""
 
-    def __init__(
-        self,
-        store: Store,
-        host: Host,
-        agents: Agents,
-        auto_limits: AutoLimits,
-        clock: Clock,
-        changed: Callable[[str | None], None],
-        expressions: Expressions,
-        asking_seconds: float = ASKING_SECONDS,
-    ) -> None:
-        self.store = store
-        self.host = host
-        self.agents = agents
-        self.auto_limits = auto_limits
-        self.clock = clock
-        self.changed = changed
-        self.expressions = expressions
-        self.asking_seconds = asking_seconds
+    store: Store
+    host: Host
+    agents: Agents
+    auto_limits: AutoLimits
+    clock: Clock
+    changed: Callable[[str | None], None]
+    expressions: Expressions
+    asking_seconds: float = ASKING_SECONDS
+
+    def __post_init__(self) -> None:
         # Held from asking libvirt until the answer is stored: the last to ask has the newest.
         self._asking = threading.RLock()
         self._changing = threading.RLock()
         self._previews = threading.BoundedSemaphore(MOST_PREVIEWS)
-        with store.transaction() as unit:
+        with self.store.transaction() as unit:
             if not any(c.name == DEFAULT_CLASS for c in unit.classes()):
                 unit.put_class(ShapingClass(DEFAULT_CLASS, "Everything else"))
 
@@ -229,7 +238,7 @@ class Catalogue:
 
     def classes(self) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
-            return [render.class_json(c) for c in unit.classes()]
+            return as_json(unit.classes())
 
     def put_class(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         with self.store.transaction() as unit:
@@ -240,17 +249,9 @@ class Catalogue:
             if before and before.is_stream and not after.is_stream:
                 self._refuse_while_streaming(unit, name)
             unit.put_class(after)
-            shown = render.class_json(after)
-            audited(
-                unit,
-                self.clock,
-                "set class",
-                name,
-                render.class_json(before) if before else None,
-                shown,
-            )
+            audited(unit, self.clock, "set class", name, before, after)
         self.changed(None)
-        return shown
+        return as_json(after)
 
     def _refuse_while_streaming(
         self, unit: Transaction, name: str, domain: str | None = None
@@ -288,7 +289,7 @@ class Catalogue:
                         f"remove the rule first: {sluice('rule', 'remove', rule.id)}",
                     )
             unit.delete_class(name)
-            audited(unit, self.clock, "delete class", name, render.class_json(before), None)
+            audited(unit, self.clock, "delete class", name, before, None)
 
     # Grants
 
@@ -312,37 +313,26 @@ class Catalogue:
                     render.grant_json(grant, classes[grant.class_name], caps)
                     for grant in render.with_default(name, own)
                 ],
-                "ceiling": render.by_resource_json(ceilings.get(name, {})),
+                "ceiling": as_json(ceilings.get(name, {})),
             }
             for name, own in of_each.items()
         }
 
-    def grants(self, domain: str) -> list[dict[str, Any]]:
-        with self.store.transaction() as unit:
-            grants = render.with_default(domain, unit.grants(domain))
-            return [self._grant_json(unit, grant) for grant in grants]
-
-    def ceiling(self, domain: str) -> dict[str, Any]:
-        with self.store.transaction() as unit:
-            return render.by_resource_json(unit.ceiling(domain))
-
     def put_grant(self, domain: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        limits = parse_limits(body.get("limits", {}))
-        scheduling = parse_schedulings(body.get("scheduling", {}))
-        queues = parse_queues(body.get("queues", {}))
-        check_all_within(limits, scheduling)
+        given = parse(GrantBody, body)
+        given.grant(domain, name, 0, given.dscp)
         with self.about(domain) as unit:
             find_class(unit, name)
             present = render.with_default(domain, unit.grants(domain))
             others = [g for g in present if g.class_name != name]
             before = next((g for g in present if g.class_name == name), None)
-            dscp = parse_dscp(body.get("dscp", []), others)
+            dscp = parse_dscp(given.dscp, others)
             tag = (
                 before.tag
                 if before
                 else choose_tag(name, (g.tag for g in others), self.agents.max_tag(domain))
             )
-            after = Grant(domain, name, tag, dscp, limits, scheduling, queues)
+            after = given.grant(domain, name, tag, dscp)
             unit.put_grant(after)
             if before is None:
                 # Rules for every domain come with the class.
@@ -353,48 +343,24 @@ class Catalogue:
         self.changed(domain)
         return shown
 
-    def set_limit(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
-        """Changes one resource; `body` None lifts the limit."""
-        parse_resource(resource)
-        limit = None if body is None else parse_limit(body, f"limits.{resource}")
-        return self._set_resource("limit", domain, name, "limits", resource, limit)
-
-    def set_scheduling(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
-        """Replaces the scheduling of one resource; `body` None is the default."""
-        parse_resource(resource)
-        one = None if body is None else parse_scheduling(body, resource, f"scheduling.{resource}")
-        return self._set_resource("schedule", domain, name, "scheduling", resource, one)
-
-    def set_queue(self, domain: str, name: str, resource: str, body: Any) -> dict[str, Any]:
-        """Replaces the queue of one resource; `body` None is the default."""
-        parse_resource(resource)
-        queue = None if body is None else parse_queue(body, resource, f"queues.{resource}")
-        return self._set_resource("queue", domain, name, "queues", resource, queue)
-
-    def _set_resource(
-        self, action: str, domain: str, name: str, kind: str, resource: str, value: Any
+    def set_resource(
+        self, kind: str, domain: str, name: str, resource: str, body: Any
     ) -> dict[str, Any]:
-        """Puts the value into one of a grant's mappings; a default or None is taken out."""
-        if value == type(value)():
-            value = None
+        """Replaces what a grant's limits, scheduling or queues (`kind`) say of one resource;
+        `body` None is the default."""
+        parse_resource(resource)
+        action, shape = OF_RESOURCE[kind]
+        given = parse_by_resource({resource: body}, shape, kind)
         with self.about(domain) as unit:
             before = find_grant(unit, domain, name)
             present = getattr(before, kind)
-            values = {r: own for r, own in present.items() if r != resource}
-            if value is not None:
-                values[resource] = value
+            values = {**{r: own for r, own in present.items() if r != resource}, **given}
             after = replace(before, **{kind: values})
             check_all_within(after.limits, after.scheduling, Conflict)
             unit.put_grant(after)
             shown = self._grant_json(unit, after)
-            audited(
-                unit,
-                self.clock,
-                action,
-                f"{domain}/{name}/{resource}",
-                present[resource].as_json() if resource in present else None,
-                value.as_json() if value is not None else None,
-            )
+            values_of = present.get(resource), given.get(resource)
+            audited(unit, self.clock, action, f"{domain}/{name}/{resource}", *values_of)
         self.changed(domain)
         return shown
 
@@ -423,55 +389,49 @@ class Catalogue:
         self.changed(domain)
         return {
             "revoked": shown,
-            "rules": [render.rule_json(rule) for rule in rules],
-            "assignments": [render.assignment_json(a) for a in assignments],
+            "rules": as_json(rules),
+            "assignments": [_shown(a) for a in assignments],
         }
 
     def put_ceiling(self, domain: str, body: Any, resource: str | None = None) -> dict[str, Any]:
         """The whole ceiling, or that on one resource; then `body` None lifts it."""
         if resource is not None:
             body = {parse_resource(resource): body}
-        limits = parse_limits(body, "ceiling")
+        limits = parse_by_resource(body, Limit, "ceiling")
         with self.about(domain) as unit:
-            present = unit.ceiling(domain)
+            before = unit.ceiling(domain)
             if resource is not None:
-                others = {r: limit for r, limit in present.items() if r != resource}
+                others = {r: limit for r, limit in before.items() if r != resource}
                 limits = {**others, **limits}
-            before, after = map(render.by_resource_json, (present, limits))
             unit.put_ceiling(domain, limits)
-            audited(unit, self.clock, "ceiling", domain, before, after)
+            audited(unit, self.clock, "ceiling", domain, before, limits)
         self.changed(domain)
-        return after
+        return as_json(limits)
 
     # Rules
 
-    def rules(self, domain: str | None) -> list[dict[str, Any]]:
+    def rules(self, domain: str | None = None) -> list[dict[str, Any]]:
         with self.about(domain) as unit:
-            return [
-                render.rule_json(rule)
-                for rule in in_order(unit.rules())
-                if domain is None or rule.domain in (None, domain)
-            ]
+            rules = in_order(unit.rules())
+        return as_json([r for r in rules if domain is None or r.domain in (None, domain)])
 
     @contextmanager
     def _about_rule(self, body: Mapping[str, Any]) -> Iterator[tuple[Transaction, Rule]]:
-        match = self.match_of(body.get("match"))
-        domain = body.get("domain")
-        if domain is not None and not isinstance(domain, str):
-            raise BadValue("domain", domain, "is not a name", "give a domain's name, or null")
+        given = parse(RuleBody, body)
+        match, domain, name = self.match_of(given.match), given.domain, given.class_name
         with self.about(domain) as unit:
             if domain is None:
-                find_class(unit, body.get("class"))
+                find_class(unit, name)
             else:
-                find_grant(unit, domain, body.get("class"))
-            if body["class"] == DEFAULT_CLASS:
+                find_grant(unit, domain, name)
+            if name == DEFAULT_CLASS:
                 raise BadValue(
                     "class",
                     DEFAULT_CLASS,
                     "takes no rules",
                     "processes that no rule matches are in it already",
                 )
-            yield unit, Rule(0, domain, body["class"], match, self.clock())
+            yield unit, Rule(0, domain, name, match, self.clock())
 
     def match_of(self, raw: Any) -> dict[str, str]:
         """A rule's conditions, which this host and the agents can search with."""
@@ -489,12 +449,12 @@ class Catalogue:
             for known in rules:
                 # An asker who repeats it may not have seen the answer.
                 if (known.domain, known.class_name, known.match) == wanted:
-                    return render.rule_json(known), False
+                    return as_json(known), False
             if len(rules) >= MAX_RULES:
                 raise Conflict(
                     "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
                 )
-            shown = render.rule_json(unit.add_rule(rule))
+            shown = as_json(unit.add_rule(rule))
             holders = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
             check_pattern_room(unit, [rule.domain] if rule.domain else sorted(holders))
             audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
@@ -542,7 +502,7 @@ class Catalogue:
             if rule is None:
                 raise NotFound("rule", rule_id, "does not exist", "see 'sluice rule list'")
             unit.delete_rule(rule_id)
-            audited(unit, self.clock, "remove rule", str(rule_id), render.rule_json(rule), None)
+            audited(unit, self.clock, "remove rule", str(rule_id), rule, None)
         self.changed(rule.domain)
 
     # Assignments
@@ -572,10 +532,11 @@ class Catalogue:
 
     def assignments(self, domain: str) -> list[dict[str, Any]]:
         with self.about(domain) as unit:
-            return [render.assignment_json(a) for a in unit.assignments(domain)]
+            return [_shown(a) for a in unit.assignments(domain)]
 
     def assign(self, domain: str, pid: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        name = body.get("class")
+        given = parse(AssignBody, body)
+        name = given.class_name
         self.agents.refresh([domain])
         with self.about(domain) as unit:
             find_grant(unit, domain, name)
@@ -588,7 +549,7 @@ class Catalogue:
                 )
             # Process 1 adopts every orphan: its class would be inherited by chance.
             parse_integer(pid, "pid", 2, 2**22)
-            ticks = self._start_time(domain, pid, body.get("start_time_ticks"))
+            ticks = self._start_time(domain, pid, given.start_time_ticks)
             present = unit.assignments(domain)
             before = next((a for a in present if a.pid == pid), None)
             if before is None and len(present) >= MAX_ASSIGNMENTS:
@@ -602,13 +563,13 @@ class Catalogue:
             boot_id = agent["boot_id"] or ""
             after = Assignment(domain, pid, ticks, name, self.clock(), boot_id)
             unit.put_assignment(after)
-            shown = render.assignment_json(after)
-            before_shown = render.assignment_json(before) if before else None
+            shown = _shown(after)
+            before_shown = _shown(before) if before else None
             audited(unit, self.clock, "assign", f"{domain}/{pid}", before_shown, shown)
         self.changed(domain)
         return shown
 
-    def _start_time(self, domain: str, pid: int, wanted: Any) -> int:
+    def _start_time(self, domain: str, pid: int, wanted: int | None) -> int:
         """The process's present start time, checked against the caller's."""
         rows = self._table(domain)["processes"]
         row = next((p for p in rows if p["pid"] == pid), None)
@@ -620,7 +581,7 @@ class Catalogue:
                 f"see: {sluice('ps', domain)}",
             )
         ticks = row["start_time_ticks"]
-        if wanted is not None and parse_integer(wanted, "start_time_ticks", 0, 2**63) != ticks:
+        if wanted not in (None, ticks):
             raise Conflict(
                 "start_time_ticks",
                 wanted,
@@ -635,21 +596,14 @@ class Catalogue:
             if before is None:
                 raise NotFound("assignment", pid, "does not exist", f"see: {sluice('ps', domain)}")
             unit.delete_assignment(domain, pid)
-            audited(
-                unit,
-                self.clock,
-                "unassign",
-                f"{domain}/{pid}",
-                render.assignment_json(before),
-                None,
-            )
+            audited(unit, self.clock, "unassign", f"{domain}/{pid}", _shown(before), None)
         self.changed(domain)
 
     # Settings and audit
 
     def settings(self) -> dict[str, Any]:
         with self.store.transaction() as unit:
-            return render.settings_json(unit.settings())
+            return as_json(unit.settings())
 
     def put_settings(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self.store.transaction() as unit:
@@ -657,11 +611,10 @@ class Catalogue:
             after = parse_settings(body, before)
             check_emulator_right(before, after)
             unit.put_settings(after)
-            shown = render.settings_json(after)
-            audited(unit, self.clock, "settings", "", render.settings_json(before), shown)
+            audited(unit, self.clock, "settings", "", before, after)
         self.changed(None)
-        return shown
+        return as_json(after)
 
-    def audit(self, limit: int) -> list[dict[str, Any]]:
+    def audit(self, limit: int = USUAL_ROWS) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
-            return [render.audit_json(entry) for entry in unit.audit(limit)]
+            return as_json(unit.audit(limit))

@@ -16,22 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 from ..domain import render
 from ..domain.errors import Conflict, command, sluice
-from ..domain.guests import Guest
-from ..domain.knobs import Flag, Model, Whole
+from ..domain.guests import AttachBody, DetachBody, Guest
 from ..domain.models import parse
 from ..domain.shaped import Shapes
 from .catalogue import Catalogue
 from .locks import DomainLocks
 from .ports import Agents, Host, Store
 from .restarts import Change, Power, Restarts
-
-# How long a guest may take to shut down: if nothing is said, and at most.
-SHUTDOWN_SECONDS = 90
-LONGEST_SHUTDOWN_SECONDS = 900
 
 
 class Editor(Power, Protocol):
@@ -50,48 +45,17 @@ class Editor(Power, Protocol):
     def attached_alike(self, one: str, other: str) -> bool: ...
 
 
-@dataclass(frozen=True)
-class DetachBody(Model):
-    """How a domain gets its former definition back."""
-
-    restart: Annotated[bool, Flag(help="shut the guest down and start it again")] = False
-    shutdown_seconds: Annotated[
-        int, Whole(1, LONGEST_SHUTDOWN_SECONDS, help="how long the guest may take for that")
-    ] = SHUTDOWN_SECONDS
-
-
-@dataclass(frozen=True)
-class AttachBody(DetachBody):
-    """How a domain's devices are put behind a shaper."""
-
-    upgrade: Annotated[bool, Flag(help="of an attached domain: make it as attach would now")] = (
-        False
-    )
-    disable_vhost: Annotated[bool, Flag(help="switch vhost off where a card has it")] = False
-
-
+@dataclass(eq=False)
 class Domains:
-    def __init__(
-        self,
-        store: Store,
-        host: Host,
-        agents: Agents,
-        editor: Editor,
-        catalogue: Catalogue,
-        changed: Callable[[str | None], None],
-        editing: DomainLocks,
-        restarts: Restarts,
-        shapes: Callable[[Guest], Shapes],
-    ) -> None:
-        self.store = store
-        self.host = host
-        self.agents = agents
-        self.editor = editor
-        self.catalogue = catalogue
-        self.changed = changed
-        self.editing = editing
-        self.restarts = restarts
-        self.shapes = shapes
+    store: Store
+    host: Host
+    agents: Agents
+    editor: Editor
+    catalogue: Catalogue
+    changed: Callable[[str | None], None]
+    editing: DomainLocks
+    restarts: Restarts
+    shapes: Callable[[Guest], Shapes]
 
     def list(self) -> list[dict[str, Any]]:
         guests = self.host.guests()

@@ -10,20 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 from ..domain.errors import Conflict, NotFound, SluiceError, sluice
 from ..domain.group_page import GroupMember
 from ..domain.groups import (
-    WEIGHT_DEFAULT,
     Group,
+    MemberBody,
     Membership,
     group_json,
     parse_group,
     parse_group_name,
-    parse_weight,
 )
+from ..domain.models import as_json, parse
 from .catalogue import audited
 from .ports import Clock, GroupPages, Store, Transaction
 
@@ -65,20 +65,15 @@ def refuse_second(unit: Transaction, group: Group, domain: str) -> None:
             )
 
 
+@dataclass(eq=False)
 class Groups:
-    def __init__(
-        self,
-        store: Store,
-        pages: GroupPages,
-        about: Callable[[str], AbstractContextManager[Transaction]],
-        clock: Clock,
-        changed: Callable[[str | None], None],
-    ) -> None:
-        self.store = store
-        self.pages = pages
-        self.about = about
-        self.clock = clock
-        self.changed = changed
+    store: Store
+    pages: GroupPages
+    about: Callable[[str], AbstractContextManager[Transaction]]
+    clock: Clock
+    changed: Callable[[str | None], None]
+
+    def __post_init__(self) -> None:
         # The last log line of each group with an unusable page.
         self._said: dict[str, str] = {}
 
@@ -129,7 +124,7 @@ class Groups:
                 for m in memberships
                 if m.group == group.name
             ],
-            "members": [asdict(member) for member in self._members(group)],
+            "members": as_json(self._members(group)),
         }
 
     def _members(self, group: Group) -> list[GroupMember]:
@@ -170,7 +165,7 @@ class Groups:
         self.pages.remove(name)
 
     def put_member(self, name: str, domain: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        weight = parse_weight(body.get("weight", WEIGHT_DEFAULT))
+        weight = parse(MemberBody, body).weight
         with self.about(domain) as unit:
             group = find_group(unit, name)
             refuse_second(unit, group, domain)
@@ -179,8 +174,7 @@ class Groups:
             )
             after = Membership(name, domain, weight)
             unit.put_membership(after)
-            old = asdict(before) if before else None
-            audited(unit, self.clock, "join group", f"{name}/{domain}", old, asdict(after))
+            audited(unit, self.clock, "join group", f"{name}/{domain}", before, after)
             answer = self._json(group, unit.memberships())
         self.changed(domain)
         return answer
@@ -194,7 +188,7 @@ class Groups:
             if before is None:
                 raise NotFound("domain", domain, f"is not in the group {name}", "nothing to do")
             unit.delete_membership(name, domain)
-            audited(unit, self.clock, "leave group", f"{name}/{domain}", asdict(before), None)
+            audited(unit, self.clock, "leave group", f"{name}/{domain}", before, None)
         self.changed(domain)
 
     def _object_id(self, name: str) -> str:

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..domain.errors import Conflict, NotFound
-from ..domain.nightly import parse_keep, parse_page, parse_result, summary
+from ..domain.models import as_json, parse
+from ..domain.nightly import NightlyBody, summary
 from .catalogue import audited
-from .ports import Clock, Store
+from .ports import USUAL_ROWS, Clock, Store
 
 
+@dataclass(eq=False)
 class Nightly:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self.store = store
-        self.clock = clock
+    store: Store
+    clock: Clock
 
     def add(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Keep a result; the same one again (a retry) is kept once.
@@ -23,10 +25,8 @@ class Nightly:
         Raises BadValue for a result that is not whole, Conflict for another
         result under the same run_id.
         """
-        keep = parse_keep(body.get("keep"))
-        page = parse_page(body.get("page"))
-        result = parse_result(body.get("result"))
-        run_id = result["run_id"]
+        given = parse(NightlyBody, body)
+        result, run_id = as_json(given.result), given.result.run_id
         with self.store.transaction() as unit:
             known = unit.nightly_of_run(run_id)
             if known is not None:
@@ -38,15 +38,15 @@ class Nightly:
                         "give each run an id of its own",
                     )
                 return known["summary"]
-            shown = summary(result)
-            row_id = unit.add_nightly(shown, result, page)
-            unit.prune_nightly(keep, row_id)
+            shown = as_json(summary(given.result))
+            row_id = unit.add_nightly(shown, result, given.page)
+            unit.prune_nightly(given.keep, row_id)
             audited(
                 unit, self.clock, "nightly result", run_id, None, {"outcome": result["outcome"]}
             )
         return {"id": row_id, **shown}
 
-    def list(self, limit: int) -> list[dict[str, Any]]:
+    def list(self, limit: int = USUAL_ROWS) -> list[dict[str, Any]]:
         """Summaries, newest night first."""
         with self.store.transaction() as unit:
             return unit.nightlies(limit)

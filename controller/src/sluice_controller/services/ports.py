@@ -25,6 +25,9 @@ from ..domain.model import (
 
 Clock = Callable[[], float]
 
+# Of a list, unless another number is asked for.
+USUAL_ROWS = 100
+
 
 @dataclass(frozen=True)
 class HistoryEntry:

@@ -27,7 +27,7 @@ from ..domain.shaped import UNKNOWN, Shapes, shaped_ids
 from ..domain.shaper_config import Command, Config, actual, commands, wanted
 from .auto_limits import AutoLimits
 from .names import settle
-from .ports import Clock, Host, Shapers, Store, Transaction
+from .ports import Agents, Clock, Host, Shapers, Store, Transaction
 from .takeover import TakeOver
 from .workers import Workers
 
@@ -48,12 +48,9 @@ ARRIVING_WORKERS = 4
 RETRY_S = 5.0
 
 
-class Hub(Protocol):
+class Hub(Agents, Protocol):
     def set_targets(self, paths: dict[str, str]) -> None: ...
     def set_rules(self, domain: str, payload: Mapping[str, Any]) -> None: ...
-    def status(self, domain: str) -> dict[str, Any]: ...
-    def processes(self, domain: str) -> dict[str, Any] | None: ...
-    def max_tag(self, domain: str) -> int: ...
 
 
 @dataclass
@@ -92,32 +89,21 @@ class _Shaper:
     looked_at: int = -1
 
 
+@dataclass(eq=False)
 class Reconciler:
-    def __init__(
-        self,
-        store: Store,
-        host: Host,
-        shapers: Shapers,
-        hub: Hub,
-        auto_limits: AutoLimits,
-        generation: Callable[[str], int | None],
-        clock: Clock,
-        monotonic: Callable[[], float],
-        groups: Callable[[Transaction, str], Mapping[str, Mapping[str, Any]]],
-        takeover: TakeOver,
-        lost: Callable[[str, Collection[str]], None] = lambda _domain, _object_ids: None,
-    ) -> None:
-        self.store = store
-        self.host = host
-        self.shapers = shapers
-        self.hub = hub
-        self.auto_limits = auto_limits
-        self.generation = generation
-        self.clock = clock
-        self.monotonic = monotonic
-        self.groups = groups
-        self.takeover = takeover
-        self.lost = lost
+    store: Store
+    host: Host
+    shapers: Shapers
+    hub: Hub
+    auto_limits: AutoLimits
+    generation: Callable[[str], int | None]
+    clock: Clock
+    monotonic: Callable[[], float]
+    groups: Callable[[Transaction, str], Mapping[str, Mapping[str, Any]]]
+    takeover: TakeOver
+    lost: Callable[[str, Collection[str]], None] = lambda _domain, _object_ids: None
+
+    def __post_init__(self) -> None:
         self._changes = 0
         # Of domains by uuid, as their policies are stored.
         self._names: dict[str, str] = {}
@@ -126,8 +112,8 @@ class Reconciler:
         self._running: dict[str, Future[None]] = {}
         # Of these, the ones whose end begins a round.
         self._awaited: dict[str, Future[None]] = {}
-        self._pool = Workers(WORKERS, "qmp", monotonic)
-        self._arriving = Workers(ARRIVING_WORKERS, "arriving", monotonic)
+        self._pool = Workers(WORKERS, "qmp", self.monotonic)
+        self._arriving = Workers(ARRIVING_WORKERS, "arriving", self.monotonic)
 
     def changed(self, _domain: str | None = None) -> None:
         self._changes += 1
@@ -431,12 +417,6 @@ class Reconciler:
                 refused = refused or error
         if refused is not None:
             raise refused
-
-    def flush(self, name: str) -> None:
-        """Waits until a running push for the domain is over."""
-        running = self._running.get(name)
-        if running is not None:
-            running.result()
 
     # Rules
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..domain.counters import Key
@@ -88,14 +89,14 @@ class _Queue:
         return len(self._waiting)
 
 
+@dataclass(eq=False)
 class Records:
-    def __init__(
-        self, store: Store, declared: Declared, clock: Clock, monotonic: Callable[[], float]
-    ) -> None:
-        self.store = store
-        self.declared = declared
-        self.clock = clock
-        self.monotonic = monotonic
+    store: Store
+    declared: Declared
+    clock: Clock
+    monotonic: Callable[[], float]
+
+    def __post_init__(self) -> None:
         # Of the queues and values. Never held across a unit of work.
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -104,7 +105,7 @@ class Records:
         self._values: dict[str, Any] = {}
         self._said = ""
         self._is_loss_said = False
-        self._prune_at = monotonic()
+        self._prune_at = self.monotonic()
 
     # From the tick
 

@@ -69,22 +69,17 @@ class _Made:
     after: str | None = None
 
 
+@dataclass(eq=False)
 class Restarts:
     """`monotonic` is in seconds, `clock` for the audit. `pause` says if sluiced ends."""
 
-    def __init__(
-        self,
-        store: Store,
-        editor: Power,
-        monotonic: Callable[[], float],
-        clock: Clock,
-        pause: Callable[[float], bool],
-    ) -> None:
-        self.store = store
-        self.editor = editor
-        self.monotonic = monotonic
-        self.clock = clock
-        self.pause = pause
+    store: Store
+    editor: Power
+    monotonic: Callable[[], float]
+    clock: Clock
+    pause: Callable[[float], bool]
+
+    def __post_init__(self) -> None:
         self._slots = threading.BoundedSemaphore(MOST_RESTARTS)
 
     def run(self, guest: Guest, change: Change, seconds: int | None) -> None:

@@ -86,22 +86,16 @@ class PageState:
         return self.error
 
 
+@dataclass(eq=False)
 class Sampler:
-    def __init__(
-        self,
-        declared: Declared,
-        records: Records,
-        host: Host,
-        pages: Pages,
-        uplinks: Uplinks,
-        clock: Clock,
-    ) -> None:
-        self.declared = declared
-        self.records = records
-        self.host = host
-        self.pages = pages
-        self.uplinks = uplinks
-        self.clock = clock
+    declared: Declared
+    records: Records
+    host: Host
+    pages: Pages
+    uplinks: Uplinks
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[str, PageState] = {}
         self._uplink: dict[str, Any] | None = None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..domain import state as documents
@@ -14,18 +14,17 @@ from ..domain.groups import (
     Group,
     Membership,
     parse_group,
-    parse_weight,
 )
-from ..domain.limits import parse_limits
+from ..domain.limits import unusual
 from ..domain.model import (
     DEFAULT_CLASS,
     MAX_RULES,
     AutoSettings,
     Grant,
+    GrantBody,
     Rule,
     ShapingClass,
     Stream,
-    StreamBody,
     choose_colour,
     choose_tag,
     parse_auto,
@@ -34,8 +33,7 @@ from ..domain.model import (
     parse_settings,
 )
 from ..domain.models import parse
-from ..domain.queues import parse_queues
-from ..domain.scheduling import check_all_within, parse_schedulings
+from ..domain.rules import RuleBody
 from .auto import Auto
 from .catalogue import Catalogue, audited, check_emulator_right, check_pattern_room
 from .groups import Groups, refuse_another_kind, refuse_second
@@ -47,38 +45,33 @@ class _Rehearsed(Exception):
     """Takes back a unit of work that was to be looked at only."""
 
 
-def _places(given: Mapping[str, Any]) -> dict[str, str]:
+def _places(given: documents.State) -> dict[str, str]:
     """{domain: where the document names it first}"""
     found: dict[str, str] = {}
-    for name in given.get("domains") or ():
+    for name in given.domains or ():
         found.setdefault(name, f"domains.{name}")
-    for group, one in (given.get("groups") or {}).items():
-        for name in one.get("members", ()):
+    for group, one in (given.groups or {}).items():
+        for name in one.members:
             found.setdefault(name, f"groups.{group}.members.{name}")
-    for i, rule in enumerate(given.get("rules") or ()):
-        if rule.get("domain") is not None:
-            found.setdefault(rule["domain"], f"rules[{i}].domain")
-    for stream, one in (given.get("streams") or {}).items():
-        found.setdefault(one["domain"], f"streams.{stream}.domain")
+    for i, rule in enumerate(given.rules or ()):
+        if rule.domain is not None:
+            found.setdefault(rule.domain, f"rules[{i}].domain")
+    for stream, one in (given.streams or {}).items():
+        found.setdefault(one.domain, f"streams.{stream}.domain")
     return found
 
 
+@dataclass(eq=False)
 class _Change:
     """One document on its way into a unit of work."""
 
-    def __init__(
-        self,
-        unit: Transaction,
-        given: Mapping[str, Any],
-        prune: bool,
-        catalogue: Catalogue,
-        clock: Clock,
-    ) -> None:
-        self.unit = unit
-        self.given = given
-        self.prune = prune
-        self.catalogue = catalogue
-        self.clock = clock
+    unit: Transaction
+    given: documents.State
+    prune: bool
+    catalogue: Catalogue
+    clock: Clock
+
+    def __post_init__(self) -> None:
         # Facts that parts beyond the store have to know, once this is in force.
         self.gone_streams: list[str] = []
         self.gone_grants: list[tuple[str, str]] = []
@@ -98,15 +91,16 @@ class _Change:
 
     def _unnamed(self, section: str, present: Any) -> list[Any]:
         """What is to go: pruning looks only at sections that the document has."""
-        if not self.prune or section not in self.given:
-            return []
-        return [one for one in present if one not in self.given[section]]
+        named = getattr(self.given, section)
+        return (
+            [one for one in present if one not in named] if self.prune and named is not None else []
+        )
 
     # Classes
 
     def _classes(self) -> None:
         present = {c.name: c for c in self.unit.classes()}
-        for name, body in self.given.get("classes", {}).items():
+        for name, body in (self.given.classes or {}).items():
             with within(f"classes.{name}"):
                 before = present.get(name)
                 colour = before.colour_index if before else choose_colour(present.values())
@@ -131,23 +125,23 @@ class _Change:
     # Domains
 
     def _domains(self) -> None:
-        declared = dict(self.given.get("domains", {}))
+        declared = dict(self.given.domains or {})
         present: dict[str, dict[str, Grant]] = {}
         for grant in self.unit.grants():
             present.setdefault(grant.domain, {})[grant.class_name] = grant
         for name in self._unnamed("domains", {*present, *self.unit.ceilings()}):
-            declared[name] = {}
+            declared[name] = None
         for name, body in declared.items():
+            of_domain = body or documents.DomainState()
             with within(f"domains.{name}"):
-                members = body or {}
-                self._ceiling(name, members.get("ceiling"))
+                self._ceiling(name, of_domain.ceiling)
                 with within("classes"):
-                    self._grants(name, members.get("classes", {}), present.get(name, {}))
+                    self._grants(name, of_domain.classes, present.get(name, {}))
 
     def _ceiling(self, domain: str, declared: Mapping[str, Any] | None) -> None:
         if declared is None and not self.prune:
             return
-        after = parse_limits(declared or {}, "ceiling")
+        after = unusual(declared or {})
         if after != self.unit.ceiling(domain):
             self.unit.put_ceiling(domain, after)
 
@@ -168,21 +162,16 @@ class _Change:
         self,
         domain: str,
         name: str,
-        body: Any,
+        body: GrantBody | None,
         kept: Mapping[str, Grant],
     ) -> Grant:
         before = kept.get(name)
-        members = body or {}
+        given = body or GrantBody()
         if name not in {c.name for c in self.unit.classes()}:
             raise BadValue("class", name, "does not exist", "declare it under classes")
-        limits = parse_limits(members.get("limits", {}))
-        scheduling = parse_schedulings(members.get("scheduling", {}))
-        check_all_within(limits, scheduling)
         most = self.catalogue.agents.max_tag(domain)
         tag = before.tag if before else choose_tag(name, (g.tag for g in kept.values()), most)
-        dscp = parse_dscp(members.get("dscp", []), ())
-        queues = parse_queues(members.get("queues", {}))
-        return Grant(domain, name, tag, dscp, limits, scheduling, queues)
+        return given.grant(domain, name, tag, parse_dscp(given.dscp, ()))
 
     def _put_grants(
         self,
@@ -217,7 +206,7 @@ class _Change:
     def _groups(self) -> None:
         present = {g.name: g for g in self.unit.groups()}
         memberships = {(m.group, m.domain): m for m in self.unit.memberships()}
-        declared = self.given.get("groups", {})
+        declared = self.given.groups or {}
         members = {name: self._put_group(name, body, present) for name, body in declared.items()}
         gone = self._unnamed("groups", present)
         for group, domain in memberships:
@@ -229,31 +218,31 @@ class _Change:
         for name, own in members.items():
             for domain, weight in own.items():
                 with within(f"groups.{name}.members.{domain}"):
-                    after = Membership(name, domain, parse_weight(weight))
+                    after = Membership(name, domain, WEIGHT_DEFAULT if weight is None else weight)
                     if memberships.get((name, domain)) != after:
                         self.unit.put_membership(after)
 
-    def _put_group(self, name: str, body: Any, present: Mapping[str, Group]) -> dict[str, Any]:
+    def _put_group(
+        self, name: str, body: documents.GroupState, present: Mapping[str, Group]
+    ) -> Mapping[str, int | None]:
         """The weights of its members, {domain: weight}."""
         with within(f"groups.{name}"):
-            after = parse_group(name, {key: one for key, one in body.items() if key != "members"})
+            after = parse_group(name, body)
             refuse_another_kind(present.get(name), after)
             if present.get(name) != after:
                 self.unit.put_group(after)
                 self.groups.append(after)
-            return {
-                d: WEIGHT_DEFAULT if w is None else w for d, w in body.get("members", {}).items()
-            }
+            return body.members
 
     # Rules
 
     def _rules(self) -> None:
-        if "rules" not in self.given:
+        if self.given.rules is None:
             return
         wanted: dict[str | None, list[tuple[str, dict[str, str]]]] = {}
-        for i, raw in enumerate(self.given["rules"]):
+        for i, one in enumerate(self.given.rules):
             with within(f"rules[{i}]"):
-                domain, *rest = self._rule(raw)
+                domain, *rest = self._rule(one)
                 same = wanted.setdefault(domain, [])
                 if tuple(rest) in same:
                     raise BadValue("match", rest[1], "is there twice", "leave one out")
@@ -264,11 +253,11 @@ class _Change:
         for domain in {**present, **wanted}:
             self._rules_of(domain, present.get(domain, []), wanted.get(domain, []))
 
-    def _rule(self, raw: Any) -> tuple[str | None, str, dict[str, str]]:
-        name = raw["class"]
+    def _rule(self, given: RuleBody) -> tuple[str | None, str, dict[str, str]]:
+        name = given.class_name
         if name == DEFAULT_CLASS or name not in {c.name for c in self.unit.classes()}:
             raise BadValue("class", name, "is no class that takes rules", "name a declared class")
-        return raw.get("domain"), name, self.catalogue.match_of(raw["match"])
+        return given.domain, name, self.catalogue.match_of(given.match)
 
     def _rules_of(
         self, domain: str | None, present: list[Rule], wanted: list[tuple[str, dict[str, str]]]
@@ -297,8 +286,8 @@ class _Change:
 
     def _streams(self) -> None:
         present = {s.name: s for s in self.unit.streams()}
-        for name, body in self.given.get("streams", {}).items():
-            after = Stream(name, **vars(parse(StreamBody, body)))
+        for name, body in (self.given.streams or {}).items():
+            after = Stream(name, **vars(body))
             if present.get(name) != after:
                 self.unit.put_stream(after)
 
@@ -349,24 +338,15 @@ def _check_stream(
         )
 
 
+@dataclass(eq=False)
 class States:
-    def __init__(
-        self,
-        store: Store,
-        catalogue: Catalogue,
-        groups: Groups,
-        streams: Streams,
-        auto: Auto,
-        clock: Clock,
-        changed: Callable[[str | None], None],
-    ) -> None:
-        self.store = store
-        self.catalogue = catalogue
-        self.groups = groups
-        self.streams = streams
-        self.auto = auto
-        self.clock = clock
-        self.changed = changed
+    store: Store
+    catalogue: Catalogue
+    groups: Groups
+    streams: Streams
+    auto: Auto
+    clock: Clock
+    changed: Callable[[str | None], None]
 
     def get(self) -> documents.Document:
         with self.auto.changing() as auto, self.store.transaction() as unit:
@@ -379,8 +359,7 @@ class States:
         `dry_run`. `prune` removes what a section of the document does not name;
         `if_match` refuses it where the present state has another ETag.
         """
-        parse(documents.State, raw)
-        given = {section: one for section, one in raw.items() if one is not None}
+        given = parse(documents.State, raw)
         found: list[dict[str, Any]] = []
         with self.auto.changing() as auto:
             try:
@@ -389,7 +368,7 @@ class States:
                     _check_etag(before, if_match)
                     change = _Change(unit, given, prune, self.catalogue, self.clock)
                     change.make()
-                    new_auto = _values(unit, given, auto)
+                    new_auto = _values(unit, raw, auto)
                     after = _document(unit, new_auto)
                     found = documents.changes(before, after)
                     if dry_run:
@@ -442,15 +421,15 @@ def _document(unit: Transaction, auto: AutoSettings) -> documents.Document:
     )
 
 
-def _values(unit: Transaction, given: Mapping[str, Any], auto: AutoSettings) -> AutoSettings:
+def _values(unit: Transaction, raw: Mapping[str, Any], auto: AutoSettings) -> AutoSettings:
     """Stores the settings; those of auto-shaping as they are then."""
     present = unit.settings()
-    after = parse_settings(given.get("settings", {}), present)
+    after = parse_settings(raw.get("settings") or {}, present)
     with within("settings"):
         check_emulator_right(present, after)
     if after != present:
         unit.put_settings(after)
-    new = parse_auto(given.get("auto", {}), auto)
+    new = parse_auto(raw.get("auto") or {}, auto)
     if new != auto:
         unit.put_value("auto", asdict(new))
     return new

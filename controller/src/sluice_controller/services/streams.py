@@ -7,11 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.errors import BadValue, NotFound, sluice
-from ..domain.model import Stream, parse_nominal_rate, parse_stream_name
+from ..domain.model import Stream, StreamBody, parse_stream_name
+from ..domain.models import as_json, parse
 from ..domain.quality import (
     DELIVERY_WINDOW_S,
     REPORT_AGE_S,
@@ -50,20 +51,15 @@ class _Memory:
     reason: str = ""
 
 
+@dataclass(eq=False)
 class Streams:
-    def __init__(
-        self,
-        store: Store,
-        declared: Declared,
-        sampler: Sampler,
-        clock: Clock,
-        about: Callable[[str], AbstractContextManager[Transaction]],
-    ) -> None:
-        self.store = store
-        self.declared = declared
-        self.sampler = sampler
-        self.clock = clock
-        self.about = about
+    store: Store
+    declared: Declared
+    sampler: Sampler
+    clock: Clock
+    about: Callable[[str], AbstractContextManager[Transaction]]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: dict[str, _Memory] = {}
         self._reports = 0
@@ -97,10 +93,7 @@ class Streams:
             memory.reason = reason
             last = memory.reports[-1] if memory.reports else None
             return {
-                "name": stream.name,
-                "domain": stream.domain,
-                "class": stream.class_name,
-                "nominal_bytes_per_second": stream.nominal_bytes_per_second,
+                **as_json(stream),
                 "verdict": verdict,
                 "since": memory.since,
                 "reason": reason,
@@ -118,31 +111,27 @@ class Streams:
 
     def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         parse_stream_name(name, "stream")
-        nominal = parse_nominal_rate(body.get("nominal_bytes_per_second"))
-        domain = body.get("domain")
-        if not isinstance(domain, str):
-            raise BadValue("domain", domain, "is not a name", "give a domain's name")
-        with self.about(domain) as unit:
-            find_grant(unit, domain, body.get("class"))
-            if not find_class(unit, body["class"]).is_stream:
+        after = Stream(name, **vars(parse(StreamBody, body)))
+        class_name = after.class_name
+        with self.about(after.domain) as unit:
+            find_grant(unit, after.domain, class_name)
+            if not find_class(unit, class_name).is_stream:
                 raise BadValue(
                     "class",
-                    body["class"],
+                    class_name,
                     "is not a stream class",
-                    f"mark it: {sluice('class', 'set', body['class'], '--stream')}",
+                    f"mark it: {sluice('class', 'set', class_name, '--stream')}",
                 )
             before = next((s for s in unit.streams() if s.name == name), None)
-            after = Stream(name, domain, body["class"], nominal)
             unit.put_stream(after)
-            old = asdict(before) if before else None
-            audited(unit, self.clock, "set stream", name, old, asdict(after))
+            audited(unit, self.clock, "set stream", name, before, after)
         return self._json(after)
 
     def delete(self, name: str) -> None:
         stream = self._find(name)
         with self.store.transaction() as unit:
             unit.delete_stream(name)
-            audited(unit, self.clock, "remove stream", name, asdict(stream), None)
+            audited(unit, self.clock, "remove stream", name, stream, None)
         self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -181,7 +170,7 @@ class Streams:
             reports = memory.reports if memory else ()
             return [r.values for r in reports if after < r.number <= last]
 
-    def history(self, name: str, since: float) -> list[dict[str, Any]]:
+    def history(self, name: str, since: float = 0.0) -> list[dict[str, Any]]:
         self._find(name)
         with self.store.transaction() as unit:
             return unit.reports(name, since, self.clock(), MOST_HISTORY)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ..domain.carried import (
@@ -64,23 +64,18 @@ def _mark_key(guest: Guest) -> str:
     return f"carried {guest.uuid}"
 
 
+@dataclass(eq=False)
 class TakeOver:
     """`editing` has a lock for each domain, held while its definition is changed."""
 
-    def __init__(
-        self,
-        store: Store,
-        shapers: Shapers,
-        metadata: Metadata,
-        editing: DomainLocks,
-        clock: Clock,
-    ) -> None:
-        self.store = store
-        self.shapers = shapers
-        self.metadata = metadata
-        self.editing = editing
-        self.clock = clock
-        self.owner = own_id(store)
+    store: Store
+    shapers: Shapers
+    metadata: Metadata
+    editing: DomainLocks
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.owner = own_id(self.store)
 
     # News in metadata
 

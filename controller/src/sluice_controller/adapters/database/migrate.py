@@ -21,6 +21,7 @@ MOVE_AWAY = "move it away to start without one"
 def upgrade(engine: Engine) -> None:
     """All missing migrations with the version that they lead to, or none of them.
 
+    A new database gets the tables of today, and the version of the newest migration.
     Raises Conflict for a database of a version that is unknown here.
     """
     config = Config()
@@ -33,7 +34,11 @@ def upgrade(engine: Engine) -> None:
             return
         _refuse_unknown(connection, version, scripts)
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        if version is None:
+            Base.metadata.create_all(connection)
+            command.stamp(config, "head")
+        else:
+            command.upgrade(config, "head")
 
 
 def _refuse_unknown(connection: Connection, version: str | None, scripts: ScriptDirectory) -> None:

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, cast, create_engine, delete, func, insert, or_, select
 from sqlalchemy.engine import make_url
@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from ...domain.errors import NotFound, StoreUnavailable
 from ...domain.group_page import GroupLimit
 from ...domain.groups import Group, Membership
+from ...domain.knobs import hints
 from ...domain.limits import Limit
 from ...domain.model import (
     Assignment,
@@ -28,8 +29,7 @@ from ...domain.model import (
     ShapingClass,
     Stream,
 )
-from ...domain.queues import Queue
-from ...domain.scheduling import Scheduling, Window
+from ...domain.models import as_json, of_json
 from ...services.ports import HistoryEntry
 from . import sqlite
 from .migrate import upgrade
@@ -49,6 +49,9 @@ from .tables import (
     StreamRow,
     ValueRow,
 )
+
+Shape = TypeVar("Shape")
+Limits = Mapping[str, Limit]
 
 AUDIT_ROWS_KEPT = 10_000
 # Beside their age, which may be a month: whoever may send reports may send as many as he
@@ -140,32 +143,17 @@ def _is_the_databases(error: DatabaseError) -> bool:
     return type(error) is DatabaseError or isinstance(error, OperationalError | InternalError)
 
 
-def _out(by_resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Limits, scheduling or queues as JSON."""
-    return {resource: value.as_json() for resource, value in by_resource.items()}
-
-
-def _limits_in(raw: Mapping[str, Any]) -> dict[str, Limit]:
-    return {resource: Limit(**limit) for resource, limit in raw.items()}
-
-
-def _scheduling_in(raw: Mapping[str, Any]) -> dict[str, Scheduling]:
-    found = {}
-    for resource, one in raw.items():
-        window = one.get("window")
-        found[resource] = Scheduling(**{**one, "window": window and Window(**window)})
-    return found
-
-
-def _queues_in(raw: Mapping[str, Any]) -> dict[str, Queue]:
-    return {resource: Queue(**queue) for resource, queue in raw.items()}
+def _of_row(shape: type[Shape], row: Any) -> Shape:
+    """The domain's object with the row's values."""
+    values = {name: of_json(hint, getattr(row, name)) for name, hint in hints(shape).items()}
+    return shape(**values)
 
 
 # What an integer column holds in every database.
 MOST_ROW_ID = 2**31 - 1
 
 
-def _nightly_out(row: NightlyRow | None) -> dict[str, Any] | None:
+def _nightlyas_json(row: NightlyRow | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {"summary": {"id": row.id, **row.summary}, "result": row.result, "page": row.page}
@@ -178,31 +166,43 @@ class SqlTransaction:
         self.changed = changed
         self.ran_s = ran_s
 
+    def _all(self, table: Any, shape: type[Shape], domain: str | None, *order: Any) -> list[Shape]:
+        """In that order; of one domain, or all."""
+        query = select(table).order_by(*order)
+        if domain is not None:
+            query = query.join(DomainRow).where(DomainRow.name == domain)
+        return [_of_row(shape, row) for row in self.session.scalars(query)]
+
+    def _row(self, table: Any, value: Any, **others: Any) -> Any:
+        """A row with the values of the domain's object."""
+        values = {one.name: as_json(getattr(value, one.name)) for one in fields(value)} | others
+        if "domain" in values:
+            name = values.pop("domain")
+            values["domain_id"] = None if name is None else self._domain(name).id
+        return table(**values)
+
+    def _put(self, row: Any) -> None:
+        self.changed()
+        self.session.merge(row)
+        self.session.flush()
+
+    def _delete(self, table: Any, key: Any) -> None:
+        self.changed()
+        row = self.session.get(table, key)
+        if row is not None:
+            self.session.delete(row)
+            self.session.flush()
+
     # Classes
 
     def classes(self) -> list[ShapingClass]:
-        rows = self.session.scalars(select(ClassRow).order_by(ClassRow.name))
-        return [
-            ShapingClass(
-                row.name,
-                row.title,
-                row.priority,
-                row.is_stream,
-                row.colour_index,
-                row.weight,
-                row.unmanaged,
-            )
-            for row in rows
-        ]
+        return self._all(ClassRow, ShapingClass, None, ClassRow.name)
 
     def put_class(self, shaping_class: ShapingClass) -> None:
-        self.changed()
-        self.session.merge(ClassRow(**asdict(shaping_class)))
-        self.session.flush()
+        self._put(self._row(ClassRow, shaping_class))
 
     def delete_class(self, name: str) -> None:
-        self.changed()
-        self.session.execute(delete(ClassRow).where(ClassRow.name == name))
+        self._delete(ClassRow, name)
 
     # Domains
 
@@ -211,9 +211,6 @@ class SqlTransaction:
         if row is None:
             raise NotFound("domain", name, "does not exist", "see 'virsh list --all'")
         return row
-
-    def _domain_id(self, name: str | None) -> int | None:
-        return None if name is None else self._domain(name).id
 
     def known_domain(self, name: str) -> bool:
         return self.uuid_of(name) is not None
@@ -269,16 +266,16 @@ class SqlTransaction:
         )
 
     def ceiling(self, domain: str) -> dict[str, Limit]:
-        return _limits_in(self._domain(domain).ceiling) if self.known_domain(domain) else {}
+        return of_json(Limits, self._domain(domain).ceiling) if self.known_domain(domain) else {}
 
     def ceilings(self) -> dict[str, dict[str, Limit]]:
         """Of each domain that has one."""
         rows = self.session.execute(select(DomainRow.name, DomainRow.ceiling))
-        return {name: _limits_in(raw) for name, raw in rows if raw}
+        return {name: of_json(Limits, raw) for name, raw in rows if raw}
 
     def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
         self.changed()
-        self._domain(domain).ceiling = _out(limits)
+        self._domain(domain).ceiling = as_json(limits)
 
     def stored_xml(self, domain: str) -> dict[str, Any] | None:
         return self._domain(domain).stored_xml if self.known_domain(domain) else None
@@ -289,43 +286,13 @@ class SqlTransaction:
     # Grants
 
     def grants(self, domain: str | None = None) -> list[Grant]:
-        query = select(GrantRow).order_by(GrantRow.domain_id, GrantRow.tag)
-        if domain is not None:
-            query = query.join(DomainRow).where(DomainRow.name == domain)
-        return [
-            Grant(
-                row.domain.name,
-                row.class_name,
-                row.tag,
-                tuple(row.dscp),
-                _limits_in(row.limits),
-                _scheduling_in(row.scheduling),
-                _queues_in(row.queues),
-            )
-            for row in self.session.scalars(query)
-        ]
+        return self._all(GrantRow, Grant, domain, GrantRow.domain_id, GrantRow.tag)
 
     def put_grant(self, grant: Grant) -> None:
-        self.changed()
-        self.session.merge(
-            GrantRow(
-                domain_id=self._domain(grant.domain).id,
-                class_name=grant.class_name,
-                tag=grant.tag,
-                dscp=list(grant.dscp),
-                limits=_out(grant.limits),
-                scheduling=_out(grant.scheduling),
-                queues=_out(grant.queues),
-            )
-        )
-        self.session.flush()
+        self._put(self._row(GrantRow, grant))
 
     def delete_grant(self, domain: str, class_name: str) -> None:
-        self.changed()
-        row = self.session.get(GrantRow, (self._domain(domain).id, class_name))
-        if row is not None:
-            self.session.delete(row)
-            self.session.flush()
+        self._delete(GrantRow, (self._domain(domain).id, class_name))
 
     # Groups
 
@@ -336,119 +303,56 @@ class SqlTransaction:
         ]
 
     def put_group(self, group: Group) -> None:
-        self.changed()
-        self.session.merge(
-            GroupRow(name=group.name, resource=group.resource, **asdict(group.limit))
-        )
-        self.session.flush()
+        self._put(GroupRow(name=group.name, resource=group.resource, **vars(group.limit)))
 
     def delete_group(self, name: str) -> None:
-        self.changed()
-        self.session.execute(delete(GroupRow).where(GroupRow.name == name))
+        self._delete(GroupRow, name)
 
     def memberships(self) -> list[Membership]:
-        query = select(GroupMemberRow).order_by(GroupMemberRow.group_name, GroupMemberRow.domain_id)
-        return [
-            Membership(row.group_name, row.domain.name, row.weight)
-            for row in self.session.scalars(query)
-        ]
+        order = GroupMemberRow.group, GroupMemberRow.domain_id
+        return self._all(GroupMemberRow, Membership, None, *order)
 
     def put_membership(self, membership: Membership) -> None:
-        self.changed()
-        self.session.merge(
-            GroupMemberRow(
-                group_name=membership.group,
-                domain_id=self._domain(membership.domain).id,
-                weight=membership.weight,
-            )
-        )
-        self.session.flush()
+        self._put(self._row(GroupMemberRow, membership))
 
     def delete_membership(self, group: str, domain: str) -> None:
-        self.changed()
-        row = self.session.get(GroupMemberRow, (group, self._domain(domain).id))
-        if row is not None:
-            self.session.delete(row)
-            self.session.flush()
+        self._delete(GroupMemberRow, (group, self._domain(domain).id))
 
     # Rules and assignments
 
     def rules(self) -> list[Rule]:
-        return [
-            Rule(
-                row.id,
-                row.domain.name if row.domain else None,
-                row.class_name,
-                row.match,
-                row.created_at,
-            )
-            for row in self.session.scalars(select(RuleRow).order_by(RuleRow.id))
-        ]
+        return self._all(RuleRow, Rule, None, RuleRow.id)
 
     def add_rule(self, rule: Rule) -> Rule:
         self.changed()
-        row = RuleRow(
-            domain_id=self._domain_id(rule.domain),
-            class_name=rule.class_name,
-            match=dict(rule.match),
-            created_at=rule.created_at,
-        )
+        row = self._row(RuleRow, rule, id=None)
         self.session.add(row)
         self.session.flush()
-        return Rule(row.id, rule.domain, rule.class_name, rule.match, rule.created_at)
+        return replace(rule, id=row.id)
 
     def delete_rule(self, rule_id: int) -> None:
-        self.changed()
-        self.session.execute(delete(RuleRow).where(RuleRow.id == rule_id))
+        self._delete(RuleRow, rule_id)
 
     def assignments(self, domain: str | None = None) -> list[Assignment]:
-        query = select(AssignmentRow).order_by(AssignmentRow.domain_id, AssignmentRow.pid)
-        if domain is not None:
-            query = query.join(DomainRow).where(DomainRow.name == domain)
-        return [
-            Assignment(
-                row.domain.name,
-                row.pid,
-                row.start_time_ticks,
-                row.class_name,
-                row.created_at,
-                row.boot_id,
-            )
-            for row in self.session.scalars(query)
-        ]
+        order = AssignmentRow.domain_id, AssignmentRow.pid
+        return self._all(AssignmentRow, Assignment, domain, *order)
 
     def put_assignment(self, assignment: Assignment) -> None:
-        self.changed()
-        values = asdict(assignment)
-        values["domain_id"] = self._domain(values.pop("domain")).id
-        self.session.merge(AssignmentRow(**values))
-        self.session.flush()
+        self._put(self._row(AssignmentRow, assignment))
 
     def delete_assignment(self, domain: str, pid: int) -> None:
-        self.changed()
-        row = self.session.get(AssignmentRow, (self._domain(domain).id, pid))
-        if row is not None:
-            self.session.delete(row)
-            self.session.flush()
+        self._delete(AssignmentRow, (self._domain(domain).id, pid))
 
     # Streams
 
     def streams(self) -> list[Stream]:
-        return [
-            Stream(row.name, row.domain.name, row.class_name, row.nominal_bytes_per_second)
-            for row in self.session.scalars(select(StreamRow).order_by(StreamRow.name))
-        ]
+        return self._all(StreamRow, Stream, None, StreamRow.name)
 
     def put_stream(self, stream: Stream) -> None:
-        self.changed()
-        values = asdict(stream)
-        values["domain_id"] = self._domain(values.pop("domain")).id
-        self.session.merge(StreamRow(**values))
-        self.session.flush()
+        self._put(self._row(StreamRow, stream))
 
     def delete_stream(self, name: str) -> None:
-        self.changed()
-        self.session.execute(delete(StreamRow).where(StreamRow.name == name))
+        self._delete(StreamRow, name)
         self.session.execute(delete(ReportRow).where(ReportRow.stream == name))
 
     # Settings and other single values
@@ -470,30 +374,16 @@ class SqlTransaction:
     # Audit
 
     def add_audit(self, entry: AuditEntry) -> None:
-        row = AuditRow(
-            at=entry.at,
-            actor=entry.actor,
-            action=entry.action,
-            thing=entry.thing,
-            change={"before": entry.before, "after": entry.after},
-        )
+        values = dict(vars(entry))
+        change = {"before": values.pop("before"), "after": values.pop("after")}
+        row = AuditRow(**values, change=change)
         self.session.add(row)
         self.session.flush()
         self.session.execute(delete(AuditRow).where(AuditRow.id <= row.id - AUDIT_ROWS_KEPT))
 
     def audit(self, limit: int) -> list[AuditEntry]:
         rows = self.session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(limit))
-        return [
-            AuditEntry(
-                row.at,
-                row.actor,
-                row.action,
-                row.thing,
-                row.change.get("before"),
-                row.change.get("after"),
-            )
-            for row in rows
-        ]
+        return [AuditEntry(row.at, row.actor, row.action, row.thing, **row.change) for row in rows]
 
     # What was measured and decided
 
@@ -581,11 +471,11 @@ class SqlTransaction:
         if row_id > MOST_ROW_ID:
             # The database would not even look for it.
             return None
-        return _nightly_out(self.session.get(NightlyRow, row_id))
+        return _nightlyas_json(self.session.get(NightlyRow, row_id))
 
     def nightly_of_run(self, run_id: str) -> dict[str, Any] | None:
         query = select(NightlyRow).where(NightlyRow.run_id == run_id)
-        return _nightly_out(self.session.scalar(query))
+        return _nightlyas_json(self.session.scalar(query))
 
     def prune_nightly(self, keep: int, but: int) -> None:
         """Of `keep` results one is `but`: a clock that was set back makes a new one the oldest."""

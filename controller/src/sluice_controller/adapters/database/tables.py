@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tables. A change here needs a migration in `migrations/versions`."""
+"""Tables. A change here, or in the members of a class, needs a migration in
+`migrations/versions`.
+
+Rows have the names of the members of the domain's objects, so that one function reads each.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
+    Column,
     Double,
     ForeignKey,
     Index,
     Integer,
+    String,
+    Table,
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.ext.associationproxy import association_proxy
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from ...domain.knobs import hints
+from ...domain.model import ShapingClass
 
 # 64 bits, for values beyond 2^31: numbers from a guest, bytes, and the numbers of rows that
 # come each second (history has a row for each domain; a hundred domains would use up 31 bits
@@ -40,15 +53,16 @@ class DomainRow(Base):
     stored_xml: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
 
 
+def _columns(shape: type, key: str) -> Iterator[Column[Any]]:
+    """A column for each member of a dataclass of plain values."""
+    kinds = {str: String, int: Integer, bool: Boolean, float: Double}
+    for name, hint in hints(shape).items():
+        kind = kinds[get_args(hint)[0]]
+        yield Column(name, kind, primary_key=name == key, nullable=False)
+
+
 class ClassRow(Base):
-    __tablename__ = "classes"
-    name: Mapped[str] = mapped_column(primary_key=True)
-    title: Mapped[str]
-    priority: Mapped[int]
-    is_stream: Mapped[bool]
-    colour_index: Mapped[int]
-    weight: Mapped[int]
-    unmanaged: Mapped[bool]
+    __table__ = Table("classes", Base.metadata, *_columns(ShapingClass, "name"))
 
 
 class GrantRow(Base):
@@ -61,7 +75,8 @@ class GrantRow(Base):
     limits: Mapped[dict[str, Any]]
     scheduling: Mapped[dict[str, Any]]
     queues: Mapped[dict[str, Any]]
-    domain: Mapped[DomainRow] = relationship(lazy="joined")
+    of: Mapped[DomainRow] = relationship(lazy="joined")
+    domain = association_proxy("of", "name")
 
 
 class RuleRow(Base):
@@ -71,7 +86,8 @@ class RuleRow(Base):
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     match: Mapped[dict[str, Any]]
     created_at: Mapped[float]
-    domain: Mapped[DomainRow | None] = relationship(lazy="joined")
+    of: Mapped[DomainRow | None] = relationship(lazy="joined")
+    domain = association_proxy("of", "name")
 
 
 class AssignmentRow(Base):
@@ -82,7 +98,8 @@ class AssignmentRow(Base):
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     created_at: Mapped[float]
     boot_id: Mapped[str]
-    domain: Mapped[DomainRow] = relationship(lazy="joined")
+    of: Mapped[DomainRow] = relationship(lazy="joined")
+    domain = association_proxy("of", "name")
 
 
 class StreamRow(Base):
@@ -91,7 +108,8 @@ class StreamRow(Base):
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"))
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
     nominal_bytes_per_second: Mapped[float]
-    domain: Mapped[DomainRow] = relationship(lazy="joined")
+    of: Mapped[DomainRow] = relationship(lazy="joined")
+    domain = association_proxy("of", "name")
 
 
 class GroupRow(Base):
@@ -105,10 +123,11 @@ class GroupRow(Base):
 
 class GroupMemberRow(Base):
     __tablename__ = "group_members"
-    group_name: Mapped[str] = mapped_column(ForeignKey("groups.name"), primary_key=True)
+    group: Mapped[str] = mapped_column("group_name", ForeignKey("groups.name"), primary_key=True)
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"), primary_key=True)
     weight: Mapped[int]
-    domain: Mapped[DomainRow] = relationship(lazy="joined")
+    of: Mapped[DomainRow] = relationship(lazy="joined")
+    domain = association_proxy("of", "name")
 
 
 class ValueRow(Base):

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ...domain.groups import PARTS
+from ...domain import guests, model, nightly
+from ...domain.group_page import UNITS, GroupMember
+from ...domain.groups import PARTS, Membership
 from ...domain.knobs import Model, Word
 from ...domain.limits import Limit, Resource
 from ...domain.model import AutoSettings, ClassName, StreamBody
+from ...domain.models import answer_of
 from ...domain.quality import Report
-from ...domain.queues import Queue
-from ...domain.rules import Match
-from ...domain.scheduling import Scheduling
+from ...domain.render import Granted
 
 Limits = Mapping[Resource, Limit]
 
@@ -32,48 +33,14 @@ class Problem(Model):
     remedy: str
 
 
-@dataclass
-class Grant(Model):
-    """A class as one domain has it."""
-
-    class_name: ClassName
-    tag: int
-    priority: int
-    is_stream: bool
-    colour_index: int
-    weight: int
-    unmanaged: bool
-    dscp: list[int]
-    limits: Limits
-    # With what auto-shaping has set.
-    effective_limits: Limits
-    scheduling: Mapping[Resource, Scheduling]
-    queues: Mapping[Resource, Queue]
-
-
-@dataclass
-class GroupDomain(Model):
-    domain: str
-    weight: int
-
-
-@dataclass
-class GroupMember(Model):
-    """A QEMU process that uses the group, with what it has counted."""
-
-    pid: int
-    label: str
-    weight: int
-    waiting: bool
-    requests: int
-    units: int
+GroupDomain = answer_of(Membership, "GroupDomain", "group")
 
 
 @dataclass
 class Group(Model):
     name: ClassName
     resource: Annotated[str, Word(tuple(PARTS))]
-    unit: Annotated[str, Word(("bytes", "operations"))]
+    unit: Annotated[str, Word(UNITS)]
     rate_per_second: int
     burst: int
     domains: list[GroupDomain]
@@ -105,16 +72,6 @@ class Status(Model):
 
 
 @dataclass
-class AuditEntry(Model):
-    at: float
-    actor: str
-    action: str
-    thing: str
-    before: Any
-    after: Any
-
-
-@dataclass
 class Agent(Model):
     connected: bool
     agent_version: str | None
@@ -124,13 +81,8 @@ class Agent(Model):
     error: str | None
 
 
-@dataclass
-class Device(Model):
-    kind: str
-    alias: str | None
-    target: str | None
-    shapeable: bool
-    reason: str | None
+@dataclass(kw_only=True, frozen=True)
+class Device(answer_of(guests.Device, "OwnDevice", "overridden")):  # type: ignore[misc]
     shaped: bool
     unshaped_because: str | None
 
@@ -147,33 +99,19 @@ class Domain(Model):
     devices: list[Device]
     shaped_count: int
     shaped_sentence: str
-    classes: list[Grant]
+    classes: list[Granted]
     ceiling: Limits
     # Of attach: what was changed.
     changes: list[str] | None = None
 
 
-@dataclass
-class Rule(Model):
-    id: int
-    domain: str | None
-    class_name: ClassName
-    match: Match
-    created_at: float
-
-
-@dataclass
-class Assignment(Model):
-    pid: int
-    start_time_ticks: int
-    class_name: ClassName
-    created_at: float
+Assignment = answer_of(model.Assignment, "Assignment", "domain", "boot_id")
 
 
 @dataclass
 class Revoked(Model):
-    revoked: Grant
-    rules: list[Rule]
+    revoked: Granted
+    rules: list[model.Rule]
     assignments: list[Assignment]
 
 
@@ -335,58 +273,17 @@ class Decision(Model):
     dry_run: bool
 
 
-@dataclass
-class NightlyReason(Model):
-    code: str
-    sentence: str
-
-
-@dataclass
-class NightlySoftware(Model):
-    sluice: str
-    qemu: str
-    libvirt: str
-
-
-@dataclass
-class NightlyPhase(Model):
-    verdict: str
-    stalls: float
-    stall_seconds: float
-    delivered_ratio: float
-    max_gap_ms: float
-    background_bytes_per_s: float
-
-
-@dataclass
-class NightlyFigures(Model):
-    control: NightlyPhase
-    unshaped: NightlyPhase
-    auto: NightlyPhase
-    background_ratio: float | None
-    settled_after_s: float | None
-
-
-@dataclass(kw_only=True)
-class NightlySummary(Model):
+@dataclass(kw_only=True, frozen=True)
+class NightlySummary(nightly.Summary):
     """What the list and the trend need of a night: docs/specs/nightly-result.md."""
 
     id: int
-    run_id: str
-    started_at: float
-    ended_at: float
-    outcome: str
-    reasons: list[NightlyReason]
-    host: str
-    software: NightlySoftware
-    accelerator: str | None
-    figures: NightlyFigures | None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, frozen=True)
 class Night(NightlySummary):
     has_page: bool
-    result: Mapping[str, Any]
+    result: nightly.NightlyResult
 
 
 @dataclass

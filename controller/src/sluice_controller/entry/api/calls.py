@@ -3,31 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain import groups, model, quality, rules
 from ...domain.errors import BadValue, NotFound, sluice
+from ...domain.guests import AttachBody, DetachBody
 from ...domain.limits import Limit, Resource
-from ...domain.models import members, parse, without_nulls
+from ...domain.models import members, parse
 from ...domain.nightly import NightlyBody
 from ...domain.queues import Queue
+from ...domain.render import Granted
 from ...domain.scheduling import Scheduling
 from ...domain.state import State, etag
-from ...services.domains import AttachBody, DetachBody
 from . import answers
-from .operations import Answer, Asked, Operation
+from .operations import Answer, Asked, Call, Operation, called
 
 if TYPE_CHECKING:
     from ..wiring import Services
 
 DEFAULT_HISTORY_SECONDS = 600
-DEFAULT_ROWS = 100
 DOMAIN = "/domains/{domain}"
 GRANT = f"{DOMAIN}/classes/{{class}}"
 GROUP = "/groups/{group}"
 MEMBER = f"{GROUP}/members/{{domain}}"
 STREAM = "/streams/{stream}"
+ASSIGNMENT = f"{DOMAIN}/assignments/{{pid}}"
+
+
+def op(route: str, summary: str, call: Call | str, *types: Any, **more: Any) -> Operation:
+    """`route` is method and path; `types` of the answer and of the body. `call` may be the
+    name of a service's method, which gets the path's parts, the body and the query."""
+    method, path = route.split()
+    call = called(call) if isinstance(call, str) else call
+    return Operation(method, path, summary, call, *types, **more)
 
 
 def _one(found: list[dict[str, Any]], thing: str, value: Any, key: str = "name") -> dict[str, Any]:
@@ -50,11 +60,6 @@ def merged(present: Any, patch: Any) -> Any:
     return after
 
 
-def _given(shape: type, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what is shown, what a request gives."""
-    return {name: shown[name] for name in members(shape)}
-
-
 # One item of what is listed
 
 
@@ -62,13 +67,22 @@ def _class(s: Services, a: Asked) -> dict[str, Any]:
     return _one(s.catalogue.classes(), "class", a["class"])
 
 
-def _grant(s: Services, a: Asked) -> dict[str, Any]:
+def _of_domain(s: Services, a: Asked) -> dict[str, Any]:
+    """Classes and ceiling."""
     s.catalogue.check_known(a["domain"])
-    for grant in s.catalogue.grants(a["domain"]):
+    return s.catalogue.of_domains([a["domain"]])[a["domain"]]
+
+
+def _grant(s: Services, a: Asked) -> dict[str, Any]:
+    for grant in _of_domain(s, a)["classes"]:
         if grant["class"] == a["class"]:
             return grant
     grant_it = sluice("grant", a["domain"], a["class"])
     raise NotFound("class", a["class"], f"is not one of {a['domain']}", f"grant it: {grant_it}")
+
+
+def _ceiling(s: Services, a: Asked) -> dict[str, Any]:
+    return _of_domain(s, a)["ceiling"].get(a["resource"], {})
 
 
 def _group(s: Services, a: Asked) -> dict[str, Any]:
@@ -79,13 +93,16 @@ def _group_given(s: Services, a: Asked) -> dict[str, Any]:
     return groups.given(s.groups.group(a["group"]))
 
 
-def _member_given(s: Services, a: Asked) -> dict[str, Any]:
-    member = _one(_group(s, a)["domains"], "domain", a["domain"], "domain")
-    return _given(groups.MemberBody, member)
+def _member(s: Services, a: Asked) -> dict[str, Any]:
+    return _one(_group(s, a)["domains"], "domain", a["domain"], "domain")
 
 
 def _stream(s: Services, a: Asked) -> dict[str, Any]:
     return _one(s.streams.list_json(), "stream", a["stream"])
+
+
+def _rule(s: Services, a: Asked) -> dict[str, Any]:
+    return _one(s.catalogue.rules(), "rule", a["rule"], "id")
 
 
 # Calls that take more than a line
@@ -96,10 +113,6 @@ def _put_ceiling(s: Services, a: Asked) -> dict[str, Any]:
     shown = s.domains.get(a["domain"])
     resource = a.path.get("resource")
     return {**shown, "ceiling": s.catalogue.put_ceiling(a["domain"], a.body, resource)}
-
-
-def _ceiling(s: Services, a: Asked) -> Mapping[str, Any]:
-    return s.catalogue.ceiling(a["domain"]).get(a["resource"], {})
 
 
 def _add_rule(s: Services, a: Asked) -> Answer:
@@ -120,490 +133,338 @@ def _get_state(s: Services, _a: Asked) -> Answer:
 
 
 def _put_state(s: Services, a: Asked) -> Answer:
-    done = s.states.put(a.body, **a.query, if_match=a.headers.get("If-Match"))
+    done = s.states.put(a.raw, **a.query, if_match=a.headers.get("If-Match"))
     return Answer(done, headers={"ETag": f'"{done["etag"]}"'})
 
 
-def _rows(a: Asked) -> int:
-    return a.query.get("limit", DEFAULT_ROWS)
-
-
-def _host() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/status",
-            "Version, libvirt, database and uplinks of the host",
-            lambda s, a: s.status(),
-            answers.Status,
-        ),
-        op(
-            "GET",
-            "/settings",
-            "Settings of the controller",
-            lambda s, a: s.catalogue.settings(),
-            model.Settings,
-        ),
-        op(
-            "PUT",
-            "/settings",
-            "Change the settings that are given; the emulator is an admin's to change",
-            lambda s, a: s.catalogue.put_settings(a.body),
-            model.Settings,
-            model.Settings,
-            errors=(403,),
-        ),
-        op(
-            "GET",
-            "/audit",
-            "Who changed what, newest first",
-            lambda s, a: s.catalogue.audit(_rows(a)),
-            list[answers.AuditEntry],
-            query=("limit",),
-        ),
-        op("GET", "/state", "All that is declared, as one document", _get_state, State),
-        op(
-            "PUT",
-            "/state",
-            "Apply a document: all of it, or nothing",
-            _put_state,
-            answers.Applied,
-            State,
-            query=("prune", "dry_run"),
-            errors=(403, 404, 409, 412),
-        ),
-    ]
-
-
-def _domains() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/domains",
-            "All virtual machines of the host",
-            lambda s, a: s.domains.list(),
-            list[answers.Domain],
-        ),
-        op(
-            "GET",
-            DOMAIN,
-            "One virtual machine with its classes and ceiling",
-            lambda s, a: s.domains.get(a["domain"]),
-            answers.Domain,
-        ),
-        op(
-            "POST",
-            f"{DOMAIN}/attach",
-            "Put the domain's devices behind a shaper",
-            lambda s, a: s.domains.attach(a["domain"], a.body),
-            answers.Domain,
-            AttachBody,
-            errors=(409,),
-        ),
-        op(
-            "POST",
-            f"{DOMAIN}/detach",
-            "Give the domain its former definition back",
-            lambda s, a: s.domains.detach(a["domain"], a.body),
-            answers.Domain,
-            DetachBody,
-            errors=(409,),
-        ),
-        op(
-            "PUT",
-            f"{DOMAIN}/ceiling",
-            "Replace the domain's ceiling",
-            _put_ceiling,
-            answers.Domain,
-            Mapping[Resource, Limit],
-            place="ceiling",
-        ),
-        *_resource(
-            f"{DOMAIN}/ceiling",
-            "Replace the domain's ceiling on one resource",
-            _put_ceiling,
-            answers.Domain,
-            Limit,
-            _ceiling,
-            "ceiling",
-        ),
-    ]
-
-
-def _patched(
-    body: Any,
-    put: Callable[[Services, Asked], Any],
-    present: Callable[[Services, Asked], Mapping[str, Any]],
-    place: str = "",
-) -> Callable[[Services, Asked], Any]:
-    """`put` of what is there (`present`) with what is given; of a new thing, what is given."""
-
-    def patch(s: Services, a: Asked) -> Any:
-        try:
-            before = present(s, a)
-        except NotFound:
-            before = {}
-        after = merged(before, a.body)
-        parse(body, without_nulls(after), place.format(**a.path))
-        return put(s, Asked(a.path, a.query, after, a.headers))
-
-    return patch
+def _processes(s: Services, a: Asked) -> Answer:
+    return Answer(None, text=s.catalogue.processes(a["domain"]))
 
 
 def _changes(
     path: str,
     summary: str,
-    put: Callable[[Services, Asked], Any],
+    put: Call | str,
     answer: Any,
     body: Any,
-    present: Callable[[Services, Asked], Mapping[str, Any]],
+    present: Call,
     place: str = "",
 ) -> list[Operation]:
-    """PUT and PATCH of one thing; `present` is what a PUT would give of it as it is."""
-    patch = _patched(body, put, present, place)
+    """PUT and PATCH of one thing. `present` has what a PUT would give of it as it is; where
+    there is nothing, it is NotFound, or empty."""
+    call = called(put) if isinstance(put, str) else put
+
+    def patch(s: Services, a: Asked) -> Any:
+        try:
+            found = present(s, a)
+        except NotFound:
+            found = {}
+        before = {name: found[name] for name in members(body) if name in found}
+        given = parse(body, merged(before, a.body), place.format(**a.path))
+        return call(s, replace(a, body=given))
+
     patching = f"{summary}: of what is there only what is given; a null takes a member out"
-    op = Operation
     return [
-        op("PUT", path, summary, put, answer, body, errors=(409,), place=place),
-        op("PATCH", path, patching, patch, answer, Mapping[str, Any], errors=(409,)),
+        op(f"PUT {path}", summary, call, answer, body, errors=(409,), place=place),
+        op(f"PATCH {path}", patching, patch, answer, Mapping[str, Any], errors=(409,)),
     ]
-
-
-def _classes() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/classes",
-            "All classes",
-            lambda s, a: s.catalogue.classes(),
-            list[model.ShapingClass],
-        ),
-        op("GET", "/classes/{class}", "One class", _class, model.ShapingClass),
-        *_changes(
-            "/classes/{class}",
-            "Create or replace a class",
-            lambda s, a: s.catalogue.put_class(a["class"], a.body),
-            model.ShapingClass,
-            model.ClassBody,
-            lambda s, a: _given(model.ClassBody, _class(s, a)),
-        ),
-        op(
-            "DELETE",
-            "/classes/{class}",
-            "Remove a class that no domain has",
-            lambda s, a: s.catalogue.delete_class(a["class"]),
-            errors=(409,),
-        ),
-        op("GET", GRANT, "One class that a domain has", _grant, answers.Grant),
-        *_changes(
-            GRANT,
-            "Grant a class to a domain, or replace what the domain has of it",
-            lambda s, a: s.catalogue.put_grant(a["domain"], a["class"], a.body),
-            answers.Grant,
-            model.GrantBody,
-            lambda s, a: _given(model.GrantBody, _grant(s, a)),
-        ),
-        op(
-            "DELETE",
-            GRANT,
-            "Take a class from a domain, with its rules and assignments",
-            lambda s, a: s.catalogue.revoke(a["domain"], a["class"]),
-            answers.Revoked,
-            errors=(409,),
-        ),
-        *_of_resource("limits", Limit, "Limit one resource", "set_limit"),
-        *_of_resource("scheduling", Scheduling, "Schedule one resource", "set_scheduling"),
-        *_of_resource("queues", Queue, "Set the queue of one resource", "set_queue"),
-    ]
-
-
-def _of_resource(kind: str, body: type, summary: str, method: str) -> list[Operation]:
-    def put(s: Services, a: Asked) -> Any:
-        call = getattr(s.catalogue, method)
-        return call(a["domain"], a["class"], a["resource"], a.body)
-
-    return _resource(
-        f"{GRANT}/{kind}",
-        summary,
-        put,
-        answers.Grant,
-        body,
-        lambda s, a: _grant(s, a)[kind].get(a["resource"], {}),
-        kind,
-    )
 
 
 def _resource(
-    path: str,
-    summary: str,
-    put: Callable[[Services, Asked], Any],
-    answer: Any,
-    body: type,
-    present: Callable[[Services, Asked], Mapping[str, Any]],
-    kind: str,
+    path: str, summary: str, put: Call, answer: Any, body: type, present: Call, kind: str
 ) -> list[Operation]:
     """What is said of one resource."""
     path = f"{path}/{{resource}}"
-    taken_back = f"Take back what {kind} say of one resource"
+    take_back = f"Take back what {kind} say of one resource"
     return [
         *_changes(path, summary, put, answer, body, present, f"{kind}.{{resource}}"),
-        Operation("DELETE", path, taken_back, put, answer, errors=(409,)),
+        op(f"DELETE {path}", take_back, put, answer, errors=(409,)),
     ]
 
 
-def _groups() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/groups",
-            "Limits that domains of this host share",
-            lambda s, a: s.groups.all(),
-            list[answers.Group],
-        ),
-        op("GET", GROUP, "One group", _group, answers.Group),
-        *_changes(
-            GROUP,
-            "Create or replace a group",
-            lambda s, a: s.groups.put(a["group"], a.body),
-            answers.Group,
-            groups.GroupBody,
-            _group_given,
-        ),
-        op(
-            "DELETE",
-            GROUP,
-            "Remove a group that no domain is in",
-            lambda s, a: s.groups.delete(a["group"]),
-            errors=(409,),
-        ),
-        *_changes(
-            MEMBER,
-            "Put a domain into a group",
-            lambda s, a: s.groups.put_member(a["group"], a["domain"], a.body),
-            answers.Group,
-            groups.MemberBody,
-            _member_given,
-        ),
-        op(
-            "DELETE",
-            MEMBER,
-            "Take a domain out of a group",
-            lambda s, a: s.groups.delete_member(a["group"], a["domain"]),
-        ),
-    ]
+def _of_resource(kind: str, body: type, summary: str) -> list[Operation]:
+    def put(s: Services, a: Asked) -> Any:
+        return s.catalogue.set_resource(kind, *a.path.values(), a.body)
+
+    def present(s: Services, a: Asked) -> Any:
+        return _grant(s, a)[kind].get(a["resource"], {})
+
+    return _resource(f"{GRANT}/{kind}", summary, put, Granted, body, present, kind)
 
 
-def _rules() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/rules",
-            "Rules that put processes into classes, in the order in which they are tried",
-            lambda s, a: s.catalogue.rules(a.query.get("domain")),
-            list[answers.Rule],
-            query=("domain",),
-        ),
-        op(
-            "GET",
-            "/rules/{rule}",
-            "One rule",
-            lambda s, a: _one(s.catalogue.rules(None), "rule", a["rule"], "id"),
-            answers.Rule,
-        ),
-        op(
-            "POST",
-            "/rules",
-            "Add a rule; one that is there already is answered with 200 and not added again",
-            _add_rule,
-            answers.Rule,
-            rules.RuleBody,
-            statuses=(200, 201),
-            errors=(404, 409),
-        ),
-        op(
-            "POST",
-            "/rules/preview",
-            "What a rule would match now",
-            lambda s, a: s.catalogue.preview_rule(a.body),
-            answers.Preview,
-            rules.RuleBody,
-            errors=(404, 409),
-        ),
-        op(
-            "DELETE",
-            "/rules/{rule}",
-            "Remove a rule",
-            lambda s, a: s.catalogue.delete_rule(a["rule"]),
-        ),
-        op(
-            "GET",
-            f"{DOMAIN}/processes",
-            "The guest's processes, from its agent; to viewers without arguments",
-            lambda s, a: Answer(None, text=s.catalogue.processes(a["domain"])),
-            answers.Processes,
-        ),
-        op(
-            "GET",
-            f"{DOMAIN}/assignments",
-            "Single processes put into a class by hand",
-            lambda s, a: s.catalogue.assignments(a["domain"]),
-            list[answers.Assignment],
-        ),
-        op(
-            "PUT",
-            f"{DOMAIN}/assignments/{{pid}}",
-            "Put one process into a class",
-            lambda s, a: s.catalogue.assign(a["domain"], a["pid"], a.body),
-            answers.Assignment,
-            model.AssignBody,
-            errors=(409,),
-            # It waits for the guest's agent.
-            alone=False,
-        ),
-        op(
-            "DELETE",
-            f"{DOMAIN}/assignments/{{pid}}",
-            "Take a process out of its class",
-            lambda s, a: s.catalogue.unassign(a["domain"], a["pid"]),
-        ),
-    ]
-
-
-def _live() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/live",
-            "Rates, limits, backlog and delay now",
-            lambda s, a: s.live(a.query.get("domain")),
-            answers.Live,
-            query=("domain",),
-            errors=(404,),
-        ),
-        op(
-            "GET",
-            "/history",
-            "The same over time",
-            _history,
-            answers.History,
-            query=("domain", "since", "step"),
-            errors=(404,),
-        ),
-    ]
-
-
-def _streams() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/streams",
-            "Streams and how well they play",
-            lambda s, a: s.streams.list_json(),
-            list[answers.Stream],
-        ),
-        op("GET", STREAM, "One stream", _stream, answers.Stream),
-        *_changes(
-            STREAM,
-            "Create or replace a stream",
-            lambda s, a: s.streams.put(a["stream"], a.body),
-            answers.Stream,
-            model.StreamBody,
-            lambda s, a: _given(model.StreamBody, _stream(s, a)),
-        ),
-        op(
-            "DELETE",
-            STREAM,
-            "Forget a stream",
-            lambda s, a: s.streams.delete(a["stream"]),
-        ),
-        op(
-            "POST",
-            f"{STREAM}/reports",
-            "Report quality from a player",
-            lambda s, a: s.streams.report(a["stream"], a.body),
-            answers.Verdict,
-            quality.Report,
-        ),
-        op(
-            "GET",
-            f"{STREAM}/history",
-            "Quality over time",
-            lambda s, a: s.streams.history(a["stream"], a.query.get("since", 0.0)),
-            list[answers.StreamReport],
-            query=("since",),
-        ),
-        op("GET", "/auto", "State of auto-shaping", lambda s, a: s.auto.status(), answers.Auto),
-        op(
-            "PUT",
-            "/auto",
-            "Change the settings of auto-shaping that are given",
-            lambda s, a: s.auto.put(a.body),
-            answers.Auto,
-            model.AutoSettings,
-        ),
-        op(
-            "GET",
-            "/auto/log",
-            "What auto-shaping did and why",
-            lambda s, a: s.auto.log(a.query.get("since", 0.0), _rows(a)),
-            list[answers.Decision],
-            query=("since", "limit"),
-        ),
-    ]
-
-
-def _nightly() -> list[Operation]:
-    op = Operation
-    return [
-        op(
-            "GET",
-            "/nightly",
-            "Nightly runs, newest first",
-            lambda s, a: s.nightly.list(_rows(a)),
-            list[answers.NightlySummary],
-            query=("limit",),
-        ),
-        op(
-            "POST",
-            "/nightly",
-            "Keep a result; the same one again is kept once",
-            lambda s, a: s.nightly.add(a.body),
-            answers.NightlySummary,
-            NightlyBody,
-            statuses=(201,),
-            errors=(409,),
-        ),
-        op(
-            "GET",
-            "/nightly/{night}",
-            "One nightly run with all that it measured",
-            lambda s, a: s.nightly.show(a["night"]),
-            answers.Night,
-        ),
-        op(
-            "GET",
-            "/nightly/{night}/page",
-            "The run's own page as HTML text",
-            lambda s, a: s.nightly.page(a["night"]),
-            answers.NightPage,
-        ),
-    ]
-
-
-OPERATIONS = [
-    *_host(),
-    *_domains(),
-    *_classes(),
-    *_groups(),
-    *_rules(),
-    *_live(),
-    *_streams(),
-    *_nightly(),
+_HOST = [
+    op(
+        "GET /status",
+        "Version, libvirt, database and uplinks of the host",
+        "status",
+        answers.Status,
+    ),
+    op("GET /settings", "Settings of the controller", "catalogue.settings", model.Settings),
+    op(
+        "PUT /settings",
+        "Change the settings that are given; the emulator is an admin's to change",
+        lambda s, a: s.catalogue.put_settings(a.raw),
+        model.Settings,
+        model.Settings,
+        errors=(403,),
+    ),
+    op(
+        "GET /audit",
+        "Who changed what, newest first",
+        "catalogue.audit",
+        list[model.AuditEntry],
+        query=("limit",),
+    ),
+    op("GET /state", "All that is declared, as one document", _get_state, State),
+    op(
+        "PUT /state",
+        "Apply a document: all of it, or nothing",
+        _put_state,
+        answers.Applied,
+        State,
+        query=("prune", "dry_run"),
+        errors=(403, 404, 409, 412),
+    ),
 ]
+_DOMAINS = [
+    op("GET /domains", "All virtual machines of the host", "domains.list", list[answers.Domain]),
+    op(
+        f"GET {DOMAIN}",
+        "One virtual machine with its classes and ceiling",
+        "domains.get",
+        answers.Domain,
+    ),
+    op(
+        f"POST {DOMAIN}/attach",
+        "Put the domain's devices behind a shaper",
+        "domains.attach",
+        answers.Domain,
+        AttachBody,
+        errors=(409,),
+    ),
+    op(
+        f"POST {DOMAIN}/detach",
+        "Give the domain its former definition back",
+        "domains.detach",
+        answers.Domain,
+        DetachBody,
+        errors=(409,),
+    ),
+    op(
+        f"PUT {DOMAIN}/ceiling",
+        "Replace the domain's ceiling",
+        _put_ceiling,
+        answers.Domain,
+        Mapping[Resource, Limit | None],
+        place="ceiling",
+    ),
+    *_resource(
+        f"{DOMAIN}/ceiling",
+        "Replace the domain's ceiling on one resource",
+        _put_ceiling,
+        answers.Domain,
+        Limit,
+        _ceiling,
+        "ceiling",
+    ),
+]
+_CLASSES = [
+    op("GET /classes", "All classes", "catalogue.classes", list[model.ShapingClass]),
+    op("GET /classes/{class}", "One class", _class, model.ShapingClass),
+    *_changes(
+        "/classes/{class}",
+        "Create or replace a class",
+        "catalogue.put_class",
+        model.ShapingClass,
+        model.ClassBody,
+        _class,
+    ),
+    op(
+        "DELETE /classes/{class}",
+        "Remove a class that no domain has",
+        "catalogue.delete_class",
+        errors=(409,),
+    ),
+    op(f"GET {GRANT}", "One class that a domain has", _grant, Granted),
+    *_changes(
+        GRANT,
+        "Grant a class to a domain, or replace what the domain has of it",
+        "catalogue.put_grant",
+        Granted,
+        model.GrantBody,
+        _grant,
+    ),
+    op(
+        f"DELETE {GRANT}",
+        "Take a class from a domain, with its rules and assignments",
+        "catalogue.revoke",
+        answers.Revoked,
+        errors=(409,),
+    ),
+    *_of_resource("limits", Limit, "Limit one resource"),
+    *_of_resource("scheduling", Scheduling, "Schedule one resource"),
+    *_of_resource("queues", Queue, "Set the queue of one resource"),
+]
+_GROUPS = [
+    op("GET /groups", "Limits that domains of this host share", "groups.all", list[answers.Group]),
+    op(f"GET {GROUP}", "One group", _group, answers.Group),
+    *_changes(
+        GROUP,
+        "Create or replace a group",
+        "groups.put",
+        answers.Group,
+        groups.GroupBody,
+        _group_given,
+    ),
+    op(f"DELETE {GROUP}", "Remove a group that no domain is in", "groups.delete", errors=(409,)),
+    *_changes(
+        MEMBER,
+        "Put a domain into a group",
+        "groups.put_member",
+        answers.Group,
+        groups.MemberBody,
+        _member,
+    ),
+    op(f"DELETE {MEMBER}", "Take a domain out of a group", "groups.delete_member"),
+]
+_RULES = [
+    op(
+        "GET /rules",
+        "Rules that put processes into classes, in the order in which they are tried",
+        "catalogue.rules",
+        list[model.Rule],
+        query=("domain",),
+    ),
+    op("GET /rules/{rule}", "One rule", _rule, model.Rule),
+    op(
+        "POST /rules",
+        "Add a rule; one that is there already is answered with 200 and not added again",
+        _add_rule,
+        model.Rule,
+        rules.RuleBody,
+        statuses=(200, 201),
+        errors=(404, 409),
+    ),
+    op(
+        "POST /rules/preview",
+        "What a rule would match now",
+        "catalogue.preview_rule",
+        answers.Preview,
+        rules.RuleBody,
+        errors=(404, 409),
+    ),
+    op("DELETE /rules/{rule}", "Remove a rule", "catalogue.delete_rule"),
+    op(
+        f"GET {DOMAIN}/processes",
+        "The guest's processes, from its agent; to viewers without arguments",
+        _processes,
+        answers.Processes,
+    ),
+    op(
+        f"GET {DOMAIN}/assignments",
+        "Single processes put into a class by hand",
+        "catalogue.assignments",
+        list[answers.Assignment],
+    ),
+    op(
+        f"PUT {ASSIGNMENT}",
+        "Put one process into a class",
+        "catalogue.assign",
+        answers.Assignment,
+        model.AssignBody,
+        errors=(409,),
+        alone=False,
+    ),
+    op(f"DELETE {ASSIGNMENT}", "Take a process out of its class", "catalogue.unassign"),
+]
+_LIVE = [
+    op(
+        "GET /live",
+        "Rates, limits, backlog and delay now",
+        "live",
+        answers.Live,
+        query=("domain",),
+        errors=(404,),
+    ),
+    op(
+        "GET /history",
+        "The same over time",
+        _history,
+        answers.History,
+        query=("domain", "since", "step"),
+        errors=(404,),
+    ),
+]
+_STREAMS = [
+    op("GET /streams", "Streams and how well they play", "streams.list_json", list[answers.Stream]),
+    op(f"GET {STREAM}", "One stream", _stream, answers.Stream),
+    *_changes(
+        STREAM,
+        "Create or replace a stream",
+        "streams.put",
+        answers.Stream,
+        model.StreamBody,
+        _stream,
+    ),
+    op(f"DELETE {STREAM}", "Forget a stream", "streams.delete"),
+    op(
+        f"POST {STREAM}/reports",
+        "Report quality from a player",
+        "streams.report",
+        answers.Verdict,
+        quality.Report,
+    ),
+    op(
+        f"GET {STREAM}/history",
+        "Quality over time",
+        "streams.history",
+        list[answers.StreamReport],
+        query=("since",),
+    ),
+    op("GET /auto", "State of auto-shaping", "auto.status", answers.Auto),
+    op(
+        "PUT /auto",
+        "Change the settings of auto-shaping that are given",
+        lambda s, a: s.auto.put(a.raw),
+        answers.Auto,
+        model.AutoSettings,
+    ),
+    op(
+        "GET /auto/log",
+        "What auto-shaping did and why",
+        "auto.log",
+        list[answers.Decision],
+        query=("since", "limit"),
+    ),
+]
+_NIGHTLY = [
+    op(
+        "GET /nightly",
+        "Nightly runs, newest first",
+        "nightly.list",
+        list[answers.NightlySummary],
+        query=("limit",),
+    ),
+    op(
+        "POST /nightly",
+        "Keep a result; the same one again is kept once",
+        "nightly.add",
+        answers.NightlySummary,
+        NightlyBody,
+        statuses=(201,),
+        errors=(409,),
+    ),
+    op(
+        "GET /nightly/{night}",
+        "One nightly run with all that it measured",
+        "nightly.show",
+        answers.Night,
+    ),
+    op(
+        "GET /nightly/{night}/page",
+        "The run's own page as HTML text",
+        "nightly.page",
+        answers.NightPage,
+    ),
+]
+OPERATIONS = [*_HOST, *_DOMAINS, *_CLASSES, *_GROUPS, *_RULES, *_LIVE, *_STREAMS, *_NIGHTLY]

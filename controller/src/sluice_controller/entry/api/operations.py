@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...domain.errors import BadValue
 from ...domain.knobs import Flag, Knob, Number, Text, Whole
-from ...domain.models import parse, without_nulls
+from ...domain.models import parse
 
 if TYPE_CHECKING:
     from ..wiring import Services
@@ -40,6 +41,8 @@ class Asked:
 
     path: Mapping[str, Any]
     query: Mapping[str, Any]
+    # As it was sent, and the object that it is.
+    raw: Any
     body: Any
     headers: Mapping[str, str]
 
@@ -58,12 +61,27 @@ class Answer:
     text: str | None = None
 
 
+Call = Callable[["Services", Asked], Any]
+
+
+def called(name: str) -> Call:
+    """Calls a method of the services with the path's parts, the body if there is one, and
+    the query: "catalogue.put_class"."""
+    method = attrgetter(name)
+
+    def call(services: Services, asked: Asked) -> Any:
+        body = [] if asked.body is None else [asked.body]
+        return method(services)(*asked.path.values(), *body, **asked.query)
+
+    return call
+
+
 @dataclass(frozen=True)
 class Operation:
     method: str
     path: str
     summary: str
-    call: Callable[[Services, Asked], Any]
+    call: Call
     # Types; None is no body.
     answer: Any = None
     body: Any = None
@@ -118,10 +136,12 @@ class Operation:
             if name not in self.query:
                 known = ", ".join(self.query) or "no parameter"
                 raise BadValue(f"parameter {name}", value, "is not known", f"give {known}")
-        parts = {name: _from_text(name, value) for name, value in path.items()}
+        parts = {name: _from_text(name, path[name]) for name in self.arguments}
+        given = None
         if self.body is not None:
-            parse(self.body, without_nulls(body), self.place.format(**path))
-        return Asked(parts, {n: _from_text(n, v) for n, v in query.items()}, body, headers)
+            given = parse(self.body, body, self.place.format(**path))
+        asked = {name: _from_text(name, value) for name, value in query.items()}
+        return Asked(parts, asked, body, given, headers)
 
 
 def _from_text(name: str, text: str) -> Any:

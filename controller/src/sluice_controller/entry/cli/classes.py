@@ -8,106 +8,69 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.limits import Limit
-from ...domain.model import ShapingClass
+from ...domain.model import ClassBody
+from ...domain.models import answer_of
 from .common import (
-    AsJson,
+    Answered,
     ClassName,
     Domain,
     Rate,
     Resource,
     change_resource,
-    count,
-    described,
-    given,
+    command,
+    given_of,
     nothing,
 )
-from .output import limits_text, print_json, say, show, yes
+from .output import limits_text, say, shown, yes
 
-Burst = Annotated[str | None, described(Limit, "burst_bytes", "--burst")]
-Operations = Annotated[str | None, described(Limit, "operations_per_second", "--ops")]
-BurstOperations = Annotated[str | None, described(Limit, "burst_operations", "--burst-ops")]
+# Beside the rate, which is an argument.
+OfLimit = answer_of(Limit, "OfLimit", "bytes_per_second")
 
 group = typer.Typer(no_args_is_help=True, help="Classes: kinds of I/O, on any domain.")
+top = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="class")
-    app.command()(grant)
-    app.command()(revoke)
-    app.command()(limit)
-    app.command()(ceiling)
-
-
-@group.command("list")
-def list_classes(context: typer.Context, as_json: AsJson = False) -> None:
+@command(group, "list")
+def list_classes(context: typer.Context) -> Answered:
     """List all classes."""
-    answer = context.obj.call("GET", "classes")
-    if as_json:
-        return print_json(answer)
-    rows = [
-        (
-            c["name"],
-            c["title"],
-            c["priority"],
-            c["weight"],
-            yes(c["is_stream"]),
-            yes(c["unmanaged"]),
-        )
-        for c in answer
-    ]
-    columns = ("class", "title", "priority", "weight", "stream", "unmanaged")
-    show(columns, rows, right=("priority", "weight"))
+    columns = {
+        "class": "name",
+        "title": "title",
+        "priority": "priority",
+        "weight": "weight",
+        "stream": lambda c: yes(c["is_stream"]),
+        "unmanaged": lambda c: yes(c["unmanaged"]),
+    }
+    return context.obj.call("GET", "classes"), shown(columns, right=("priority", "weight"))
 
 
-@group.command("set")
-def set_class(
-    context: typer.Context,
-    name: ClassName,
-    title: Annotated[str | None, described(ShapingClass, "title")] = None,
-    priority: Annotated[int | None, described(ShapingClass, "priority")] = None,
-    stream: Annotated[
-        bool | None, described(ShapingClass, "is_stream", "--stream/--no-stream")
-    ] = None,
-    weight: Annotated[int | None, described(ShapingClass, "weight")] = None,
-    unmanaged: Annotated[
-        bool | None, described(ShapingClass, "unmanaged", "--unmanaged/--managed")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create a class, or change what is given.
+@command(group, "set", options=ClassBody)
+def set_class(context: typer.Context, name: ClassName, **options: Any) -> Answered:
+    """Create a class, or change the given settings.
 
     Examples: sluice class set movie --title "The movie" --priority 1 --stream;
     sluice class set batch --priority 7 --weight 300
     """
-    options = {
-        "title": title,
-        "priority": priority,
-        "is_stream": stream,
-        "weight": weight,
-        "unmanaged": unmanaged,
-    }
-    answer = context.obj.call("PATCH", "classes", name, body=given(options))
-    if as_json:
-        return print_json(answer)
-    say(
+    answer = context.obj.call("PATCH", "classes", name, body=given_of(ClassBody, options))
+    return answer, (
         f"class {name}: priority {answer['priority']}, weight {answer['weight']}, "
         f"stream {yes(answer['is_stream'])}, unmanaged {yes(answer['unmanaged'])}"
     )
 
 
-@group.command("remove")
-def remove_class(context: typer.Context, name: ClassName, as_json: AsJson = False) -> None:
+@command(group, "remove")
+def remove_class(context: typer.Context, name: ClassName) -> Answered:
     """Remove a class that no domain has and no rule names."""
     context.obj.call("DELETE", "classes", name)
-    if as_json:
-        return print_json({"removed": name})
-    say(f"class {name}: removed")
+    return {"removed": name}, f"class {name}: removed"
 
 
-def _say_grant(domain: str, answer: dict[str, Any]) -> None:
-    say(f"{domain}/{answer['class']}: tag {answer['tag']}, {limits_text(answer['limits'])}")
+def _granted(domain: str, answer: dict[str, Any]) -> Answered:
+    said = f"{domain}/{answer['class']}: tag {answer['tag']}, {limits_text(answer['limits'])}"
+    return answer, said
 
 
+@command(top, "grant")
 def grant(
     context: typer.Context,
     domain: Domain,
@@ -115,66 +78,52 @@ def grant(
     dscp: Annotated[
         list[int] | None, typer.Option(help="DSCP value that selects the class; may be repeated")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Allow a domain to use a class. What it has of the class already is kept.
+) -> Answered:
+    """Allow a domain to use a class. Earlier settings of the class there stay.
 
     Example: sluice grant media batch
     """
-    path = ("domains", domain, "classes", name)
-    answer = context.obj.call("PATCH", *path, body=given({"dscp": dscp}))
-    if as_json:
-        return print_json(answer)
-    _say_grant(domain, answer)
+    body = {} if dscp is None else {"dscp": dscp}
+    answer = context.obj.call("PATCH", "domains", domain, "classes", name, body=body)
+    return _granted(domain, answer)
 
 
-def revoke(
-    context: typer.Context, domain: Domain, name: ClassName, as_json: AsJson = False
-) -> None:
+@command(top, "revoke")
+def revoke(context: typer.Context, domain: Domain, name: ClassName) -> Answered:
     """Take a class from a domain, with its rules and assignments there."""
-    answer = context.obj.call("DELETE", "domains", domain, "classes", name)
-    if as_json:
-        return print_json(answer)
-    say(f"{domain}/{name}: revoked")
-    for rule in answer["rules"]:
-        say(f"  removed rule {rule['id']}")
-    for assignment in answer["assignments"]:
-        say(f"  removed the assignment of process {assignment['pid']}")
+
+    def tell(answer: dict[str, Any]) -> None:
+        say(f"{domain}/{name}: revoked")
+        for rule in answer["rules"]:
+            say(f"  removed rule {rule['id']}")
+        for assignment in answer["assignments"]:
+            say(f"  removed the assignment of process {assignment['pid']}")
+
+    return context.obj.call("DELETE", "domains", domain, "classes", name), tell
 
 
-def _limit(
-    rate: str | None, burst: str | None, ops: str | None, burst_ops: str | None
-) -> dict[str, Any] | None:
+def _limit(rate: str | None, options: dict[str, Any]) -> dict[str, Any] | None:
     """None: no limit at all."""
-    if nothing(rate) and burst is ops is burst_ops is None:
+    if nothing(rate) and not any(options.values()):
         return None
-    body = given(
-        {
-            "bytes_per_second": rate,
-            "burst_bytes": burst,
-            "operations_per_second": count(ops, "ops"),
-            "burst_operations": count(burst_ops, "burst-ops"),
-        }
-    )
+    body = given_of(Limit, {"bytes_per_second": rate, **options})
     # A burst goes with its rate.
     if nothing(rate):
         body.setdefault("burst_bytes", None)
-    if nothing(ops):
+    if nothing(options["operations_per_second"]):
         body.setdefault("burst_operations", None)
     return body
 
 
+@command(top, "limit", options=OfLimit)
 def limit(
     context: typer.Context,
     domain: Domain,
     name: ClassName,
     resource: Resource,
     rate: Rate = None,
-    burst: Burst = None,
-    ops: Operations = None,
-    burst_ops: BurstOperations = None,
-    as_json: AsJson = False,
-) -> None:
+    **options: Any,
+) -> Answered:
     """Limit a class of a domain on one resource.
 
     What is not given stays; 'none' takes one part away, 'unlimited' alone the whole limit.
@@ -184,22 +133,13 @@ def limit(
     sluice limit media batch blk-read unlimited
     """
     path = ("domains", domain, "classes", name, "limits", resource)
-    answer = change_resource(context, path, _limit(rate, burst, ops, burst_ops))
-    if as_json:
-        return print_json(answer)
-    _say_grant(domain, answer)
+    return _granted(domain, change_resource(context, path, _limit(rate, options)))
 
 
+@command(top, "ceiling", options=OfLimit)
 def ceiling(
-    context: typer.Context,
-    domain: Domain,
-    resource: Resource,
-    rate: Rate = None,
-    burst: Burst = None,
-    ops: Operations = None,
-    burst_ops: BurstOperations = None,
-    as_json: AsJson = False,
-) -> None:
+    context: typer.Context, domain: Domain, resource: Resource, rate: Rate = None, **options: Any
+) -> Answered:
     """Limit a whole domain on one resource, all its classes together.
 
     What is not given stays; 'none' takes one part away, 'unlimited' alone all of it.
@@ -207,7 +147,5 @@ def ceiling(
     Example: sluice ceiling media net-tx 400Mbit/s
     """
     path = ("domains", domain, "ceiling", resource)
-    answer = change_resource(context, path, _limit(rate, burst, ops, burst_ops))
-    if as_json:
-        return print_json(answer)
-    say(f"{domain}: ceiling {limits_text(answer['ceiling'])}")
+    answer = change_resource(context, path, _limit(rate, options))
+    return answer, f"{domain}: ceiling {limits_text(answer['ceiling'])}"

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import httpx
-
 from ...domain.errors import SluiceError, Unavailable
+
+if TYPE_CHECKING:
+    from httpx import Response
 
 DEFAULT_SOCKET = "/run/sluice/sluiced.sock"
 DEFAULT_TOKEN_FILE = "/etc/sluice/api-token"
@@ -63,6 +64,9 @@ class Client:
             # With NaN and infinity, which the API refuses by their names.
             content = json.dumps(body)
             headers["Content-Type"] = "application/json"
+        # Imported for a question only: help and completion of words do not wait for it.
+        import httpx
+
         # The certificates of all authorities would be read first, which costs a third of
         # what a command takes; a socket of this machine has none.
         transport = httpx.HTTPTransport(uds=str(self.socket), verify=False)
@@ -82,7 +86,7 @@ class Client:
         return _result(answer)
 
 
-def _result(answer: httpx.Response) -> Any:
+def _result(answer: Response) -> Any:
     if answer.is_success and not answer.content:
         return None
     try:

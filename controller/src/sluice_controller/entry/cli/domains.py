@@ -7,41 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ...services.domains import LONGEST_SHUTDOWN_SECONDS, SHUTDOWN_SECONDS
+from ...domain.guests import AttachBody, DetachBody
+from ...domain.rates import format_rate
 from .client import Client
-from .common import AsJson, Domain
-from .output import (
-    limits_text,
-    print_json,
-    queue_text,
-    rate,
-    say,
-    scheduling_text,
-    show,
-    waiting,
-    yes,
-)
+from .common import Answered, Domain, command, given_of
+from .output import limits_text, say, show, waiting, yes
+from .scheduling import TOLD
 
-Restart = Annotated[
-    bool, typer.Option("--restart", help="shut the domain down and start it, if it runs")
-]
-ShutdownSeconds = Annotated[
-    int,
-    typer.Option(
-        "--shutdown-seconds",
-        min=1,
-        max=LONGEST_SHUTDOWN_SECONDS,
-        help="how long a restart waits for the guest to shut down",
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    app.command("list")(list_domains)
-    app.command("show")(show_domain)
-    app.command()(attach)
-    app.command()(detach)
-    app.command("ps")(processes)
+top = typer.Typer()
 
 
 def _agent_text(agent: dict[str, Any]) -> str:
@@ -56,81 +29,76 @@ def _shaping_text(domain: dict[str, Any]) -> str:
     return "on" if domain["active"] else ("when it starts" if domain["attached"] else "off")
 
 
-def list_domains(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the domains of libvirt, and how many of their disks and cards are shaped."""
-    answer = context.obj.call("GET", "domains")
-    if as_json:
-        return print_json(answer)
-    rows = [
-        (
-            d["name"],
-            d["state"],
-            _shaping_text(d),
-            f"{d['shaped_count']} of {len(d['devices'])}",
-            _agent_text(d["agent"]) if d["active"] else "",
-            ", ".join(g["class"] for g in d["classes"]),
-        )
-        for d in answer
-    ]
-    columns = ("domain", "state", "shaping", "shaped", "agent", "classes")
-    show(columns, rows, right=("shaped",), empty="no domains")
+def _say_domains(answer: list[dict[str, Any]]) -> None:
+    columns = {
+        "domain": "name",
+        "state": "state",
+        "shaping": _shaping_text,
+        "shaped": lambda d: f"{d['shaped_count']} of {len(d['devices'])}",
+        "agent": lambda d: _agent_text(d["agent"]) if d["active"] else "",
+        "classes": lambda d: ", ".join(g["class"] for g in d["classes"]),
+    }
+    show(answer, columns, right=("shaped",), empty="no domains")
     for d in answer:
         # Of others the column "shaping" says why.
         if (d["attached"] or d["active"]) and d["shaped_count"] < len(d["devices"]):
             say(f"{d['name']}: {d['shaped_sentence']}")
 
 
-def show_domain(context: typer.Context, domain: Domain, as_json: AsJson = False) -> None:
-    """Show a domain's devices, classes, limits, scheduling and queues."""
-    answer = context.obj.call("GET", "domains", domain)
-    if as_json:
-        return print_json(answer)
+@command(top, "list")
+def list_domains(context: typer.Context) -> Answered:
+    """List the domains of libvirt, and how many of their disks and cards are shaped.
+
+    Below the table is why the others of an attached domain are not.
+    """
+    return context.obj.call("GET", "domains"), _say_domains
+
+
+def _auto_text(grant: dict[str, Any]) -> str:
+    effective = grant["effective_limits"]
+    return limits_text(effective) if effective != grant["limits"] else ""
+
+
+def _say_domain(answer: dict[str, Any]) -> None:
     say(f"{answer['name']}: {answer['state']}, shaping {_shaping_text(answer)}")
     say(f"agent: {_agent_text(answer['agent'])}")
     say(f"ceiling: {limits_text(answer['ceiling'])}")
+    columns = {
+        "device": "kind",
+        "target": "target",
+        "alias": "alias",
+        "shaped": lambda d: d["unshaped_because"] or "yes",
+    }
+    show(answer["devices"], columns, empty="no devices")
+    columns = {
+        "class": "class",
+        "tag": "tag",
+        "priority": "priority",
+        "weight": "weight",
+        "stream": lambda g: yes(g["is_stream"]),
+        "unmanaged": lambda g: yes(g["unmanaged"]),
+        "limits": lambda g: limits_text(g["limits"]),
+        "auto-shaping holds it to": _auto_text,
+    }
+    show(answer["classes"], columns, right=("tag", "priority", "weight"))
     rows = [
-        (d["kind"], d["target"], d["alias"], d["unshaped_because"] or "yes")
-        for d in answer["devices"]
-    ]
-    show(("device", "target", "alias", "shaped"), rows, empty="no devices")
-    rows = [
-        (
-            g["class"],
-            g["tag"],
-            g["priority"],
-            g["weight"],
-            yes(g["is_stream"]),
-            yes(g["unmanaged"]),
-            limits_text(g["limits"]),
-            limits_text(g["effective_limits"]) if g["effective_limits"] != g["limits"] else "",
-        )
+        {"class": g["class"], "resource": resource, "what": kind, "set to": text(one)}
         for g in answer["classes"]
-    ]
-    columns = ("class", "tag", "priority", "weight", "stream", "unmanaged", "limits")
-    show((*columns, "auto-shaping holds it to"), rows, right=("tag", "priority", "weight"))
-    rows = [
-        (g["class"], resource, kind, text(one))
-        for g in answer["classes"]
-        for kind, text in (("scheduling", scheduling_text), ("queues", queue_text))
+        for kind, text in TOLD.items()
         for resource, one in g[kind].items()
     ]
     if rows:
-        show(("class", "resource", "what", "set to"), rows)
+        show(rows, {name: name for name in rows[0]})
 
 
-def attach(
-    context: typer.Context,
-    domain: Domain,
-    restart: Restart = False,
-    disable_vhost: Annotated[
-        bool, typer.Option("--disable-vhost", help="switch interfaces from vhost to QEMU")
-    ] = False,
-    upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="attach an attached domain anew, with today's QEMU")
-    ] = False,
-    shutdown_seconds: ShutdownSeconds = SHUTDOWN_SECONDS,
-    as_json: AsJson = False,
-) -> None:
+@command(top, "show")
+def show_domain(context: typer.Context, domain: Domain) -> Answered:
+    """Show a domain's devices, classes, limits, scheduling and queues."""
+    return context.obj.call("GET", "domains", domain), _say_domain
+
+
+@command(top, "attach", options=AttachBody)
+def attach(context: typer.Context, domain: Domain, **options: Any) -> Answered:
     """Rewrite a domain's XML so that its disks and interfaces are shaped.
 
     A guest that is not off in time runs on, and its definition is as before; if it shuts down
@@ -138,84 +106,65 @@ def attach(
 
     Example: sluice attach media --restart
     """
-    body = {
-        "restart": restart,
-        "upgrade": upgrade,
-        "disable_vhost": disable_vhost,
-        "shutdown_seconds": shutdown_seconds,
-    }
-    answer = _restarting(context.obj, domain, "attach", body)
-    if as_json:
-        return print_json(answer)
-    for change in answer.get("changes", []):
-        say(f"  {change}")
-    say(f"{domain}: attached, shaping {_shaping_text(answer)}")
-    say(answer["shaped_sentence"])
+
+    def tell(answer: dict[str, Any]) -> None:
+        for change in answer.get("changes", []):
+            say(f"  {change}")
+        say(f"{domain}: attached, shaping {_shaping_text(answer)}")
+        say(answer["shaped_sentence"])
+
+    return _restarting(context.obj, domain, "attach", given_of(AttachBody, options)), tell
 
 
-def detach(
-    context: typer.Context,
-    domain: Domain,
-    restart: Restart = False,
-    shutdown_seconds: ShutdownSeconds = SHUTDOWN_SECONDS,
-    as_json: AsJson = False,
-) -> None:
+@command(top, "detach", options=DetachBody)
+def detach(context: typer.Context, domain: Domain, **options: Any) -> Answered:
     """Give a domain its own XML back."""
-    body = {"restart": restart, "shutdown_seconds": shutdown_seconds}
-    answer = _restarting(context.obj, domain, "detach", body)
-    if as_json:
-        return print_json(answer)
-    say(f"{domain}: detached, shaping {_shaping_text(answer)}")
+    answer = _restarting(context.obj, domain, "detach", given_of(DetachBody, options))
+    return answer, f"{domain}: detached, shaping {_shaping_text(answer)}"
 
 
 def _restarting(client: Client, domain: str, action: str, body: dict[str, Any]) -> Any:
-    if not body["restart"]:
+    if not body.get("restart"):
         return client.call("POST", "domains", domain, action, body=body)
-    seconds = body["shutdown_seconds"]
+    seconds = body.get("shutdown_seconds", DetachBody.shutdown_seconds)
     with waiting(f"{domain}: it may take up to {seconds} s to shut down"):
         return client.call("POST", "domains", domain, action, body=body, may_take_seconds=seconds)
 
 
+def _is_busy(process: dict[str, Any]) -> bool:
+    moved = process["read_bps"] + process["write_bps"]
+    return bool(process["class"]) or moved > 0 or process["cpu_ratio"] >= 0.005
+
+
+@command(top, "ps")
 def processes(
     context: typer.Context,
     domain: Domain,
     everything: Annotated[bool, typer.Option("--all", help="idle processes too")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answered:
     """List a guest's processes with their class and I/O, busiest first.
 
     Example: sluice ps media
     """
-    answer = context.obj.call("GET", "domains", domain, "processes")
-    if as_json:
-        return print_json(answer)
-    rows = sorted(
-        answer["processes"],
-        key=lambda p: (p["read_bps"] + p["write_bps"], p["cpu_ratio"]),
-        reverse=True,
-    )
-    if not everything:
-        rows = [
-            p
-            for p in rows
-            if p["class"] or p["read_bps"] + p["write_bps"] > 0 or p["cpu_ratio"] >= 0.005
-        ]
-    show(
-        ("pid", "user", "class", "read", "write", "cpu", "command"),
-        [
-            (
-                p["pid"],
-                p["user"],
-                p["class"] or "default",
-                rate(p["read_bps"]),
-                rate(p["write_bps"]),
-                f"{p['cpu_ratio']:.0%}",
-                p["cmdline"] or f"[{p['comm']}]",
-            )
-            for p in rows
-        ],
-        right=("pid", "read", "write", "cpu"),
-        empty="no busy processes; --all shows the idle ones",
-    )
-    if answer["truncated"]:
-        say("the agent left out the least busy processes")
+
+    def tell(answer: dict[str, Any]) -> None:
+        rows = sorted(
+            (p for p in answer["processes"] if everything or _is_busy(p)),
+            key=lambda p: (p["read_bps"] + p["write_bps"], p["cpu_ratio"]),
+            reverse=True,
+        )
+        columns = {
+            "pid": "pid",
+            "user": "user",
+            "class": lambda p: p["class"] or "default",
+            "read": lambda p: format_rate(p["read_bps"]),
+            "write": lambda p: format_rate(p["write_bps"]),
+            "cpu": lambda p: f"{p['cpu_ratio']:.0%}",
+            "command": lambda p: p["cmdline"] or f"[{p['comm']}]",
+        }
+        empty = "no busy processes; --all shows the idle ones"
+        show(rows, columns, right=("pid", "read", "write", "cpu"), empty=empty)
+        if answer["truncated"]:
+            say("the agent left out the least busy processes")
+
+    return context.obj.call("GET", "domains", domain, "processes"), tell

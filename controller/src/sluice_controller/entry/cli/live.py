@@ -4,35 +4,18 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.live import Live
-from rich.text import Text
 
 from ...domain.rates import format_rate
-from .common import AsJson, names_of
-from .output import console, print_json, safe, table
+from .common import Answered, command, names_of
+from .output import Columns, console, safe, table
 
-COLUMNS = (
-    "domain",
-    "class",
-    "resource",
-    "rate",
-    "limit",
-    "requests/s",
-    "waiting",
-    "held p99",
-    "service",
-    "in flight",
-    "dropped, marked",
-)
-NUMBERS = COLUMNS[3:-1]
+if TYPE_CHECKING:
+    from rich.console import Group
 
-
-def register(app: typer.Typer) -> None:
-    app.command()(live)
+top = typer.Typer()
 
 
 def _milliseconds(value: float) -> str:
@@ -64,25 +47,34 @@ def _lost(sample: dict[str, Any]) -> str:
     return ", ".join(f"{reason} {rate:.0f}/s" for reason, rate in rates.items() if rate > 0)
 
 
-def _row(domain: str, name: str, resource: str, sample: dict[str, Any]) -> list[Any]:
+def _rate(sample: dict[str, Any]) -> Any:
+    from rich.text import Text
+
     limit, rate = sample["limit_bytes_per_second"], sample["bytes_per_second"]
     near = limit is not None and rate >= 0.95 * limit
-    return [
-        domain,
-        name,
-        resource,
-        Text(format_rate(rate), style="yellow" if near else ""),
-        format_rate(limit),
-        f"{sample['requests_per_second']:.0f}",
-        _waiting(sample),
-        _milliseconds(sample["held_p99_ms"]),
-        _milliseconds(sample["service_mean_ms"]),
-        f"{sample['in_flight']}",
-        _lost(sample),
-    ]
+    return Text(format_rate(rate), style="yellow" if near else "")
+
+
+COLUMNS: Columns = {
+    "domain": "domain",
+    "class": "class",
+    "resource": "resource",
+    "rate": _rate,
+    "limit": lambda s: format_rate(s["limit_bytes_per_second"]),
+    "requests/s": lambda s: f"{s['requests_per_second']:.0f}",
+    "waiting": _waiting,
+    "held p99": lambda s: _milliseconds(s["held_p99_ms"]),
+    "service": lambda s: _milliseconds(s["service_mean_ms"]),
+    "in flight": "in_flight",
+    "dropped, marked": _lost,
+}
+NUMBERS = list(COLUMNS)[3:-1]
 
 
 def render(answer: dict[str, Any], everything: bool) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
     rows, notes = [], []
     for domain, state in sorted(answer["domains"].items()):
         if not state["page_ok"]:
@@ -90,7 +82,8 @@ def render(answer: dict[str, Any], everything: bool) -> Group:
         for name, resources in sorted(state["classes"].items()):
             for resource, sample in resources.items():
                 if everything or not _is_quiet(sample):
-                    rows.append(_row(domain, name, resource, sample))
+                    place = {"domain": domain, "class": name, "resource": resource}
+                    rows.append({**place, **sample})
     uplink = answer["uplink"]
     if uplink is not None:
         link = uplink["link_bytes_per_second"]
@@ -104,10 +97,11 @@ def render(answer: dict[str, Any], everything: bool) -> Group:
             )
         )
     head = Text(time.strftime("%H:%M:%S", time.localtime(answer["at"])))
-    body = table(COLUMNS, rows, right=NUMBERS) if rows else Text("no shaped domain moves data")
+    body = table(rows, COLUMNS, NUMBERS) if rows else Text("no shaped domain moves data")
     return Group(head, body, *notes)
 
 
+@command(top, "live")
 def live(
     context: typer.Context,
     domain: Annotated[
@@ -119,9 +113,12 @@ def live(
     interval: Annotated[float, typer.Option(min=0.1, max=60, help="seconds")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,
     everything: Annotated[bool, typer.Option("--all", help="quiet classes too")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answered:
     """Watch rates, limits and waiting of all classes; Ctrl-C ends it.
+
+    The last column has the frames per second that were dropped, by reason (backlog: the queue
+    was full, codel: it stood, connection: one new connection too many, window: too late,
+    reset), and marked (ECN).
 
     Example: sluice live media
     """
@@ -130,14 +127,17 @@ def live(
     def ask() -> dict[str, Any]:
         return context.obj.call("GET", "live", query=query)
 
-    if as_json:
-        return print_json(ask())
-    if once or not console.is_terminal:
-        return console.print(render(ask(), everything))
-    try:
-        with Live(render(ask(), everything), console=console, screen=True) as screen:
-            while True:
-                time.sleep(interval)
-                screen.update(render(ask(), everything), refresh=True)
-    except KeyboardInterrupt:
-        return None
+    def watch(answer: dict[str, Any]) -> None:
+        if once or not console().is_terminal:
+            return console().print(render(answer, everything))
+        from rich.live import Live
+
+        try:
+            with Live(render(answer, everything), console=console(), screen=True) as screen:
+                while True:
+                    time.sleep(interval)
+                    screen.update(render(ask(), everything), refresh=True)
+        except KeyboardInterrupt:
+            return None
+
+    return ask(), watch

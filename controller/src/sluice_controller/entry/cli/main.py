@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,8 +15,8 @@ from ...domain.errors import BadValue, SluiceError
 from ...domain.model import Settings
 from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
-from .common import AsJson, described
-from .output import print_json, safe, say, show, take_any_encoding, when
+from .common import Answered, command, given_of
+from .output import safe, say, show, shown, take_any_encoding, when
 
 app = typer.Typer(
     name="sluice",
@@ -51,12 +51,7 @@ def options(
     context.obj = Client(socket, token_file)
 
 
-@app.command()
-def status(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show what runs, since when, with which database, and whether libvirt is connected."""
-    answer = context.obj.call("GET", "status")
-    if as_json:
-        return print_json(answer)
+def _say_status(answer: dict[str, Any]) -> None:
     libvirt = answer["libvirt"]
     say(
         f"sluiced {answer['version']} on {answer['host']['name']}, up since "
@@ -69,54 +64,55 @@ def status(context: typer.Context, as_json: AsJson = False) -> None:
     say(answer["host"]["accelerator_note"])
 
 
-@app.command()
-def settings(
-    context: typer.Context,
-    history_seconds: Annotated[int | None, described(Settings, "history_seconds")] = None,
-    uplink: Annotated[str | None, described(Settings, "uplink")] = None,
-    emulator: Annotated[str | None, described(Settings, "emulator")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the settings, or change those given.
+@command(app, "status")
+def status(context: typer.Context) -> Answered:
+    """Show version, start time and database of sluiced, and whether libvirt is connected."""
+    return context.obj.call("GET", "status"), _say_status
+
+
+@command(app, "settings", options=Settings)
+def settings(context: typer.Context, **options: Any) -> Answered:
+    """Show the settings, or change the given ones.
 
     Example: sluice settings --uplink eno1
     """
-    body = {"history_seconds": history_seconds, "uplink": uplink, "emulator": emulator}
-    body = {key: value for key, value in body.items() if value is not None}
-    if body.get("uplink") == "none":
-        body["uplink"] = None
-    if body:
-        answer = context.obj.call("PUT", "settings", body=body)
-    else:
-        answer = context.obj.call("GET", "settings")
-    if as_json:
-        return print_json(answer)
-    show(("setting", "value"), [(k, "none" if v is None else v) for k, v in answer.items()])
+
+    def tell(answer: dict[str, Any]) -> None:
+        columns = {"setting": lambda item: item[0], "value": lambda item: item[1] or "none"}
+        show(answer.items(), columns)
+
+    body = given_of(Settings, options)
+    return context.obj.call("PUT" if body else "GET", "settings", body=body or None), tell
 
 
-@app.command()
+@command(app, "audit")
 def audit(
     context: typer.Context,
     limit: Annotated[int, typer.Option(help="how many entries")] = 20,
-    as_json: AsJson = False,
-) -> None:
-    """Show who changed what, newest first."""
+) -> Answered:
+    """Show changes and their authors, newest first."""
+    columns = {
+        "when": lambda entry: when(entry["at"]),
+        "who": "actor",
+        "action": "action",
+        "thing": "thing",
+    }
     answer = context.obj.call("GET", "audit", query={"limit": limit})
-    if as_json:
-        return print_json(answer)
-    rows = [(when(e["at"]), e["actor"], e["action"], e["thing"]) for e in answer]
-    show(("when", "who", "action", "thing"), rows, empty="no changes yet")
+    return answer, shown(columns, empty="no changes yet")
 
 
-domains.register(app)
-classes.register(app)
-scheduling.register(app)
-groups.register(app)
-rules.register(app)
-live.register(app)
-auto.register(app)
-nightly.register(app)
-state.register(app)
+# A group without a name adds its commands to those of the top.
+for part in (domains.top, classes.top, scheduling.top, rules.top, live.top, state.top):
+    app.add_typer(part)
+for name, part in (
+    ("class", classes.group),
+    ("group", groups.group),
+    ("rule", rules.group),
+    ("stream", auto.streams),
+    ("auto", auto.group),
+    ("nightly", nightly.group),
+):
+    app.add_typer(part, name=name)
 
 
 def check_words(words: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,59 +11,53 @@ import typer
 
 from ...domain.errors import NotFound, Unavailable
 from ...domain.rates import format_rate
-from .common import AsJson
-from .output import print_json, say, show, when
+from .common import Answered, command
+from .output import say, show, shown, when
 
 group = typer.Typer(no_args_is_help=True, help="Nightly runs: the host proves itself.")
-
-COLUMNS = ("id", "night", "outcome", "unshaped", "shaped", "background", "settled", "reason")
-
-
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="nightly")
 
 
 def _stalled(phase: dict[str, Any]) -> str:
     return f"{phase['verdict']}, {phase['stall_seconds']:.1f} s stalled"
 
 
-def _settled(seconds: float | None) -> str:
+def _background(figures: dict[str, Any]) -> str:
+    ratio = figures["background_ratio"]
+    return "" if ratio is None else f"{ratio:.0%}"
+
+
+def _settled(figures: dict[str, Any]) -> str:
+    seconds = figures["settled_after_s"]
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
-def _row(night: dict[str, Any]) -> list[Any]:
-    figures = night["figures"]
-    reason = "; ".join(r["sentence"] for r in night["reasons"])
-    if figures is None:
-        return [night["id"], when(night["started_at"]), night["outcome"], "", "", "", "", reason]
-    ratio = figures["background_ratio"]
-    return [
-        night["id"],
-        when(night["started_at"]),
-        night["outcome"],
-        _stalled(figures["unshaped"]),
-        _stalled(figures["auto"]),
-        "" if ratio is None else f"{ratio:.0%}",
-        _settled(figures["settled_after_s"]),
-        reason,
-    ]
+def _figure(told: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], str]:
+    """Of a night that was measured."""
+    return lambda night: "" if night["figures"] is None else told(night["figures"])
 
 
-@group.command("list")
+@command(group, "list")
 def list_nights(
     context: typer.Context,
     limit: Annotated[int, typer.Option(help="how many nights")] = 14,
-    as_json: AsJson = False,
-) -> None:
-    """List the nights, newest first: what ran, what did not and why.
+) -> Answered:
+    """List the nights, newest first, with their outcomes and reasons.
 
     Example: sluice nightly list --limit 30
     """
+    columns = {
+        "id": "id",
+        "night": lambda night: when(night["started_at"]),
+        "outcome": "outcome",
+        "unshaped": _figure(lambda figures: _stalled(figures["unshaped"])),
+        "shaped": _figure(lambda figures: _stalled(figures["auto"])),
+        "background": _figure(_background),
+        "settled": _figure(_settled),
+        "reason": lambda night: "; ".join(r["sentence"] for r in night["reasons"]),
+    }
     answer = context.obj.call("GET", "nightly", query={"limit": limit})
-    if as_json:
-        return print_json(answer)
     empty = "no night yet; 'sluice-nightly check' says whether it would run now"
-    show(COLUMNS, [_row(n) for n in answer], right=("id", "background", "settled"), empty=empty)
+    return answer, shown(columns, right=("id", "background", "settled"), empty=empty)
 
 
 def _newest(context: typer.Context) -> int:
@@ -73,35 +68,42 @@ def _newest(context: typer.Context) -> int:
 
 
 def _phases(measured: dict[str, Any]) -> None:
-    rows = []
-    for name, phase in measured["phases"].items():
-        stream, moved = phase["stream"], phase["background"]
-        rows.append(
-            (
-                name,
-                stream["verdict"],
-                f"{stream['stalls']:g} ({stream['stall_seconds']:.1f} s)",
-                f"{stream['delivered_ratio']:.2%}",
-                format_rate(moved["http_bytes_per_s"]),
-                format_rate(moved["disk_bytes_per_s"]),
-                f"{phase['cpu_ratio']:.0%}",
-            )
-        )
-    columns = ("phase", "stream", "stalls", "delivered", "http", "disk", "processors")
-    show(columns, rows, right=columns[2:])
+    columns = {
+        "phase": "name",
+        "stream": lambda p: p["stream"]["verdict"],
+        "stalls": lambda p: f"{p['stream']['stalls']:g} ({p['stream']['stall_seconds']:.1f} s)",
+        "delivered": lambda p: f"{p['stream']['delivered_ratio']:.2%}",
+        "http": lambda p: format_rate(p["background"]["http_bytes_per_s"]),
+        "disk": lambda p: format_rate(p["background"]["disk_bytes_per_s"]),
+        "processors": lambda p: f"{p['cpu_ratio']:.0%}",
+    }
+    rows = [{"name": name, **phase} for name, phase in measured["phases"].items()]
+    show(rows, columns, right=list(columns)[2:])
     for check in measured["checks"]:
         say(f"{'holds' if check['holds'] else 'FAILS'}  {check['name']}: {check['figures']}")
 
 
-@group.command("show")
+def _say_night(answer: dict[str, Any]) -> None:
+    result = answer["result"]
+    night = f"night {answer['id']} on {answer['host']}, {when(answer['started_at'])}"
+    say(f"{night}: {answer['outcome']}")
+    for reason in answer["reasons"]:
+        say(f"{reason['code']}: {reason['sentence']}")
+    if result["accelerator"]:
+        say(f"accelerator {result['accelerator']['name']}: {result['accelerator']['reason']}")
+    say(", ".join(f"{name} {version}" for name, version in answer["software"].items()))
+    if result["measured"] is not None:
+        _phases(result["measured"])
+
+
+@command(group, "show")
 def show_night(
     context: typer.Context,
     night: Annotated[int | None, typer.Argument(metavar="[ID]", help="newest unless given")] = None,
     page: Annotated[
         Path | None, typer.Option(help="write the run's own page with its plots here")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answered:
     """Show one night's result.
 
     Example: sluice nightly show 12 --page night.html
@@ -116,18 +118,10 @@ def show_night(
             raise Unavailable(
                 "file", str(page), f"cannot be written ({error.strerror})", "give another path"
             ) from error
-    if as_json:
-        return print_json(answer)
-    result = answer["result"]
-    say(f"night {answer['id']} on {answer['host']}, {when(answer['started_at'])}: "
-        f"{answer['outcome']}")  # fmt: skip
-    for reason in answer["reasons"]:
-        say(f"{reason['code']}: {reason['sentence']}")
-    if result["accelerator"]:
-        say(f"accelerator {result['accelerator']['name']}: {result['accelerator']['reason']}")
-    software = ", ".join(f"{name} {version}" for name, version in answer["software"].items())
-    say(software)
-    if result["measured"] is not None:
-        _phases(result["measured"])
-    if page is not None:
-        say(f"wrote {page}")
+
+    def tell(answer: dict[str, Any]) -> None:
+        _say_night(answer)
+        if page is not None:
+            say(f"wrote {page}")
+
+    return answer, tell

@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the commands print: tables for people, JSON for programs."""
+"""What the commands print: tables for people, JSON for programs.
+
+rich is imported when something is printed: help and completion do not wait for it.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from io import TextIOWrapper
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from ...domain.rates import format_rate
 
-from ...domain.rates import format_rate, format_size, format_time_ns
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Into a file or a pipe nothing is cut to the width of a screen.
 PIPE_COLUMNS = 200
 
-console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+# A column's cells: a member of each row, or what makes them of a row.
+Columns = Mapping[str, str | Callable[[Any], Any]]
+
+
+@cache
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 
 
 def safe(value: Any) -> str:
@@ -47,36 +57,42 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f"))
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = ()
-) -> Table:
-    right = set(right)
+def table(rows: Iterable[Any], columns: Columns, right: Iterable[str] = ()) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     result = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        result.add_column(
-            column, justify="right" if column in right else "left", no_wrap=column != "command"
-        )
+        justify = "right" if column in right else "left"
+        result.add_column(column, justify=justify, no_wrap=column != "command")
     for row in rows:
-        result.add_row(*(cell if isinstance(cell, Text) else Text(safe(cell)) for cell in row))
+        cells = (row[cell] if isinstance(cell, str) else cell(row) for cell in columns.values())
+        result.add_row(*(cell if isinstance(cell, Text) else Text(safe(cell)) for cell in cells))
     return result
 
 
 def show(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    right: Iterable[str] = (),
-    empty: str = "nothing",
+    rows: Iterable[Any], columns: Columns, right: Iterable[str] = (), empty: str = "nothing"
 ) -> None:
-    rows = list(rows)
-    if not rows:
-        console.print(Text(empty))
-        return
-    console.print(table(columns, rows, right))
+    found = list(rows)
+    if found:
+        console().print(table(found, columns, right))
+    else:
+        say(empty)
+
+
+def shown(columns: Columns, **more: Any) -> Callable[[Any], None]:
+    """Prints a list of rows as `show` does."""
+    return lambda rows: show(rows, columns, **more)
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
     """Says what is waited for and for how long already; on a terminal alone."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -89,11 +105,9 @@ def waiting(text: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    console.print(Text(safe(text)), soft_wrap=True)
+    from rich.text import Text
 
-
-def rate(value: float | None) -> str:
-    return format_rate(value)
+    console().print(Text(safe(text)), soft_wrap=True)
 
 
 def limit_text(limit: dict[str, Any] | None) -> str:
@@ -109,49 +123,6 @@ def limit_text(limit: dict[str, Any] | None) -> str:
 
 def limits_text(limits: dict[str, Any]) -> str:
     return "; ".join(f"{r} {limit_text(limit)}" for r, limit in limits.items()) or "unlimited"
-
-
-def _late(window: dict[str, Any]) -> str:
-    return f", {window['may_miss']} of {window['of']} may be late" if window["may_miss"] else ""
-
-
-def scheduling_text(one: dict[str, Any]) -> str:
-    """Only what is not as by default."""
-    parts = []
-    if one["reservation_bytes_per_second"] is not None:
-        parts.append(f"at least {format_rate(one['reservation_bytes_per_second'])}")
-    if one["window"] is not None:
-        window = one["window"]
-        period = format_time_ns(window["period_ns"])
-        parts.append(f"{format_size(window['bytes'])} in each {period}{_late(window)}")
-    if one["policy"] != "token-bucket":
-        peak = one["peak_bytes_per_second"]
-        parts.append(one["policy"] + ("" if peak is None else f", peak {format_rate(peak)}"))
-    if one["dynamic"] != "none":
-        parts.append(f"dynamic {one['dynamic']}")
-    if one["charge"] != "all":
-        parts.append(f"charge {one['charge']}")
-    if one["minimum_charge_bytes"] is not None:
-        parts.append(f"minimum charge {format_size(one['minimum_charge_bytes'])}")
-    return ", ".join(parts) or "by default"
-
-
-def queue_text(queue: dict[str, Any]) -> str:
-    """Only what is not as by default."""
-    parts = []
-    if queue["limit_bytes"] is not None:
-        parts.append(f"at most {format_size(queue['limit_bytes'])}")
-    if queue["limit_packets"] is not None:
-        parts.append(f"at most {queue['limit_packets']} frames")
-    if queue["aqm"] != "none":
-        parts.append(queue["aqm"] + (" with ECN" if queue["ecn"] else ""))
-    if queue["connections_per_second"] is not None:
-        burst = queue["burst_connections"]
-        parts.append(
-            f"{queue['connections_per_second']:g} new connections/s"
-            + ("" if burst is None else f", {burst:g} at once")
-        )
-    return ", ".join(parts) or "by default"
 
 
 def when(at: float | None) -> str:

@@ -7,16 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import AsJson, ClassName, Domain, names_of
-from .output import print_json, say, show
+from ...domain.rules import Match
+from .common import Answered, ClassName, Domain, command, names_of
+from .output import shown
 
-Exe = Annotated[str | None, typer.Option(help="absolute path of the executable")]
-Cmdline = Annotated[
-    str | None, typer.Option(help="regular expression searched in the command line")
-]
-User = Annotated[str | None, typer.Option(help="user name or numeric id")]
-Unit = Annotated[str | None, typer.Option(help="systemd unit, for example nginx.service")]
-Cgroup = Annotated[str | None, typer.Option(help="path prefix in the cgroup tree")]
 OnDomain = Annotated[
     str | None,
     typer.Option("--domain", help="every domain unless given", autocompletion=names_of("domains")),
@@ -24,15 +18,10 @@ OnDomain = Annotated[
 Pid = Annotated[int, typer.Argument(help="process id in the guest", metavar="PID")]
 
 group = typer.Typer(no_args_is_help=True, help="Rules: which processes belong to which class.")
+top = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(group, name="rule")
-    app.command()(assign)
-    app.command()(unassign)
-
-
-def _body(domain: str | None, name: str, **match: str | None) -> dict[str, Any]:
+def _body(domain: str | None, name: str, match: dict[str, str | None]) -> dict[str, Any]:
     given = {key: value for key, value in match.items() if value is not None}
     return {"domain": domain, "class": name, "match": given}
 
@@ -41,96 +30,75 @@ def _match_text(match: dict[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in match.items())
 
 
-@group.command("list")
-def list_rules(context: typer.Context, domain: OnDomain = None, as_json: AsJson = False) -> None:
-    """List the rules, in the order in which they are tried."""
+@command(group, "list")
+def list_rules(context: typer.Context, domain: OnDomain = None) -> Answered:
+    """List the rules, in the order in which they are tried.
+
+    A domain's own go first, then those for every domain.
+    """
     query = {} if domain is None else {"domain": domain}
+    columns = {
+        "id": "id",
+        "domain": lambda r: r["domain"] or "(every)",
+        "class": "class",
+        "match": lambda r: _match_text(r["match"]),
+    }
     answer = context.obj.call("GET", "rules", query=query)
-    if as_json:
-        return print_json(answer)
-    rows = [
-        (r["id"], r["domain"] or "(every)", r["class"], _match_text(r["match"])) for r in answer
-    ]
-    show(("id", "domain", "class", "match"), rows, right=("id",), empty="no rules")
+    return answer, shown(columns, right=("id",), empty="no rules")
 
 
-@group.command("add")
+@command(group, "add", options=Match)
 def add_rule(
-    context: typer.Context,
-    name: ClassName,
-    domain: OnDomain = None,
-    exe: Exe = None,
-    cmdline: Cmdline = None,
-    user: User = None,
-    unit: Unit = None,
-    cgroup: Cgroup = None,
-    as_json: AsJson = False,
-) -> None:
+    context: typer.Context, name: ClassName, domain: OnDomain = None, **match: str | None
+) -> Answered:
     """Put all processes that match into a class.
+
+    A rule that is there already is not added again; it is printed, and that is no error.
 
     Example: sluice rule add batch --domain media --exe /usr/bin/cat
     """
-    body = _body(domain, name, exe=exe, cmdline=cmdline, user=user, unit=unit, cgroup=cgroup)
-    answer = context.obj.call("POST", "rules", body=body)
-    if as_json:
-        return print_json(answer)
-    say(f"rule {answer['id']}: {_match_text(answer['match'])} → {name}")
+    answer = context.obj.call("POST", "rules", body=_body(domain, name, match))
+    return answer, f"rule {answer['id']}: {_match_text(answer['match'])} → {name}"
 
 
-@group.command("preview")
+@command(group, "preview", options=Match)
 def preview_rule(
-    context: typer.Context,
-    name: ClassName,
-    domain: OnDomain = None,
-    exe: Exe = None,
-    cmdline: Cmdline = None,
-    user: User = None,
-    unit: Unit = None,
-    cgroup: Cgroup = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show which processes a rule would match now, and change nothing."""
-    body = _body(domain, name, exe=exe, cmdline=cmdline, user=user, unit=unit, cgroup=cgroup)
-    answer = context.obj.call("POST", "rules", "preview", body=body)
-    if as_json:
-        return print_json(answer)
-    rows = [(p["domain"], p["pid"], p["comm"], p["exe"]) for p in answer["processes"]]
-    show(("domain", "pid", "command", "executable"), rows, right=("pid",), empty="no process")
+    context: typer.Context, name: ClassName, domain: OnDomain = None, **match: str | None
+) -> Answered:
+    """Show the processes that a rule would match now, and change nothing.
+
+    Processes that would inherit the class are not shown. A user with a name in the guest
+    matches by name, not by number.
+    """
+    columns = {"domain": "domain", "pid": "pid", "command": "comm", "executable": "exe"}
+    tell = shown(columns, right=("pid",), empty="no process")
+    answer = context.obj.call("POST", "rules", "preview", body=_body(domain, name, match))
+    return answer, lambda found: tell(found["processes"])
 
 
-@group.command("remove")
+@command(group, "remove")
 def remove_rule(
     context: typer.Context,
     rule_id: Annotated[int, typer.Argument(metavar="ID", help="as 'sluice rule list' shows it")],
-    as_json: AsJson = False,
-) -> None:
+) -> Answered:
     """Remove a rule."""
     context.obj.call("DELETE", "rules", rule_id)
-    if as_json:
-        return print_json({"removed": rule_id})
-    say(f"rule {rule_id}: removed")
+    return {"removed": rule_id}, f"rule {rule_id}: removed"
 
 
-def assign(
-    context: typer.Context,
-    domain: Domain,
-    pid: Pid,
-    name: ClassName,
-    as_json: AsJson = False,
-) -> None:
-    """Put one running process, and what it starts, into a class.
+@command(top, "assign")
+def assign(context: typer.Context, domain: Domain, pid: Pid, name: ClassName) -> Answered:
+    """Put one running process, and processes that it starts, into a class.
 
     Example: sluice assign media 812 batch
     """
-    answer = context.obj.call("PUT", "domains", domain, "assignments", pid, body={"class": name})
-    if as_json:
-        return print_json(answer)
-    say(f"{domain}: process {pid} → {name}")
+    path = ("domains", domain, "assignments", pid)
+    answer = context.obj.call("PUT", *path, body={"class": name})
+    return answer, f"{domain}: process {pid} → {name}"
 
 
-def unassign(context: typer.Context, domain: Domain, pid: Pid, as_json: AsJson = False) -> None:
+@command(top, "unassign")
+def unassign(context: typer.Context, domain: Domain, pid: Pid) -> Answered:
     """Take an assignment back."""
     context.obj.call("DELETE", "domains", domain, "assignments", pid)
-    if as_json:
-        return print_json({"unassigned": pid})
-    say(f"{domain}: process {pid} is not assigned any more")
+    return {"unassigned": pid}, f"{domain}: process {pid} is not assigned any more"

@@ -3,34 +3,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from ...domain.errors import BadValue
-from ...domain.queues import DEFAULT_QUEUE, NO_AQM, Queue
-from ...domain.scheduling import DEFAULT_SCHEDULING, MAX_OF, TOKEN_LEAKY, Scheduling
+from ...domain.models import of_json, told
+from ...domain.queues import NO_AQM, Queue
+from ...domain.scheduling import MAX_OF, TOKEN_LEAKY, Scheduling
 from .common import (
-    AsJson,
+    Answered,
     ClassName,
     Domain,
     Resource,
     change_resource,
-    count,
-    described,
-    given,
+    command,
+    given_of,
+    members_with_options,
     nothing,
+    option_of,
 )
-from .output import print_json, queue_text, say, scheduling_text
 
-Default = Annotated[bool, typer.Option("--default", help="take back all that is set here")]
+Default = Annotated[bool, typer.Option("--default", help="take back all of these")]
 # More than any number here can have; Python itself reads no more than 4300.
 MOST_DIGITS = 18
 
+top = typer.Typer()
 
-def register(app: typer.Typer) -> None:
-    app.command()(schedule)
-    app.command()(queue)
+
+# What a grant says of a resource, for people.
+TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+    "scheduling": lambda one: told(of_json(Scheduling, one)),
+    "queues": lambda one: told(of_json(Queue, one)),
+}
 
 
 def _window(text: str | None, may_miss: str | None) -> dict[str, Any] | None:
@@ -54,39 +60,40 @@ def _window(text: str | None, may_miss: str | None) -> dict[str, Any] | None:
     return window
 
 
-def _refuse_beside_default(context: typer.Context) -> None:
+def _refuse_beside_default(context: typer.Context, others: dict[str, Any]) -> None:
     """What would be set cannot be taken back by the same command."""
-    others = [
-        max(parameter.opts, key=len)
-        for parameter in context.command.params
-        if parameter.param_type_name == "option"
-        and parameter.name not in ("default", "as_json")
-        and context.params.get(parameter.name or "") is not None
-    ]
-    if others:
+    given = [option for option, value in others.items() if value is not None]
+    if given:
         raise typer.BadParameter(
-            f"it takes back all that is set here and does not go with {', '.join(others)};"
+            f"it takes back all that is set here and does not go with {', '.join(given)};"
             " leave out one or the other",
             context,
             param_hint="--default",
         )
 
 
+def _changed(
+    context: typer.Context, kind: str, place: tuple[str, str, str], body: dict[str, Any] | None
+) -> Answered:
+    """None is the default."""
+    domain, name, resource = place
+    path = ("domains", domain, "classes", name, kind, resource)
+    answer = change_resource(context, path, body)
+    one = answer[kind].get(resource)
+    words = TOLD[kind](one) if one else "by default"
+    return answer, f"{domain}/{name} {resource}: {words}"
+
+
+def _by_option(shape: type, options: dict[str, Any]) -> dict[str, Any]:
+    return {option_of(shape, name): options[name] for name in members_with_options(shape)}
+
+
+@command(top, "schedule", options=Scheduling)
 def schedule(
     context: typer.Context,
     domain: Domain,
     name: ClassName,
     resource: Resource,
-    reserve: Annotated[
-        str | None, described(Scheduling, "reservation_bytes_per_second", "--reserve")
-    ] = None,
-    policy: Annotated[str | None, described(Scheduling, "policy")] = None,
-    peak: Annotated[str | None, described(Scheduling, "peak_bytes_per_second", "--peak")] = None,
-    min_charge: Annotated[
-        str | None, described(Scheduling, "minimum_charge_bytes", "--min-charge")
-    ] = None,
-    dynamic: Annotated[str | None, described(Scheduling, "dynamic")] = None,
-    charge: Annotated[str | None, described(Scheduling, "charge")] = None,
     window: Annotated[
         str | None, typer.Option(help="SIZE/TIME to be served in each period; 'none'")
     ] = None,
@@ -94,87 +101,55 @@ def schedule(
         str | None, typer.Option(help="with a window: N/OF requests that may come late")
     ] = None,
     default: Default = False,
-    as_json: AsJson = False,
-) -> None:
+    **options: Any,
+) -> Answered:
     """Change how a class of a domain uses one resource, beside its limit.
 
-    What is not given stays. Without options it is shown. A reservation has an
-    effect under a ceiling or in a group.
+    Other settings stay; without options the command shows all. A reservation has an effect
+    under a ceiling or in a group. A reservation replaces a window and a window a reservation;
+    a policy other than token-leaky removes the peak.
 
     Examples: sluice schedule media movie blk-read --reserve 2MB/s;
     sluice schedule media batch net-tx --policy leaky-bucket;
     sluice schedule media call net-tx --window 16KiB/20ms --may-miss 1/10
     """
     if default:
-        _refuse_beside_default(context)
-    body = given(
-        {
-            "reservation_bytes_per_second": reserve,
-            "policy": policy,
-            "peak_bytes_per_second": peak,
-            "minimum_charge_bytes": min_charge,
-            "dynamic": dynamic,
-            "charge": charge,
-            "window": _window(window, may_miss),
-        }
-    )
+        beside = {"--window": window, "--may-miss": may_miss}
+        _refuse_beside_default(context, {**_by_option(Scheduling, options), **beside})
+    body = given_of(Scheduling, options)
+    new_window = _window(window, may_miss)
     # A window and a reservation take each other's place, and a peak goes with its policy.
-    if "window" in body:
-        body.setdefault("reservation_bytes_per_second", None)
+    reserve = body.get("reservation_bytes_per_second")
+    if new_window is not None:
+        body = {"reservation_bytes_per_second": None, **body, "window": new_window}
     elif nothing(window) or (reserve is not None and not nothing(reserve)):
         body["window"] = None
-    if policy not in (None, TOKEN_LEAKY):
+    if body.get("policy", TOKEN_LEAKY) != TOKEN_LEAKY:
         body.setdefault("peak_bytes_per_second", None)
-    path = ("domains", domain, "classes", name, "scheduling", resource)
-    answer = change_resource(context, path, None if default else body)
-    if as_json:
-        return print_json(answer)
-    one = answer.get("scheduling", {}).get(resource, DEFAULT_SCHEDULING.as_json())
-    say(f"{domain}/{name} {resource}: {scheduling_text(one)}")
+    return _changed(context, "scheduling", (domain, name, resource), None if default else body)
 
 
+@command(top, "queue", options=Queue)
 def queue(
     context: typer.Context,
     domain: Domain,
     name: ClassName,
     resource: Resource,
-    limit_bytes: Annotated[str | None, described(Queue, "limit_bytes", "--bytes")] = None,
-    packets: Annotated[str | None, described(Queue, "limit_packets", "--packets")] = None,
-    aqm: Annotated[str | None, described(Queue, "aqm")] = None,
-    ecn: Annotated[bool | None, described(Queue, "ecn", "--ecn/--no-ecn")] = None,
-    connections: Annotated[
-        str | None, described(Queue, "connections_per_second", "--connections")
-    ] = None,
-    burst_connections: Annotated[str | None, described(Queue, "burst_connections")] = None,
     default: Default = False,
-    as_json: AsJson = False,
-) -> None:
-    """Change what a class of a domain may queue of its frames (net-tx, net-rx).
+    **options: Any,
+) -> Answered:
+    """Change the queue of a class of a domain for its frames (net-tx, net-rx).
 
-    What is not given stays. Without options it is shown.
+    Other settings stay; without options the command shows all.
 
     Examples: sluice queue media web net-rx --aqm codel --ecn;
     sluice queue media web net-rx --connections 200
     """
     if default:
-        _refuse_beside_default(context)
-    body = given(
-        {
-            "limit_bytes": limit_bytes,
-            "limit_packets": count(packets, "packets"),
-            "aqm": aqm,
-            "ecn": ecn,
-            "connections_per_second": count(connections, "connections"),
-            "burst_connections": count(burst_connections, "burst-connections"),
-        }
-    )
-    if aqm == NO_AQM:
+        _refuse_beside_default(context, _by_option(Queue, options))
+    body = given_of(Queue, options)
+    if body.get("aqm") == NO_AQM:
         body.setdefault("ecn", None)
-    if nothing(connections):
+    if nothing(body.get("connections_per_second")):
         body.setdefault("burst_connections", None)
-    path = ("domains", domain, "classes", name, "queues", resource)
-    answer = change_resource(context, path, None if default else body)
-    if as_json:
-        return print_json(answer)
-    one = answer.get("queues", {}).get(resource, DEFAULT_QUEUE.as_json())
-    say(f"{domain}/{name} {resource}: {queue_text(one)}")
+    return _changed(context, "queues", (domain, name, resource), None if default else body)

@@ -4,59 +4,58 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from ...domain.errors import BadValue
 from .client import Refused
-from .common import AsJson
-from .output import print_json, say
+from .common import Answered, command
+from .output import say
 
-_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
-_INDEX = re.compile(r"\[(\d+)\]")
 # Of a value in a line of a difference.
 _SHOWN_CHARACTERS = 100
 
 
-def register(app: typer.Typer) -> None:
-    app.command("export")(export_state)
-    app.command("apply")(apply_state)
+top = typer.Typer()
 
 
-def export_state(context: typer.Context, as_json: AsJson = False) -> None:
+@command(top, "export")
+def export_state(context: typer.Context) -> Answered:
     """Print all that is declared on this host, as a file for 'sluice apply'. It is the backup.
 
     Example: sluice export > state.yaml
     """
-    answer = context.obj.call("GET", "state")
-    if as_json:
-        return print_json(answer)
-    # ASCII, so that no name's character reaches the terminal.
-    yaml.safe_dump(answer, sys.stdout, sort_keys=False, width=100)
+
+    def tell(answer: Any) -> None:
+        import yaml
+
+        # ASCII, so that no name's character reaches the terminal.
+        yaml.safe_dump(answer, sys.stdout, sort_keys=False, width=100)
+
+    return context.obj.call("GET", "state"), tell
 
 
+@command(top, "apply")
 def apply_state(
     context: typer.Context,
     file: Annotated[Path, typer.Option("--file", "-f", help="YAML or JSON; '-': standard input")],
     diff: Annotated[bool, typer.Option("--diff", help="show what changes")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="change nothing")] = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="remove what the file's sections do not name")
+        bool, typer.Option("--prune", help="remove items that the file's sections do not name")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answered:
     """Make the host as the file says: all of it, or nothing where something is refused.
 
     Example: sluice apply -f state.yaml --diff --dry-run
     """
-    text, shown = _read(file)
-    document, root = _load(text, shown)
+    # YAML is read by few commands.
+    from .files import line_of, load, read
+
+    text, shown = read(file)
+    document, root = load(text, shown)
     query = {"prune": str(prune).lower(), "dry_run": str(dry_run).lower()}
     try:
         answer = context.obj.call("PUT", "state", body=document, query=query)
@@ -65,13 +64,15 @@ def apply_state(
         if isinstance(thing, str) and refused.problem.get("status") != 412:
             refused.args = (f"{shown}:{line_of(root, thing)}: {refused}",)
         raise
-    if as_json:
-        return print_json(answer)
-    for change in answer["changes"] if diff else ():
-        say(f"{change['thing']}: {_short(change['before'])} → {_short(change['after'])}")
-    count = len(answer["changes"])
-    words = f"{count} change{'' if count == 1 else 's'}" if count else "no change"
-    say(f"{shown}: {words}{', not made (--dry-run)' if count and dry_run else ''}")
+
+    def tell(answer: dict[str, Any]) -> None:
+        for change in answer["changes"] if diff else ():
+            say(f"{change['thing']}: {_short(change['before'])} → {_short(change['after'])}")
+        count = len(answer["changes"])
+        words = f"{count} change{'' if count == 1 else 's'}" if count else "no change"
+        say(f"{shown}: {words}{', not made (--dry-run)' if count and dry_run else ''}")
+
+    return answer, tell
 
 
 def _short(value: Any) -> str:
@@ -79,83 +80,3 @@ def _short(value: Any) -> str:
         return "nothing"
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
-
-
-def _read(file: Path) -> tuple[str, str]:
-    """The file's text, and what to call the file."""
-    try:
-        if str(file) == "-":
-            return sys.stdin.read(), "standard input"
-        return file.read_text("utf-8"), str(file)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BadValue(
-            "file", str(file), f"cannot be read ({why})", "name a file of YAML or JSON"
-        ) from error
-
-
-def _load(text: str, shown: str) -> tuple[Any, yaml.Node | None]:
-    """The document as JSON has it, and its nodes, which know their lines."""
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        _settle_names(root, shown)
-        document = None if root is None else loader.construct_document(root)
-        # A value that YAML takes for a date is text.
-        return json.loads(json.dumps(document, default=str)), root
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{shown}:{mark.line + 1}" if mark else shown
-        problem = getattr(error, "problem", None) or "it cannot be read"
-        raise BadValue(place, "", f"is not YAML ({problem})", "correct that line") from error
-
-
-def _settle_names(node: yaml.Node | None, shown: str) -> None:
-    """Names are text as it is written: 010 is no number, and 2026-01-01 no date.
-
-    Of a name that comes twice only the last would count: it is refused.
-    """
-    for mapping in _mappings(node):
-        seen: set[str] = set()
-        for key, _value in mapping.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                key.tag = _TEXT
-            if str(key.value) in seen:
-                place = f"{shown}:{key.start_mark.line + 1}"
-                raise BadValue(place, str(key.value), "is there twice", "leave one out")
-            seen.add(str(key.value))
-
-
-def _mappings(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
-    if isinstance(node, yaml.MappingNode):
-        yield node
-        for _key, value in node.value:
-            yield from _mappings(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            yield from _mappings(value)
-
-
-def line_of(node: yaml.Node | None, path: str) -> int:
-    """The line of what `path` names, or of the last of its parts that is in the file.
-
-    Names may have dots themselves, so the longest that fits is taken.
-    """
-    line = 1
-    while node is not None:
-        path = path.removeprefix(".")
-        found, index = None, _INDEX.match(path)
-        if isinstance(node, yaml.SequenceNode) and index and int(index[1]) < len(node.value):
-            found = (node.value[int(index[1])], path[index.end() :])
-            line = found[0].start_mark.line + 1
-        elif isinstance(node, yaml.MappingNode):
-            keys = [(str(k.value), k, v) for k, v in node.value if _begins(path, str(k.value))]
-            if keys:
-                name, key, value = max(keys, key=lambda one: len(one[0]))
-                found, line = (value, path[len(name) :]), key.start_mark.line + 1
-        node, path = found or (None, path)
-    return line
-
-
-def _begins(path: str, name: str) -> bool:
-    return path == name or path.startswith((f"{name}.", f"{name}["))
