@@ -33,7 +33,6 @@ from ..domain.tuner_types import (
     Policy,
     State,
     StreamView,
-    UplinkView,
 )
 from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits, Key
@@ -191,7 +190,7 @@ class Auto:
         return Observation(
             views,
             Background(lambda: _others(pages, declaration)),
-            _uplink_view(uplink),
+            uplink,
             _unmanaged_net(pages, declaration),
             self._unseen(watched, pages, now_ns),
             uplink_unseen,
@@ -331,18 +330,6 @@ def _unmanaged_net(pages: Mapping[str, PageState], declaration: Declaration) -> 
         if keys and page.span() is not None:
             sent += sum(page.window.rates(keys).bytes_per_second)
     return sent
-
-
-def _uplink_view(uplink: Mapping[str, Any] | None) -> UplinkView | None:
-    if uplink is None:
-        return None
-    return UplinkView(
-        backlog_bytes=uplink["worst_backlog_bytes"],
-        # Over the window of a second: one lost packet is one too many.
-        dropped=round(uplink["dropped_per_second"]),
-        bytes_per_second=uplink["bytes_per_second"],
-        link_bytes_per_second=uplink["link_bytes_per_second"],
-    )
 
 
 def _with_faults(view: StreamView, reports: list[dict[str, float]], now_ns: int) -> StreamView:

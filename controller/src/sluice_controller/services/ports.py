@@ -13,6 +13,7 @@ from ..domain.counters import Reading
 from ..domain.group_page import GroupLimit, GroupMember
 from ..domain.groups import Group, Membership
 from ..domain.guests import Guest
+from ..domain.knobs import Model
 from ..domain.model import (
     Assignment,
     AuditEntry,
@@ -210,6 +211,17 @@ class UplinkReading:
     backlog_bytes: int
     dropped_packets: int
     bytes: int
+    link_bytes_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Uplink(Model):
+    """An interface's root queue over the last second."""
+
+    name: str
+    backlog_bytes: int
+    dropped_per_second: float
+    bytes_per_second: float
     link_bytes_per_second: float | None
 
 

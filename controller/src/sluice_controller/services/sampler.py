@@ -16,9 +16,11 @@ from typing import Any
 from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Key, Layout
 from ..domain.errors import SluiceError, shortened
 from ..domain.guests import Guest
+from ..domain.models import as_json
+from ..domain.tuner_types import UplinkView
 from ..domain.window import SECOND_NS, Span, Window
 from .declared import Declared, Granted
-from .ports import Clock, Host, Pages, UplinkReading, Uplinks
+from .ports import Clock, Host, Pages, Uplink, UplinkReading, Uplinks
 from .records import Records
 
 log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ class Sampler:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[str, PageState] = {}
-        self._uplink: dict[str, Any] | None = None
+        self._uplink: Uplink | None = None
         self._uplink_name: str | None = None
         self._uplink_said = ""
         self._uplink_readings: deque[tuple[int, UplinkReading]] = deque()
@@ -183,7 +185,7 @@ class Sampler:
             readings.append((now_ns, reading))
             while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
                 readings.popleft()
-            self._uplink = _uplink_json(name, list(readings))
+            self._uplink = _uplink(name, list(readings))
 
     def _record(self) -> None:
         """Hands history to the writing thread: the store delays no tick."""
@@ -205,7 +207,7 @@ class Sampler:
                 for name, state in self._states.items()
                 if domain in (None, name)
             }
-            uplink = self._public_uplink()
+            uplink = as_json(self._uplink)
         # Readings do not change: the tick need not wait until they are worked out.
         domains = {
             name: {
@@ -218,17 +220,21 @@ class Sampler:
         }
         return {"at": self.clock(), "domains": domains, "uplink": uplink}
 
-    def _public_uplink(self) -> dict[str, Any] | None:
-        if self._uplink is None:
-            return None
-        return {k: v for k, v in self._uplink.items() if not k.startswith("worst_")}
-
-    def observed(self) -> tuple[dict[str, PageState], dict[str, Any] | None, bool]:
-        """For the tuner: the states themselves, the uplink with its worst values, and
+    def observed(self) -> tuple[dict[str, PageState], UplinkView | None, bool]:
+        """For the tuner: the states themselves, the uplink with its longest backlog, and
         whether there should be one and it could not be read."""
         with self._lock:
             unseen = self._uplink_name is not None and self._uplink_said != ""
-            return dict(self._states), self._uplink, unseen
+            view = None
+            if self._uplink is not None:
+                view = UplinkView(
+                    max(reading.backlog_bytes for _, reading in self._uplink_readings),
+                    # Over the window of a second: one lost packet is one too many.
+                    round(self._uplink.dropped_per_second),
+                    self._uplink.bytes_per_second,
+                    self._uplink.link_bytes_per_second,
+                )
+            return dict(self._states), view, unseen
 
     def generation(self, domain: str) -> int | None:
         with self._lock:
@@ -238,16 +244,14 @@ class Sampler:
             return state.window.readings[-1].header.generation
 
 
-def _uplink_json(name: str, readings: list[tuple[int, UplinkReading]]) -> dict[str, Any]:
+def _uplink(name: str, readings: list[tuple[int, UplinkReading]]) -> Uplink:
+    """Over the readings of the last second."""
     (old_ns, old), (new_ns, new) = readings[0], readings[-1]
     span = (new_ns - old_ns) / 1e9 or 1.0
-    last = readings[-2][1] if len(readings) > 1 else new
-    return {
-        "name": name,
-        "backlog_bytes": new.backlog_bytes,
-        "dropped_per_second": max(0, new.dropped_packets - old.dropped_packets) / span,
-        "bytes_per_second": max(0, new.bytes - old.bytes) / span,
-        "link_bytes_per_second": new.link_bytes_per_second,
-        "worst_backlog_bytes": max(r.backlog_bytes for _, r in readings),
-        "worst_dropped": max(0, new.dropped_packets - last.dropped_packets),
-    }
+    return Uplink(
+        name,
+        new.backlog_bytes,
+        max(0, new.dropped_packets - old.dropped_packets) / span,
+        max(0, new.bytes - old.bytes) / span,
+        new.link_bytes_per_second,
+    )

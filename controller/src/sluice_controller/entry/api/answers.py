@@ -16,6 +16,7 @@ from ...domain.model import AutoSettings, ClassName, StreamBody
 from ...domain.models import answer_of
 from ...domain.quality import Report
 from ...domain.render import Granted
+from ...services.ports import Uplink
 
 Limits = Mapping[Resource, Limit]
 
@@ -190,15 +191,6 @@ class LiveDomain(Model):
     page_ok: bool
     error: str | None
     classes: Mapping[str, Mapping[str, Sample]]
-
-
-@dataclass
-class Uplink(Model):
-    name: str
-    backlog_bytes: int
-    dropped_per_second: float
-    bytes_per_second: float
-    link_bytes_per_second: float | None
 
 
 @dataclass
