@@ -96,7 +96,7 @@ class Answers:
         for path, methods in document["paths"].items():
             pattern = re.compile("/v1" + re.sub(r"{[^}]*}", "[^/]+", path) + "$")
             for method, call in methods.items():
-                if method in ("get", "put", "post", "delete"):
+                if method in ("get", "put", "patch", "post", "delete"):
                     # Names before placeholders: /rules/preview is no /rules/ID.
                     self.calls.append((path.count("{"), pattern, method.upper(), call["responses"]))
         self.calls.sort(key=lambda call: call[0])
@@ -161,7 +161,7 @@ def api(tmp_path_factory):
             if status != 204:
                 self.wfile.write(text.encode())
 
-        do_GET = do_PUT = do_POST = do_DELETE = _answer
+        do_GET = do_PUT = do_PATCH = do_POST = do_DELETE = _answer
 
         def address_string(self):
             return "a test"

@@ -117,8 +117,8 @@ def put_member(
     """
     body = {} if weight is None else {"weight": weight}
     answer = context.obj.call("PATCH", "groups", name, "members", domain, body=body)
-    weight = next(one["weight"] for one in answer["domains"] if one["domain"] == domain)
-    return answer, f"{domain}: in the group {name} with weight {weight}"
+    weights = {one["domain"]: one["weight"] for one in answer["domains"]}
+    return answer, f"{domain}: in the group {name} with weight {weights.get(domain, weight)}"
 
 
 @command(group, "leave")
