@@ -145,7 +145,7 @@ def tuned_text(tuned: Tuned | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedClass(ClassBody, GrantBody):  # type: ignore[misc,valid-type]
-    """A class with what its domain has of it."""
+    """A class with its grant in the domain."""
 
     class_name: ClassName
     tag: Annotated[int, Whole(0, MAX_TAG)]
@@ -154,7 +154,7 @@ class CarriedClass(ClassBody, GrantBody):  # type: ignore[misc,valid-type]
 @dataclass(frozen=True)
 class _Rule(Model):
     class_name: str
-    # Read on its own: one that is refused keeps nothing else out.
+    # Read on its own: a refused rule keeps nothing else out.
     match: Any
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The group page: how it is written and read (docs/specs/group-page.md).
 
-Pure: bytes in, bytes out. The page is shared with running QEMU processes, which
-never wait for us: a limit is six words and a check over them, under a sequence
-that is odd while they change. Whoever is interrupted half-way leaves the old
-limit in force; the next write, which starts from what it finds, makes it whole.
+Pure: bytes in, bytes out. The page is shared with running QEMU processes, which never wait for
+us: a limit is six words and a check over them, under a sequence that is odd while they change.
+An interrupted writer leaves the old limit in force; the next write, which starts from the page,
+makes it whole.
 
-A QEMU that its guest has taken over can write anything: what is read is checked
-before it is used or shown.
+A QEMU that its guest has taken over can write anything: each value is checked before it is used
+or shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REAP_NS = 5_000_000_000
 # A clock that starts so far ahead of the reader's own is damage.
 AHEAD_NS = 100_000_000
 WEIGHT_MAX = 10_000
-# What no counter reaches: a century at the greatest rate, and it fits any reader's integer.
+# Beyond any counter: a century at the greatest rate, and it fits any reader's integer.
 COUNTER_MAX = (1 << 63) - 1
 
 _WORD = 1 << 64
@@ -103,7 +103,7 @@ def _words(limit: GroupLimit, sequence: int, base_ns: int, base_units: int) -> t
 
 
 def new_page(name: str, limit: GroupLimit, now_ns: int, *, empty: bool = False) -> bytes:
-    """A page for a file that nobody has open yet, with a full bucket or an empty one."""
+    """A page for a new file, with a full bucket or an empty one."""
     encoded = name.encode()
     if not 0 < len(encoded) < NAME_BYTES:
         raise BadValue("group", name, "is too long", f"use up to {NAME_BYTES - 1} bytes")
@@ -153,7 +153,7 @@ def read_limit(page: bytes, now_ns: int) -> GroupLimit | None:
 
 
 def _clock(found: _Limit, now_ns: int) -> tuple[int, int]:
-    """What the group's clock shows: whole units, and 2^-64 of one."""
+    """The group's clock: whole units, and 2^-64 of one."""
     step = -(-(found.limit.rate << 64) // _NS)
     shown = (found.base_units << 64) + max(0, now_ns - found.base_ns) * step
     return (shown >> 64) % _WORD, shown % _WORD
@@ -164,8 +164,8 @@ def write_limit(
 ) -> None:
     """Changes the limit of a page in use; tokens and debt carry over in units.
 
-    `page` is a copy of what the file holds; `put_word(offset, value)` writes one
-    word of it, in one store. BadValue if the unit would change.
+    `page` is a copy of the file; `put_word(offset, value)` writes one word of it, in one store.
+    BadValue if the unit would change.
     """
     checked(limit)
     found = _read_limit(page, now_ns)
@@ -193,7 +193,7 @@ def write_limit(
 
 
 def _shown_label(label: bytes) -> str:
-    """What a terminal or a page may show: another process wrote it."""
+    """The label without unprintable characters: another process wrote it."""
     text = label.split(b"\0", 1)[0].decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 

@@ -16,10 +16,10 @@ from .models import parse
 
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10_000
-# Absent bursts are what shapers choose for classes, too: 1/20 s of the rate.
+# An absent burst is that of a class, too: 1/20 s of the rate.
 BURST_TIME_DIVISOR = 20
 BURST_BYTES_MIN = 65536
-# What a group may limit: one resource, or both directions of disks or of NICs together.
+# Resources of groups: a class's, or both directions of disks or of NICs together.
 PARTS: Mapping[str, tuple[str, ...]] = {
     **{resource: (resource,) for resource in RESOURCES},
     "blk": ("blk-read", "blk-write"),
@@ -48,7 +48,7 @@ class Membership:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBody(Limit):
-    """One rate, in bytes or in operations, of what its members do together."""
+    """One rate, in bytes or in operations, for all members together."""
 
     resource: Annotated[str, Word(tuple(PARTS), help="one of them, or both directions")]
 
@@ -87,7 +87,7 @@ def _chosen(unit: str, rate: int) -> int:
 
 
 def given(group: Group) -> dict[str, Any]:
-    """What a request gives of it; a burst as it is chosen need not be given."""
+    """The members for a request, without a burst that is chosen anyway."""
     unit, rate, burst = group.limit.unit, group.limit.rate, group.limit.burst
     of_burst = {} if burst == _chosen(unit, rate) else {f"burst_{unit}": burst}
     return {"resource": group.resource, f"{unit}_per_second": rate, **of_burst}

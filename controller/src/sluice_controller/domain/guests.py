@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is known of a libvirt domain."""
+"""A libvirt domain, as sluiced knows it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Device(Model):
 
 @dataclass(frozen=True)
 class Description:
-    """What a domain's XML says about shaping."""
+    """The shaping in a domain's XML."""
 
     emulator: str | None = None
     shaper_id: str | None = None
     page_path: str | None = None
     agent_socket: str | None = None
     devices: tuple[Device, ...] = ()
-    # What it carries of its shaping (`carried.py`), as it stands there.
+    # The text of its metadata about shaping (`carried.py`).
     carried: str | None = None
     # Which of its limits are auto-shaping's (`Tuned` there), as it stands there.
     tuned: str | None = None

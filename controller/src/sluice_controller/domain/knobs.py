@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a member of an object may be, said once: as metadata of the member's annotation.
+"""The description of an object's member, said once: as metadata of its annotation.
 
     weight: Annotated[int, Whole(1, 1000, help="its share")] = 100
 
-Three read it: `models.parse`, which refuses other values; `models.schema`, which writes
+It has three readers: `models.parse`, which refuses other values; `models.schema`, which writes
 the OpenAPI document; and the command line, for its help (`knob`).
 """
 
@@ -78,7 +78,7 @@ class Knob(ABC):
             try:
                 return self.read(raw, "")
             except BadValue as error:
-                # Not the value: what is no character would break pydantic's own message.
+                # Not the value: a lone surrogate would break pydantic's own message.
                 context = {"problem": error.problem, "remedy": error.remedy}
                 raise PydanticCustomError("refused", "{problem}", context) from None
 
@@ -312,7 +312,7 @@ def hints(shape: type) -> dict[str, Any]:
 
 
 def knob(shape: type, member: str) -> Knob:
-    """What describes a field of a dataclass."""
+    """The knob of a field of a dataclass."""
     annotation = hints(shape)[member]
     if get_origin(annotation) is Annotated:
         return next(one for one in get_args(annotation)[1:] if isinstance(one, Knob))

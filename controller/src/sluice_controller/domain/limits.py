@@ -34,7 +34,7 @@ def _burst(unit: str, option: str) -> Number:
 
 @dataclass(frozen=True)
 class Limit(Model):
-    """What a class may do with one resource."""
+    """The limit of a class on one resource."""
 
     bytes_per_second: Annotated[float | None, _rate(MIN_BYTES_PER_SECOND, "bytes per second")] = (
         None
@@ -73,12 +73,12 @@ def parse_resource(raw: Any, thing: str = "resource") -> str:
 
 
 def unusual(values: Mapping[str, Value | None]) -> dict[str, Value]:
-    """{resource: object} without those that are null, or as by default."""
+    """{resource: object} without null and default objects."""
     return {r: one for r, one in values.items() if one is not None and one != type(one)()}
 
 
 def parse_by_resource(raw: Any, shape: type[Value], thing: str) -> dict[str, Value]:
-    """{resource: object}; those that are null or say nothing are left out."""
+    """{resource: object}; null and empty objects are left out."""
     return unusual(parse(Mapping[Resource, shape | None], raw, thing))
 
 

@@ -112,7 +112,7 @@ ClassBody = body_of(ShapingClass)
 
 @dataclass(frozen=True)
 class GrantBody(Model):
-    """What a domain gets of a class. Absent resources: unlimited, and as by default."""
+    """The settings of a class in a domain. Absent resources: unlimited, and as by default."""
 
     dscp: tuple[Annotated[int, Whole(0, 63, help="selects the class")], ...] = ()
     limits: Mapping[Resource, Limit | None] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Settings(Model):
 
 @dataclass(frozen=True)
 class AutoSettings(Model):
-    """What auto-shaping may do."""
+    """The settings of auto-shaping."""
 
     enabled: Annotated[bool, Flag()] = False
     dry_run: Annotated[bool, Flag(help="decisions are logged, and nothing is changed")] = False

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Objects from untrusted JSON, by the annotations of their dataclasses (`knobs.py`).
 
-pydantic reads them: it is imported when the first object comes, not by those who only
-look at a dataclass.
+pydantic reads them. It is imported when the first object comes, not by a reader of a dataclass.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def of_json(shape: Any, raw: Any) -> Any:
 def check(value: Any, thing: str) -> None:
     """Asks each object in `value` whether its members go together (`check` of its class).
 
-    One that lies in a map is asked whether it goes with its key (`check_for`).
+    An object in a map is also asked whether it goes with its key (`check_for`).
     """
     if is_dataclass(value):
         for one in fields(value):
@@ -85,7 +84,7 @@ def check(value: Any, thing: str) -> None:
 
 
 def told(value: Any) -> str:
-    """For people: of an object only what is not as by default."""
+    """For people: an object's members that are not as by default."""
     usual = {one.name: one.default for one in fields(value)}
     parts = []
     for name in usual:
@@ -127,7 +126,7 @@ def _refusal(shape: Any, fault: Mapping[str, Any], thing: str) -> BadValue:
 
 
 def _said(shape: Any, member: str | int) -> str:
-    """What the member is, for one who left it out."""
+    """The sentence about a member that was left out."""
     for name, annotation in hints(shape).items() if is_dataclass(shape) else ():
         metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
         for one in metadata:
@@ -153,7 +152,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _at(shape: Any, parts: list[str | int]) -> Any:
-    """The type of what lies at a path."""
+    """The type at a path."""
     shape = _bare(shape)
     for part in parts:
         if is_dataclass(shape):
@@ -165,14 +164,14 @@ def _at(shape: Any, parts: list[str | int]) -> Any:
 
 
 def given_of(value: Any) -> dict[str, Any]:
-    """What a request would give of an object: its members that are not read only."""
+    """An object's members that a request may give: all but read-only ones."""
     shown = as_json(value)
     return {name: shown[name] for name in members(body_of(type(value)))}
 
 
 @cache
 def body_of(shape: type) -> type:
-    """The dataclass of what a request gives of a `shape`: without members that are read only."""
+    """The dataclass of a request's `shape`: without read-only members."""
     read_only = []
     for name, annotation in hints(shape).items():
         metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()

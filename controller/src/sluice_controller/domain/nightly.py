@@ -222,7 +222,7 @@ class Accelerator(Model):
 
 @dataclass(frozen=True)
 class NightlyResult(Model):
-    """What a night measured, or why it did not: docs/specs/nightly-result.md."""
+    """A night's measurements, or the reason for none: docs/specs/nightly-result.md."""
 
     version: Annotated[int, Whole(VERSION, VERSION)]
     run_id: RunId
@@ -274,7 +274,7 @@ class NightlyBody(Model):
     keep: Annotated[int, Whole(1, 1000, help="results that stay, this one included")] = 90
 
 
-# What the list and the trend show of a night
+# A night in the list and in the trend
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a class may queue of its frames, and what becomes of the rest.
+"""The queue of a class for its frames, and the fate of frames beyond it.
 
 The ranges are those of the shaper (`docs/specs/shaper-qmp.md`).
 """
@@ -24,7 +24,7 @@ MAX_CONNECTIONS_PER_SECOND = 10**12
 
 @dataclass(frozen=True)
 class Queue(Model):
-    """What a class may queue of its frames, in one direction."""
+    """The queue of a class for its frames, in one direction."""
 
     null_is_default: ClassVar[bool] = True
 

@@ -14,11 +14,11 @@ from .models import answer_of, as_json, members
 from .scheduling import DEFAULT_SCHEDULING
 from .shaped import Shapes, devices_json, sentence
 
-# What auto-shaping may let through at once. Small, so that one class's burst
-# does not become another's wait.
+# The burst of auto-shaping's limits. Small, so that one class's burst does not become another's
+# wait.
 AUTO_BURST_BYTES = 256 * 1024
 
-# What auto-shaping has set: (domain, class, resource) → bytes per second.
+# Limits of auto-shaping: (domain, class, resource) → bytes per second.
 Caps = Mapping[tuple[str, str, str], float]
 
 
@@ -28,10 +28,10 @@ def reserved(grant: Grant, resource: str) -> float:
 
 
 def effective_limits(grant: Grant, caps: Caps) -> dict[str, Limit]:
-    """The operator's limits under what auto-shaping has set.
+    """The operator's limits, lowered to auto-shaping's.
 
-    A reservation or window is the operator's promise, and auto-shaping keeps it:
-    a cap below it, from before it was given, holds the class to the promise.
+    A reservation or window is the operator's promise, and auto-shaping keeps it: a cap of an
+    earlier time below it is raised to it.
     """
     effective = dict(grant.limits)
     for resource in RESOURCES:
@@ -49,7 +49,7 @@ class Granted(  # type: ignore[misc]
 ):
     """A class as one domain has it."""
 
-    # With what auto-shaping has set.
+    # With the limits of auto-shaping.
     effective_limits: Mapping[Resource, Limit]
 
 

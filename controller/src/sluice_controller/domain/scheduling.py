@@ -52,7 +52,7 @@ class Window(Model):
 
     @property
     def bytes_per_second(self) -> int:
-        """What it reserves, rounded up as the shaper does."""
+        """The rate that it reserves, rounded up as in the shaper."""
         return -(-self.bytes * 10**9 // self.period_ns)
 
     def check(self, thing: str) -> None:
@@ -135,13 +135,13 @@ class Scheduling(Model):
 
     @property
     def reserved_bytes_per_second(self) -> float:
-        """What the class gets at least, by its reservation or its window."""
+        """The least rate of the class, by its reservation or its window."""
         if self.window is not None:
             return self.window.bytes_per_second
         return self.reservation_bytes_per_second or 0.0
 
     def check(self, thing: str) -> None:
-        """What must hold between its members; `check_within` looks at the limit beside it."""
+        """Refuses members that do not go together; `check_within` adds the limit."""
         peak = self.peak_bytes_per_second
         if peak is not None and self.policy != TOKEN_LEAKY:
             raise BadValue(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a domain's shaper should hold, and the QMP commands that get it there."""
+"""The due configuration of a domain's shaper, and the QMP commands towards it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, 
 
 # QMP name → attribute of Limit
 QMP_FIELDS = {one.name.replace("_", "-"): one.name for one in fields(Limit)}
-# What a shaper knows of a class itself, beside what a domain has of it.
+# A class's own members in a shaper, beside those of its grant.
 CLASS_FIELDS = tuple(name for name in members(ClassBody) if name not in ("title", "is_stream"))
 
 _USUAL = ShapingClass(DEFAULT_CLASS)
@@ -43,8 +43,8 @@ def qmp_limits(limits: Mapping[str, Limit]) -> list[dict[str, Any]]:
 def _class_row(
     name: str, tag: Any, dscp: Iterable[int], of_class: Mapping[str, Any], **lists: list[Any]
 ) -> Config:
-    """Arguments of shaper-set-class: of members that came later only what is not as by
-    default, which is all that older shapers take."""
+    """Arguments of shaper-set-class: of later members only those that are not as by default,
+    because older shapers refuse them."""
     beside = {key: of_class[key] for key in CLASS_FIELDS if of_class[key] != getattr(_USUAL, key)}
     beside.update({key: rows for key, rows in lists.items() if rows})
     always = {"priority": of_class["priority"], "limits": lists["limits"]}
@@ -154,7 +154,7 @@ def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
         if kept != config["dscp"] and kept != target["dscp"]:
             steps.append(("shaper-set-class", {"id": shaper_id, **config, "dscp": kept}))
             present[name] = {**config, "dscp": kept}
-    # Those that only give values up come before those that take some.
+    # Commands that only give values up come before commands that take some.
     changed = [c for name, c in want["classes"].items() if present.get(name) != c]
     changed.sort(
         key=lambda c: (
@@ -170,7 +170,7 @@ def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
 
 
 def _group_commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
-    """A group is opened before it is joined, and closed when nobody is in it."""
+    """A group is opened before it is joined, and closed when it has no member."""
     steps: list[Command] = []
     for object_id, path in sorted(want["objects"].items()):
         if object_id not in have["objects"]:

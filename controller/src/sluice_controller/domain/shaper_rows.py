@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Scheduling and queues in QMP's words, and back.
 
-Both directions leave out what is as by default: a shaper of an earlier release
-that still runs knows no such members, and query-shapers says defaults that
-nobody asked for. So rows → domain → rows is the form in which what a shaper
-holds can be compared with what it should hold.
+Both directions leave defaults out: a running shaper of an earlier release does not know later
+members, and query-shapers lists defaults. So rows → domain → rows is the form in which the
+shaper's configuration can be compared with the due one.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _qmp_value(value: Any) -> Any:
 
 
 def _members(value: Any, *usual: Any) -> Row:
-    """An object's members in QMP's words, without those that are as in one of `usual`."""
+    """An object's members in QMP's words, without members equal to one of `usual`."""
     row: Row = {}
     for name in (one.name for one in fields(value)):
         own = getattr(value, name)
@@ -63,7 +62,7 @@ def _attributes(row: Mapping[str, Any], shape: type) -> dict[str, Any]:
 
 
 def scheduling_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Scheduling]:
-    """What query-shapers says, or `scheduling_rows` made."""
+    """Reads rows of query-shapers, or of `scheduling_rows`."""
     found = {}
     for row in rows:
         values = _attributes(row, Scheduling)
@@ -79,7 +78,7 @@ def scheduling_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Scheduling]:
 def queues_of(
     rows: Iterable[Mapping[str, Any]], asked: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, Queue]:
-    """The shaper reports bursts that were left to it; one that is not in `asked` is its own."""
+    """The shaper also reports bursts that it chose itself: those that are not in `asked`."""
     with_burst = {row["resource"] for row in asked if "burst-connections" in row}
     found = {}
     for row in rows:

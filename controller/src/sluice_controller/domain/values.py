@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Single values of untrusted JSON: the value, or a refusal that says what is wrong with it."""
+"""Single values of untrusted JSON: the value, or a refusal that names the fault."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse_word(raw: Any, thing: str, words: Iterable[str]) -> str:
 
 
 def finite_number(thing: str, value: Any, low: float, high: float, unit: str) -> float:
-    """The number, or a refusal that says what is wrong with it. Rates and sizes may be text."""
+    """The number, or a refusal that names the fault. Rates and sizes may be text."""
     typed = value
     if isinstance(value, str) and unit in _READERS:
         value = _READERS[unit](value, thing)

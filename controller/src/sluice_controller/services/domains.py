@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Domains: what libvirt has and what Sluice knows of it; attach and detach.
+"""Domains of libvirt, with Sluice's knowledge of them; attach and detach.
 
-Attach and detach change the persistent XML, once for a request, and whatever
-fails after that puts back what was there before (`restarts.py`): a refused
-request changes nothing. To attach anew is one such change too: the definition is
-never without a shaper in between.
+Attach and detach change the persistent XML, once for a request, and a failure after that puts
+the former XML back (`restarts.py`): a refused request changes nothing. Attaching anew is a
+single change, too: the definition is never without a shaper in between.
 
-Detach has two records to go by: this host's own with the whole original, and
-the one that the domain carries. The first is exact as long as the definition
-is as attach left it; the second came with the domain if that was elsewhere.
+Detach has two records: this host's, with the whole original, and the domain's own. The first is
+exact as long as the definition is as attach left it; the second came with a domain that was
+attached on another host.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .restarts import Change, Power, Restarts
 
 
 class Editor(Power, Protocol):
-    """What attach and detach make of a definition."""
+    """Definitions after attach and detach."""
 
     def check_emulator(self, emulator: str) -> None: ...
     def emulator_problem(self, emulator: str) -> str | None:
@@ -66,7 +65,7 @@ class Domains:
         return self._json(self.host.guest(name), self.catalogue.of_domains([name])[name])
 
     def _json(self, guest: Guest, declared: Mapping[str, Any]) -> dict[str, Any]:
-        # One that runs has been started with its QEMU.
+        # A running domain has been started with its QEMU.
         is_off = guest.attached and guest.live is None
         problem = self.editor.emulator_problem(guest.persistent.emulator or "") if is_off else None
         agent = self.agents.status(guest.name)
@@ -92,7 +91,7 @@ class Domains:
 
     @contextmanager
     def _editing(self, name: str) -> Iterator[Guest]:
-        """The domain, for one who changes it; Conflict while another does."""
+        """The domain, for a change; Conflict during another change."""
         try:
             with self.editing.changing(name):
                 guest = self.host.guest(name)
@@ -113,7 +112,7 @@ class Domains:
     def _attach(
         self, guest: Guest, seconds: int | None, disable_vhost: bool, anew: bool
     ) -> list[str]:
-        """What was changed. `anew`: of an attached domain, as if it had been detached first."""
+        """Returns the changes. `anew`: of an attached domain, as if it had been detached first."""
         name = guest.name
         emulator, record = self._known(guest)
         present = original = self.editor.persistent_xml(name)
@@ -141,7 +140,7 @@ class Domains:
         self.restarts.run(guest, change, seconds if guest.live is not None else None)
 
     def _restart(self, guest: Guest, action: str, seconds: int) -> list[str]:
-        """The definition is what was asked for, and the domain waits for a restart."""
+        """The definition is right already, and the domain waits for a restart."""
         self._known(guest)
         self._apply(guest, Change(action, said="restarted"), seconds)
         return ["restarted"]
@@ -172,7 +171,7 @@ class Domains:
     def _detached(self, name: str, present: str, record: Mapping[str, Any] | None) -> str:
         if record is not None and self.editor.same(present, record["attached"]):
             return record["original"]
-        # Edited since, or attached elsewhere: take out what attach put in and keep the rest.
+        # Edited since, or attached elsewhere: take out attach's changes and keep the rest.
         changes = self._changes(name, present, record)
         if changes is None:
             raise Conflict(
@@ -186,7 +185,7 @@ class Domains:
     def _changes(
         self, name: str, present: str, record: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """What attach changed: as the domain has it, else as this host has it."""
+        """The record of attach: the domain's, else this host's."""
         changes = self.editor.attach_record(present, name)
         return record["changes"] if changes is None and record is not None else changes
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whose policy is whose.
+"""Assigns policies to domains.
 
-A policy (grants, ceiling, groups, streams, rules) belongs to a domain, which is known by
-its uuid, and goes along when libvirt renames the domain. The policy of a domain that
-libvirt has no more waits under its name, for the next domain of that name: one that was
-defined anew without its uuid goes on as it was. A newcomer with a policy of its own keeps
-that, and the one that waited is put aside, under a name with the uuid.
+A policy (grants, ceiling, groups, streams, rules) belongs to a domain, which is known by its
+uuid, and follows the domain when libvirt renames it. The policy of a vanished domain is kept
+under its name for the next domain of that name, so a domain that is defined anew without its
+uuid goes on as before. A newcomer with a policy of its own keeps that, and the kept policy is
+put aside, under a name with the uuid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTOR = "sluiced"
 
 class Present(Protocol):
     def has(self, uuid: str) -> bool:
-        """Whether libvirt has a domain of this uuid, under whatever name. Unavailable."""
+        """Whether libvirt has a domain of this uuid, under any name. Unavailable."""
         ...
 
 

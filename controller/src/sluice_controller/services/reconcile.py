@@ -84,7 +84,7 @@ class _Shaper:
     retry_at: float = 0.0
     # When it began to differ in every round; None if it did not in the last one.
     behind_since: float | None = None
-    # What it is known to carry, and the count of changes at which that was looked at.
+    # Its last metadata, and the count of changes at which that was compared.
     carries: Mapping[str, Any] | None = None
     looked_at: int = -1
 

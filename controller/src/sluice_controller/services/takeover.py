@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Takes over domains of other sluiceds, and prepares this one's for being taken over.
 
-A running domain is this sluiced's when its metadata says so, or when it carries
-nothing and this store has attached it or taken it over. All others came by
-migration, or were there before the store: their shaper stays as it is, or gets
-what they carry, until the catalogue has taken both in, in one transaction.
-Then the domain's metadata names this sluiced as the owner.
+A running domain is this sluiced's when its metadata says so, or when it has none and this store
+has attached it or taken it over. All others came by migration, or are older than the store:
+their shaper stays as it is, or is configured from the metadata, until the catalogue has taken
+both in, in one transaction. Then the metadata names this sluiced as the owner.
 """
 
 from __future__ import annotations

@@ -54,14 +54,14 @@ Shape = TypeVar("Shape")
 Limits = Mapping[str, Limit]
 
 AUDIT_ROWS_KEPT = 10_000
-# Beside their age, which may be a month: whoever may send reports may send as many as he
-# likes, and a row has some 300 bytes. A stream that reports each second has a day of them.
+# A bound beside their age, which may be a month: a client may send any number of reports, and a
+# row has some 300 bytes. A stream that reports each second has a day of them.
 REPORT_ROWS_KEPT = 100_000
 DECISION_ROWS_KEPT = 100_000
-# Of a table at a time: nobody else gets at the store meanwhile, and a full disk has room
-# for a small change only.
+# Rows of a table at a time: the store is locked meanwhile, and a full disk has room for a small
+# change only.
 PRUNED_ROWS = 5000
-# Its server is away, another program has it locked, a disk is full: what may pass.
+# Faults that may pass: the server is away, another program has the lock, a disk is full.
 PASSING = (InterfaceError, OperationalError)
 # Measurements and decisions, which grow by themselves.
 GROWING = (HistoryRow, ReportRow, DecisionRow)
@@ -80,7 +80,7 @@ class SqlStore:
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
         self._writer = threading.RLock()
         self._in_unit = False
-        # Of what operators declare, and of names of domains.
+        # Counts changes of declarations and of names of domains.
         self.changes = 0
         upgrade(self.engine)
         self._began_s = monotonic() - self._ran_before_s()
@@ -94,7 +94,7 @@ class SqlStore:
         """For how many seconds sluiced has run on this database, as far as rows tell.
 
         A row's age is counted in these: the host's clock may be wrong for a while, or for
-        years, and what is right must not be removed for that.
+        years, and right rows must not be removed for that.
         """
         return self.monotonic() - self._began_s
 
@@ -135,7 +135,7 @@ class SqlStore:
 
 
 def _is_the_databases(error: DatabaseError) -> bool:
-    """Whether the database failed, and not what was asked of it.
+    """Whether the database failed, and not the statement.
 
     SQLite says of a damaged file only that it is a DatabaseError, PostgreSQL that it is
     an InternalError.
@@ -149,7 +149,7 @@ def _of_row(shape: type[Shape], row: Any) -> Shape:
     return shape(**values)
 
 
-# What an integer column holds in every database.
+# The greatest integer of a column in every database.
 MOST_ROW_ID = 2**31 - 1
 
 
@@ -162,7 +162,7 @@ def _nightlyas_json(row: NightlyRow | None) -> dict[str, Any] | None:
 class SqlTransaction:
     def __init__(self, session: Session, changed: Callable[[], None], ran_s: float) -> None:
         self.session = session
-        # To be called for each change of what operators declare.
+        # To be called for each change of a declaration.
         self.changed = changed
         self.ran_s = ran_s
 
@@ -233,7 +233,7 @@ class SqlTransaction:
                 said = [] if is_bare else [("policy kept by name", holder.uuid, uuid)]
                 self._inherit(holder, own, uuid)
                 return said
-            # One that was renamed is looked at under its new name soon.
+            # A renamed domain is seen under its new name soon.
             holder.name = f"{name}#{holder.uuid}"
             if is_gone and not is_bare:
                 said.append(("policy put aside", name, holder.name))
@@ -385,7 +385,7 @@ class SqlTransaction:
         rows = self.session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(limit))
         return [AuditEntry(row.at, row.actor, row.action, row.thing, **row.change) for row in rows]
 
-    # What was measured and decided
+    # Measurements and decisions
 
     def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None:
         if not rows:

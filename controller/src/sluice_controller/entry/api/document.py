@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The OpenAPI document, written from the operations and the types of what they take."""
+"""The OpenAPI document, written from the operations and their types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REASONS = {
     503: "libvirt, the agent, a QEMU or the database cannot be reached",
 }
 _TAGS = "#/components/schemas/"
-# Deeper examples would repeat what their types say.
+# Deeper examples would repeat their types.
 _DEEPEST_EXAMPLE = 8
 
 

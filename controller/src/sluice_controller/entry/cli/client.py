@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 90.0
 
 
 class Refused(Exception):
-    """What the API refused; prints as its `detail`."""
+    """A refusal of the API; prints as its `detail`."""
 
     def __init__(self, problem: Mapping[str, Any]) -> None:
         self.problem = problem
@@ -55,7 +55,7 @@ class Client:
     ) -> Any:
         """`parts` are path segments after /v1; each is escaped by itself.
 
-        `may_take_seconds` is what sluiced waits for by itself, such as a guest's shutdown.
+        `may_take_seconds` is sluiced's own wait, as for a guest's shutdown.
         """
         path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
         headers = {"Authorization": f"Bearer {self._token()}"}
@@ -67,8 +67,8 @@ class Client:
         # Imported for a question only: help and completion of words do not wait for it.
         import httpx
 
-        # The certificates of all authorities would be read first, which costs a third of
-        # what a command takes; a socket of this machine has none.
+        # Reading the certificates of all authorities would cost a third of a command's time; a
+        # socket of this machine has none.
         transport = httpx.HTTPTransport(uds=str(self.socket), verify=False)
         timeout = self.timeout_seconds + may_take_seconds
         try:

@@ -18,27 +18,26 @@ from ...domain.limits import RESOURCES
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client
 from .output import print_json, say
 
-# An answer of the API, and its words for people: a line, or what prints them.
+# An answer of the API, and its words for people: a line, or a function that prints them.
 Answered = tuple[Any, str | Callable[[Any], None]]
 
 
 def completed(words: Iterable[str]) -> Callable[[str], list[str]]:
-    """For the shell: the words that go on as what was typed; the API refuses others."""
+    """For the shell: the words that begin with the typed text; the API refuses others."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 # Somebody waits at a half-typed line.
 COMPLETION_SECONDS = 1.0
-# What no shell takes for anything but a word.
+# Plain words of every shell.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
 def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
     """For the shell: the names that the running sluiced lists at `path`.
 
-    Nothing where it does not answer soon, whatever the reason: that is said when the
-    line is run. Names that would need quotes are left out; a shell would take them
-    as they are.
+    Empty if it does not answer soon: the run of the line tells the reason. Names that would
+    need quotes are left out, because a shell would insert them without.
     """
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -58,7 +57,7 @@ def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
 
 
 def named(metavar: str, what: str, path: str = "", words: Iterable[str] = ()) -> Any:
-    """An argument that names something; `path` lists those that there are."""
+    """An argument that is a name; `path` lists the existing names."""
     complete = names_of(path) if path else completed(words)
     return Annotated[str, typer.Argument(metavar=metavar, help=what, autocompletion=complete)]
 
@@ -90,7 +89,7 @@ def option_of(shape: type, member: str) -> str:
 
 
 def members_with_options(shape: type) -> list[str]:
-    """Those that one value describes."""
+    """The members that one value describes."""
     return [name for name, hint in hints(shape).items() if hasattr(hint, "__metadata__")]
 
 
@@ -146,7 +145,7 @@ def count(text: str | None, thing: str) -> Any:
 def change_resource(
     context: typer.Context, path: tuple[str, ...], body: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Changes what is said of one resource, shows it where nothing is given; None: takes it back.
+    """Changes the settings of one resource, or shows them without options; None resets them.
 
     sluiced changes it in one step: of two commands at once neither is lost.
     """

@@ -19,7 +19,7 @@ _INDEX = re.compile(r"\[(\d+)\]")
 
 
 def read(file: Path) -> tuple[str, str]:
-    """The file's text, and what to call the file."""
+    """The file's text, and its name in messages."""
     try:
         if str(file) == "-":
             return sys.stdin.read(), "standard input"
@@ -74,7 +74,7 @@ def _mappings(node: yaml.Node | None) -> Iterator[yaml.MappingNode]:
 
 
 def line_of(node: yaml.Node | None, path: str) -> int:
-    """The line of what `path` names, or of the last of its parts that is in the file.
+    """The line of `path`, or of the last of its parts that is in the file.
 
     Names may have dots themselves, so the longest that fits is taken.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""sluice nightly: what the nightly runs found."""
+"""sluice nightly: the findings of nightly runs."""
 
 from __future__ import annotations
 
