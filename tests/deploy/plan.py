@@ -76,7 +76,8 @@ def inventory(fleet: Fleet, passwords: Path) -> dict[str, Any]:
 def with_guest(base: dict[str, Any], host: str) -> dict[str, Any]:
     """Return the inventory with the operator's guest: its classes, and its agent."""
     changed = copy.deepcopy(base)
-    changed["sluice_hosts"]["hosts"][host] |= {"sluice_domains": [DOMAIN], "sluice_state": STATE}
+    given = copy.deepcopy({"sluice_domains": [DOMAIN], "sluice_state": STATE})
+    changed["sluice_hosts"]["hosts"][host] |= given
     changed["sluice_guests"] = {"hosts": {WEB1.name: {"ansible_host": WEB1.address}}}
     return changed
 
