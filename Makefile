@@ -61,7 +61,7 @@ demo: setup-demo ## the main job: a VLC stream survives an overload
 .PHONY: test test-long
 test: setup-test ## all tests but the long ones; prints how many of each kind
 	@bash tools/test/run.sh $(ONLY)
-test-long: setup-test-long ## what make test leaves out: stress, long fuzzing, hosts
+test-long: setup-test-long ## the long tests: stress, fuzzing, hosts, packages
 	@$(MAKE) deb ONLY= ARGS= && bash $(SETUP)/machines.sh
 	@bash tools/test/run.sh --long $(ONLY)
 
@@ -78,7 +78,7 @@ deb: packages-images venv agent web-assets ## Debian packages into build/deb, a 
 	@bash tools/packaging/build.sh $(ONLY) $(ARGS)
 
 .PHONY: bench bench-tick
-bench-tick: venv ## what one tick of sluiced costs at 10, 50 and 200 guests, and its bars
+bench-tick: venv ## the cost of one tick of sluiced at 10, 50 and 200 guests, and its bars
 	@build/venv/bin/python tests/measure/experiments/tick.py $(ARGS)
 bench: qemu packages-bench ## the engine's cost per decision, and its bars; ARGS=--instructions on a busy machine
 	@bash qemu-patches/bench/run.sh $(ARGS)
