@@ -11,37 +11,14 @@ import sys
 import threading
 from dataclasses import replace
 
-import httpx
-import libvirt
 from rich.console import Console
 
 from demo import judge, report, show
-from demo.api import ApiError
 from demo.plan import BadPlan, Bars, Plan
-from demo.run import Outcome, Run, RunError
+from demo.run import KNOWN, Outcome, Run
 from demo.scale import FILMS_MBIT
-from demo.scene import Scene, SceneError
-from testbed import CommandFailed, GuestError, SandboxError, ServiceError, patience, processors
-from testbed.hypervisor import HypervisorError
-from testbed.paths import Missing
-from testbed.rotdisk import DiskError
-
-KNOWN = (
-    ApiError,
-    CommandFailed,
-    DiskError,
-    GuestError,
-    HypervisorError,
-    Missing,
-    OSError,
-    RunError,
-    SandboxError,
-    SceneError,
-    ServiceError,
-    httpx.HTTPError,
-    libvirt.libvirtError,
-)
-
+from demo.scene import Scene
+from testbed import patience, processors
 
 PROCESSORS_SHORT = 3
 

@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import httpx
+
 from demo import judge, measure
 from demo import plan as names
+from demo.api import ApiError
 from demo.judge import Phase
 from demo.plan import Bars
 from demo.sampler import Sample, Sampler
 from demo.scale import FILMS_MBIT, Costs, Scale, choose, smaller
-from demo.scene import Scene
-from testbed import clients, loads, patience
+from demo.scene import Scene, SceneError
+from testbed import FAILURES, clients, loads, patience
 from testbed.network import CLIENT_ADDRESS
 from testbed.stream import Window
 from testbed.stream.verdict import verdict_of
@@ -33,6 +36,10 @@ Say = Callable[[str], None]
 
 class RunError(Exception):
     """A phase could not be run; the text says why."""
+
+
+# Faults of a run that are none of its code, reported in their own words.
+KNOWN = (*FAILURES, ApiError, OSError, RunError, SceneError, httpx.HTTPError)
 
 
 @dataclass(frozen=True)

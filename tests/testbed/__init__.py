@@ -25,16 +25,22 @@ Invariants: one ``Testbed`` is used from one thread at a time, except that
 the process ids of the sandbox, not the machine's.
 """
 
+import libvirt
+
 from testbed.domain_xml import FileDisk, GuestSpec, NbdDisk
 from testbed.guest import Guest, GuestError
 from testbed.host import Testbed
+from testbed.hypervisor import HypervisorError
 from testbed.network import CLIENT_ADDRESS, CLIENTS, HOST_ADDRESS, UPLINK, LinkCounters
+from testbed.paths import Missing
+from testbed.rotdisk import DiskError
 from testbed.sandbox import CommandFailed, Sandbox, SandboxError, Task
 from testbed.services import Controller, ServiceError, Web
 
 __all__ = [
     "CLIENTS",
     "CLIENT_ADDRESS",
+    "FAILURES",
     "HOST_ADDRESS",
     "UPLINK",
     "CommandFailed",
@@ -52,3 +58,15 @@ __all__ = [
     "Testbed",
     "Web",
 ]
+
+# Ends of a run on a busy or broken machine that say by themselves what went wrong.
+FAILURES = (
+    CommandFailed,
+    DiskError,
+    GuestError,
+    HypervisorError,
+    Missing,
+    SandboxError,
+    ServiceError,
+    libvirt.libvirtError,
+)

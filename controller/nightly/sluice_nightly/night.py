@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import httpx
-import libvirt
-
 from demo import judge, report
-from demo.api import ApiError
-from demo.run import Run, RunError
-from demo.scene import Scene, SceneError
+from demo.run import KNOWN as KNOWN_OF_DEMO
+from demo.run import Run
+from demo.scene import Scene
 from sluice_nightly import images, shelf
 from sluice_nightly.config import Config
 from sluice_nightly.decide import Reason, may_start, others_need_it
@@ -26,9 +23,7 @@ from sluice_nightly.facts import Host
 from sluice_nightly.result import MOST_PAGE_CHARACTERS, About, result
 from sluice_nightly.shelf import Shelf
 from sluice_nightly.watch import Ended, Ending, Watcher
-from testbed import CommandFailed, GuestError, SandboxError, ServiceError, accelerator, paths
-from testbed.hypervisor import HypervisorError
-from testbed.rotdisk import DiskError
+from testbed import accelerator, paths
 
 Say = Callable[[str], None]
 LABEL = "night"
@@ -36,23 +31,7 @@ LABEL = "night"
 PREPARE_SECONDS = 3000.0
 PROGRAMS = ("nbdkit", "httperf", "wget", "cvlc", "libvirtd", "virtlogd", "tc", "nsenter", "ssh")
 # Faults of a run that are none of ours, reported in their own words.
-KNOWN = (
-    ApiError,
-    CommandFailed,
-    DiskError,
-    GuestError,
-    HypervisorError,
-    RunError,
-    SandboxError,
-    SceneError,
-    ServiceError,
-    httpx.HTTPError,
-    libvirt.libvirtError,
-    images.ImageError,
-    OSError,
-    paths.Missing,
-    subprocess.SubprocessError,
-)
+KNOWN = (*KNOWN_OF_DEMO, images.ImageError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import StoreUnavailable
 from sluice_controller.domain.model import Assignment, AuditEntry, ShapingClass
 
-pytest.importorskip("psycopg2", reason="needs psycopg2")
-
 SAMPLES = {"batch/net-tx": [1.0, None, 0.0, None]}
 NUMBERED = ("audit", "decisions", "history", "stream_reports")
 
@@ -28,7 +26,8 @@ def program(name: str) -> str:
     """Debian keeps a server's programs in a folder of their version."""
     found = [shutil.which(name), *sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))]
     there = [str(path) for path in found if path]
-    return there[-1] if there else pytest.skip(f"needs PostgreSQL's {name}")
+    assert there, f"PostgreSQL's {name} is not installed: make test installs it, or apt does"
+    return there[-1]
 
 
 @pytest.fixture(scope="module")

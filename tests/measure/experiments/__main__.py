@@ -14,19 +14,11 @@ from typing import Any
 
 from measure.experiments import bars, e1, e2, flood, machine, report
 from measure.experiments.choice import Choice
-from testbed import CommandFailed, GuestError, SandboxError, ServiceError, paths
+from testbed import FAILURES, paths
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
 # Failures with a reason that end an experiment; any other error is a mistake in it.
-FAILURES = (
-    paths.Missing,
-    machine.NotAlike,
-    CommandFailed,
-    GuestError,
-    SandboxError,
-    ServiceError,
-    TimeoutError,
-)
+KNOWN = (*FAILURES, machine.NotAlike, TimeoutError)
 OUT = paths.BUILD / "perf"
 
 
@@ -65,7 +57,7 @@ def main() -> int:
 
     try:
         found = experiment.run(repeats, say, choice)
-    except FAILURES as problem:
+    except KNOWN as problem:
         say(f"WRONG: {chosen.experiment} came to no end: {problem}")
         return 1
     return conclude(found, OUT, say, choice)

@@ -9,30 +9,20 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import libvirt
-
 from measure.experiments.bars import ALL, Row
 from measure.experiments.choice import Choice
 from measure.qmp import QmpError
-from testbed import CommandFailed, GuestError, ServiceError
+from testbed import FAILURES
 
 # What a measurement on a busy or broken machine ends with: a command that failed or
 # took too long, a load that did not begin, a log or samples that are too short, and
 # what a guest, its QEMU, libvirt or the controller refused.
-FAILURES = (
-    CommandFailed,
-    GuestError,
-    QmpError,
-    ServiceError,
-    TimeoutError,
-    ValueError,
-    libvirt.libvirtError,
-)
+KNOWN = (*FAILURES, QmpError, TimeoutError, ValueError)
 
 
 def reason_of(failure: Exception) -> str:
     """Say why a measurement failed; of a mistake in the experiment also where it is."""
-    if isinstance(failure, FAILURES):
+    if isinstance(failure, KNOWN):
         return str(failure)
     place = traceback.extract_tb(failure.__traceback__)[-1]
     return f"a mistake in {place.filename}, line {place.lineno}: {failure!r}"
