@@ -14,7 +14,7 @@ from typing import Any
 
 from measure.experiments import bars, e1, e2, flood, machine, report
 from measure.experiments.choice import Choice
-from testbed import FAILURES, paths
+from testbed import FAILURES, paths, patience
 
 EXPERIMENTS = {"E1": e1, "E2": e2, "FLOOD": flood}
 # Failures with a reason that end an experiment; any other error is a mistake in it.
@@ -50,6 +50,7 @@ def main() -> int:
     if not choice.of(bars.EXPECTED[chosen.experiment]):
         names = "; ".join(", ".join(name) for name in bars.EXPECTED[chosen.experiment])
         parser.error(f"--only is {chosen.only!r}, which is in no row's name: {names}")
+    patience.use(patience.of_this_machine())
     started = time.monotonic()
 
     def say(text: str) -> None:
