@@ -17,7 +17,7 @@ from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHash, VerificationError
-from sqlalchemy import create_engine, delete, event, select
+from sqlalchemy import Select, create_engine, delete, event, select
 from sqlalchemy.orm import Session
 
 from .migrate import BEGIN_CHANGE, upgrade
@@ -111,6 +111,10 @@ class Store:
             session.execute(BEGIN_CHANGE)
             yield session
 
+    def _rows(self, question: Select) -> list[dict]:
+        with Session(self._engine) as session:
+            return [dict(row) for row in session.execute(question).mappings()]
+
     @contextmanager
     def _hash_turn(self) -> Iterator[None]:
         if not self._hash_places.acquire(blocking=False):
@@ -142,11 +146,7 @@ class Store:
 
     def users(self) -> list[dict]:
         """All users, without anything secret."""
-        with Session(self._engine) as session:
-            return [
-                {"name": user.name, "role": user.role, "created_at": user.created_at}
-                for user in session.scalars(select(User).order_by(User.name))
-            ]
+        return self._rows(select(User.name, User.role, User.created_at).order_by(User.name))
 
     def person(self, name: str) -> Person | None:
         """The user of that name."""
@@ -292,19 +292,9 @@ class Store:
 
     def tokens(self) -> list[dict]:
         """All tokens, without the tokens themselves."""
-        with Session(self._engine) as session:
-            return [
-                {
-                    "id": t.id,
-                    "user": t.user_name,
-                    "label": t.label,
-                    "scope": t.scope,
-                    "stream": t.stream,
-                    "created_at": t.created_at,
-                    "expires_at": t.expires_at,
-                }
-                for t in session.scalars(select(Token).order_by(Token.user_name, Token.id))
-            ]
+        owner = Token.user_name.label("user")
+        terms = Token.scope, Token.stream, Token.created_at, Token.expires_at
+        return self._rows(select(Token.id, owner, Token.label, *terms).order_by(owner, Token.id))
 
     def token_owner(self, token: str, *, now: float) -> Person | None:
         """The person of a bearer token, with the token's role, while it lasts."""
@@ -361,19 +351,8 @@ class Store:
 
     def events(self, limit: int) -> list[dict]:
         """The newest events, shaped like the controller's audit rows."""
-        with Session(self._engine) as session:
-            rows = session.scalars(select(Event).order_by(Event.id.desc()).limit(limit))
-            return [
-                {
-                    "at": row.at,
-                    "actor": row.actor,
-                    "action": row.action,
-                    "thing": row.thing,
-                    "before": None,
-                    "after": None,
-                }
-                for row in rows
-            ]
+        newest = select(Event.at, Event.actor, Event.action, Event.thing).order_by(Event.id.desc())
+        return [{**row, "before": None, "after": None} for row in self._rows(newest.limit(limit))]
 
 
 def check_new_password(password: str) -> None:

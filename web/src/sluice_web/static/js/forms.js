@@ -5,14 +5,18 @@ import { call, path } from "./api.js";
 import { agreed } from "./ask.js";
 import { announce, changed, failed } from "./changes.js";
 
+export function showError(line, problem) {
+  line.textContent = problem?.message ?? "";
+  line.hidden = !problem;
+}
+
 export async function attempt(form, action) {
   const line = form.querySelector(".error");
-  line.hidden = true;
+  showError(line, null);
   try {
     return await action(Object.fromEntries(new FormData(form)));
   } catch (problem) {
-    line.textContent = problem.message;
-    line.hidden = false;
+    showError(line, problem);
     const name = problem.body?.thing?.split(".").at(-1);
     form.elements[name]?.focus?.();
     return undefined;

@@ -174,20 +174,13 @@ function foresee(input, value) {
   return `At ${rate(value)}: ${name} now takes ${rate(now)}, ${after}. Enter sets it.`;
 }
 
-// Sends one limit. The rest of the limit object (bursts, operations) stays.
-async function send(target, limit) {
-  const { name, resource } = target;
-  if (!name) {
-    const ceiling = {};
-    for (const input of lanes().querySelectorAll("input[data-ceiling]")) {
-      const one = input.dataset.resource === resource ? limit : ownOf(input);
-      if (Object.values(one).some((value) => value !== null)) ceiling[input.dataset.resource] = one;
-    }
-    return call("PUT", path("domains", domain, "ceiling"), ceiling);
-  }
-  const where = path("domains", domain, "classes", name, "limits", resource);
-  const empty = Object.values(limit).every((value) => value === null);
-  return empty ? call("DELETE", where) : call("PUT", where, limit);
+// Sends the limit of a class, or of the VM, on one resource. The rest of the limit (bursts,
+// operations) stays.
+function send({ name, resource }, limit) {
+  const of = name ? ["classes", name, "limits"] : ["ceiling"];
+  const where = path("domains", domain, ...of, resource);
+  const isEmpty = Object.values(limit).every((value) => value === null);
+  return isEmpty ? call("DELETE", where) : call("PUT", where, limit);
 }
 
 const inputOf = ({ name, resource }) => lanes().querySelector(name

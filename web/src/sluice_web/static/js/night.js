@@ -5,6 +5,7 @@
 import { call, path } from "./api.js";
 import { element } from "./dom.js";
 import { significant } from "./format.js";
+import { showError } from "./forms.js";
 import { plot } from "./plot.js";
 import { counted, paint } from "./strip.js";
 
@@ -72,9 +73,7 @@ async function start() {
   try {
     measured = (await call("GET", path("nightly", section.dataset.night))).result.measured;
   } catch (problem) {
-    const line = document.getElementById("night-error");
-    line.textContent = problem.message;
-    line.hidden = false;
+    showError(document.getElementById("night-error"), problem);
     return;
   }
   const end = Math.max(measured.seconds.at_s.at(-1) ?? 1, measured.windows.end_s.at(-1) ?? 1);

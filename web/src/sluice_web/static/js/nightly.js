@@ -5,6 +5,7 @@
 
 import { call } from "./api.js";
 import { significant } from "./format.js";
+import { showError } from "./forms.js";
 import { plot } from "./plot.js";
 
 const DAY = 86_400;
@@ -54,9 +55,7 @@ async function start() {
   try {
     nights = (await call("GET", `/nightly?limit=${section.dataset.most}`)).reverse();
   } catch (problem) {
-    const line = document.getElementById("trend-error");
-    line.textContent = problem.message;
-    line.hidden = false;
+    showError(document.getElementById("trend-error"), problem);
     return;
   }
   const times = nights.map((night) => night.started_at);

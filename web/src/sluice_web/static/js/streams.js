@@ -6,7 +6,7 @@ import { announce, changed, failed } from "./changes.js";
 import { drawAuto, mark } from "./autochart.js";
 import { element, RESOURCES, setText, showVerdict } from "./dom.js";
 import { age, rate } from "./format.js";
-import { attempt } from "./forms.js";
+import { attempt, showError } from "./forms.js";
 import { fill, read } from "./knobs.js";
 import { on } from "./live.js";
 import { refresh } from "./refresh.js";
@@ -55,7 +55,7 @@ async function setAuto(body, sentence) {
   // The changed switch alone: undoing it leaves the other switch as it is by then.
   const before = Object.fromEntries(Object.keys(body).map((key) => [key, auto[key]]));
   const line = document.getElementById("auto-error");
-  line.hidden = true;
+  showError(line, null);
   sending = true;
   try {
     const state = await call("PUT", "/auto", body);
@@ -64,8 +64,7 @@ async function setAuto(body, sentence) {
     changed(sentence, async () => showAuto(await call("PUT", "/auto", before)));
     announce();
   } catch (problem) {
-    line.textContent = problem.message;
-    line.hidden = false;
+    showError(line, problem);
     sending = false;
     enabled.checked = auto.enabled;
     dry.checked = auto.dry_run;
@@ -90,7 +89,7 @@ async function setUplink(select) {
   const line = document.getElementById("uplink-error");
   const before = select.dataset.before;
   const put = (name) => call("PUT", "/settings", { uplink: name || null });
-  line.hidden = true;
+  showError(line, null);
   try {
     await put(select.value);
     select.dataset.before = select.value;
@@ -99,8 +98,7 @@ async function setUplink(select) {
       select.value = select.dataset.before = before;
     });
   } catch (problem) {
-    line.textContent = problem.message;
-    line.hidden = false;
+    showError(line, problem);
     select.value = before;
   }
 }
