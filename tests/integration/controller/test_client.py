@@ -57,7 +57,7 @@ def test_it_sets_a_limit_and_reads_typed_answers(daemon, generated):
     put_grant.sync("test", "batch", client=client, body=models.GrantBodyInput())
     limit = models.LimitInput(bytes_per_second="5MB/s", burst_bytes=65536)
     answer = put_limit.sync("test", "batch", "blk-read", client=client, body=limit)
-    assert isinstance(answer, models.Grant)
+    assert isinstance(answer, models.ChangedGranted)
     assert answer.limits.additional_properties["blk-read"].bytes_per_second == 5_000_000
     refused = put_limit.sync(
         "test", "batch", "blk-read", client=client, body=models.LimitInput(bytes_per_second=1)

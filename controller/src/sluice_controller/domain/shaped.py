@@ -14,6 +14,7 @@ from typing import Any
 
 from .errors import sluice
 from .guests import Device, Guest
+from .later import START, waits_for
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,13 @@ def why_unshaped(
     """None: it is shaped. `emulator_problem`: why the defined QEMU cannot shape, None if it can."""
     if device.reason is not None:
         return device.reason
-    if not guest.attached and not guest.active:
-        return f"the domain is not attached: {sluice('attach', guest.name)}"
+    wait = waits_for(guest)
+    if wait is not None and wait[0] != START:
+        return wait[1]
     if guest.live is None:
         if emulator_problem is not None:
             return emulator_problem
         return None if device.overridden else f"was added after attach: {_anew(guest.name)}"
-    if not guest.active:
-        return f"the domain waits for a restart: {sluice('attach', guest.name, '--restart')}"
     if shapes.ids is None:
         return f"QEMU has not said yet what it shapes{shapes.problem and f' ({shapes.problem})'}"
     if device.alias in shapes.ids:

@@ -174,6 +174,22 @@ def changes(before: Any, after: Any, path: str = "") -> list[dict[str, Any]]:
     return [] if before == after else [{"thing": path, "before": before, "after": after}]
 
 
+def domains_of(before: Document, after: Document) -> list[str]:
+    """The domains for which something differs."""
+
+    def of(document: Document) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {name: [one] for name, one in document["domains"].items()}
+        for name, group in document["groups"].items():
+            for domain, weight in group["members"].items():
+                found.setdefault(domain, []).append((name, {**group, "members": weight}))
+        for one in [*document["rules"], *document["streams"].values()]:
+            found.setdefault(one.get("domain"), []).append(one)
+        return found
+
+    old, new = of(before), of(after)
+    return sorted(name for name in {*old, *new} if name and old.get(name) != new.get(name))
+
+
 def _rule_changes(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:
     """By rule; where only their order is another, all of them."""
     gone = [{"thing": "rules", "before": r, "after": None} for r in before if r not in after]

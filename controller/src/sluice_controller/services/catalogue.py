@@ -23,6 +23,7 @@ from ..domain.errors import (
     sluice,
 )
 from ..domain.guests import Guest
+from ..domain.later import later
 from ..domain.limits import Limit, parse_by_resource, parse_resource
 from ..domain.model import (
     DEFAULT_CLASS,
@@ -201,6 +202,16 @@ class Catalogue:
             pass
         with self.about(domain):
             pass
+
+    def later(self, names: Iterable[str]) -> list[dict[str, str]]:
+        """Those of the domains for which what was changed does not hold yet."""
+        try:
+            guests = {guest.name: guest for guest in self.host.guests()}
+            answers = True
+        except Unavailable:
+            guests, answers = {}, False
+        found = (later(name, guests.get(name), answers) for name in names)
+        return as_json([one for one in found if one is not None])
 
     @contextmanager
     def changing(self, domain: str | None) -> Iterator[None]:

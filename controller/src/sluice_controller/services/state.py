@@ -355,9 +355,9 @@ class States:
     def put(
         self, raw: Any, prune: bool = False, dry_run: bool = False, if_match: str | None = None
     ) -> dict[str, Any]:
-        """{"changed", "dry_run", "changes", "etag"}: what differs, and is in force unless
-        `dry_run`. `prune` removes what a section of the document does not name;
-        `if_match` refuses it where the present state has another ETag.
+        """{"changed", "dry_run", "changes", "of_domains", "etag"}: what differs, and for which
+        domains; it is in force unless `dry_run`. `prune` removes what a section of the document
+        does not name; `if_match` refuses it where the present state has another ETag.
         """
         given = parse(documents.State, raw)
         found: list[dict[str, Any]] = []
@@ -382,6 +382,7 @@ class States:
             "changed": bool(found),
             "dry_run": dry_run,
             "changes": found,
+            "of_domains": documents.domains_of(before, after),
             "etag": documents.etag(before if dry_run else after),
         }
 

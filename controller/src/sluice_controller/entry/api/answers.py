@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
 from ...domain import guests, model, nightly
 from ...domain.group_page import UNITS, GroupMember
 from ...domain.groups import PARTS, Membership
 from ...domain.knobs import Model, Word
+from ...domain.later import Later
 from ...domain.limits import Limit, Resource
 from ...domain.model import AutoSettings, ClassName, StreamBody
 from ...domain.models import answer_of
@@ -298,3 +299,27 @@ class Applied(Model):
     dry_run: bool
     changes: list[Change]
     etag: str
+
+
+class Changed:
+    """The answer of a change that is about domains."""
+
+    @staticmethod
+    def of_domains(path: Mapping[str, Any], value: dict[str, Any]) -> list[str]:
+        named = [path.get("domain"), value.get("domain"), *value.pop("of_domains", ())]
+        named += [one["domain"] for one in value.get("domains", ())]
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def changed(shape: type) -> type:
+    """`shape` with the domains for which the change does not hold yet."""
+    return make_dataclass(
+        f"Changed{shape.__name__}",
+        [("later", list[Later])],
+        bases=(shape, Changed),
+        frozen=shape.__dataclass_params__.frozen,  # type: ignore[attr-defined]
+        kw_only=True,
+    )
+
+
+CHANGED = {one: changed(one) for one in (Applied, Domain, Granted, Group, Stream, model.Rule)}

@@ -37,7 +37,10 @@ def op(route: str, summary: str, call: Call | str, *types: Any, **more: Any) -> 
     name of a service's method, which gets the path's parts, the body and the query."""
     method, path = route.split()
     call = called(call) if isinstance(call, str) else call
-    return Operation(method, path, summary, call, *types, **more)
+    answer, *body = types or (None,)
+    if method != "GET":
+        answer = answers.CHANGED.get(answer, answer)
+    return Operation(method, path, summary, call, answer, *body, **more)
 
 
 def _one(found: list[dict[str, Any]], thing: str, value: Any, key: str = "name") -> dict[str, Any]:

@@ -121,8 +121,13 @@ class Operation:
     def run(self, services: Services, asked: Asked) -> Any:
         if self.alone and self.method in ("PUT", "PATCH", "DELETE"):
             with services.catalogue.changing(asked.path.get("domain")):
-                return self.call(services, asked)
-        return self.call(services, asked)
+                said = self.call(services, asked)
+        else:
+            said = self.call(services, asked)
+        if hasattr(self.answer, "of_domains"):
+            value = said.value if isinstance(said, Answer) else said
+            value["later"] = services.catalogue.later(self.answer.of_domains(asked.path, value))
+        return said
 
     def asked(
         self,

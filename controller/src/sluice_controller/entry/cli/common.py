@@ -174,6 +174,8 @@ def command(
                 say(words)
             else:
                 words(answer)
+            for one in answer.get("later", ()) if isinstance(answer, dict) and not as_json else ():
+                say(one["sentence"])
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         own = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
