@@ -552,6 +552,42 @@ def test_the_command_does_what_the_api_does(daemon):
     assert "Example" in run("attach", "--help")
 
 
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "state.yaml"
+# Of libvirt's test driver, with the domains of the example.
+NODE = Path(__file__).parent / "example_node.xml"
+
+
+def test_the_example_is_applied_whole_and_once(make_daemon, tmp_path):
+    daemon = make_daemon(uri=f"test://{NODE}")
+
+    def run(*command, code=0):
+        done = daemon.cli("apply", *command)
+        assert done.returncode == code, done.stderr
+        return done.stdout.splitlines() or done.stderr.splitlines()
+
+    changed = run("-f", str(EXAMPLE))
+    assert changed[0].endswith(" changes")
+    assert [line.partition(":")[0] for line in changed[1:]] == ["media", "web1"]
+    assert run("-f", str(EXAMPLE)) == [f"{EXAMPLE}: no change"]
+    exported = daemon.cli("export").stdout
+    audit = daemon.call("GET", "/v1/audit?limit=1000")
+    lines = EXAMPLE.read_text().splitlines(keepends=True)
+    wrong = tmp_path / "wrong.yaml"
+    for place, typed in (
+        ("domains.media.classes.batch.limits.net-tx.bytes_per_second", "80Mbit/s"),
+        ("groups.disks.bytes_per_second", "200MB/s"),
+        ("streams.film.nominal_bytes_per_second", "7Mbit/s"),
+    ):
+        (at,) = [i for i, line in enumerate(lines) if typed in line]
+        bad = [line.replace(typed, "8B/s") if i == at else line for i, line in enumerate(lines)]
+        # And one that is right, and is not made.
+        wrong.write_text("".join(bad).replace("priority: 4", "priority: 3"))
+        (said,) = run("-f", str(wrong), code=1)
+        assert said.startswith(f"sluice: {wrong}:{at + 1}: {place} '8B/s' is below 1024: give")
+    assert daemon.cli("export").stdout == exported
+    assert daemon.call("GET", "/v1/audit?limit=1000") == audit
+
+
 def test_a_file_of_state_is_applied_whole_or_refused_with_its_line(daemon, tmp_path):
     file = tmp_path / "state.yaml"
     file.write_text(

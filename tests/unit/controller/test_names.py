@@ -3,9 +3,11 @@
 
 from dataclasses import dataclass, field
 
+import libvirt
 import pytest
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.adapters.libvirt_host import LibvirtHost
 from sluice_controller.domain.group_page import GroupLimit
 from sluice_controller.domain.groups import Group, Membership
 from sluice_controller.domain.guests import Description, Guest
@@ -185,3 +187,29 @@ def test_a_copy_of_what_the_old_one_carried_is_no_policy_of_its_own(store, host)
     host.names = {"web1": "u-2"}
     host.settle("web1", carried='{"uuid": "u-1"}')
     assert owners(store) == {"web1": FAST}
+
+
+AGAIN = """
+<domain type='test'>
+  <name>again</name><memory>65536</memory><os><type>hvm</type></os>
+</domain>"""
+
+
+def test_libvirt_tells_which_domain_is_gone():
+    """Its test driver, which is one for all connections of a process."""
+    host, connection = LibvirtHost("test:///default", lambda: 0.0), libvirt.open("test:///default")
+    domain = connection.defineXML(AGAIN)
+    first = domain.UUIDString()
+    try:
+        host.refresh()
+        assert host.has(first)
+        domain.undefine()
+        domain = connection.defineXML(AGAIN)
+        assert not host.has(first) and host.has(domain.UUIDString())
+        # Before the next poll: of a name the last that was read is the one.
+        host.monotonic = lambda: 1.0
+        host.guest("again")
+        assert [g.uuid for g in host.guests() if g.name == "again"] == [domain.UUIDString()]
+    finally:
+        domain.undefine()
+        host.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sluice_controller.domain.errors import Unavailable
 from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
@@ -216,3 +217,76 @@ def test_a_group_of_another_kind_is_refused(ask, apply, example):
     example["groups"]["disks"]["resource"] = "net"
     answer = ask("PUT", body=example)
     assert (answer.status_code, answer.get_json()["thing"]) == (409, "groups.disks.group")
+
+
+def test_an_export_fits_the_host_that_it_is_from_when_domains_are_gone(
+    apply, state, services, example
+):
+    apply(example)
+    exported = state()
+    del services.catalogue.host.uuids["web1"]
+    assert not apply(exported, "?prune=true")["changed"]
+    assert state() == exported
+
+
+def test_what_is_declared_for_a_domain_to_come_waits_for_it(ask, apply, state, services, example):
+    services.catalogue.host.uuids = {"media": "u-1"}
+    answer = ask("PUT", body=example)
+    assert answer.status_code == 404 and "--absent" in answer.get_json()["detail"]
+    assert apply(example, "?absent=true&dry_run=true")["changed"] and state()["domains"] == {}
+    done = apply(example, "?absent=true")
+    assert ("web1", "definition") in [(one["domain"], one["holds_from"]) for one in done["later"]]
+    services.catalogue.host.uuids["web1"] = "u-2"
+    services.catalogue.put_ceiling("web1", None, "net-rx")
+    assert list(state()["domains"]["web1"]["ceiling"]) == ["blk-write"]
+    with services.store.transaction() as unit:
+        assert unit.uuid_of("web1") == "u-2"
+
+
+def test_a_page_that_cannot_be_removed_fails_no_change_that_is_made(
+    apply, state, services, monkeypatch
+):
+    apply({"groups": {"disks": {"resource": "blk", "bytes_per_second": "9MB/s"}}})
+
+    def remove(name):
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services.groups.pages, "remove", remove)
+        assert apply({"groups": {}}, "?prune=true")["changed"]
+    assert state()["groups"] == {}
+
+
+def test_a_page_has_its_rate_again_when_the_change_fails(ask, apply, services, monkeypatch):
+    def groups(rate):
+        one = {"resource": "blk", "bytes_per_second": rate}
+        return {"groups": {"disks": one, "more": {**one, "resource": "net"}}}
+
+    apply(groups("9MB/s"))
+    ensure, rates = services.groups.pages.ensure, {}
+
+    def fails_for_the_second(name, limit):
+        if name == "more" and limit.rate != 9_000_000:
+            raise OSError(28, "No space left on device")
+        ensure(name, limit)
+        rates[name] = limit.rate
+
+    monkeypatch.setattr(services.groups.pages, "ensure", fails_for_the_second)
+    assert ask("PUT", body=groups("8MB/s")).status_code == 500
+    assert rates == {"disks": 9_000_000, "more": 9_000_000}
+    one = {"resource": "net", "bytes_per_second": 8e6}
+    assert ask("PUT", "/v1/groups/more", one).status_code == 500
+    assert rates["more"] == 9_000_000
+
+
+def test_a_libvirt_that_is_away_is_waited_for_once(ask, services):
+    asked = []
+
+    def away(name):
+        asked.append(name)
+        raise Unavailable("libvirt", "qemu:///system", "does not answer within 4 s", "try again")
+
+    services.catalogue.host.guest = away
+    names = {f"web{i}": {} for i in range(20)}
+    assert ask("PUT", body={"domains": names}).status_code == 503
+    assert len(asked) == 1

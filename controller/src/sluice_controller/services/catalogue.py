@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -174,20 +175,33 @@ class Catalogue:
                 yield unit
 
     @contextmanager
-    def about_all(self, places: Mapping[str, str]) -> Iterator[Transaction]:
+    def about_all(self, places: Mapping[str, str], absent: bool = False) -> Iterator[Transaction]:
         """A unit of work about several domains: {name: where the asker named it}.
 
-        As `about`; a domain that is not there is refused by its place.
+        A domain that libvirt has not is refused by its place, unless there is a policy of its
+        name already, or `absent`: then the policy waits for the first domain of that name.
         """
         with ExitStack() as stack:
             for name in (None, next(iter(places), "")):
                 stack.enter_context(self.changing(name))
-            asked = {name: self._ask(name) for name in places}
+            asked: dict[str, SluiceError | None] = {}
+            away: SluiceError | None = None
+            for name in places:
+                asked[name] = refusal = away or self._ask(name)
+                if isinstance(refusal, Unavailable) and refusal.thing == "libvirt":
+                    # It would let each of them wait.
+                    away = refusal
             unit = stack.enter_context(self.store.transaction())
             for name, refusal in asked.items():
-                if refusal and (isinstance(refusal, NotFound) or not unit.known_domain(name)):
-                    refusal.thing = places[name]
-                    raise refusal
+                if refusal is None or unit.known_domain(name):
+                    continue
+                if isinstance(refusal, NotFound):
+                    if absent:
+                        unit.remember_domain(name, str(uuid.uuid4()))
+                        continue
+                    refusal.remedy += "; or store it for a domain to come: --absent, absent=true"
+                refusal.thing = places[name]
+                raise refusal
             yield unit
 
     def check_known(self, domain: str) -> None:

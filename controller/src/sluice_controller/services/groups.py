@@ -8,8 +8,8 @@ when the daemon ends. The reconciler makes domains members.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,10 +84,24 @@ class Groups:
         for group in groups:
             self._ensure(group)
         for name in set(self.pages.names()) - {group.name for group in groups}:
-            try:
-                self.pages.remove(name)
-            except OSError as error:
-                log.error("the page of %s, which is no group, stays: %s", name, error)
+            self.remove_page(name)
+
+    def remove_page(self, name: str) -> None:
+        """Of what is no group any more: a page that stays does no harm."""
+        try:
+            self.pages.remove(name)
+        except OSError as error:
+            log.error("the page of %s, which is no group, stays: %s", name, error)
+
+    @contextmanager
+    def as_stored(self) -> Iterator[None]:
+        """A change that fails after pages have its limits gives them the stored ones again."""
+        try:
+            yield
+        except BaseException:
+            with suppress(SluiceError):
+                self.restore()
+            raise
 
     def _ensure(self, group: Group) -> bool:
         """Whether the group has its page; if not, the log says why."""
@@ -137,7 +151,7 @@ class Groups:
 
     def put(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         after = parse_group(name, body)
-        with self.store.transaction() as unit:
+        with self.as_stored(), self.store.transaction() as unit:
             before = next((g for g in unit.groups() if g.name == name), None)
             refuse_another_kind(before, after)
             unit.put_group(after)
@@ -162,7 +176,7 @@ class Groups:
                 )
             unit.delete_group(name)
             audited(unit, self.clock, "delete group", name, group_json(before), None)
-        self.pages.remove(name)
+        self.remove_page(name)
 
     def put_member(self, name: str, domain: str, body: Mapping[str, Any]) -> dict[str, Any]:
         weight = parse(MemberBody, body).weight

@@ -353,17 +353,24 @@ class States:
             return _document(unit, auto)
 
     def put(
-        self, raw: Any, prune: bool = False, dry_run: bool = False, if_match: str | None = None
+        self,
+        raw: Any,
+        prune: bool = False,
+        dry_run: bool = False,
+        absent: bool = False,
+        if_match: str | None = None,
     ) -> dict[str, Any]:
         """{"changed", "dry_run", "changes", "of_domains", "etag"}: what differs, and for which
         domains; it is in force unless `dry_run`. `prune` removes what a section of the document
-        does not name; `if_match` refuses it where the present state has another ETag.
+        does not name. `absent` stores what is declared for domains that libvirt has not.
+        `if_match` refuses it where the present state has another ETag.
         """
         given = parse(documents.State, raw)
         found: list[dict[str, Any]] = []
         with self.auto.changing() as auto:
             try:
-                with self.catalogue.about_all(_places(given)) as unit:
+                about_all = self.catalogue.about_all(_places(given), absent)
+                with self.groups.as_stored(), about_all as unit:
                     before = _document(unit, auto)
                     _check_etag(before, if_match)
                     change = _Change(unit, given, prune, self.catalogue, self.clock)
@@ -401,7 +408,7 @@ class States:
         for domain, name in change.gone_grants:
             self.catalogue.auto_limits.forget(domain, name)
         for name in change.gone_groups:
-            self.groups.pages.remove(name)
+            self.groups.remove_page(name)
         if is_changed:
             self.changed(None)
 

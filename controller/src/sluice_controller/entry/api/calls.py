@@ -225,7 +225,7 @@ _HOST = [
         _put_state,
         answers.Applied,
         State,
-        query=("prune", "dry_run"),
+        query=("prune", "dry_run", "absent"),
         errors=(403, 404, 409, 412),
     ),
 ]

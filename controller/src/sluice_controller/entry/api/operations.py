@@ -31,6 +31,9 @@ PARAMETERS: Mapping[str, Knob] = {
     "since": Number(0, 1e12, "seconds", help="since 1970", example=1764288000),
     "step": Number(1, 86400, "seconds", help="between points, 1 unless given", example=1),
     "prune": Flag(help="remove what a section of the document does not name", example=False),
+    "absent": Flag(
+        help="store what is declared for domains that libvirt has not (yet)", example=False
+    ),
     "dry_run": Flag(help="change nothing", example=False),
 }
 

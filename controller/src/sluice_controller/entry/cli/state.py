@@ -46,6 +46,9 @@ def apply_state(
     prune: Annotated[
         bool, typer.Option("--prune", help="remove items that the file's sections do not name")
     ] = False,
+    absent: Annotated[
+        bool, typer.Option("--absent", help="take domains that libvirt has not yet, too")
+    ] = False,
 ) -> Answered:
     """Make the host as the file says: all of it, or nothing where something is refused.
 
@@ -56,7 +59,8 @@ def apply_state(
 
     text, shown = read(file)
     document, root = load(text, shown)
-    query = {"prune": str(prune).lower(), "dry_run": str(dry_run).lower()}
+    flags = {"prune": prune, "dry_run": dry_run, "absent": absent}
+    query = {name: str(flag).lower() for name, flag in flags.items()}
     try:
         answer = context.obj.call("PUT", "state", body=document, query=query)
     except Refused as refused:
