@@ -32,16 +32,17 @@ MAX_COMMAS = 17 * MAX_ROWS + 64
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.S)
 _TABLE = {"time_ns", "interval_ms", "revision", "truncated", "processes"}
 _MESSAGE = {"jsonrpc", "id", "method", "params", "result", "error"}
-_TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "cgroup": 4096}
-_WHOLES = {
+# Members of a process: texts by their longest, numbers by their bounds.
+TEXTS = {"comm": 64, "exe": 4096, "cmdline": 4096, "user": 256, "unit": 256, "cgroup": 4096}
+WHOLES = {
     "pid": (1, 2**22),
     "ppid": (0, 2**22),
     "start_time_ticks": (0, 2**63 - 1),
     "threads": (0, 2**22),
     "rss_bytes": (0, 2**63),
 }
-_NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
-_ROW = {"inherited", "class", "rule", *_TEXTS, *_WHOLES, *_NUMBERS}
+NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
+_ROW = {"inherited", "class", "rule", *TEXTS, *WHOLES, *NUMBERS}
 
 
 class Breach(ValueError):
@@ -160,11 +161,11 @@ def parse_process(raw: Any) -> dict[str, Any]:
         raise Breach("a process is not an object")
     _refuse_unknown(raw, _ROW, "process")
     row: dict[str, Any] = {}
-    for name, (low, high) in _WHOLES.items():
+    for name, (low, high) in WHOLES.items():
         row[name] = whole_of(raw.get(name), name, low, high)
-    for name, longest in _TEXTS.items():
+    for name, longest in TEXTS.items():
         row[name] = text_of(raw.get(name), name, longest)
-    for name, high in _NUMBERS.items():
+    for name, high in NUMBERS.items():
         row[name] = _number(raw.get(name), name, high)
     row["inherited"] = _flag(raw.get("inherited"), "inherited")
     row["class"], row["rule"] = raw.get("class"), None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
-from ...domain import guests, model, nightly
+from ...domain import agent_messages, guests, model, nightly
 from ...domain.group_page import UNITS, GroupMember
 from ...domain.groups import PARTS, Membership
 from ...domain.knobs import Model, Word
@@ -130,25 +130,18 @@ class Preview(Model):
     processes: list[PreviewRow]
 
 
-@dataclass
-class Process(Model):
-    pid: int
-    ppid: int
-    start_time_ticks: int
-    comm: str
-    exe: str
-    cmdline: str
-    user: str
-    unit: str
-    cgroup: str
-    class_name: str | None
-    rule: str | None
-    inherited: bool
-    threads: int
-    cpu_ratio: float
-    rss_bytes: int
-    read_bps: float
-    write_bps: float
+Process = make_dataclass(
+    "Process",
+    [
+        *((name, int) for name in agent_messages.WHOLES),
+        *((name, str) for name in agent_messages.TEXTS),
+        *((name, float) for name in agent_messages.NUMBERS),
+        ("inherited", bool),
+        ("class_name", str | None),
+        ("rule", str | None),
+    ],
+    bases=(Model,),
+)
 
 
 @dataclass
