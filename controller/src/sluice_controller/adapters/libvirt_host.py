@@ -173,6 +173,15 @@ class LibvirtHost:
             self._connection, self._error = None, str(error)
         log.warning("lost libvirt at %s: %s", self.uri, error)
 
+    def tried(self, call: Callable[[], Answer], thing: str, value: str, problem: str) -> Answer:
+        """The call's answer; Unavailable, in these words, if libvirt fails it."""
+        try:
+            return call()
+        except libvirt.libvirtError as error:
+            self.lost(error)
+            remedy = "nothing to do; sluiced tries again by itself"
+            raise Unavailable(thing, value, f"{problem} ({error})", remedy) from error
+
     def version(self) -> int:
         return self.open().getLibVersion()
 

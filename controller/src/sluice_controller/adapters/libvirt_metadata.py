@@ -6,7 +6,6 @@ from __future__ import annotations
 import libvirt
 from lxml import etree
 
-from ..domain.errors import Unavailable
 from . import domain_metadata
 from .domain_xml import describe, parse
 from .libvirt_host import LibvirtHost
@@ -20,16 +19,13 @@ class LibvirtMetadata:
     def host_id(self) -> str:
         """By which libvirt tells hosts apart, too: it migrates between different ones only."""
         if self._host_id is None:
-            try:
-                capabilities = self.host.open().getCapabilities()
-            except libvirt.libvirtError as error:
-                self.host.lost(error)
-                raise Unavailable(
-                    "capabilities of libvirt",
-                    self.host.uri,
-                    f"cannot be read ({error})",
-                    "nothing to do; sluiced tries again by itself",
-                ) from error
+            connection = self.host.open()
+            capabilities = self.host.tried(
+                connection.getCapabilities,
+                "capabilities of libvirt",
+                self.host.uri,
+                "cannot be read",
+            )
             self._host_id = parse(capabilities).findtext("host/uuid") or ""
         return self._host_id
 
@@ -45,25 +41,15 @@ class LibvirtMetadata:
         if tuned is not None:
             element.set(domain_metadata.TUNED, tuned)
         xml = etree.tostring(element, encoding="unicode")
-        try:
+
+        def write() -> None:
             flags = libvirt.VIR_DOMAIN_AFFECT_LIVE
             if domain.isPersistent() and _is_attached(domain):
                 flags |= libvirt.VIR_DOMAIN_AFFECT_CONFIG
-            domain.setMetadata(
-                libvirt.VIR_DOMAIN_METADATA_ELEMENT,
-                xml,
-                domain_metadata.PREFIX,
-                domain_metadata.uri(kind),
-                flags,
-            )
-        except libvirt.libvirtError as error:
-            self.host.lost(error)
-            raise Unavailable(
-                "metadata of domain",
-                name,
-                f"cannot be written ({error})",
-                "nothing to do; sluiced tries again by itself",
-            ) from error
+            where = domain_metadata.PREFIX, domain_metadata.uri(kind)
+            domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, xml, *where, flags)
+
+        self.host.tried(write, "metadata of domain", name, "cannot be written")
 
 
 def _is_attached(domain: libvirt.virDomain) -> bool:
