@@ -371,7 +371,7 @@ class Catalogue:
     def set_resource(
         self, kind: str, domain: str, name: str, resource: str, body: Any
     ) -> dict[str, Any]:
-        """Replaces what a grant's limits, scheduling or queues (`kind`) say of one resource;
+        """Replaces an object of one resource in a grant's limits, scheduling or queues (`kind`);
         `body` None is the default."""
         parse_resource(resource)
         action, shape = OF_RESOURCE[kind]

@@ -153,8 +153,8 @@ def _changes(
     present: Call,
     place: str = "",
 ) -> list[Operation]:
-    """PUT and PATCH of one thing. `present` has what a PUT would give of it as it is; where
-    there is nothing, it is NotFound, or empty."""
+    """PUT and PATCH of one thing. `present` has its present members; it raises NotFound, or is
+    empty, while the thing does not exist."""
     call = called(put) if isinstance(put, str) else put
 
     def patch(s: Services, a: Asked) -> Any:
@@ -176,7 +176,7 @@ def _changes(
 def _resource(
     path: str, summary: str, put: Call, answer: Any, body: type, present: Call, kind: str
 ) -> list[Operation]:
-    """What is said of one resource."""
+    """PUT, PATCH and DELETE of an object of one resource."""
     path = f"{path}/{{resource}}"
     take_back = f"Take back what {kind} say of one resource"
     return [

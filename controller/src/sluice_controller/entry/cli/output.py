@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the commands print: tables for people, JSON for programs.
+"""The commands' output: tables for people, JSON for programs.
 
 rich is imported when something is printed: help and completion do not wait for it.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Into a file or a pipe nothing is cut to the width of a screen.
 PIPE_COLUMNS = 200
 
-# A column's cells: a member of each row, or what makes them of a row.
+# A column's cells: a member of each row, or a function of the row.
 Columns = Mapping[str, str | Callable[[Any], Any]]
 
 

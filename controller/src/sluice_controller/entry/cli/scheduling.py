@@ -32,7 +32,7 @@ MOST_DIGITS = 18
 top = typer.Typer()
 
 
-# What a grant says of a resource, for people.
+# Words for a grant's scheduling and queue of a resource.
 TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
     "scheduling": lambda one: told(of_json(Scheduling, one)),
     "queues": lambda one: told(of_json(Queue, one)),
