@@ -84,7 +84,7 @@ class ShapingClass(Model):
     ] = False
     colour_index: Annotated[int, Whole(0, COLOURS - 1, read_only=True, help="in charts")] = 0
     weight: Annotated[
-        int, Whole(1, MAX_WEIGHT, help="its share of what is scarce, among its priority")
+        int, Whole(1, MAX_WEIGHT, help="its share of a scarce resource, among its priority")
     ] = DEFAULT_WEIGHT
     unmanaged: Annotated[
         bool, Flag(help="never held, and charged to nothing", option="--unmanaged/--managed")
@@ -167,7 +167,7 @@ class Stream(Model):
     domain: Annotated[str, Text(255, example="media")]
     class_name: ClassName
     nominal_bytes_per_second: Annotated[
-        float, Number(1024, 10**11, "bytes per second", help="what it needs")
+        float, Number(1024, 10**11, "bytes per second", help="the rate that it needs")
     ]
 
 

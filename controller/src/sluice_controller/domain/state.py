@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""All that operators declare, as one document: what it looks like, and how two differ.
+"""All that operators declare, as one document: its shape, and the differences of two.
 
-Not in it: what belongs to running guests (tags, assignments of processes), whether a
-domain is attached, and what auto-shaping has set.
+Not in it: facts of running guests (tags, assignments of processes), whether a domain is
+attached, and the limits of auto-shaping.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DomainName = Annotated[str, Text(255, example="media")]
 
 @dataclass(frozen=True)
 class DomainState(Model):
-    """What is declared for one domain."""
+    """The declarations for one domain."""
 
     classes: Mapping[ClassName, GrantBody | None] = field(default_factory=dict)
     ceiling: Mapping[Resource, Limit | None] | None = None
@@ -71,7 +71,7 @@ class State(Model):
 
 @dataclass(frozen=True)
 class Declared:
-    """What the store has."""
+    """The content of the store."""
 
     classes: Sequence[ShapingClass]
     grants: Sequence[Grant]
@@ -85,7 +85,7 @@ class Declared:
 
 
 def _filled(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty or null, which an absent member says as well."""
+    """Without empty and null members: absent members mean the same."""
     return {key: one for key, one in value.items() if one not in (None, {}, [], ())}
 
 

@@ -55,19 +55,19 @@ from .auto_limits import AutoLimits
 from .names import settle
 from .ports import USUAL_ROWS, Agents, Clock, Expressions, Host, Store, Transaction
 
-# Of the one who asks: a page's operator may not change what sluiced runs as root.
+# The asker's role: a page's operator may not change a program that sluiced runs as root.
 ADMIN = "admin"
 current_role: ContextVar[str] = ContextVar("current_role", default=ADMIN)
 
-# How long one waits for others who ask libvirt; the host itself bounds each of their questions.
+# The wait for other questions to libvirt; the host itself bounds each question.
 ASKING_SECONDS = 10.0
 
 # How long the processes that a rule would match are looked for.
 PREVIEW_SECONDS = 2.0
-# An expression may take all of that, and guests choose what it is searched in.
+# An expression may take all of that time, and guests choose the text that is searched.
 MOST_PREVIEWS = 2
 
-# The one who asks; the API sets it for each request, and takes it back after that.
+# The asker. The API sets it for each request, and takes it back after that.
 NOBODY_ASKS = "sluiced"
 current_actor: ContextVar[str] = ContextVar("current_actor", default=NOBODY_ASKS)
 
@@ -89,7 +89,7 @@ def audited(
 
 
 def check_emulator_right(before: Settings, after: Settings) -> None:
-    """sluiced runs the emulator, as root, to see what it can."""
+    """sluiced runs the emulator, as root, to find its abilities."""
     if after.emulator != before.emulator and current_role.get() != ADMIN:
         raise Forbidden(
             "emulator",
@@ -159,7 +159,7 @@ class Catalogue:
         """A unit of work about a domain that libvirt has; None: about all of them.
 
         While libvirt cannot be asked, a domain it once had will do, and with `or_gone`
-        always: what a domain that is gone has left must be possible to remove.
+        always: the leftovers of a domain that is gone must be possible to remove.
         """
         if domain is None:
             with self.store.transaction() as unit:
@@ -205,9 +205,9 @@ class Catalogue:
             yield unit
 
     def check_known(self, domain: str) -> None:
-        """NotFound unless libvirt has the domain; what the last poll saw is not asked again.
+        """NotFound unless libvirt has the domain; a domain of the last poll is not asked for again.
 
-        For what is asked often and changes nothing: it is answered while libvirt is not.
+        For frequent questions that change nothing: they are answered while libvirt is away.
         """
         try:
             if any(guest.name == domain for guest in self.host.guests()):
@@ -229,10 +229,10 @@ class Catalogue:
 
     @contextmanager
     def changing(self, domain: str | None) -> Iterator[None]:
-        """Meanwhile nobody else changes a domain's policy, or of what is no domain's: that.
+        """Keeps others from changing a domain's policy; None: the policy of no domain.
 
-        Nested: what is no domain's goes first. Meanwhile nobody else asks libvirt for a unit
-        of work about a domain, either.
+        Nested: the lock of no domain goes first. The lock of domains also keeps others from
+        asking libvirt for a unit of work.
         """
         lock = self._changing if domain is None else self._asking
         if not lock.acquire(timeout=self.asking_seconds):
@@ -467,12 +467,12 @@ class Catalogue:
         return match
 
     def add_rule(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The rule, and whether it is new: one that equals another is not added."""
+        """The rule, and whether it is new: an equal rule is not added again."""
         with self._about_rule(body) as (unit, rule):
             rules = unit.rules()
             wanted = (rule.domain, rule.class_name, rule.match)
             for known in rules:
-                # An asker who repeats it may not have seen the answer.
+                # A repeated request may follow an answer that was lost.
                 if (known.domain, known.class_name, known.match) == wanted:
                     return as_json(known), False
             if len(rules) >= MAX_RULES:

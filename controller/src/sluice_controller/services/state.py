@@ -79,7 +79,7 @@ class _Change:
         self.groups: list[Group] = []
 
     def make(self) -> None:
-        """What is removed goes first: it may have what others are to get."""
+        """Removals go first: a removed class may have a tag that another gets."""
         self._drop_streams()
         self._classes()
         self._domains()
@@ -90,7 +90,7 @@ class _Change:
         self._check()
 
     def _unnamed(self, section: str, present: Any) -> list[Any]:
-        """What is to go: pruning looks only at sections that the document has."""
+        """Items to remove: pruning looks only at sections that the document has."""
         named = getattr(self.given, section)
         return (
             [one for one in present if one not in named] if self.prune and named is not None else []
@@ -294,7 +294,7 @@ class _Change:
     # The whole
 
     def _check(self) -> None:
-        """What must hold between the parts, whichever of them the document changed."""
+        """Checks the parts against each other, also unchanged ones."""
         unit = self.unit
         classes = {c.name: c for c in unit.classes()}
         granted = {(g.domain, g.class_name) for g in unit.grants()}
@@ -400,7 +400,7 @@ class States:
             self.groups.pages.ensure(group.name, group.limit)
 
     def _adopt(self, change: _Change, auto: AutoSettings, is_changed: bool) -> None:
-        """What is in force beyond the store."""
+        """Brings changes to the parts beyond the store."""
         if auto != self.auto.settings:
             self.auto.adopt(auto)
         for name in change.gone_streams:

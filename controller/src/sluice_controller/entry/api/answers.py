@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The API's answers that are no objects of the domain: what services work out."""
+"""The API's answers that are no objects of the domain: services work them out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Limits = Mapping[Resource, Limit]
 
 @dataclass
 class Problem(Model):
-    """RFC 9457, with what the error is about and what to do."""
+    """RFC 9457, with the error's thing, value and remedy."""
 
     type: str
     title: str
@@ -103,7 +103,7 @@ class Domain(Model):
     shaped_sentence: str
     classes: list[Granted]
     ceiling: Limits
-    # Of attach: what was changed.
+    # Of attach: its changes.
     changes: list[str] | None = None
 
 
@@ -154,7 +154,7 @@ class Processes(Model):
 
 @dataclass
 class Sample(Model):
-    """What a class does with one resource now."""
+    """The present use of one resource by a class."""
 
     bytes_per_second: float
     requests_per_second: float
@@ -198,7 +198,7 @@ class Live(Model):
 class History(Model):
     step: float
     at: list[float]
-    # "class/resource/what" → values
+    # "class/resource/field" → values
     series: Mapping[str, list[float | None]]
 
 
@@ -261,7 +261,7 @@ class Decision(Model):
 
 @dataclass(kw_only=True, frozen=True)
 class NightlySummary(nightly.Summary):
-    """What the list and the trend need of a night: docs/specs/nightly-result.md."""
+    """A night in the list and the trend: docs/specs/nightly-result.md."""
 
     id: int
 

@@ -55,7 +55,7 @@ def _check_token(token: str) -> Response | None:
 
 
 def _forget_actor(_error: BaseException | None) -> None:
-    """The thread's next work may be nobody's request."""
+    """The thread's next work may belong to no request."""
     current_actor.set(NOBODY_ASKS)
     current_role.set(ADMIN)
 
@@ -96,7 +96,7 @@ def _check_body() -> Response | None:
 
 
 def _shape_error(error: HTTPException) -> SluiceError:
-    """What Flask refuses before a call is made, in our words."""
+    """A refusal of Flask before a call, in our words."""
     if error.code == 404:
         return NotFound("path", request.path, "does not exist", f"see {OPENAPI_PATH} for the calls")
     shaped = BadValue(

@@ -63,7 +63,7 @@ def merged(present: Any, patch: Any) -> Any:
     return after
 
 
-# One item of what is listed
+# One item of a list
 
 
 def _class(s: Services, a: Asked) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _rule(s: Services, a: Asked) -> dict[str, Any]:
 
 
 def _put_ceiling(s: Services, a: Asked) -> dict[str, Any]:
-    # First what may fail, or a ceiling that was set would look as if it were not.
+    # The look goes first: its failure after the change would hide the change.
     shown = s.domains.get(a["domain"])
     resource = a.path.get("resource")
     return {**shown, "ceiling": s.catalogue.put_ceiling(a["domain"], a.body, resource)}
@@ -213,7 +213,7 @@ _HOST = [
     ),
     op(
         "GET /audit",
-        "Who changed what, newest first",
+        "Changes and their authors, newest first",
         "catalogue.audit",
         list[model.AuditEntry],
         query=("limit",),
@@ -291,7 +291,7 @@ _CLASSES = [
     op(f"GET {GRANT}", "One class that a domain has", _grant, Granted),
     *_changes(
         GRANT,
-        "Grant a class to a domain, or replace what the domain has of it",
+        "Grant a class to a domain, or replace its settings there",
         "catalogue.put_grant",
         Granted,
         model.GrantBody,
@@ -341,7 +341,7 @@ _RULES = [
     op("GET /rules/{rule}", "One rule", _rule, model.Rule),
     op(
         "POST /rules",
-        "Add a rule; one that is there already is answered with 200 and not added again",
+        "Add a rule; an existing rule is answered with 200 and not added again",
         _add_rule,
         model.Rule,
         rules.RuleBody,
@@ -350,7 +350,7 @@ _RULES = [
     ),
     op(
         "POST /rules/preview",
-        "What a rule would match now",
+        "Processes that a rule would match now",
         "catalogue.preview_rule",
         answers.Preview,
         rules.RuleBody,
@@ -434,7 +434,7 @@ _STREAMS = [
     ),
     op(
         "GET /auto/log",
-        "What auto-shaping did and why",
+        "Decisions of auto-shaping and their reasons",
         "auto.log",
         list[answers.Decision],
         query=("since", "limit"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One call of the API: what it takes, what it answers, and what it does."""
+"""One call of the API: its request, its answer and its action."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARAMETERS: Mapping[str, Knob] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request gives: its parts of the path and query by name, body and headers."""
+    """A request: its parts of the path and query by name, body and headers."""
 
     path: Mapping[str, Any]
     query: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """For what is not simply the JSON of a value with the usual status."""
+    """For answers beside the JSON of a value with the usual status."""
 
     value: Any
     status: int | None = None
@@ -92,9 +92,9 @@ class Operation:
     # Of a success; of others than the method's usual ones.
     statuses: tuple[int, ...] = ()
     errors: tuple[int, ...] = ()
-    # Between its look at what is there and its change nobody else changes that.
+    # Other changes wait between its look at the present state and its change.
     alone: bool = True
-    # Where the body lies in what a refusal names: "limits.{resource}".
+    # The path of the body in refusals: "limits.{resource}".
     place: str = ""
 
     @property

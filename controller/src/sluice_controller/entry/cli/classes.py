@@ -126,7 +126,7 @@ def limit(
 ) -> Answered:
     """Limit a class of a domain on one resource.
 
-    What is not given stays; 'none' takes one part away, 'unlimited' alone the whole limit.
+    Other parts stay; 'none' takes one part away, 'unlimited' alone the whole limit.
 
     Examples: sluice limit media batch blk-read 20MB/s --burst 256KiB;
     sluice limit media batch blk-read 30MB/s --ops none;
@@ -142,7 +142,7 @@ def ceiling(
 ) -> Answered:
     """Limit a whole domain on one resource, all its classes together.
 
-    What is not given stays; 'none' takes one part away, 'unlimited' alone all of it.
+    Other parts stay; 'none' takes one part away, 'unlimited' alone all of it.
 
     Example: sluice ceiling media net-tx 400Mbit/s
     """

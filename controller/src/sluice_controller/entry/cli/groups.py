@@ -76,7 +76,7 @@ def add_group(
         typer.Option(help="for example 10MB, or a number of operations; 'none': 1/20 second"),
     ] = None,
 ) -> Answered:
-    """Create a group, or change what is given; its members go on under it at once.
+    """Create a group, or change the given settings; its members go on under it at once.
 
     blk is reads and writes together, net both directions of the NICs.
 

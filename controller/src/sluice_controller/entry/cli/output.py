@@ -88,7 +88,7 @@ def shown(columns: Columns, **more: Any) -> Callable[[Any], None]:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Says what is waited for and for how long already; on a terminal alone."""
+    """Shows the text and the time of the wait so far; on a terminal alone."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

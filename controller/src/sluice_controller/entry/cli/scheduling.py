@@ -61,7 +61,7 @@ def _window(text: str | None, may_miss: str | None) -> dict[str, Any] | None:
 
 
 def _refuse_beside_default(context: typer.Context, others: dict[str, Any]) -> None:
-    """What would be set cannot be taken back by the same command."""
+    """One command cannot set and take back."""
     given = [option for option, value in others.items() if value is not None]
     if given:
         raise typer.BadParameter(
