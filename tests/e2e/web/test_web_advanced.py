@@ -44,6 +44,20 @@ def test_scheduling_is_set_said_in_short_and_undone(service, page, batch):
     assert granted(service, batch)["scheduling"] == {}
 
 
+def test_the_first_sample_leaves_a_choice_that_was_made_before_it(service, page, batch):
+    path = f"/v1/domains/test/classes/{batch}/scheduling/"
+    body = {"window": {"period_ns": 10**9, "bytes": 16384, "may_miss": 1, "of": 10}}
+    assert service.controller("PUT", f"{path}net-tx", json=body).is_success
+    page.route("**/events*", lambda route: route.abort())
+    summary = opened(page, batch)
+    policy = member(form(page, batch, "scheduling", "net-tx"), "policy")
+    policy.select_option("leaky-bucket")
+    page.unroute("**/events*")
+    assert service.controller("PUT", f"{path}blk-write", json={"charge": "device"}).is_success
+    expect(summary).to_contain_text("charge device")
+    expect(policy).to_have_value("leaky-bucket")
+
+
 def test_a_form_keeps_the_digits_that_it_does_not_show(service, page, batch):
     body = {"reservation_bytes_per_second": 5_123_456}
     window = {"period_ns": 1_234_567_891, "bytes": 16384, "may_miss": 1, "of": 10}

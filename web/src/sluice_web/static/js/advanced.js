@@ -22,6 +22,10 @@ function summarise(section) {
 
 const isTyped = (form) => form.contains(document.activeElement) && document.activeElement.type !== "submit";
 
+// One text for equal objects: the page and the controller's answers differ in order and spaces.
+const canonical = (object) =>
+  JSON.stringify(object, (_, part) => (part?.constructor === Object ? Object.fromEntries(Object.entries(part).sort()) : part));
+
 function take(form, own) {
   delete form.dataset.missed;
   if (form.dataset.own === own) return;
@@ -35,7 +39,7 @@ export function show(details) {
   for (const section of sections()) {
     const grant = details.classes.find((one) => one.class === section.dataset.class) ?? {};
     for (const form of formsIn(section)) {
-      const own = JSON.stringify(grant[form.dataset.kind]?.[form.dataset.resource] ?? {});
+      const own = canonical(grant[form.dataset.kind]?.[form.dataset.resource] ?? {});
       if (isTyped(form)) form.dataset.missed = own;
       else take(form, own);
     }
@@ -52,7 +56,7 @@ async function set(form) {
   // As sluiced has read it.
   const after = grant[kind][resource] ?? {};
   form.dataset.own = "";
-  take(form, JSON.stringify(after));
+  take(form, canonical(after));
   summarise(form.closest("details"));
   changed(`${name}, ${title}: ${words(form, after) || "as by default"}.`, () => call("PUT", where, before));
   announce();
@@ -61,7 +65,10 @@ async function set(form) {
 // After the lanes were drawn, or drawn anew.
 export function prepare() {
   for (const section of sections()) {
-    for (const form of formsIn(section)) fill(form, ownOf(form));
+    for (const form of formsIn(section)) {
+      form.dataset.own = canonical(ownOf(form));
+      fill(form, ownOf(form));
+    }
     summarise(section);
   }
 }
