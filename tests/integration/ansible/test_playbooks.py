@@ -107,13 +107,14 @@ def test_a_bad_inventory_is_named(bad_run: subprocess.CompletedProcess, host: st
     assert recap(bad_run.stdout)[host]["changed"] == 0
 
 
-def test_one_host_that_is_away_stops_the_others_before_anything_changes(control: ControlNode):
-    hosts = {
-        "good": {**LOCAL, "sluice_packages_dir": "/nowhere"},
-        # Nobody listens on port 1.
-        "away": {"ansible_host": "127.0.0.1", "ansible_port": 1},
-    }
-    done = control.play("sluice.appliance.site", {"sluice_hosts": {"hosts": hosts}})
+def test_one_host_that_is_away_stops_the_others_before_anything_changes(
+    control: ControlNode, tmp_path: Path
+):
+    (tmp_path / "Packages").touch()
+    # Nobody listens on port 1.
+    hosts = {"good": LOCAL, "away": {"ansible_host": "127.0.0.1", "ansible_port": 1}}
+    given = {"hosts": hosts, "vars": {"sluice_packages_dir": str(tmp_path)}}
+    done = control.play("sluice.appliance.site", {"sluice_hosts": given})
     assert done.returncode != 0
     assert "Install libvirt" not in done.stdout
     assert all(counts["changed"] == 0 for counts in recap(done.stdout).values())
