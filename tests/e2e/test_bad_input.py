@@ -143,13 +143,13 @@ BAD = [
         ("assign", "small", "4194303", GRANTED),
     ),
     Bad(
-        "rule with a broken expression",
+        "rule with an empty expression",
         "POST",
         "/v1/rules",
-        {"domain": "small", "class": GRANTED, "match": {"cmdline": "["}},
+        {"domain": "small", "class": GRANTED, "match": {"cmdline": ""}},
         422,
-        "[",
-        ("rule", "add", GRANTED, "--domain", "small", "--cmdline", "["),
+        "match.cmdline",
+        ("rule", "add", GRANTED, "--domain", "small", "--cmdline", ""),
     ),
     Bad(
         "rule that matches on nothing",

@@ -353,6 +353,7 @@ RULES = [
         "class": one,
         "match": match,
         "created_at": NOW - 86_400 * number,
+        "refused": [],
     }
     for number, vm, one, match in (
         (1, "media", "movie", {"exe": "/usr/bin/vlc"}),
@@ -436,12 +437,12 @@ ANSWERS: dict[str, Any] = {
         "host": {"name": "kvm1", "accelerator_note": ""},
         "uplinks": ["eno1", "eno2"],
     },
-    "/v1/openapi.json": openapi(),
     "/v1/settings": {"history_seconds": 86_400, "uplink": "eno1", "emulator": "/usr/bin/qemu"},
     "/v1/domains": [domain(name) for name in NAMES],
     "/v1/classes": classes(),
     "/v1/groups": GROUPS,
     "/v1/rules": RULES,
+    "/v1/openapi.json": openapi(),
     "/v1/live": live(),
     "/v1/streams": STREAMS,
     "/v1/auto": auto(),

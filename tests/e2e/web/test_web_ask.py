@@ -43,7 +43,7 @@ def test_the_question_says_who_uses_it_and_what_will_happen(service, page, rules
     take_away(page).click()
     dialog = page.get_by_role("alertdialog", name="Take batch from test?")
     expect(dialog).to_contain_text("2 rules use the class batch on test.")
-    expect(dialog).to_contain_text(f"rule {rules[0]}, executable /usr/bin/rsync")
+    expect(dialog).to_contain_text(f"rule {rules[0]}, exe /usr/bin/rsync")
     expect(dialog).to_contain_text("no agent answers")
     answer(page, yes=False)
     expect(lane(page, "batch")).to_be_visible()

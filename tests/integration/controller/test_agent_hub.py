@@ -13,7 +13,7 @@ from sluice_controller.domain.agent_protocol import BAN_S
 from testbed import patience
 
 HELLO = {
-    "protocol": 1,
+    "protocol": 2,
     "agent_version": "0.1.0",
     "kernel": "6.12",
     "hostname": "vm",
@@ -51,7 +51,7 @@ class Guest:
 
     def greet(self):
         call = self.read()
-        assert (call["method"], call["params"]) == ("hello", {"protocol": 1})
+        assert (call["method"], call["params"]) == ("hello", {"protocol": 2})
         self.send(id=call["id"], result=HELLO)
         return self
 
@@ -171,6 +171,61 @@ def test_a_refusal_of_rules_is_shown(hub, guest):
     error = {"code": -32602, "message": "bad rule", "data": {"field": "rules[0]", "value": 1}}
     guest.send(id=call["id"], error=error)
     assert "bad rule" in until(lambda: hub.status("vm")["error"])
+
+
+def test_a_rule_that_is_refused_by_itself_is_named(hub, guest):
+    guest.greet()
+    hub.set_rules("vm", RULES)
+    call = guest.read()
+    refused = [{"id": "rule-1", "why": "no room"}]
+    result = {"revision": call["params"]["revision"], "matched": 0, "refused": refused}
+    guest.send(id=call["id"], result=result)
+    assert until(hub.refused) == {"vm": {"rule-1": "no room"}}
+    assert hub.status("vm")["error"] is None
+
+
+def test_an_older_agent_is_spoken_with_as_it_can(hub, guest):
+    hub.set_rules("vm", RULES)
+    call = guest.read()
+    guest.send(id=call["id"], error={"code": -32602, "message": "protocol: 2 is refused"})
+    call = guest.read()
+    assert (call["method"], call["params"]) == ("hello", {"protocol": 1})
+    guest.send(id=call["id"], result={**HELLO, "protocol": 1})
+    assert guest.read()["method"] == "set_rules"
+    assert hub.status("vm")["error"] is None
+    assert "too old" in hub.preview(["vm"], {"exe": "/x"})["vm"].untold
+
+
+def test_a_preview_waits_for_the_agents_that_are_connected(hub, guest):
+    guest.greet()
+    assert until(lambda: hub.status("vm")["connected"])
+    found = {}
+    match = {"cmdline": "x"}
+    asking = threading.Thread(target=lambda: found.update(hub.preview(["vm", "other"], match)))
+    asking.start()
+    call = guest.read()
+    assert (call["method"], call["params"]) == ("preview_rule", {"match": match})
+    guest.send(id=call["id"], result={"pids": [7]})
+    asking.join()
+    assert {domain: one.pids for domain, one in found.items()} == {"vm": [7]}
+
+
+def test_a_preview_ends_with_its_connection_or_in_time(hub, guest, monkeypatch):
+    guest.greet()
+    assert until(lambda: hub.status("vm")["connected"])
+    found = {}
+    asking = threading.Thread(target=lambda: found.update(hub.preview(["vm"], {"exe": "/x"})))
+    began = time.monotonic()
+    asking.start()
+    guest.read()
+    guest.close()
+    asking.join()
+    assert "not answered" in found["vm"].untold
+    guest.accept().greet()
+    assert until(lambda: hub.status("vm")["connected"])
+    monkeypatch.setattr("sluice_controller.adapters.agent_hub.PREVIEW_SECONDS", 0.01)
+    assert "within 0.01 s" in hub.preview(["vm"], {"exe": "/x"})["vm"].untold
+    assert time.monotonic() - began < patience.seconds(SECONDS)
 
 
 def test_a_domain_that_is_gone_is_let_go(hub, guest):

@@ -185,7 +185,7 @@ REFUSALS = [
     ("DELETE", "/v1/classes/batch", None, 409, "class"),
     ("DELETE", "/v1/classes/default", None, 409, "class"),
     ("POST", "/v1/rules", {"class": "batch", "match": {"exe": "cat"}}, 422, "match.exe"),
-    ("POST", "/v1/rules", {"class": "batch", "match": {"cmdline": "["}}, 422, "match.cmdline"),
+    ("POST", "/v1/rules", {"class": "batch", "match": {"cmdline": ""}}, 422, "match.cmdline"),
     ("POST", "/v1/rules", {"class": "batch", "match": {}}, 422, "match"),
     ("POST", "/v1/rules", {"class": "nope", "match": {"exe": "/x"}}, 404, "class"),
     ("POST", "/v1/rules", {"domain": 7, "class": "batch", "match": {"exe": "/x"}}, 422, "domain"),

@@ -82,6 +82,16 @@ def readers(controller):
     return {r["pid"] for r in rows if r["unit"] == "reader.service" and r["class"] == CLASS}
 
 
+def refusal(controller, path, body):
+    """What is wrong with it; None while the agent has not said so."""
+    answer = controller.request("POST", path, body)
+    return answer.json() if answer.status_code == 422 else None
+
+
+def listed(controller, number):
+    return controller.call("GET", f"/v1/rules/{number}")
+
+
 def test_grants_limits_and_the_ceiling_reach_qemu_and_leave_it(controller, guest, reading):
     until(lambda: shaped(guest).get(CLASS) == {})
     controller.call("PUT", f"{GRANT}/limits/blk-read", {"bytes_per_second": RATE_BPS})
@@ -226,6 +236,19 @@ def test_a_rule_shows_its_processes_and_moves_their_reads(controller, guest, rul
     assert {row["pid"] for row in found} & pids
     controller.call("DELETE", f"/v1/rules/{rule['id']}")
     until(lambda: sample(controller).get("bytes_per_second", 0) < RATE_BPS / 10)
+
+
+def test_a_rule_that_the_agent_cannot_follow_is_refused_and_leaves_the_others(controller, rule):
+    pids = until(lambda: readers(controller))
+    bad = {"domain": NAME, "class": CLASS, "match": {"cmdline": "(unclosed"}}
+    for path in ("/v1/rules", "/v1/rules/preview"):
+        problem = until(lambda path=path: refusal(controller, path, bad))
+        assert problem["thing"] == "match.cmdline" and "unclosed group" in problem["remedy"]
+    # Where a slow agent had given no answer in time, the rule was added, and is refused now.
+    for one in controller.call("GET", "/v1/rules"):
+        is_bad = one["id"] != rule["id"]
+        until(lambda n=one["id"], bad=is_bad: bool(listed(controller, n)["refused"]) == bad)
+    assert readers(controller) & pids
 
 
 def test_a_limit_holds_on_the_hosts_disk_through_every_restart(testbed, controller, guest, rule):

@@ -125,8 +125,8 @@ def test_all_texts_of_a_table_are_printable_and_as_long_as_before():
 
 
 def test_what_an_agent_says_of_itself_is_printable():
-    said = {"protocol": 1, "max_tag": 15, "boot_id": "b", "kernel": NASTY, "hostname": NASTY}
-    hello = parse_hello({**said, "agent_version": NASTY})
+    said = {"protocol": 2, "max_tag": 15, "boot_id": "b", "kernel": NASTY, "hostname": NASTY}
+    hello = parse_hello({**said, "agent_version": NASTY}, 2)
     assert all(hello[name].isprintable() for name in ("kernel", "hostname", "agent_version"))
 
 

@@ -19,6 +19,7 @@ from sluice_controller.domain.agent_protocol import (
     FRESH_S,
     LOGS_PER_MINUTE,
     LONGEST_PAUSE_S,
+    MOST_PREVIEWS,
     PROCESSOR_SHARE,
     SILENCE_S,
     STRANGERS_ALLOWED,
@@ -30,7 +31,7 @@ from sluice_controller.domain.agent_protocol import (
 )
 
 HELLO = {
-    "protocol": 1,
+    "protocol": 2,
     "agent_version": "0.1.0",
     "kernel": "6.12",
     "hostname": "media",
@@ -97,6 +98,133 @@ def test_the_host_speaks_first_and_then_sends_rules():
     session.on_line(line(id=call["id"], result={"revision": 101, "matched": 3}), 0.2)
     assert session.matched == 3
     assert sent(session, 0.3) == []
+
+
+def test_an_agent_that_knows_no_newer_protocol_is_greeted_with_the_oldest():
+    session = Session(0.0, Breaches(), 100)
+    (newer,) = sent(session, 0.0)
+    assert newer["params"] == {"protocol": 2}
+    error = {"code": -32602, "message": "protocol", "data": {"field": "protocol", "value": 2}}
+    assert session.on_line(line(id=newer["id"], error=error), 0.1)
+    assert session.refusal is None and session.breach is None
+    (older,) = sent(session, 0.1)
+    assert (older["method"], older["params"]) == ("hello", {"protocol": 1})
+    session.on_line(line(id=older["id"], result={**HELLO, "protocol": 1}), 0.2)
+    assert session.hello["protocol"] == 1
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.3)
+    session.on_line(line(id=call["id"], result={"revision": 101, "matched": 0}), 0.4)
+    assert session.refused == {}
+    # It cannot be asked, and is not.
+    assert "too old" in session.ask_preview({"cmdline": "("}).untold
+    assert sent(session, 0.5) == []
+
+
+def test_an_agent_that_refuses_every_greeting_says_so():
+    session = Session(0.0, Breaches(), 100)
+    for _ in range(2):
+        (hello,) = sent(session, 0.0)
+        session.on_line(line(id=hello["id"], error={"code": 1, "message": "go away"}), 0.0)
+    assert sent(session, 0.0) == []
+    assert session.refusal == "the agent refused hello: go away"
+
+
+def test_an_answer_of_another_protocol_than_was_asked_is_a_breach():
+    session = Session(0.0, Breaches(), 100)
+    sent(session, 0.0)
+    # Not of the first line, which may be the rest of another.
+    session.on_line(b"", 0.0)
+    (hello,) = [one for one in session._pending]
+    session.on_line(line(id=hello, result={**HELLO, "protocol": 1}), 0.0)
+    assert session.hello is None and "not of protocol 2" in session.breach
+
+
+def test_an_agent_that_was_exchanged_for_a_newer_one_gets_its_rules_again():
+    session = greeted()
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.1)
+    session.on_line(line(id=call["id"], result={"revision": 101, "matched": 0}), 0.2)
+    session.on_line(line(method="log", params={"level": "info", "text": "began"}), 0.3)
+    (newer,) = sent(session, 4.0)
+    session.on_line(line(id=newer["id"], error={"code": -32602, "message": "protocol"}), 4.0)
+    (older,) = sent(session, 4.0)
+    session.on_line(line(id=older["id"], result={**HELLO, "protocol": 1}), 4.0)
+    assert [one["method"] for one in sent(session, 4.0)] == ["set_rules"]
+
+
+def test_refused_rules_are_kept_until_rules_are_answered_again():
+    session = greeted()
+    refused = [{"id": "rule-7", "why": "match.cmdline: give\na regular expression"}]
+    for revision, raw in ((101, refused), (102, [])):
+        session.want_rules({**RULES, "n": revision})
+        (call,) = sent(session, 0.1)
+        result = {"revision": revision, "matched": 1, "refused": raw}
+        session.on_line(line(id=call["id"], result=result), 0.2)
+        why = {"rule-7": "match.cmdline: give a regular expression"}
+        assert session.refused == (why if raw else {})
+    assert session.breach is None
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {},
+        "rule-1",
+        [7],
+        [{"id": "rule-1"}],
+        [{"id": 1, "why": "no"}],
+        [{"id": "rule-1", "why": "no", "more": 1}],
+        [{"id": "r" * 129, "why": "no"}],
+        [{"id": "rule-1", "why": "n" * 501}],
+        [{"id": f"r{n}", "why": ""} for n in range(1025)],
+    ],
+)
+def test_refusals_of_a_hostile_guest_are_breaches(refused):
+    session = greeted()
+    session.want_rules(RULES)
+    (call,) = sent(session, 0.1)
+    result = {"revision": 101, "matched": 1, "refused": refused}
+    session.on_line(line(id=call["id"], result=result), 0.2)
+    assert "refused" in session.breach or "text" in session.breach
+    assert session.refused == {}
+
+
+def previewed(**answer):
+    session = greeted()
+    preview = session.ask_preview({"cmdline": "x"})
+    (call,) = sent(session, 0.1)
+    assert (call["method"], call["params"]) == ("preview_rule", {"match": {"cmdline": "x"}})
+    session.on_line(line(id=call["id"], **answer), 0.2)
+    return session, preview
+
+
+def test_a_preview_names_processes_or_what_is_wrong():
+    assert previewed(result={"pids": [7, 812]})[1].pids == [7, 812]
+    data = {"field": "match.cmdline", "value": "x", "remedy": "give a regular expression"}
+    session, preview = previewed(error={"code": -32602, "message": "no", "data": data})
+    assert preview.refused == ("match.cmdline", "give a regular expression")
+    assert session.refusal is None
+    # A field that is none of a rule's is not shown as one.
+    data["field"] = "settings.emulator"
+    _, preview = previewed(error={"code": -32602, "message": "no", "data": data})
+    assert preview.refused[0] == "match"
+    assert previewed(error={"code": 1, "message": "no"})[1].refused == ("match", "no")
+
+
+@pytest.mark.parametrize("pids", [None, 7, ["7"], [0], [True], list(range(1, 4098))])
+def test_a_preview_of_a_hostile_guest_is_a_breach(pids):
+    session, preview = previewed(result={"pids": pids})
+    assert session.breach is not None
+    assert not preview.is_over
+
+
+def test_an_agent_that_answers_no_preview_is_not_asked_for_ever_more():
+    session = greeted()
+    asked = [session.ask_preview({"exe": "/x"}) for _ in range(4)]
+    sent(session, 0.1)
+    asked += [session.ask_preview({"exe": "/x"}) for _ in range(40)]
+    sent(session, 0.2)
+    assert sum(one.untold is None for one in asked) == MOST_PREVIEWS
 
 
 def test_the_same_rules_are_not_sent_again():

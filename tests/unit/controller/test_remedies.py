@@ -10,7 +10,6 @@ import pytest
 
 import sluice_controller
 from sluice_controller.adapters.database import SqlStore
-from sluice_controller.adapters.linear_expressions import LinearExpressions
 from sluice_controller.domain.errors import SluiceError
 from sluice_controller.domain.guests import Guest
 from sluice_controller.services.auto_limits import AutoLimits
@@ -76,9 +75,7 @@ def test_a_shell_reads_a_domain_s_name_as_one_word(tmp_path, name):
     store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
     host = Host()
     host.uuids = {name: "u-1"}
-    catalogue = Catalogue(
-        store, host, Agents(), AutoLimits(), lambda: 5.0, lambda domain: None, LinearExpressions()
-    )
+    catalogue = Catalogue(store, host, Agents(), AutoLimits(), lambda: 5.0, lambda domain: None)
     for one in ("batch", "film"):
         catalogue.put_class(one, {})
     catalogue.put_grant(name, "batch", {})

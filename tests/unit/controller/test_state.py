@@ -12,7 +12,7 @@ from sluice_controller.domain.errors import Unavailable
 from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
-from unit.controller.test_catalogue import Agents, Host
+from unit.controller.test_catalogue import PATTERN, REFUSED, Agents, Host
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "state.yaml"
 LIMIT = ("domains", "media", "classes", "batch", "limits", "blk-read")
@@ -183,6 +183,21 @@ def test_one_bad_value_is_named_and_all_stays(ask, apply, state, services, examp
     assert said["thing"].startswith(place.removesuffix(".none")), said
     assert said["remedy"] and said["detail"].startswith(said["thing"])
     assert (state(), services.groups.pages.names()) == (before, pages)
+
+
+def test_an_expression_that_no_agent_takes_is_named_and_all_stays(ask, apply, state, services):
+    batch = {"classes": {"batch": {}}, "domains": {"media": {"classes": {"batch": {}}}}}
+    known = {"class": "batch", "match": {"cmdline": "known"}}
+    apply({**batch, "rules": [known]})
+    before = state()
+    agents = services.catalogue.agents
+    agents.tried.clear()
+    agents.previews["media"] = REFUSED
+    for bad in (PATTERN, {**PATTERN, "domain": "media"}):
+        answer = ask("PUT", body={"rules": [known, bad]})
+        assert (answer.status_code, answer.get_json()["thing"]) == (422, "rules[1].match.cmdline")
+    assert state() == before
+    assert agents.tried == [(["media"], {"cmdline": "("})] * 2
 
 
 def test_dscp_values_may_change_hands(apply, state):

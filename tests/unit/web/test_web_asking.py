@@ -51,7 +51,7 @@ class Host:
             "/v1/classes": [{**self.grant, "name": "video", "title": "<Video>"}],
             "/v1/rules": [],
             "/v1/streams": [],
-            "/v1/rules/preview": {"processes": []},
+            "/v1/rules/preview": {"processes": [], "refused": []},
             "/v1/openapi.json": DOCUMENT,
         }
         self.status = {}
@@ -122,8 +122,8 @@ def test_the_question_names_who_uses_the_class_and_what_will_happen(client, host
     assert asks
     assert "3 rules, 2 processes and 1 DSCP mark use the class video on media." in text
     for effect in (
-        "2 rules will be gone: rule 1, executable /usr/bin/vlc; rule 2, executable /usr/bin/mpv.",
-        "1 rule for every VM will not hold on media any more: rule 3, executable /usr/bin/vlc.",
+        "2 rules will be gone: rule 1, exe /usr/bin/vlc; rule 2, exe /usr/bin/mpv.",
+        "1 rule for every VM will not hold on media any more: rule 3, exe /usr/bin/vlc.",
         "2 processes will go back to the class default, unless another rule matches: vlc 7; vlc 8.",
         "1 process put into it by hand will have to be put into a class again: pid 8.",
         "1 DSCP mark will count for the class default: 46.",
@@ -210,11 +210,28 @@ def test_a_rule_that_matches_nothing_goes_unasked(client, host):
 def test_the_question_about_a_rule_names_what_it_holds(client, host):
     host.answers["/v1/rules"] = [rule(4, domain=None)]
     matched = [{**process(pid), "domain": "media"} for pid in (7, 8)]
-    host.answers["/v1/rules/preview"] = {"processes": matched}
+    host.answers["/v1/rules/preview"] = {"processes": matched, "refused": []}
     asks, text = part(client, REMOVE)
     assert asks and text.startswith("Remove rule 4? 2 processes match rule 4 now.")
-    assert "class video: executable /usr/bin/vlc, on every VM." in text
+    assert "class video: exe /usr/bin/vlc, on every VM." in text
     assert "vlc 7 on media; vlc 8 on media." in text
+
+
+def test_a_rule_of_an_agent_that_does_not_answer_goes_when_somebody_agrees(client, host):
+    host.answers["/v1/rules"] = [rule(4)]
+    silent = [{"domain": "media", "why": "its agent has not answered within 5 s"}]
+    host.answers["/v1/rules/preview"] = {"processes": [], "refused": silent}
+    asks, text = part(client, REMOVE)
+    assert asks and "What it holds is not known: it cannot be tried now." in text
+
+
+def test_a_rule_that_an_agent_refuses_is_shown_with_the_reason(client, host):
+    why = "match.cmdline: give a regular expression (<unclosed> group)"
+    refused = [{"domain": "media", "why": why}]
+    host.answers["/v1/rules"] = [rule(4) | {"refused": refused}, rule(5) | {"refused": []}]
+    text = client.get("/classes").text
+    assert text.count("rule-refused") == text.count("Not in force") == 1
+    assert "Not in force in media: match.cmdline: give a regular expression (&lt;unclosed" in text
 
 
 @pytest.mark.parametrize("status", [404, 409])

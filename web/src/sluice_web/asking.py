@@ -160,7 +160,9 @@ def _matched(rule: dict) -> list[dict] | None:
             content=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        return answer.json()["processes"]
+        found = answer.json()
+        # Where an agent gave no answer, nothing is not none.
+        return found["processes"] or (None if found["refused"] else [])
     except Problem as problem:
         # libvirt does not answer; or an earlier sluiced took a rule that this sluiced refuses.
         if problem.status in (422, 503):

@@ -121,15 +121,8 @@ def group_burst(group: dict) -> str:
 
 
 def describe_match(match: dict[str, str]) -> str:
-    """A rule's condition in words."""
-    words = {
-        "exe": "executable {}",
-        "cmdline": "command line matches {}",
-        "user": "user {}",
-        "unit": "unit {}",
-        "cgroup": "in cgroup {}",
-    }
-    return " and ".join(words.get(key, key + " {}").format(v) for key, v in match.items())
+    """A rule's conditions."""
+    return " and ".join(f"{kind} {value}" for kind, value in match.items())
 
 
 def describe_change(value: Any) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.agent_messages import Line, LineSplitter, read_line
-from ..domain.agent_protocol import TABLE_ANSWER_S, Breaches, Pace, Session
+from ..domain.agent_protocol import TABLE_ANSWER_S, Breaches, Pace, Preview, Session
 from ..domain.model import MAX_TAG
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ MAX_UNSENT_BYTES = 4 << 20
 # A table older than this is no longer shown as present.
 STALE_SECONDS = 30.0
 SILENT_SECONDS = 15.0
+# How long the agents may take to say what a rule would match.
+PREVIEW_SECONDS = 5.0
 # After this long the line itself may be what fails, as a port that QEMU has stopped
 # until its host side closes. Without an agent it helps nobody: ever more rarely.
 RENEW_SECONDS = 60.0
@@ -75,7 +77,7 @@ class AgentHub:
         self.monotonic = monotonic
         self.processor_s = processor_s
         self._lock = threading.RLock()
-        self._has_table = threading.Condition(self._lock)
+        self._has_heard = threading.Condition(self._lock)
         self._peers: dict[str, _Peer] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
@@ -123,8 +125,8 @@ class AgentHub:
                 error = peer.error or (session and (session.refusal or session.breach)) or None
                 if not peer.pace.may_read(self.monotonic()):
                     error = error or "what the agent sends costs too much: it is read more slowly"
-            silence_s = self.monotonic() - peer.heard_at if session else 0.0
-            if silence_s > SILENT_SECONDS:
+            if session and self._is_silent(peer):
+                silence_s = self.monotonic() - peer.heard_at
                 hello = {}
                 error = error or f"the agent has said nothing for {silence_s:.0f} s"
             return {
@@ -159,7 +161,7 @@ class AgentHub:
     def refresh(self, domains: Iterable[str]) -> None:
         """Asks the agents for their tables, and waits for them, but not for long."""
         now = self.monotonic()
-        with self._has_table:
+        with self._has_heard:
             asked = []
             for domain in domains:
                 peer = self._peers.get(domain)
@@ -168,10 +170,41 @@ class AgentHub:
             if not asked:
                 return
             self.wake()
-            self._has_table.wait_for(
+            self._has_heard.wait_for(
                 lambda: all(p.session is not s or s.table_at >= now for p, s in asked),
                 TABLE_ANSWER_S,
             )
+
+    def _is_silent(self, peer: _Peer) -> bool:
+        return self.monotonic() - peer.heard_at > SILENT_SECONDS
+
+    def refused(self) -> dict[str, dict[str, str]]:
+        """{domain: {id of a rule that its agent does not follow: why}}"""
+        with self._lock:
+            return {
+                domain: dict(peer.session.refused)
+                for domain, peer in self._peers.items()
+                if peer.session is not None and peer.session.refused
+            }
+
+    def preview(self, domains: Iterable[str], match: Mapping[str, str]) -> dict[str, Preview]:
+        """What the agents that are connected would do with a rule; waits, but not for long."""
+        with self._has_heard:
+            asked = {}
+            for domain in domains:
+                peer = self._peers.get(domain)
+                session = peer.session if peer else None
+                if session is not None and session.hello and not self._is_silent(peer):
+                    asked[domain] = (peer, session, session.ask_preview(match))
+            self.wake()
+            self._has_heard.wait_for(
+                lambda: all(p.session is not s or one.is_over for p, s, one in asked.values()),
+                PREVIEW_SECONDS,
+            )
+            for _peer, _session, preview in asked.values():
+                if not preview.is_over:
+                    preview.untold = f"its agent has not answered within {PREVIEW_SECONDS:g} s"
+            return {domain: preview for domain, (_p, _s, preview) in asked.items()}
 
     def max_tag(self, domain: str) -> int:
         return self.status(domain)["max_tag"] or MAX_TAG
@@ -221,7 +254,7 @@ class AgentHub:
             # Another thread may have ended the connection.
             if peer.session is session:
                 self._take(peer, session, lines, now)
-                self._has_table.notify_all()
+                self._has_heard.notify_all()
             peer.pace.spend(self.processor_s() - began, now)
 
     def _received(self, peer: _Peer, now: float) -> bytes:
@@ -346,6 +379,7 @@ class AgentHub:
         if peer.is_told and reason is not None:
             log.info("%s: %r", peer.path, reason)
         peer.is_told = False
+        self._has_heard.notify_all()
         peer.socket, peer.session, peer.error = None, None, reason
 
     def close(self) -> None:

@@ -19,7 +19,9 @@ from typing import Any
 from .errors import SluiceError
 from .model import is_boot_id, parse_class_name
 
-PROTOCOL = 1
+PROTOCOL = 2
+# Of an agent that refuses all rules because of one, and previews none.
+OLDEST_PROTOCOL = 1
 MAX_LINE_BYTES = 1 << 20
 # The least that an agent writes of a process, with its comma.
 SHORTEST_ROW_BYTES = 212
@@ -43,6 +45,11 @@ WHOLES = {
 }
 NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
 _ROW = {"inherited", "class", "rule", *TEXTS, *WHOLES, *NUMBERS}
+# As many rules as an agent takes, and as many processes as it names in a preview.
+MAX_REFUSED = 1024
+MAX_PREVIEWED = 4096
+LONGEST_WHY = 500
+_FIELD = re.compile(r"match(\.[a-z_]{1,32})?")
 
 
 class Breach(ValueError):
@@ -207,9 +214,9 @@ def parse_table(params: Any) -> Table:
     )
 
 
-def parse_hello(result: Any) -> dict[str, Any]:
-    if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
-        raise Breach(f"an answer to hello that is not of protocol {PROTOCOL}")
+def parse_hello(result: Any, protocol: int) -> dict[str, Any]:
+    if not isinstance(result, dict) or result.get("protocol") != protocol:
+        raise Breach(f"an answer to hello that is not of protocol {protocol}")
     if whole_of(result.get("max_tag"), "max_tag", 7, 15) not in (7, 15):
         raise Breach("a max_tag that is neither 7 nor 15")
     hello = {
@@ -220,7 +227,36 @@ def parse_hello(result: Any) -> dict[str, Any]:
     if not is_boot_id(hello["boot_id"]):
         # It is written down with assignments, and must be read again wherever they go.
         raise Breach("a boot_id that is none")
-    return {**hello, "max_tag": result["max_tag"]}
+    return {**hello, "max_tag": result["max_tag"], "protocol": protocol}
+
+
+def parse_refused(raw: Any) -> dict[str, str]:
+    """{id: why} of the rules that an agent does not follow."""
+    if not isinstance(raw, list) or len(raw) > MAX_REFUSED:
+        raise Breach(f"refused is not a list of at most {MAX_REFUSED} rules")
+    refused = {}
+    for one in raw:
+        if not isinstance(one, dict) or one.keys() != {"id", "why"}:
+            raise Breach("a refused rule that is not an id and a reason")
+        refused[text_of(one["id"], "id", 128)] = text_of(one["why"], "why", LONGEST_WHY)
+    return refused
+
+
+def parse_pids(result: Any) -> list[int]:
+    raw = result.get("pids") if isinstance(result, dict) else None
+    if not isinstance(raw, list) or len(raw) > MAX_PREVIEWED:
+        raise Breach(f"a preview that is not a list of at most {MAX_PREVIEWED} processes")
+    return [whole_of(pid, "pid", 1, 2**22) for pid in raw]
+
+
+def parse_param_error(error: dict[str, Any]) -> tuple[str, str]:
+    """Which part of a rule's match is refused, and the remedy; of an older agent its message."""
+    data = error.get("data")
+    if not isinstance(data, dict):
+        return "match", text_of(error.get("message"), "error message", MAX_LINE_BYTES)[:LONGEST_WHY]
+    field = text_of(data.get("field"), "field", 256)
+    why = text_of(data.get("remedy"), "remedy", LONGEST_WHY)
+    return (field if _FIELD.fullmatch(field) else "match"), why
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,15 @@ from typing import Any
 
 from .agent_messages import (
     MAX_LINE_BYTES,
+    OLDEST_PROTOCOL,
     PROTOCOL,
     Breach,
     Line,
     Table,
     parse_hello,
+    parse_param_error,
+    parse_pids,
+    parse_refused,
     printable,
     read_line,
     text_of,
@@ -43,6 +47,8 @@ SILENCE_S = 3.0
 # While a greeting is not answered the next one waits twice as long as the one before,
 # and at most this: the guest may have lost it, by a reset for instance.
 LONGEST_PAUSE_S = 15.0
+# At a time; one that is not answered holds its place.
+MOST_PREVIEWS = 8
 # A table of older rules this long after they were sent: the call may have been lost.
 BEHIND_S = 2.0
 # What a guest had been asked by another host travels with it, and is answered here. So
@@ -113,10 +119,27 @@ class Pace:
         return self.paid_at - now <= AHEAD_S
 
 
+@dataclass
+class Preview:
+    """What an agent would do with a rule; nothing of that as long as it has not answered."""
+
+    match: Mapping[str, str]
+    pids: list[int] | None = None
+    # The part of the match that it refuses, and why.
+    refused: tuple[str, str] | None = None
+    # Why it is not asked, or gives no answer that helps.
+    untold: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return (self.pids, self.refused, self.untold) != (None, None, None)
+
+
 @dataclass(frozen=True)
 class _Asked:
     method: str
-    revision: int
+    params: Mapping[str, Any]
+    preview: Preview | None = None
 
 
 class Session:
@@ -135,6 +158,9 @@ class Session:
         self._wants_table = False
         self._table_asked_at = 0.0
         self.matched: int | None = None
+        # The rules that are not in force: {id: why}.
+        self.refused: dict[str, str] = {}
+        self._previews: list[Preview] = []
         self.refusal: str | None = None
         self.breach: str | None = None
         self.logs: deque[tuple[str, str]] = deque(maxlen=100)
@@ -165,14 +191,16 @@ class Session:
 
     # Out
 
-    def _request(self, method: str, params: Mapping[str, Any]) -> bytes:
+    def _request(
+        self, method: str, params: Mapping[str, Any], preview: Preview | None = None
+    ) -> bytes:
         request_id, self._next_id = self._next_id, self._next_id + 1
         # An agent that never answers must not make this grow. One that starts
         # long after its guest finds every greeting since then in its port.
         while len(self._pending) >= 32:
             del self._pending[min(self._pending)]
             self._given_up += 1
-        self._pending[request_id] = _Asked(method, params.get("revision", 0))
+        self._pending[request_id] = _Asked(method, params, preview)
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         return json.dumps(message).encode() + b"\n"
 
@@ -194,6 +222,19 @@ class Session:
         self._wants_table = True
         return True
 
+    def ask_preview(self, match: Mapping[str, str]) -> Preview:
+        """What comes of it is written into the answer."""
+        preview = Preview(match)
+        if self.hello is None:
+            preview.untold = "its agent has not answered yet"
+        elif self.hello["protocol"] < PROTOCOL:
+            preview.untold = "its agent is too old to say: install the present one"
+        elif len(self._previews) + self._awaits("preview_rule") >= MOST_PREVIEWS:
+            preview.untold = "its agent has others to try: try again later"
+        else:
+            self._previews.append(preview)
+        return preview
+
     def due(self, now: float) -> list[bytes]:
         """What to send now."""
         out, self._replies = self._replies, []
@@ -206,10 +247,12 @@ class Session:
         if self._wants_table and self.hello:
             self._wants_table, self._table_asked_at = False, now
             out.append(self._request("get_processes", {}))
+        previews, self._previews = self._previews, []
+        out += [self._request("preview_rule", {"match": dict(p.match)}, p) for p in previews]
         return out
 
-    def _awaits(self, method: str) -> bool:
-        return any(asked.method == method for asked in self._pending.values())
+    def _awaits(self, method: str) -> int:
+        return sum(asked.method == method for asked in self._pending.values())
 
     def _greeting(self, now: float) -> bytes:
         is_awaited = self._awaits("hello")
@@ -339,19 +382,24 @@ class Session:
             return
         result = message["result"]
         if asked.method == "hello":
-            self._take_hello(parse_hello(result))
+            self._take_hello(parse_hello(result, asked.params["protocol"]))
         elif asked.method == "get_processes":
             self._take_table(table, now)
+        elif asked.preview is not None:
+            asked.preview.pids = parse_pids(result)
         elif asked.method == "set_rules":
-            if not isinstance(result, dict) or result.get("revision") != asked.revision:
+            revision = asked.params["revision"]
+            if not isinstance(result, dict) or result.get("revision") != revision:
                 raise Breach("an answer to set_rules with another revision")
             self.matched = whole_of(result.get("matched"), "matched", 0, 2**22)
+            self.refused = parse_refused(result.get("refused", []))
             self.refusal = None
-            self._answered_revision = asked.revision
+            self._answered_revision = revision
 
     def _take_hello(self, hello: dict[str, Any]) -> None:
         known, self.hello = self.hello or {}, hello
-        is_another = any(known.get(name) != hello[name] for name in ("boot_id", "agent_version"))
+        marks = ("boot_id", "agent_version", "protocol")
+        is_another = any(known.get(name) != hello[name] for name in marks)
         if is_another:
             self._answered_revision = self._refused_revision = None
         told = (self._answered_revision, self._refused_revision)
@@ -377,9 +425,15 @@ class Session:
         asked = self._answered(message)
         if asked is None:
             return
+        if asked.preview is not None:
+            asked.preview.refused = parse_param_error(error)
+            return
+        if asked.method == "hello" and asked.params["protocol"] > OLDEST_PROTOCOL:
+            self._replies.append(self._request("hello", {"protocol": OLDEST_PROTOCOL}))
+            return
         detail = error.get("data")
         if isinstance(detail, dict):
             text = printable(f"{text} ({json.dumps(detail)[:500]})")
         if asked.method == "set_rules":
-            self._refused_revision = asked.revision
+            self._refused_revision = asked.params["revision"]
         self.refusal = f"the agent refused {asked.method}: {text}"

@@ -20,7 +20,6 @@ from ..adapters.group_pages import GroupPages
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.libvirt_metadata import LibvirtMetadata
-from ..adapters.linear_expressions import LinearExpressions
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
@@ -75,7 +74,6 @@ class Services:
             self.auto_limits,
             self.clock,
             self._changed,
-            LinearExpressions(),
         )
         editing = DomainLocks()
         editor = LibvirtEditor(self.host, config.pages_dir)

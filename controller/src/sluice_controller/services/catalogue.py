@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..domain import render
+from ..domain.agent_protocol import Preview
 from ..domain.errors import (
     BadValue,
     Conflict,
@@ -46,14 +46,13 @@ from ..domain.model import (
     parse_settings,
 )
 from ..domain.models import as_json, parse
-from ..domain.pattern_size import check_room, check_size
 from ..domain.queues import Queue
-from ..domain.rules import RuleBody, in_order, matches, of_guest, parse_match
+from ..domain.rules import RuleBody, agent_id, in_order, parse_match
 from ..domain.scheduling import Scheduling, check_all_within
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
 from .names import settle
-from .ports import USUAL_ROWS, Agents, Clock, Expressions, Host, Store, Transaction
+from .ports import USUAL_ROWS, Agents, Clock, Host, Store, Transaction
 
 # The asker's role: a page's operator may not change a program that sluiced runs as root.
 ADMIN = "admin"
@@ -62,9 +61,7 @@ current_role: ContextVar[str] = ContextVar("current_role", default=ADMIN)
 # The wait for other questions to libvirt; the host itself bounds each question.
 ASKING_SECONDS = 10.0
 
-# How long the processes that a rule would match are looked for.
-PREVIEW_SECONDS = 2.0
-# An expression may take all of that time, and guests choose the text that is searched.
+# Each keeps a thread of the API while guests answer.
 MOST_PREVIEWS = 2
 
 # The asker. The API sets it for each request, and takes it back after that.
@@ -124,12 +121,35 @@ def find_grant(unit: Transaction, domain: str, name: Any) -> Grant:
     )
 
 
-def check_pattern_room(unit: Transaction, domains: Iterable[str]) -> None:
-    """Each agent refuses all of its rules if their patterns are too large for it."""
-    rules = unit.rules()
-    for domain in domains:
-        classes = {grant.class_name for grant in unit.grants(domain)}
-        check_room(domain, of_guest(domain, classes, rules))
+def _same_rule(unit: Transaction, rule: Rule) -> Rule | None:
+    wanted = (rule.domain, rule.class_name, rule.match)
+    same = (r for r in unit.rules() if (r.domain, r.class_name, r.match) == wanted)
+    return next(same, None)
+
+
+def _holders(unit: Transaction, rule: Rule) -> list[str]:
+    """The domains whose agents get the rule."""
+    if rule.domain is not None:
+        return [rule.domain]
+    return sorted(g.domain for g in unit.grants() if g.class_name == rule.class_name)
+
+
+def _with_refusals(rule: Rule, refused: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    found = [
+        {"domain": domain, "why": own[agent_id(rule)]}
+        for domain, own in sorted(refused.items())
+        if agent_id(rule) in own
+    ]
+    return {**as_json(rule), "refused": found}
+
+
+def _untaken(previews: Mapping[str, Preview]) -> list[dict[str, str]]:
+    found = []
+    for domain, one in previews.items():
+        why = ": ".join(one.refused) if one.refused is not None else one.untold
+        if why is not None:
+            found.append({"domain": domain, "why": why})
+    return found
 
 
 @dataclass(eq=False)
@@ -142,7 +162,6 @@ class Catalogue:
     auto_limits: AutoLimits
     clock: Clock
     changed: Callable[[str | None], None]
-    expressions: Expressions
     asking_seconds: float = ASKING_SECONDS
 
     def __post_init__(self) -> None:
@@ -359,9 +378,6 @@ class Catalogue:
             )
             after = given.grant(domain, name, tag, dscp)
             unit.put_grant(after)
-            if before is None:
-                # Rules for every domain come with the class.
-                check_pattern_room(unit, [domain])
             shown = self._grant_json(unit, after)
             before_shown = self._grant_json(unit, before) if before else None
             audited(unit, self.clock, "grant", f"{domain}/{name}", before_shown, shown)
@@ -438,12 +454,17 @@ class Catalogue:
     def rules(self, domain: str | None = None) -> list[dict[str, Any]]:
         with self.about(domain) as unit:
             rules = in_order(unit.rules())
-        return as_json([r for r in rules if domain is None or r.domain in (None, domain)])
+        refused = self.agents.refused()
+        return [
+            _with_refusals(rule, refused)
+            for rule in rules
+            if domain is None or rule.domain in (None, domain)
+        ]
 
     @contextmanager
     def _about_rule(self, body: Mapping[str, Any]) -> Iterator[tuple[Transaction, Rule]]:
         given = parse(RuleBody, body)
-        match, domain, name = self.match_of(given.match), given.domain, given.class_name
+        match, domain, name = parse_match(given.match), given.domain, given.class_name
         with self.about(domain) as unit:
             if domain is None:
                 find_class(unit, name)
@@ -458,67 +479,68 @@ class Catalogue:
                 )
             yield unit, Rule(0, domain, name, match, self.clock())
 
-    def match_of(self, raw: Any) -> dict[str, str]:
-        """A rule's conditions, which this host and the agents can search with."""
-        match = parse_match(raw)
-        if "cmdline" in match:
-            self.expressions.check("match.cmdline", match["cmdline"])
-            check_size("match.cmdline", match["cmdline"])
-        return match
-
     def add_rule(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """The rule, and whether it is new: an equal rule is not added again."""
         with self._about_rule(body) as (unit, rule):
-            rules = unit.rules()
-            wanted = (rule.domain, rule.class_name, rule.match)
-            for known in rules:
-                # A repeated request may follow an answer that was lost.
-                if (known.domain, known.class_name, known.match) == wanted:
-                    return as_json(known), False
-            if len(rules) >= MAX_RULES:
-                raise Conflict(
-                    "rules", MAX_RULES, "exist already", "remove a rule that is no longer needed"
-                )
-            shown = as_json(unit.add_rule(rule))
-            holders = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
-            check_pattern_room(unit, [rule.domain] if rule.domain else sorted(holders))
-            audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
+            known = _same_rule(unit, rule)
+            domains = _holders(unit, rule)
+        previews = {} if known else self.try_rule(rule.match, domains)
+        with self._about_rule(body) as (unit, rule):
+            # A repeated request may follow an answer that was lost.
+            known = _same_rule(unit, rule)
+            if known is None:
+                if len(unit.rules()) >= MAX_RULES:
+                    raise Conflict(
+                        "rules",
+                        MAX_RULES,
+                        "exist already",
+                        "remove a rule that is no longer needed",
+                    )
+                added = unit.add_rule(rule)
+                shown = as_json(added)
+                audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
+        if known is not None:
+            return _with_refusals(known, self.agents.refused()), False
         self.changed(rule.domain)
-        return shown, True
+        return {**shown, "refused": _untaken(previews)}, True
+
+    def try_rule(self, match: Mapping[str, str], domains: Iterable[str]) -> Mapping[str, Preview]:
+        """Has the agents that are connected try it; BadValue if it is for none of them."""
+        previews = self.agents.preview(domains, match)
+        refused = {d: one.refused for d, one in previews.items() if one.refused is not None}
+        if refused and len(refused) == len(previews):
+            domain, (field, why) = next(iter(refused.items()))
+            value = match.get(field.removeprefix("match."), dict(match))
+            others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+            raise BadValue(field, value, f"is refused by the agent of {domain}{others}", why)
+        return previews
 
     def preview_rule(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self._about_rule(body) as (unit, rule):
-            granted = {g.domain for g in unit.grants() if g.class_name == rule.class_name}
+            domains = _holders(unit, rule)
         if not self._previews.acquire(blocking=False):
             raise Conflict(
                 "preview",
                 rule.match,
                 f"has to wait: {MOST_PREVIEWS} others are being tried",
-                f"try again in {PREVIEW_SECONDS:g} s",
+                "try again in some seconds",
             )
         try:
-            return {"processes": self._matching(rule, sorted(granted))}
+            self.agents.refresh(domains)
+            previews = self.try_rule(rule.match, domains)
         finally:
             self._previews.release()
+        return {"processes": self._previewed(previews), "refused": _untaken(previews)}
 
-    def _matching(self, rule: Rule, granted: list[str]) -> list[dict[str, Any]]:
-        domains = [rule.domain] if rule.domain else granted
-        self.agents.refresh(domains)
+    def _previewed(self, previews: Mapping[str, Preview]) -> list[dict[str, Any]]:
+        """With the names that the tables have; a process may be younger than its table."""
         found = []
-        until = time.monotonic() + PREVIEW_SECONDS
-        for domain in domains:
+        for domain, preview in previews.items():
             table = self.agents.processes(domain) or {"processes": []}
-            for p in table["processes"]:
-                if time.monotonic() > until:
-                    raise BadValue(
-                        "match",
-                        rule.match,
-                        f"takes more than {PREVIEW_SECONDS:g} s to be tried on all processes",
-                        "give a simpler expression, or a domain",
-                    )
-                if matches(rule.match, p, self.expressions.is_found):
-                    one = {"domain": domain, "pid": p["pid"], "comm": p["comm"], "exe": p["exe"]}
-                    found.append(one)
+            rows = {p["pid"]: p for p in table["processes"]}
+            for pid in preview.pids or []:
+                row = rows.get(pid, {"comm": "", "exe": ""})
+                found.append({"domain": domain, "pid": pid, "comm": row["comm"], "exe": row["exe"]})
         return found
 
     def delete_rule(self, rule_id: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..domain.agent_protocol import Preview
 from ..domain.counters import Reading
 from ..domain.group_page import GroupLimit, GroupMember
 from ..domain.groups import Group, Membership
@@ -171,17 +172,15 @@ class Agents(Protocol):
         """Has newer tables come, if that does not take long."""
         ...
 
-    def max_tag(self, domain: str) -> int: ...
-
-
-class Expressions(Protocol):
-    """Searches in texts of guests, in bounded time."""
-
-    def check(self, thing: str, expression: str) -> None:
-        """BadValue for one that it cannot search with."""
+    def refused(self) -> Mapping[str, Mapping[str, str]]:
+        """{domain: {id of a rule that its agent does not follow: why}}"""
         ...
 
-    def is_found(self, expression: str, text: str) -> bool: ...
+    def preview(self, domains: Iterable[str], match: Mapping[str, str]) -> Mapping[str, Preview]:
+        """What the agents that are connected would do with a rule; takes some seconds at most."""
+        ...
+
+    def max_tag(self, domain: str) -> int: ...
 
 
 class GroupPages(Protocol):

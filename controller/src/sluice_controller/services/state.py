@@ -33,9 +33,9 @@ from ..domain.model import (
     parse_settings,
 )
 from ..domain.models import parse
-from ..domain.rules import RuleBody
+from ..domain.rules import RuleBody, parse_match
 from .auto import Auto
-from .catalogue import Catalogue, audited, check_emulator_right, check_pattern_room
+from .catalogue import Catalogue, audited, check_emulator_right
 from .groups import Groups, refuse_another_kind, refuse_second
 from .ports import Clock, Store, Transaction
 from .streams import Streams
@@ -257,7 +257,7 @@ class _Change:
         name = given.class_name
         if name == DEFAULT_CLASS or name not in {c.name for c in self.unit.classes()}:
             raise BadValue("class", name, "is no class that takes rules", "name a declared class")
-        return given.domain, name, self.catalogue.match_of(given.match)
+        return given.domain, name, parse_match(given.match)
 
     def _rules_of(
         self, domain: str | None, present: list[Rule], wanted: list[tuple[str, dict[str, str]]]
@@ -315,7 +315,6 @@ class _Change:
         for membership in unit.memberships():
             with within(f"groups.{membership.group}.members"):
                 refuse_second(unit, groups[membership.group], membership.domain)
-        check_pattern_room(unit, sorted({domain for domain, _name in granted}))
 
 
 def _check_stream(
@@ -366,6 +365,7 @@ class States:
         `if_match` refuses it where the present state has another ETag.
         """
         given = parse(documents.State, raw)
+        self._try_expressions(given)
         found: list[dict[str, Any]] = []
         with self.auto.changing() as auto:
             try:
@@ -392,6 +392,21 @@ class States:
             "of_domains": documents.domains_of(before, after),
             "etag": documents.etag(before if dry_run else after),
         }
+
+    def _try_expressions(self, given: documents.State) -> None:
+        """Has agents try the expressions of new rules: of them a model cannot judge. The
+        answers may take seconds, and no unit of work is to wait for them."""
+        with self.store.transaction() as unit:
+            known = [(r.domain, dict(r.match)) for r in unit.rules()]
+            every = {grant.domain for grant in unit.grants()}
+        silent: set[str] = set()
+        for i, rule in enumerate(given.rules or ()):
+            with within(f"rules[{i}]"):
+                domain, match = rule.domain, parse_match(rule.match)
+                if "cmdline" in match and (domain, match) not in known:
+                    asked = (every if domain is None else {domain}) - silent
+                    previews = self.catalogue.try_rule(match, asked)
+                    silent |= {d for d, one in previews.items() if one.untold is not None}
 
     def _write(self, unit: Transaction, change: _Change, found: list[dict[str, Any]]) -> None:
         for one in found:

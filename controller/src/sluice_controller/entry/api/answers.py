@@ -107,6 +107,21 @@ class Domain(Model):
     changes: list[str] | None = None
 
 
+@dataclass(frozen=True)
+class Refusal(Model):
+    """A domain whose agent does not follow a rule, or has not said that it would."""
+
+    domain: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ListedRule(model.Rule):
+    """A rule, and where it is not in force."""
+
+    refused: tuple[Refusal, ...] = ()
+
+
 Assignment = answer_of(model.Assignment, "Assignment", "domain", "boot_id")
 
 
@@ -128,6 +143,7 @@ class PreviewRow(Model):
 @dataclass
 class Preview(Model):
     processes: list[PreviewRow]
+    refused: list[Refusal]
 
 
 Process = make_dataclass(
@@ -315,4 +331,4 @@ def changed(shape: type) -> type:
     )
 
 
-CHANGED = {one: changed(one) for one in (Applied, Domain, Granted, Group, Stream, model.Rule)}
+CHANGED = {one: changed(one) for one in (Applied, Domain, Granted, Group, Stream, ListedRule)}

@@ -9,7 +9,7 @@ import typer
 
 from ...domain.rules import Match
 from .common import Answered, ClassName, Domain, command, names_of
-from .output import shown
+from .output import say, shown
 
 OnDomain = Annotated[
     str | None,
@@ -24,6 +24,12 @@ top = typer.Typer()
 def _body(domain: str | None, name: str, match: dict[str, str | None]) -> dict[str, Any]:
     given = {key: value for key, value in match.items() if value is not None}
     return {"domain": domain, "class": name, "match": given}
+
+
+def _tell_refused(answer: dict[str, Any]) -> None:
+    named = f"rule {answer['id']} is " if "id" in answer else ""
+    for one in answer["refused"]:
+        say(f"{named}not in force in {one['domain']}: {one['why']}")
 
 
 def _match_text(match: dict[str, str]) -> str:
@@ -44,7 +50,8 @@ def list_rules(context: typer.Context, domain: OnDomain = None) -> Answered:
         "match": lambda r: _match_text(r["match"]),
     }
     answer = context.obj.call("GET", "rules", query=query)
-    return answer, shown(columns, right=("id",), empty="no rules")
+    tell = shown(columns, right=("id",), empty="no rules")
+    return answer, lambda rules: (tell(rules), *map(_tell_refused, rules))
 
 
 @command(group, "add", options=Match)
@@ -54,11 +61,14 @@ def add_rule(
     """Put all processes that match into a class.
 
     A rule that is there already is not added again; it is printed, and that is no error.
+    The agents that are connected try the rule first: it is refused if none of them can follow
+    it, and printed with the domains where it is not in force.
 
     Example: sluice rule add batch --domain media --exe /usr/bin/cat
     """
     answer = context.obj.call("POST", "rules", body=_body(domain, name, match))
-    return answer, f"rule {answer['id']}: {_match_text(answer['match'])} → {name}"
+    added = f"rule {answer['id']}: {_match_text(answer['match'])} → {name}"
+    return answer, lambda rule: (say(added), _tell_refused(rule))
 
 
 @command(group, "preview", options=Match)
@@ -67,13 +77,13 @@ def preview_rule(
 ) -> Answered:
     """Show the processes that a rule would match now, and change nothing.
 
-    Processes that would inherit the class are not shown. A user with a name in the guest
-    matches by name, not by number.
+    Processes that would inherit the class are not shown. The agents answer; a domain whose
+    agent refuses the rule, or does not answer within 5 s, is named.
     """
     columns = {"domain": "domain", "pid": "pid", "command": "comm", "executable": "exe"}
     tell = shown(columns, right=("pid",), empty="no process")
     answer = context.obj.call("POST", "rules", "preview", body=_body(domain, name, match))
-    return answer, lambda found: tell(found["processes"])
+    return answer, lambda found: (tell(found["processes"]), _tell_refused(found))
 
 
 @command(group, "remove")

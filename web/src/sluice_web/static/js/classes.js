@@ -40,9 +40,11 @@ async function makeClass({ name }) {
 
 const ruleOf = (fields) => ({ domain: fields.domain || null, class: fields.class, match: { [fields.key]: fields.value } });
 
+const untaken = ({ refused }) => refused.map((one) => `Not in force in ${one.domain}: ${one.why}.`);
+
 async function addRule(fields) {
   const rule = await call("POST", "/rules", ruleOf(fields));
-  changed(`Rule ${rule.id} is added.`, () => call("DELETE", path("rules", rule.id)));
+  changed([`Rule ${rule.id} is added.`, ...untaken(rule)].join(" "), () => call("DELETE", path("rules", rule.id)));
   announce();
   return true;
 }
@@ -61,11 +63,13 @@ function previewRule(form) {
   }
   previewTimer = setTimeout(async () => {
     try {
-      const { processes } = await call("POST", "/rules/preview", ruleOf(fields));
+      const answer = await call("POST", "/rules/preview", ruleOf(fields));
+      const { processes } = answer;
       // Answers may come in another order than they were asked for.
       if (mine !== previews) return;
       const names = processes.slice(0, 12).map((one) => `${one.comm} ${one.pid} on ${one.domain}`).join(", ");
-      shown.textContent = processes.length ? `Now it matches ${processes.length}: ${names}${processes.length > 12 ? ", …" : "."}` : "Now it matches no process.";
+      const matched = processes.length ? `Now it matches ${processes.length}: ${names}${processes.length > 12 ? ", …" : "."}` : "Now it matches no process.";
+      shown.textContent = [matched, ...untaken(answer)].join(" ");
     } catch (problem) {
       if (mine === previews) shown.textContent = problem.message;
     }
