@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! A program with threads, sockets and children of its own, told what to do by
+//! A program with threads, sockets and children of its own, commanded by
 //! lines on its standard input. It answers every line with one line.
 
 use std::io::{BufRead, Write};
@@ -82,7 +82,7 @@ fn open_odd(sockets: &mut Sockets) {
         let fd = unsafe { libc::socket(libc::AF_INET6, kind, protocol) };
         assert!(fd >= 0 || kind != libc::SOCK_RAW);
         if fd >= 0 {
-            // SAFETY: it was made just now and nobody else has it.
+            // SAFETY: it was made just now and has no other owner.
             sockets.odd.push(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }

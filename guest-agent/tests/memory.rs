@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What hostile processes of the guest can make the agent allocate.
+//! Memory that hostile processes of the guest can make the agent allocate.
 
 use sluice_agent::domain::table::{Head, Row, render};
 use std::alloc::{GlobalAlloc, Layout, System};

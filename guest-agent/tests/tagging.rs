@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The real agent on real processes: what the kernel says of their threads and
+//! The real agent on real processes: the kernel's view of their threads and
 //! sockets. Needs root.
 
 mod common;
@@ -306,7 +306,7 @@ fn a_program_is_tagged_by_any_link_to_it_also_by_one_made_later() {
         ioprio(direct.pid()) == 0x2002
     });
 
-    // An upgrade takes the file away: what runs is the same program.
+    // An upgrade takes the file away; the processes run the same program.
     std::fs::remove_file(&file).unwrap();
     assert_eq!(
         host.set_rules(classes(), json!([rule(&file)]))["matched"],

@@ -85,15 +85,15 @@ impl Port {
     }
 }
 
-/// What to wait for on the port. What is not acted upon must not be waited
-/// for, or the wait ends at once for ever.
+/// Events of the port to wait for. An event that is not acted upon must be left out, or
+/// the wait ends at once for ever.
 #[derive(Debug, Clone, Copy)]
 pub struct Wants {
     pub read: bool,
     pub write: bool,
 }
 
-/// What woke the loop.
+/// The reasons for which the wait ended.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Wake {
     pub signal: bool,

@@ -21,24 +21,12 @@ const PROC_FILE_BYTES: usize = 64 * 1024;
 /// have a million.
 const MOST_DESCRIPTORS: usize = 65_536;
 
-/// RESOLVE_CACHED of Linux 5.12, which the nix crate does not name.
-const RESOLVE_CACHED: u64 = 0x20;
-
-/// How far a path is followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Walk {
-    Any,
-    /// As far as the kernel knows the way: no file system is waited for, and none is
-    /// mounted for it.
-    Cached,
-}
-
 pub struct Proc {
     root: OwnedFd,
     buffer: Vec<u8>,
 }
 
-/// What /proc/PID/stat says, as far as the agent needs it.
+/// The fields of /proc/PID/stat that the agent needs.
 #[derive(Debug, Clone)]
 pub struct ProcessStat {
     pub comm: String,
@@ -152,24 +140,15 @@ impl Proc {
 
     /// The file to which links lead from a path, as `exe` would show it. The guest's own
     /// files count: this service may see others in their place (ProtectHome=).
-    pub fn file_of(&self, path: &str, walk: Walk) -> io::Result<String> {
+    pub fn file_of(&self, path: &str) -> io::Result<String> {
         let way = OFlag::O_PATH | OFlag::O_CLOEXEC;
         // In a container the first process may be another user's.
         let root = openat(&self.root, "1/root", way, Mode::empty())
             .or_else(|_| openat(&self.root, "/", way, Mode::empty()))?;
-        let open = |resolve| openat2(&root, path, OpenHow::new().flags(way).resolve(resolve));
         let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        let cached = within | ResolveFlag::from_bits_retain(RESOLVE_CACHED);
-        let file = match walk {
-            Walk::Any => open(within),
-            // An older kernel knows no such walk.
-            Walk::Cached => open(cached).or_else(|error| match error {
-                Errno::EINVAL => open(within),
-                _ => Err(error),
-            }),
-        };
-        match file {
+        match openat2(&root, path, OpenHow::new().flags(way).resolve(within)) {
             Ok(file) => self.link_target(&format!("self/fd/{}", file.as_raw_fd())),
+            // Before Linux 5.6.
             Err(Errno::ENOSYS) => {
                 let path = std::fs::canonicalize(path)?;
                 Ok(path.to_string_lossy().into_owned())
@@ -200,7 +179,7 @@ impl Proc {
             .iter()
             .map(|&byte| if byte == 0 { b' ' } else { byte })
             .collect();
-        // Replacement characters may take more room than what they replace.
+        // Replacement characters may take more room than the bytes in their place.
         let mut text = String::from_utf8_lossy(&blanked).into_owned();
         let mut end = text.len().min(CMDLINE_BYTES);
         while !text.is_char_boundary(end) {
@@ -255,8 +234,8 @@ impl Proc {
             OFlag::O_RDONLY | OFlag::O_CLOEXEC,
             Mode::empty(),
         )?);
-        // These files come whole in one read if the buffer has room, and what a
-        // longer command line has beyond it is not needed.
+        // These files come whole in one read if the buffer has room, and the rest of
+        // a longer command line is not needed.
         file.read(&mut self.buffer)
     }
 }
@@ -362,14 +341,12 @@ mod tests {
         let proc = Proc::open().unwrap();
         let file = place("real/program");
         for name in ["real/program", "folder/program", "relative", "absolute"] {
-            for walk in [Walk::Any, Walk::Cached] {
-                assert_eq!(proc.file_of(&place(name), walk).unwrap(), file, "{name}");
-            }
+            assert_eq!(proc.file_of(&place(name)).unwrap(), file, "{name}");
         }
         for name in ["loop", "dangling", "absent", "relative/below"] {
-            assert!(proc.file_of(&place(name), Walk::Any).is_err(), "{name}");
+            assert!(proc.file_of(&place(name)).is_err(), "{name}");
         }
-        assert!(proc.file_of("/proc/self/exe", Walk::Any).is_err());
+        assert!(proc.file_of("/proc/self/exe").is_err());
         std::fs::remove_dir_all(folder).unwrap();
     }
 

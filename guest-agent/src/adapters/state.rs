@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What a successor of this agent must know: the rules in force, and what
-//! tagged threads and sockets had before. Lives in /run, so it ends with the
+//! The memory of this agent for its successor: the rules in force, and the
+//! earlier values of tagged threads and sockets. Lives in /run, so it ends with the
 //! boot, as process ids do.
 
 use crate::domain::rpc::OLDEST_PROTOCOL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Cuts a byte stream into lines of a bounded length. A longer line is dropped
-//! as it arrives, up to its newline, and reported once; memory stays bounded
-//! by the limit whatever the peer sends.
+//! as it arrives, up to its newline, and reported once; the limit bounds
+//! memory, too.
 
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 

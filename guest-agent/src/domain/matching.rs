@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Which rule each process of the guest falls under, its ancestors considered.
 //!
-//! A process's own match decides; else what its parent has; else, if its
-//! parent is gone, what it had inherited before. Process 1 hands nothing down:
+//! A process's own match decides; else its parent's rule; else, if its
+//! parent is gone, the rule that it had inherited before. Process 1 hands nothing down:
 //! it adopts orphans, so having it as parent says nothing about origin.
 
 use std::collections::HashMap;

@@ -19,7 +19,7 @@ const MAX_ID_BYTES: usize = 256;
 const SHOWN_VALUE_CHARS: usize = 200;
 const SHOWN_REMEDY_CHARS: usize = 400;
 
-/// A refused parameter: which, what it was, and what to do.
+/// A refused parameter: its place, its value and the remedy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParamError {
     pub field: String,

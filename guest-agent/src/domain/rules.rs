@@ -14,8 +14,8 @@ use std::collections::HashSet;
 
 pub const DEFAULT_INTERVAL_MS: u64 = 1000;
 const MAX_RULES: usize = 1024;
-/// Of one pattern, compiled; of all patterns of a set; and what every pattern
-/// may have, so that many small ones always fit.
+/// Of one pattern, compiled; of all patterns of a set; and the least room of
+/// every pattern, so that many small ones always fit.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 const MAX_REGEXES_BYTES: usize = 16 << 20;
 const SMALL_REGEX_BYTES: usize = MAX_REGEXES_BYTES / MAX_RULES;
@@ -159,7 +159,7 @@ impl Pattern {
 }
 
 impl Refused {
-    /// Without what the host knows by the id: the rule's place and the value. The reasons
+    /// The host knows the rule's place and the value by the id: they are left out. The reasons
     /// of all rules of a set fit into a line, so each is short and has nothing to escape
     /// at length.
     pub fn why(&self) -> String {
@@ -202,8 +202,8 @@ impl Match {
 }
 
 impl Rule {
-    /// The same rule as before, whatever its class is now: what was inherited
-    /// from it stays inherited.
+    /// Whether both are one rule, though its class may have changed: heirs of the rule
+    /// keep it.
     pub fn same_origin(&self, other: &Rule) -> bool {
         self.id == other.id && self.condition == other.condition
     }
@@ -421,74 +421,59 @@ fn default_interval() -> u64 {
     DEFAULT_INTERVAL_MS
 }
 
-fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-    is_good: impl Fn(&T) -> bool,
-    remedy: &str,
-) -> Result<T, D::Error> {
-    let value = T::deserialize(deserializer)?;
-    if is_good(&value) {
-        Ok(value)
-    } else {
-        Err(D::Error::custom(remedy))
-    }
+/// A function for `deserialize_with`: a value, and the remedy for others.
+macro_rules! checked {
+    ($name:ident -> $type:ty, $remedy:literal, $is_good:expr) => {
+        fn $name<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
+            let value = <$type>::deserialize(from)?;
+            let is_good: fn(&$type) -> bool = $is_good;
+            is_good(&value)
+                .then_some(value)
+                .ok_or_else(|| D::Error::custom($remedy))
+        }
+    };
 }
 
 fn is_text(text: &str, most_bytes: usize) -> bool {
     !text.is_empty() && text.len() <= most_bytes && !text.contains('\0')
 }
 
-fn revision<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let is_good = |revision: &u64| i64::try_from(*revision).is_ok();
-    checked(from, is_good, "give an integer of 63 bits")
-}
-
-fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let is_good = |interval_ms: &u64| (100..=10_000).contains(interval_ms);
-    checked(from, is_good, "give an integer from 100 to 10000")
-}
-
-fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let is_good = |name: &String| is_text(name, 128) && !name.contains(char::is_control);
-    checked(from, is_good, "give a printable text of 1 to 128 bytes")
-}
-
-fn absolute_path<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let is_good = |path: &String| is_text(path, 4096) && path.starts_with('/');
-    checked(
-        from,
-        is_good,
-        "give a path from the root, such as /usr/bin/vlc, of at most 4096 bytes",
-    )
-}
+checked!(revision -> u64, "give an integer of 63 bits", |revision| {
+    i64::try_from(*revision).is_ok()
+});
+checked!(interval -> u64, "give an integer from 100 to 10000", |interval_ms| {
+    (100..=10_000).contains(interval_ms)
+});
+checked!(name -> String, "give a printable text of 1 to 128 bytes", |name| {
+    is_text(name, 128) && !name.contains(char::is_control)
+});
+checked!(
+    absolute_path -> String,
+    "give a path from the root, such as /usr/bin/vlc, of at most 4096 bytes",
+    |path| is_text(path, 4096) && path.starts_with('/')
+);
+checked!(
+    unit_name -> String,
+    "give a unit with its suffix, such as nginx.service, of at most 256 bytes",
+    |unit| is_text(unit, 256) && unit.contains('.') && !unit.contains('/')
+);
+checked!(expression -> String, "give a text of 1 to 4096 bytes", |source| {
+    is_text(source, 4096)
+});
+checked!(
+    pid -> i32,
+    "give an integer from 2 to 4194304: every service would inherit a class of pid 1",
+    |pid| (2..=PID_MAX).contains(pid)
+);
 
 fn program<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
     let path = absolute_path(from)?;
     Ok(Program { path, file: None })
 }
 
-fn unit_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let is_good = |unit: &String| is_text(unit, 256) && unit.contains('.') && !unit.contains('/');
-    checked(
-        from,
-        is_good,
-        "give a unit with its suffix, such as nginx.service, of at most 256 bytes",
-    )
-}
-
 fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
-    let is_good = |source: &String| is_text(source, 4096);
-    let source = checked(from, is_good, "give a text of 1 to 4096 bytes")?;
-    Ok(Pattern {
-        source,
-        regex: None,
-    })
-}
-
-fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
-    let is_good = |pid: &i32| (2..=PID_MAX).contains(pid);
-    let remedy = "give an integer from 2 to 4194304: every service would inherit a class of pid 1";
-    checked(from, is_good, remedy)
+    let (source, regex) = (expression(from)?, None);
+    Ok(Pattern { source, regex })
 }
 
 /// Memory left for the patterns of one set. How much a compiled pattern takes
@@ -497,7 +482,7 @@ fn pid<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
 #[derive(Debug, Clone)]
 struct PatternRoom {
     left_bytes: usize,
-    /// What each may use to remember states as it searches.
+    /// Of each, for the states that it remembers as it searches.
     search_bytes: usize,
 }
 
@@ -512,7 +497,7 @@ impl PatternRoom {
     /// The error is the remedy.
     fn compile(&mut self, source: &str) -> Result<Regex, String> {
         self.compiled(source).map_err(|error| {
-            // Of syntax, the last line says what is wrong, and those before it where.
+            // Of syntax, the last line says the fault, and those before it the place.
             let reason = error.to_string();
             let reason = reason.lines().last().unwrap_or("bad syntax");
             let reason = reason.trim_start_matches("error: ").trim();

@@ -182,7 +182,7 @@ fn links_are_followed_anew_and_a_file_that_is_gone_still_runs() {
     }
     assert!(rule.follow_links(|_| Some("/opt/2/app".to_owned())));
     assert!(rule.holds(&new));
-    // The rule is the one it was: what inherited from it goes on to.
+    // The rule is still equal to itself: heirs keep it.
     assert_eq!(rule, accepted(json!({"exe": "/bin/app"})));
 }
 

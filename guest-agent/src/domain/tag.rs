@@ -67,7 +67,7 @@ impl From<Tag> for u8 {
     }
 }
 
-/// What the kernel reports for a thread, as it can be set again: older kernels
+/// The kernel's report of a thread, as it can be set again: older kernels
 /// report a level with "no class" but refuse to take one.
 pub fn settable_ioprio(reported: u16) -> u16 {
     if reported >> CLASS_SHIFT == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What to do to one thread or one socket, and what to remember of it, so that
-//! it can be put back. The records are what the state file keeps.
+//! Changes of one thread or one socket, and records of its earlier values, so that
+//! it can be put back. The state file keeps the records.
 
 use super::tag::{Tag, settable_ioprio};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaggedProcess {
     pub tag: Tag,
-    /// What its leader had before: what threads born tagged go back to.
+    /// The priority of its leader before; threads born tagged go back to it.
     pub base_ioprio: u16,
     /// Priority of each thread before it was tagged.
     pub threads: BTreeMap<i32, u16>,
@@ -66,7 +66,7 @@ pub fn plan_thread(
     }
 }
 
-/// What to set on a thread that should carry `tag` no longer. One that has
+/// The priority of a thread that should carry `tag` no longer. A thread that has
 /// another value by now was changed by somebody else and is left alone.
 pub fn plan_restore(current: u16, tag: Tag, original: u16) -> Option<u16> {
     (current == tag.ioprio() && current != original).then_some(original)
@@ -82,7 +82,7 @@ pub fn marks_with(current: SocketMarks, tag: Tag) -> SocketMarks {
 }
 
 /// The marks a socket should have when its tag goes. Its priority was kept
-/// while it was tagged: what it is now is the program's own.
+/// while it was tagged: its present priority is the program's own.
 pub fn marks_back(current: SocketMarks, original: SocketMarks) -> SocketMarks {
     SocketMarks {
         priority: current.priority,
@@ -90,7 +90,7 @@ pub fn marks_back(current: SocketMarks, original: SocketMarks) -> SocketMarks {
     }
 }
 
-/// What to remember of a socket seen for the first time. An accepted
+/// The record of a socket seen for the first time. An accepted
 /// connection copies its listener's marks: a tag on it is not its own.
 pub fn original_marks(current: SocketMarks) -> SocketMarks {
     let own = |tos: u8| {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! The agent's state and what it does at each scan: look, decide which process
+//! The agent's state and its work at each scan: look, decide which process
 //! belongs to which class, tag and untag, remember.
 
 use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
-use crate::adapters::procfs::{Walk, sys_text};
+use crate::adapters::procfs::sys_text;
 use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
 use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rpc::{self, ParamError};
@@ -30,7 +30,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// How the state that is written down was left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The agent goes on: what it tags next is not in the file yet.
+    /// The agent goes on: its next tags are not in the file yet.
     Open,
     /// Every tag is off.
     Clean,
@@ -56,7 +56,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// With a state file, takes up what a predecessor left.
+    /// With a state file, takes up the rules and tags of a predecessor.
     pub fn new(now_ns: u64, state_path: Option<PathBuf>) -> io::Result<Agent> {
         let lock = match &state_path {
             Some(path) => state::lock(path)?,
@@ -80,7 +80,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Takes off what an agent left that was killed; another one left nothing. The rules
+    /// Takes off the tags of an agent that was killed; another agent left none. The rules
     /// stay in the state file for a successor.
     pub fn take_off_left(now_ns: u64, state_path: PathBuf) -> io::Result<()> {
         let boot_id = sys_text(BOOT_ID);
@@ -134,9 +134,9 @@ impl Agent {
             .count()
     }
 
-    /// What threads, children and connections were born with since the last
-    /// scan is known only as long as the old rules are, so these are seen to
-    /// first. What is born while tags change shows after that.
+    /// Tags with which threads, children and connections were born since the last
+    /// scan are known only as long as the old rules are, so these are seen to
+    /// first. Those born while tags change show after that.
     fn settle(&mut self, now_ns: u64) {
         if self.has_work() {
             self.look(now_ns, Depth::Full);
@@ -145,7 +145,7 @@ impl Agent {
 
     fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
         self.rules = rules;
-        self.follow_links(Walk::Any);
+        self.follow_links();
         self.match_anew();
         self.is_dirty = true;
         self.look(now_ns, Depth::Full);
@@ -162,13 +162,11 @@ impl Agent {
     }
 
     /// Whether a rule's program is another file than before.
-    fn follow_links(&mut self, walk: Walk) -> bool {
+    fn follow_links(&mut self) -> bool {
         let proc = &self.scanner.proc;
         let mut has_changed = false;
         for rule in &mut self.rules.rules {
-            has_changed |= rule
-                .condition
-                .follow_links(|path| proc.file_of(path, walk).ok());
+            has_changed |= rule.condition.follow_links(|path| proc.file_of(path).ok());
         }
         has_changed
     }
@@ -198,29 +196,18 @@ impl Agent {
     }
 
     /// Which processes each rule holds now: (pid, command, class, rule).
-    pub fn matched(&self) -> Vec<(i32, &str, &str, &str)> {
-        let describe = |(pid, process): (i32, &'_ Process)| {
+    pub fn matched<'a>(&'a self) -> Vec<(i32, &'a str, &'a str, &'a str)> {
+        let of_rule = |(pid, process): (i32, &'a Process)| {
             let rule = &self.rules.rules[process.assignment?.rule];
-            Some((pid, rule))
+            Some((pid, &process.comm[..], &rule.class[..], &rule.id[..]))
         };
-        self.scanner
-            .processes()
-            .filter_map(|(pid, process)| {
-                let (pid, rule) = describe((pid, process))?;
-                Some((
-                    pid,
-                    process.comm.as_str(),
-                    rule.class.as_str(),
-                    rule.id.as_str(),
-                ))
-            })
-            .collect()
+        self.scanner.processes().filter_map(of_rule).collect()
     }
 
-    /// Finds what matches without touching anything.
+    /// Finds the processes that match and touches none.
     pub fn preview(&mut self, now_ns: u64, rules: RuleSet) -> io::Result<()> {
         self.rules = rules;
-        self.follow_links(Walk::Any);
+        self.follow_links();
         self.scanner.scan(now_ns, Depth::Full)?;
         self.resolve();
         Ok(())
@@ -229,7 +216,7 @@ impl Agent {
     /// The processes for which a rule's condition holds now, whichever rules there are.
     pub fn preview_rule(&mut self, now_ns: u64, condition: &Value) -> Result<Vec<i32>, ParamError> {
         let mut condition = self.rules.further(condition)?;
-        condition.follow_links(|path| self.scanner.proc.file_of(path, Walk::Any).ok());
+        condition.follow_links(|path| self.scanner.proc.file_of(path).ok());
         self.scan(now_ns, Depth::Full);
         Ok(self
             .scanner
@@ -241,7 +228,7 @@ impl Agent {
     }
 
     /// Takes every tag off. The rules stay in the state file for a successor, and
-    /// who has inherited from whom: of an orphan nothing else would tell.
+    /// the heirs of each: of an orphan nothing else would tell.
     pub fn stop(&mut self, now_ns: u64) {
         let params = self.rules.params.clone();
         self.settle(now_ns);
@@ -258,7 +245,7 @@ impl Agent {
         self.save_as(now_ns, End::Clean);
     }
 
-    /// (pid, start time, what it has inherited) of each heir.
+    /// (pid, start time, lineage) of each heir.
     fn lineages(&self) -> Vec<(i32, u64, Lineage)> {
         self.scanner
             .processes()
@@ -331,7 +318,7 @@ impl Agent {
             }
         };
         let Changes { any, gone } = changes;
-        if depth != Depth::Quick && self.follow_links(Walk::Cached) {
+        if depth != Depth::Quick && self.follow_links() {
             self.match_anew();
         }
         for (pid, process) in gone {
@@ -465,7 +452,7 @@ impl Agent {
                 continue;
             };
             let is_matched = process.assignment.is_some();
-            // init starts its services in sessions of their own: such a process
+            // init starts its services in sessions of their own, and such a process
             // has its priority from its unit, and not from a creator that ended. It
             // got it after the session, so it is asked for its session after it.
             let Ok(stat) = self.scanner.proc.stat(pid) else {
@@ -478,7 +465,7 @@ impl Agent {
                     self.adopt_stray(pid, tag, rule);
                 }
             } else if is_matched {
-                // Its parent lives and says what it handed down.
+                // Its parent lives and tells the rule.
             } else if let Some(base) = self.former_base(stat.ppid, tag) {
                 self.adopt_late(pid, tag, base);
             }
@@ -520,7 +507,7 @@ impl Agent {
         }
     }
 
-    /// What a process went back to when this tag was taken off it.
+    /// The priority to which a process went back when this tag was taken off it.
     fn former_base(&self, pid: i32, tag: Tag) -> Option<u16> {
         let (former, base) = self.scanner.process(pid)?.former?;
         (former == tag).then_some(base)
@@ -534,7 +521,7 @@ impl Agent {
             .assignment
             .map(|assignment| self.rules.rules[assignment.rule].tag)
         {
-            // What its main thread left: the others go on.
+            // Without its main thread the other threads go on.
             Some(tag) if !process.is_zombie || process.threads > 1 => {
                 self.tag(now_ns, pid, tag, depth);
             }
@@ -626,7 +613,7 @@ impl Agent {
             match RuleSet::from_params(&saved.rules, self.max_tag) {
                 Ok(rules) => {
                     self.rules = rules;
-                    self.follow_links(Walk::Any);
+                    self.follow_links();
                 }
                 Err(error) => self
                     .log
@@ -656,8 +643,8 @@ impl Agent {
         Ok(())
     }
 
-    /// A predecessor that was killed had no time to write down what it tagged
-    /// last: a tag of its rules on a process that it has not named is its own.
+    /// A predecessor that was killed had no time to write its last tags
+    /// down: a tag of its rules on a process that it has not named is its own.
     fn know_tags_again(&mut self) {
         let tags = self.tags();
         for pid in self.pids() {
@@ -671,7 +658,7 @@ impl Agent {
         }
     }
 
-    /// Gives the processes that still live what was remembered of them.
+    /// Gives the processes that still live their records.
     fn attach(&mut self, saved: SavedState) {
         let mut living = BTreeSet::new();
         for SavedProcess {

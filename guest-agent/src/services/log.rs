@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Messages for the journal and for the host. The same message is given once a
+//! Messages for the journal and for the host. A message is repeated once a
 //! minute at most, all together no more than thirty, and a host that does not
-//! read loses messages, not memory. What processes call themselves is in them,
-//! so whatever could pass for a line or a command of a terminal is escaped.
+//! read loses messages, not memory. Processes choose their names, so characters
+//! that could pass for a line or a command of a terminal are escaped.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What the agent does, between pure decisions and the kernel.
+//! The agent's work, between pure decisions and the kernel.
 
 pub mod agent;
 pub mod log;

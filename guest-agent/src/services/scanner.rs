@@ -41,7 +41,7 @@ pub enum Depth {
     Table,
 }
 
-/// From whom a process inherited its rule.
+/// The rule that a process inherited, and its parent then.
 #[derive(Debug, Clone)]
 pub struct Lineage {
     pub rule: Rule,
@@ -159,7 +159,7 @@ impl Scanner {
         let mut changes = Changes::default();
         let is_first = self.scans == 0;
         self.scans += 1;
-        // Before the listing: what starts during it shows at the next scan.
+        // Before the listing: a process that starts during it shows at the next scan.
         let last_id = self.proc.last_id();
         let is_still = last_id.is_some() && last_id == self.last_id;
         self.last_id = last_id;
@@ -273,7 +273,7 @@ impl Scanner {
             || now_ns.saturating_sub(process.facts_read_ns) >= FACTS_LAST_NS;
         let is_zombie = stat.is_zombie;
         process.take_stat(pid, stat);
-        // A zombie has no facts left; what it was is still true of it.
+        // A zombie has no facts left; its earlier facts still hold.
         if is_due && !is_zombie {
             changes.any |= read_facts(&mut self.proc, &self.users, pid, process, now_ns);
         }
@@ -370,7 +370,7 @@ mod tests {
         assert!(second.at_ns > 2 * SCAN_NS, "{second:?}");
     }
 
-    /// A kernel thread whose pid went to this process while nobody looked.
+    /// A kernel thread whose pid went to this process between two scans.
     #[test]
     fn a_pid_that_was_a_kernel_threads_is_read_again_after_a_pause() {
         let own = std::process::id() as i32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The agent's loop: one thread that waits for the port, a signal or the next
-//! scan, and never for the host. What cannot be written now waits in a bounded
+//! scan, and never for the host. Lines that cannot be written now wait in a bounded
 //! buffer; while it is not empty no further table is queued, and beyond a bound
 //! no further request is served or read. Requests are served one a turn, so that
 //! many of them delay neither scans nor a signal.
@@ -46,7 +46,7 @@ pub struct Session {
     port_path: PathBuf,
     port: Option<Port>,
     framer: LineFramer,
-    /// Read and not served yet: at most what one read brings.
+    /// Read and not served yet: at most the lines of one read.
     pending: VecDeque<Frame>,
     out: Vec<u8>,
     /// The host has spoken: it gets tables and messages.
@@ -114,8 +114,8 @@ impl Session {
                 self.flush();
                 self.receive_if_able();
             }
-            // Nobody will read what fills the buffer, and until it is empty
-            // nothing is read that would show it.
+            // A full buffer has no reader any more, and until it is empty
+            // nothing is read that would show that.
             if wake.hang_up && !self.has_room() {
                 self.host_went();
             }
@@ -311,7 +311,7 @@ impl Session {
         }
     }
 
-    /// Puts further scans off as far as the one that began then has taken its time.
+    /// Puts further scans off by the length of the scan that began then.
     fn rest(&mut self, began_ns: u64) {
         let ended_ns = self.clock.now_ns();
         self.quick_scan_ns = rested(self.quick_scan_ns, began_ns, ended_ns);

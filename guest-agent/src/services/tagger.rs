@@ -21,7 +21,7 @@ const MOST_PASSES: usize = 4;
 /// no more than this many known sockets are checked again at a time.
 pub const MANY_DESCRIPTORS: usize = 128;
 
-/// What a process's creator may have handed down.
+/// Tags and priority that a process's creator may have handed down.
 #[derive(Debug, Clone, Default)]
 pub struct Heritage {
     pub tags: Vec<Tag>,
@@ -29,8 +29,8 @@ pub struct Heritage {
 }
 
 impl Heritage {
-    /// `ancestors`: parent first. One that has and had no tag hands on what it was
-    /// given itself: it ended, or has yet to have its turn, before it was tagged.
+    /// `ancestors`: parent first. An ancestor that has and had no tag hands on its own
+    /// heritage: it ended, or has yet to have its turn, before it was tagged.
     pub fn of<'a>(mut ancestors: impl Iterator<Item = &'a Process>) -> Heritage {
         let Some(nearest) = ancestors.find(|process| {
             process.assignment.is_none() || process.tagged.is_some() || process.former.is_some()
@@ -128,7 +128,7 @@ fn tag_each_thread(
                     verify(proc, pid, started)?;
                     is_verified = true;
                 }
-                // Remembered first: what is set must be known how to undo.
+                // Remembered first: a change must be known how to undo.
                 tagged.threads.insert(tid, plan.original);
                 match ioprio::set(tid, value) {
                     // It has ended: of a main thread that is all there is to see.
@@ -264,7 +264,7 @@ impl SocketTagger {
     /// tagged process holds them too.
     pub fn untag(&mut self, proc: &Proc, pid: i32, process: &mut Process) -> io::Result<()> {
         process.not_ip.clear();
-        // All are let go first: whatever fails below, nobody holds them.
+        // All are let go first, so that none is held if a call below fails.
         let orphans: Vec<(u64, TaggedSocket)> = std::mem::take(&mut process.held)
             .into_iter()
             .filter_map(|inode| Some((inode, self.let_go(pid, inode)?)))
@@ -394,7 +394,7 @@ fn open_verified(proc: &Proc, pid: i32, process: &Process) -> io::Result<Foreign
     Ok(owner)
 }
 
-/// Fails if the pid is another process's by now: what was listed under it is too.
+/// Fails if the pid, and with it the listed descriptors, is another process's by now.
 fn verify(proc: &Proc, pid: i32, start_time_ticks: u64) -> io::Result<()> {
     if proc.start_time(pid)? == start_time_ticks {
         Ok(())
