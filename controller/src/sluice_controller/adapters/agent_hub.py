@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Connections to the agents of all guests: one thread, one selector.
 
-The thread owns sockets and sessions; other threads hand over wishes and read
-the status under the lock, which is never held across a system call that waits,
-nor while lines are parsed: how long that takes is the guest's choice. For what it
-takes the guest is read later (`Pace`).
+The thread owns sockets and sessions; other threads hand over wishes and read the status under
+the lock. The lock is never held across a system call that waits, nor while lines are parsed,
+whose time is the guest's choice. The guest pays for that time by being read later (`Pace`).
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ MAX_UNSENT_BYTES = 4 << 20
 # A table older than this is no longer shown as present.
 STALE_SECONDS = 30.0
 SILENT_SECONDS = 15.0
-# How long the agents may take to say what a rule would match.
+# The longest wait for agents' answers to a preview.
 PREVIEW_SECONDS = 5.0
-# After this long the line itself may be what fails, as a port that QEMU has stopped
-# until its host side closes. Without an agent it helps nobody: ever more rarely.
+# After this long the line itself may be at fault, as a port that QEMU has stopped until its
+# host side closes. Renewal does not help without an agent, so it comes ever more rarely.
 RENEW_SECONDS = 60.0
 RENEW_DOUBLINGS = 4
 FIRST_IDS = 1 << 31
@@ -188,7 +187,7 @@ class AgentHub:
             }
 
     def preview(self, domains: Iterable[str], match: Mapping[str, str]) -> dict[str, Preview]:
-        """What the agents that are connected would do with a rule; waits, but not for long."""
+        """The connected agents' answers about a rule; waits, but not for long."""
         with self._has_heard:
             asked = {}
             for domain in domains:
@@ -230,7 +229,7 @@ class AgentHub:
 
     @contextlib.contextmanager
     def _on_its_own(self, peer: _Peer, now: float) -> Iterator[None]:
-        """What nobody foresaw of one agent ends its connection, and no other's."""
+        """An unforeseen error of one agent ends its connection, and no other's."""
         try:
             yield
         except Exception as error:
@@ -300,7 +299,7 @@ class AgentHub:
         return logs
 
     def _tend(self, peer: _Peer, now: float) -> None:
-        """Connects where it is time to, and sends what is due."""
+        """Connects when it is time, and sends due lines."""
         if peer.socket is None:
             if now >= max(peer.retry_at, peer.breaches.banned_until):
                 self._connect(peer, now)
@@ -334,7 +333,7 @@ class AgentHub:
         peer.socket, peer.error = connection, None
         peer.splitter = LineSplitter()
         peer.unsent.clear()
-        # What was asked over a connection before, or by another host, may be answered here.
+        # Requests of an earlier connection, or of another host, may be answered here.
         first_id = 1 + secrets.randbelow(FIRST_IDS)
         peer.session = Session(now, peer.breaches, peer.revision, first_id)
         if not peer.renewals:
@@ -343,7 +342,7 @@ class AgentHub:
             peer.session.want_rules(peer.rules)
 
     def _watch(self, peer: _Peer, now: float) -> None:
-        """Has the selector look for what may be done with the connection."""
+        """Tells the selector which events of the connection to watch."""
         wanted = 0
         if peer.socket is not None and peer.pace.may_read(now):
             wanted |= selectors.EVENT_READ

@@ -57,7 +57,7 @@ class Breach(ValueError):
 
 
 class LineSplitter:
-    """Bytes in, lines out; what exceeds the limit is dropped up to its newline."""
+    """Bytes in, lines out; a line beyond the limit is dropped up to its newline."""
 
     def __init__(self, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self.limit_bytes = limit_bytes
@@ -65,7 +65,7 @@ class LineSplitter:
         self._discarding = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Complete lines; None stands for one that was too long."""
+        """Complete lines; None stands for a line that was too long."""
         lines: list[bytes | None] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
@@ -126,7 +126,7 @@ def _refuse_unknown(raw: dict[str, Any], known: set[str], thing: str) -> None:
 
 
 def printable(text: str) -> str:
-    """White space is a blank, and what else cannot be printed U+FFFD; as long as before."""
+    """White space becomes a blank, other unprintable characters U+FFFD; the length stays."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
@@ -263,7 +263,7 @@ def parse_param_error(error: dict[str, Any]) -> tuple[str, str]:
 class Line:
     """A line as it was read: a message, with its table if it has one, or a breach.
 
-    ``is_read`` is false for one that is no message at all, which its sender is told.
+    ``is_read`` is false for a line that is no message; its sender is told so.
     """
 
     message: dict[str, Any] | None = None
@@ -273,7 +273,7 @@ class Line:
 
 
 def read_line(raw: bytes | None) -> Line:
-    """Everything that takes long about a line; `raw` is None for one that was too long."""
+    """All slow work on a line; `raw` is None for a line that was too long."""
     if raw is None:
         return Line(breach=Breach(f"a line longer than {MAX_LINE_BYTES} bytes"))
     try:

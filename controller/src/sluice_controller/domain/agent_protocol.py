@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The host's side of the agent protocol (`docs/specs/agent-protocol.md`).
 
-A session takes lines in and gives messages out; it does no I/O and is told the
-time. The guest is hostile: lines are bounded before they are parsed, every
-value is checked before it is kept, and breaches are counted. More than ten in
-a minute end the connection for a minute, and so do more bytes than an honest
-agent has to say.
+A session takes lines in and gives messages out; it does no I/O, and time is an argument. The
+guest is hostile: lines are bounded before they are parsed, every value is checked before it is
+kept, and breaches are counted. More than ten in a minute end the connection for a minute, and
+so do more bytes than an honest agent sends.
 
-A guest may also be slow, on a busy host by seconds. Then what is asked again
-because nothing was heard makes it slower still: one greeting at a time waits for
-its answer, further ones come ever more rarely, and rules are sent once. An agent
-answers in the order in which it was asked, so that an answer tells of every
-earlier request whether it was lost.
+A guest may also be slow, on a busy host by seconds. Repeated questions would then make it
+slower still: one greeting at a time waits for its answer, further ones come ever more rarely,
+and rules are sent once. An agent answers requests in their order, so an answer tells whether an
+earlier request was lost.
 """
 
 from __future__ import annotations
@@ -47,14 +45,14 @@ SILENCE_S = 3.0
 # While a greeting is not answered the next one waits twice as long as the one before,
 # and at most this: the guest may have lost it, by a reset for instance.
 LONGEST_PAUSE_S = 15.0
-# At a time; one that is not answered holds its place.
+# At a time; an unanswered preview holds its place.
 MOST_PREVIEWS = 8
 # A table of older rules this long after they were sent: the call may have been lost.
 BEHIND_S = 2.0
-# What a guest had been asked by another host travels with it, and is answered here. So
-# is what a port of 128 buffers kept of earlier connections.
+# Requests of another host travel with a guest, and are answered here. So are requests of
+# earlier connections in a port of 128 buffers.
 STRANGERS_ALLOWED = 256
-# For those who ask for no table: which assigned processes are still there.
+# Without a reader of tables: enough to see which assigned processes are still there.
 INTERVAL_MS = 10_000
 # An asker gets a table as young as this; an older one is asked for anew, and waited for
 # a moment.
@@ -107,9 +105,9 @@ class Breaches:
 
 @dataclass
 class Pace:
-    """How fast a guest is read: what it costs is paid for in time, over all connections."""
+    """How fast a guest is read: it pays for its cost in time, over all connections."""
 
-    # When what it has cost so far is paid for.
+    # The time at which its cost so far is paid.
     paid_at: float = 0.0
 
     def spend(self, processor_s: float, now: float) -> None:
@@ -121,7 +119,7 @@ class Pace:
 
 @dataclass
 class Preview:
-    """What an agent would do with a rule; nothing of that as long as it has not answered."""
+    """An agent's answer about a rule; empty until it has answered."""
 
     match: Mapping[str, str]
     pids: list[int] | None = None
@@ -195,8 +193,8 @@ class Session:
         self, method: str, params: Mapping[str, Any], preview: Preview | None = None
     ) -> bytes:
         request_id, self._next_id = self._next_id, self._next_id + 1
-        # An agent that never answers must not make this grow. One that starts
-        # long after its guest finds every greeting since then in its port.
+        # An agent that never answers must not make this grow. An agent that starts long after
+        # its guest finds every greeting since then in its port.
         while len(self._pending) >= 32:
             del self._pending[min(self._pending)]
             self._given_up += 1
@@ -205,7 +203,7 @@ class Session:
         return json.dumps(message).encode() + b"\n"
 
     def want_rules(self, payload: Mapping[str, Any]) -> None:
-        """Sets what the agent should follow; sent by `due` when it differs."""
+        """Sets the rules for the agent; `due` sends them when they differ."""
         if payload != self._wanted:
             self._wanted = dict(payload)
             self.revision += 1
@@ -217,13 +215,13 @@ class Session:
             return False
         waited_s = now - self._table_asked_at
         if self._awaits("get_processes") and waited_s < LONGEST_PAUSE_S:
-            # Nobody waits anew for a guest that is slow.
+            # A slow guest is not waited for again.
             return waited_s < TABLE_ANSWER_S
         self._wants_table = True
         return True
 
     def ask_preview(self, match: Mapping[str, str]) -> Preview:
-        """What comes of it is written into the answer."""
+        """The agent's answer is written into the returned preview."""
         preview = Preview(match)
         if self.hello is None:
             preview.untold = "its agent has not answered yet"
@@ -236,7 +234,7 @@ class Session:
         return preview
 
     def due(self, now: float) -> list[bytes]:
-        """What to send now."""
+        """The lines to send now."""
         out, self._replies = self._replies, []
         silent = now - self.heard_at > SILENCE_S
         if (self.hello is None or silent or self._doubts) and now >= self._greet_at:
@@ -350,20 +348,20 @@ class Session:
         self._count_log(now)
         if not isinstance(params, dict) or params.get("level") not in ("info", "warning", "error"):
             raise Breach("a log without a level")
-        # It may be another one that begins: by its tables alone it would pass for the last.
+        # A new agent may be starting: by its tables alone it would pass for the last one.
         self._doubts = True
         text = text_of(params.get("text"), "log text", MAX_LINE_BYTES)
         self.logs.append((params["level"], text[:LONGEST_LOG_CHARS]))
 
     def _answered(self, message: dict[str, Any]) -> _Asked | None:
-        """Return the request that is answered; None for one that is no longer of interest."""
+        """Return the answered request; None if it is no longer of interest."""
         request_id = message.get("id")
         if isinstance(request_id, bool) or not isinstance(request_id, int):
             raise Breach("an answer without an id")
         asked = self._pending.pop(request_id, None)
         if asked is not None:
             self._has_answered = True
-            # It will not come back to what was asked before that.
+            # It will not answer earlier requests any more.
             for earlier in [other for other in self._pending if other < request_id]:
                 del self._pending[earlier]
             return asked
@@ -407,7 +405,7 @@ class Session:
             # The rules were lost, or were another boot's.
             self._sent_revision = None
         if is_another or self._greeted_in_doubt:
-            # A fresh start: what an earlier agent on this port did is past.
+            # A fresh start: breaches of an earlier agent on this port are past.
             self.breach = None
         if self._sent_revision is None or self._sent_revision != self._refused_revision:
             self.refusal = None

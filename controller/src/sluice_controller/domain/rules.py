@@ -99,7 +99,7 @@ class RuleBody(Model):
 
 
 def parse_match(raw: Any) -> dict[str, str]:
-    """{kind: condition} of those that are given."""
+    """{kind: condition} of the given conditions."""
     found = parse(Match, raw, "match")
     return {key: value for key, value in vars(found).items() if value is not None}
 

@@ -62,7 +62,8 @@ class Services:
         self._set_emulator()
         self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
         # libvirtd answers five requests of a connection at a time (max_client_requests of
-        # libvirtd.conf). QEMUs that hang may keep as many, and not from those who only look.
+        # libvirtd.conf). Hanging QEMUs may keep five, so readers have a connection of their
+        # own.
         self.qmp_host = LibvirtHost(config.libvirt_uri, time.monotonic)
         self.uplinks = LinuxUplinks()
         self.agents = AgentHub(self.clock, time.monotonic)
@@ -147,7 +148,7 @@ class Services:
         self._threads: list[threading.Thread] = []
 
     def _set_emulator(self) -> None:
-        """The emulator given at start outranks what an earlier start stored."""
+        """The emulator given at start outranks the stored one."""
         if self.config.emulator is None:
             return
         with self.store.transaction() as unit:

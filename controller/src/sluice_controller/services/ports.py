@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What services ask of the outside; adapters implement it."""
+"""Interfaces of services to the outside; adapters implement them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Transaction(Protocol):
     def remember_domain(
         self, name: str, uuid: str, gone: str | None = None, has_its_own: bool = False
     ) -> list[tuple[str, Any, Any]]:
-        """The domain has this name now. `gone`: the uuid of one that libvirt has no more, whose
-        policy is the newcomer's unless that has one, or `has_its_own` elsewhere.
+        """The domain has this name now. `gone`: the uuid of a vanished domain, whose policy is
+        the newcomer's unless that has one, or `has_its_own` elsewhere.
 
-        What became of policies: (action, before, after) of each."""
+        Returns the changes of policies: (action, before, after) of each."""
         ...
 
     def grants(self, domain: str | None = None) -> list[Grant]: ...
@@ -118,9 +118,10 @@ class Transaction(Protocol):
     def add_decision(self, at: float, entry: Mapping[str, Any]) -> None: ...
     def decisions(self, since: float, until: float, limit: int) -> list[dict[str, Any]]: ...
     def prune(self, keep_s: float) -> bool:
-        """Removes what was measured or decided earlier than that, and the oldest where there
-        is too much. Time is counted while sluiced runs, whatever the host's clock says in
-        between. Not more at a time than others can wait for: whether there is more to do."""
+        """Removes older measurements and decisions, and the oldest beyond the greatest number.
+        Only the time during which sluiced runs counts, not the host's clock. It removes no more
+        at a time than other users of the store can wait for, and returns whether there is more
+        to do."""
         ...
 
     def add_nightly(
@@ -135,9 +136,8 @@ class Transaction(Protocol):
 class Store(Protocol):
     @property
     def changes(self) -> int:
-        """How often something that operators declare was changed so far, or a domain's
-        name. Counted before the unit of work ends that does it: who reads after this
-        waits for that."""
+        """The number of changes of declarations and of domains' names so far. A change is
+        counted before its unit of work ends, so a later reader waits for that."""
         ...
 
     def transaction(self) -> AbstractContextManager[Transaction]: ...
