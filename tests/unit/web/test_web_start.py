@@ -109,6 +109,23 @@ def test_a_store_that_is_none_is_said_in_words(tmp_path, capsys):
     assert f"{tmp_path}/web.sqlite: file is not a database" in said and "put back a copy" in said
 
 
+@pytest.mark.parametrize("version", ["0002", None])
+def test_a_store_of_another_version_is_kept_and_said_in_words(tmp_path, capsys, version):
+    Store(tmp_path)
+    path = tmp_path / "web.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM alembic_version")
+        if version:
+            connection.execute("INSERT INTO alembic_version VALUES (?)", (version,))
+        connection.commit()
+    before = path.read_bytes()
+    assert cli.main(["--state-dir", str(tmp_path), "users"]) == cli.CANNOT_WORK
+    said = capsys.readouterr().err
+    assert f"{path} has the schema {version or 'of a version before migrations'}" in said
+    assert "install the version of sluice-web that wrote it" in said and "newer" not in said
+    assert path.read_bytes() == before
+
+
 def test_a_store_that_somebody_keeps_locked_may_be_free_later(tmp_path, capsys, monkeypatch):
     Store(tmp_path)
     monkeypatch.setattr("sluice_web.store.LOCK_WAIT_SECONDS", 0.01)

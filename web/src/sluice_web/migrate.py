@@ -8,14 +8,14 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, inspect, text
 
 # Left to itself, a transaction of SQLite's driver begins with its first change only.
 BEGIN_CHANGE = text("BEGIN IMMEDIATE")
 
 
 def upgrade(engine: Engine, path: Path) -> None:
-    """All missing migrations, or none; raises RuntimeError of a version from the future."""
+    """All missing migrations, or none; raises RuntimeError of an unknown version."""
     config = Config()
     folder = resources.files(__package__).joinpath("migrations")
     config.set_main_option("script_location", str(folder))
@@ -26,10 +26,13 @@ def upgrade(engine: Engine, path: Path) -> None:
         found = MigrationContext.configure(connection).get_current_revision()
         if found == scripts.get_current_head():
             return
-        if found and found not in {script.revision for script in scripts.walk_revisions()}:
+        known = {script.revision for script in scripts.walk_revisions()}
+        is_empty = not inspect(connection).get_table_names()
+        if not (is_empty if found is None else found in known):
             raise RuntimeError(
-                f"{path} has schema {found}, newer than {scripts.get_current_head()};"
-                " install the version of sluice-web that wrote it"
+                f"{path} has the schema {found or 'of a version before migrations'}, which this"
+                " sluice-web does not know; install the version of sluice-web that wrote it, or"
+                " move the file away to start without users"
             )
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
