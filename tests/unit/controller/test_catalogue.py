@@ -384,6 +384,25 @@ def test_nobody_waits_for_ever_for_others_who_ask_libvirt(services):
     assert len(refused) == 1 and "others have waited for libvirt" in refused[0]
 
 
+def test_a_change_that_another_keeps_waiting_does_not_blame_libvirt(services):
+    catalogue, refusals = services.catalogue, []
+    catalogue.asking_seconds = 0.1
+
+    def second():
+        try:
+            with catalogue.changing(None):
+                pass
+        except Unavailable as error:
+            refusals.append(error.detail)
+
+    with catalogue.changing(None):
+        asks = threading.Thread(target=second, daemon=True)
+        asks.start()
+        asks.join(20.0)
+    (refused,) = refusals
+    assert "another change" in refused and "libvirt" not in refused and "null" not in refused
+
+
 def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
     services.domains.host = Away()
     client = create_app(services, "secret").test_client()

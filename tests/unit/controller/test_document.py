@@ -6,6 +6,7 @@ from contextvars import copy_context
 from typing import Annotated, get_origin
 
 import pytest
+from typer.testing import CliRunner
 
 from sluice_controller.domain import limits, queues, scheduling
 from sluice_controller.domain.agent_messages import Table
@@ -14,6 +15,7 @@ from sluice_controller.domain.models import adapter, members, parse
 from sluice_controller.entry.api import calls
 from sluice_controller.entry.api.app import create_app, openapi
 from sluice_controller.entry.api.calls import OPERATIONS, merged
+from sluice_controller.entry.cli.main import app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
 from unit.controller.nightly_facts import result
@@ -178,6 +180,8 @@ def test_a_patch_changes_what_it_names(client):
         ("/domains/test/classes/batch", {"limit": {}}, "limit"),
         ("/groups/disks", {"rate": 7}, "rate"),
         ("/streams/film", {"nominal": 7}, "nominal"),
+        ("/classes/batch", {"wieght": None}, "wieght"),
+        (f"{GRANT}/scheduling/net-tx", {"windw": None}, "scheduling.net-tx.windw"),
         ("/streams/film", {"domain": "\ud800"}, "domain"),
         (f"{GRANT}/limits/net-tx", {"limit": 7}, "limits.net-tx.limit"),
         (
@@ -192,6 +196,16 @@ def test_a_patch_takes_what_a_put_takes(client, path, body, thing):
     headers = {"Authorization": "Bearer secret"}
     answer = copy_context().run(client.patch, f"/v1{path}", json=body, headers=headers)
     assert (answer.status_code, answer.get_json()["thing"]) == (422, thing)
+
+
+@pytest.mark.parametrize("path", ["classes/none", "groups/none", "streams/none", "rules/99"])
+def test_the_remedy_for_a_missing_thing_is_a_command_that_there_is(client, path):
+    headers = {"Authorization": "Bearer secret"}
+    answer = copy_context().run(client.get, f"/v1/{path}", headers=headers)
+    assert answer.status_code == 404
+    words = answer.get_json()["remedy"].removeprefix("see: sluice ").split()
+    assert words[-1] == "list"
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
 
 
 BLK_READ = {"bytes_per_second": 6e6}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sluice_controller.domain.agent_protocol import Preview
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
@@ -198,6 +199,28 @@ def test_an_expression_that_no_agent_takes_is_named_and_all_stays(ask, apply, st
         assert (answer.status_code, answer.get_json()["thing"]) == (422, "rules[1].match.cmdline")
     assert state() == before
     assert agents.tried == [(["media"], {"cmdline": "("})] * 2
+
+
+def test_agents_that_take_their_time_keep_other_changes_waiting_for_seconds_only(
+    apply, state, services, monkeypatch
+):
+    now, agents = [0.0], services.catalogue.agents
+    services.states.monotonic = lambda: now[0]
+    answers = agents.preview
+
+    def slow(domains, match):
+        now[0] += 4.9
+        return answers(domains, match)
+
+    monkeypatch.setattr(agents, "preview", slow)
+    agents.previews["media"] = Preview({}, pids=[])
+    rules = [{"class": "batch", "match": {"cmdline": f"job{i}"}} for i in range(50)]
+    batch = {"classes": {"batch": {}}, "domains": {"media": {"classes": {"batch": {}}}}}
+    apply(batch)
+    apply({"rules": rules})
+    assert state()["rules"] == rules
+    # The others are refused when they have waited this long.
+    assert 0 < now[0] < services.catalogue.asking_seconds
 
 
 def test_dscp_values_may_change_hands(apply, state):

@@ -255,11 +255,18 @@ class Catalogue:
         """
         lock = self._changing if domain is None else self._asking
         if not lock.acquire(timeout=self.asking_seconds):
+            waited = f"for {self.asking_seconds:g} s or longer"
+            if domain is None:
+                raise Unavailable(
+                    "change",
+                    current_actor.get(),
+                    f"is not made: another change goes on {waited}",
+                    "try again; 'sluice audit' shows the other when it is over",
+                )
             raise Unavailable(
                 "domain",
                 domain,
-                f"cannot be looked up: others have waited for libvirt for {self.asking_seconds:g}"
-                " s or longer",
+                f"cannot be looked up: others have waited for libvirt {waited}",
                 "try again; if that goes on, see what keeps libvirtd",
             )
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,6 +40,9 @@ from .catalogue import Catalogue, audited, check_emulator_right
 from .groups import Groups, refuse_another_kind, refuse_second
 from .ports import Clock, Store, Transaction
 from .streams import Streams
+
+# Agents try the expressions of a document this long, and the last of them a little longer.
+TRYING_SECONDS = 4.0
 
 
 class _Rehearsed(Exception):
@@ -346,6 +350,7 @@ class States:
     auto: Auto
     clock: Clock
     changed: Callable[[str | None], None]
+    monotonic: Callable[[], float] = time.monotonic
 
     def get(self) -> documents.Document:
         with self.auto.changing() as auto, self.store.transaction() as unit:
@@ -395,15 +400,21 @@ class States:
 
     def _try_expressions(self, given: documents.State) -> None:
         """Has agents try the expressions of new rules: of them a model cannot judge. The
-        answers may take seconds, and no unit of work is to wait for them."""
+        answers may take seconds, and no unit of work is to wait for them.
+
+        Other changes wait meanwhile, and guests choose when they answer: the first seconds are
+        all that they get, and untried expressions are stored as those of silent agents.
+        """
         with self.store.transaction() as unit:
             known = [(r.domain, dict(r.match)) for r in unit.rules()]
             every = {grant.domain for grant in unit.grants()}
         silent: set[str] = set()
+        until = self.monotonic() + TRYING_SECONDS
         for i, rule in enumerate(given.rules or ()):
             with within(f"rules[{i}]"):
                 domain, match = rule.domain, parse_match(rule.match)
-                if "cmdline" in match and (domain, match) not in known:
+                is_new = "cmdline" in match and (domain, match) not in known
+                if is_new and self.monotonic() < until:
                     asked = (every if domain is None else {domain}) - silent
                     previews = self.catalogue.try_rule(match, asked)
                     silent |= {d for d, one in previews.items() if one.untold is not None}

@@ -47,7 +47,8 @@ def _one(found: list[dict[str, Any]], thing: str, value: Any, key: str = "name")
     for one in found:
         if one[key] == value:
             return one
-    raise NotFound(thing, value, "does not exist", f"see the list of what there is: GET {thing}")
+    listing = "group" if thing == "domain" else thing
+    raise NotFound(thing, value, "does not exist", f"see: {sluice(listing, 'list')}")
 
 
 def merged(present: Any, patch: Any) -> Any:
@@ -163,7 +164,9 @@ def _changes(
         except NotFound:
             found = {}
         before = {name: found[name] for name in members(body) if name in found}
-        given = parse(body, merged(before, a.body), place.format(**a.path))
+        # A null of an unknown member takes nothing out, and is refused as any other value.
+        unknown = {name: a.body[name] for name in a.body if name not in members(body)}
+        given = parse(body, {**merged(before, a.body), **unknown}, place.format(**a.path))
         return call(s, replace(a, body=given))
 
     patching = f"{summary}: of what is there only what is given; a null takes a member out"
