@@ -7,6 +7,7 @@ answers read from it, also while QEMU's main loop stands still. The device's reg
 legacy, PCI) are reached by ``-qtest``.
 """
 
+import copy
 import json
 import mmap
 import os
@@ -73,6 +74,7 @@ class Machine:
             command += ["-object", f"shaper,id=sluice0,page={folder}/page"]
             device += ",shaper=sluice0"
         self.process = subprocess.Popen([*command, "-device", device, *more])
+        self.slot, self.ports, self.offset = SLOT, PORTS, 0
         self.added = 0
         try:
             self._qmp = self._connect("qmp")
@@ -137,49 +139,62 @@ class Machine:
             if not words or words[0] != "IRQ":
                 raise RuntimeError(f"{line}: {words}")
 
+    def at(self, slot: int) -> "Machine":
+        """The machine, to drive another disk of it, which is in that slot."""
+        other = copy.copy(self)
+        other.slot, other.added = slot, 0
+        other.ports = PORTS + (slot - SLOT) * 0x100
+        other.offset = (slot - SLOT) << 20
+        other._start_disk()
+        return other
+
     def _start_disk(self) -> None:
-        for register, value in ((0x10, PORTS), (4, 5)):
-            self.register(f"outl 0xcf8 {0x80000000 | SLOT << 11 | register:#x}")
+        for register, value in ((0x10, self.ports), (4, 5)):
+            self.register(f"outl 0xcf8 {0x80000000 | self.slot << 11 | register:#x}")
             self.register(f"outl 0xcfc {value:#x}")
         for status in (0, 3):
-            self.register(f"outb {PORTS + 18:#x} {status}")
-        features = self.register(f"inl {PORTS:#x}")
-        self.register(f"outl {PORTS + 4:#x} {features & (1 << 28):#x}")  # indirect descriptors
-        self.register(f"outw {PORTS + 14:#x} 0")
-        assert self.register(f"inw {PORTS + 12:#x}") == RING_SIZE
-        self.memory[RING : RING + 0x20000] = bytes(0x20000)
-        self.memory[AVAIL : AVAIL + 2] = struct.pack("<H", 1)  # no interrupts
-        self.register(f"outl {PORTS + 8:#x} {RING >> 12:#x}")
-        self.register(f"outb {PORTS + 18:#x} 7")
+            self.register(f"outb {self.ports + 18:#x} {status}")
+        features = self.register(f"inl {self.ports:#x}")
+        self.register(f"outl {self.ports + 4:#x} {features & (1 << 28):#x}")  # indirect descriptors
+        self.register(f"outw {self.ports + 14:#x} 0")
+        assert self.register(f"inw {self.ports + 12:#x}") == RING_SIZE
+        self._write(RING, bytes(0x20000))
+        self._write(AVAIL, struct.pack("<H", 1))  # no interrupts
+        self.register(f"outl {self.ports + 8:#x} {RING + self.offset >> 12:#x}")
+        self.register(f"outb {self.ports + 18:#x} 7")
+
+    def _write(self, place: int, data: bytes) -> None:
+        place += self.offset
+        self.memory[place : place + len(data)] = data
 
     def add(self, number: int, tag: int = 0, size: int = 4096) -> None:
         """A read, as entry ``number`` of the ring; kick() shows it to the device."""
         place, sector = REQUESTS + number * 256, number * 16
         table = place + 64
         ioprio = MANAGED_TAG | (tag & 7) | (tag >> 3 << 3) if tag else 0
-        self.memory[place : place + 16] = struct.pack("<IIQ", 0, ioprio, sector)
-        self.memory[table : table + 48] = (
-            struct.pack("<QIHH", place, 16, NEXT, 1)
+        self._write(place, struct.pack("<IIQ", 0, ioprio, sector))
+        self._write(
+            table,
+            struct.pack("<QIHH", place + self.offset, 16, NEXT, 1)
             + struct.pack("<QIHH", DATA, size, NEXT | WRITES, 2)
-            + struct.pack("<QIHH", place + 32, 1, WRITES, 0)
+            + struct.pack("<QIHH", place + 32 + self.offset, 1, WRITES, 0),
         )
-        entry = RING + 16 * number
-        self.memory[entry : entry + 16] = struct.pack("<QIHH", table, 48, INDIRECT, 0)
-        slot = AVAIL + 4 + 2 * (self.added % RING_SIZE)
-        self.memory[slot : slot + 2] = struct.pack("<H", number)
+        entry = struct.pack("<QIHH", table + self.offset, 48, INDIRECT, 0)
+        self._write(RING + 16 * number, entry)
+        self._write(AVAIL + 4 + 2 * (self.added % RING_SIZE), struct.pack("<H", number))
         self.added += 1
 
     def show(self) -> None:
         """The device may see what was added; one that polls does."""
-        self.memory[AVAIL + 2 : AVAIL + 4] = struct.pack("<H", self.added & 0xFFFF)
+        self._write(AVAIL + 2, struct.pack("<H", self.added & 0xFFFF))
 
     def kick(self) -> None:
         self.show()
-        self.register(f"outw {PORTS + 16:#x} 0")
+        self.register(f"outw {self.ports + 16:#x} 0")
 
     def done(self) -> int:
         """How many requests are done, modulo 2^16."""
-        return struct.unpack("<H", self.memory[USED + 2 : USED + 4])[0]
+        return struct.unpack_from("<H", self.memory, USED + 2 + self.offset)[0]
 
     def wait(self) -> None:
         """Until all is done that was added."""

@@ -19,14 +19,18 @@ from disk_driver import PATIENCE_S, RING_SIZE, Machine  # noqa: E402
 BULK_TAG = 1
 RATE, BURST = 200, 20
 STILL_S = 1.5
+STILL_PATIENCE_S = 30
 WAITING = RING_SIZE - 100
-OTHER_SLOT, EJECT_PORT = 6, 0xAE08
-# A second disk, of an I/O thread of its own.
+OTHER_SLOT, THIRD_SLOT, EJECT_PORT = 6, 7, 0xAE08
+# A second disk, of an I/O thread of its own, and a third, of the main loop.
 # fmt: off
 OTHER = (
     "-object", "iothread,id=io1",
     "-blockdev", "driver=null-co,node-name=d1,size=1048576",
     "-device", f"virtio-blk-pci,id=other,drive=d1,iothread=io1,shaper=sluice0,addr={OTHER_SLOT}",
+    "-blockdev", "driver=null-co,node-name=d2,size=1073741824,read-zeroes=off",
+    "-device", f"virtio-blk-pci,drive=d2,shaper=sluice0,addr={THIRD_SLOT},disable-modern=on,"
+    f"queue-size={RING_SIZE}",
 )
 # fmt: on
 
@@ -80,6 +84,23 @@ def test_a_disk_that_goes_leaves_the_timer_of_another_in_its_thread(machine: Mac
         assert time.monotonic() < end_s
         time.sleep(0.02)
     check_rate_while_the_main_loop_stands_still(machine)
+
+
+def test_a_request_behind_those_of_a_disk_of_the_main_loop_is_released_by_its_own_thread(
+    machine: Machine,
+):
+    third = machine.at(THIRD_SLOT)
+    for number in range(2 * RATE):
+        third.add(number, tag=BULK_TAG)
+    third.kick()
+    # The first to be released is still the third disk's, at the same time.
+    machine.add(0, tag=BULK_TAG)
+    machine.kick()
+    with machine.still_main_loop():
+        end_s = time.monotonic() + STILL_PATIENCE_S
+        while not machine.done() and time.monotonic() < end_s:
+            time.sleep(0.02)
+        assert machine.done() == 1
 
 
 def test_none_of_an_unlimited_class_is_held_under_an_ample_ceiling(machine: Machine):

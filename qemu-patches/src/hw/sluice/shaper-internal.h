@@ -184,8 +184,10 @@ void shaper_engine_set_timer(ShaperEngine *e);
  * ready requests, whose answer may come back to submit. Of frames: BQL.
  */
 void shaper_engine_settle(ShaperEngine *e);
-/* After a submission of the client: a card is not told while it is sending or receiving. */
-void shaper_engine_settle_submission(ShaperEngine *e, ShaperClient *client);
+/* After a submission of the client that was held, be the next event another or not, or
+ * that is to settle: a card is not told while it is sending or receiving. */
+void shaper_engine_settle_submission(ShaperEngine *e, ShaperClient *client,
+                                     bool unsettled);
 /* BQL. The client has left the shaper's list: timers leave its I/O thread for that of
  * another client, or for the main loop. */
 void shaper_client_leave_thread(ShaperClient *client);

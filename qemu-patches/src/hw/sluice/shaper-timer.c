@@ -71,19 +71,26 @@ static void move_timer(ShaperEngine *e, AioContext *context)
     qatomic_set(&e->timer_context, context);
 }
 
-static void enter_thread(ShaperEngine *e, ShaperClient *client)
+/* True: the timer has come into this thread, and is to be set. */
+static bool enter_thread(ShaperEngine *e, ShaperClient *client)
 {
     AioContext *context = qemu_get_current_aio_context();
 
     if (!context || context == qemu_get_aio_context()) {
-        return;
+        return false;
     }
     qatomic_set(&client->context, context);
-    if (qatomic_read(&e->timer_context) == qemu_get_aio_context()) {
-        SLUICE_LOCK_GUARD(&e->timer_lock);
-
+    if (likely(qatomic_read(&e->timer_context) != qemu_get_aio_context())) {
+        return false;
+    }
+    WITH_SLUICE_LOCK(&e->timer_lock) {
+        /* Another I/O thread may have been first: its callback may be running. */
+        if (e->timer_context != qemu_get_aio_context()) {
+            return false;
+        }
         move_timer(e, context);
     }
+    return true;
 }
 
 static void nothing_bh(void *opaque)
@@ -192,14 +199,16 @@ static void settle_bh(void *opaque)
     shaper_engine_settle(opaque);
 }
 
-void shaper_engine_settle_submission(ShaperEngine *e, ShaperClient *client)
+void shaper_engine_settle_submission(ShaperEngine *e, ShaperClient *client,
+                                     bool unsettled)
 {
-    if (e->settle_bh) {
+    if (!e->settle_bh) {
+        if (enter_thread(e, client) || unsettled) {
+            shaper_engine_settle(e);
+        }
+    } else if (unsettled) {
         shaper_engine_set_timer(e);
         qemu_bh_schedule(e->settle_bh);
-    } else {
-        enter_thread(e, client);
-        shaper_engine_settle(e);
     }
 }
 

@@ -381,8 +381,8 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
         }
         unsettled = take_unsettled(e);
     }
-    if (unlikely(unsettled)) {
-        shaper_engine_settle_submission(e, client);
+    if (unlikely(unsettled || verdict == SHAPER_HOLD)) {
+        shaper_engine_settle_submission(e, client, unsettled);
     }
     trace_shaper_submit(request, shaper_resource_name(resource), tag, bytes,
                         verdict);
@@ -419,7 +419,7 @@ void shaper_client_release(ShaperClient *client, ShaperResource resource)
         unsettled = take_unsettled(e);
     }
     if (unsettled) {
-        shaper_engine_settle_submission(e, client);
+        shaper_engine_settle_submission(e, client, true);
     }
 }
 
