@@ -95,6 +95,12 @@ def _brackets_and_commas(line: bytes) -> tuple[int, int]:
     return line.count(b"[") + line.count(b"{"), line.count(b",")
 
 
+def has_more_parts(text: bytes, most: int) -> bool:
+    """Whether JSON has more than `most` commas and opening brackets outside of its strings."""
+    found = sum(_brackets_and_commas(text))
+    return found > most and sum(_brackets_and_commas(_STRING.sub(b"", text))) > most
+
+
 def check_size(line: bytes) -> None:
     """Breach for a line with more in it than an honest agent has to say."""
     brackets, commas = _brackets_and_commas(line)

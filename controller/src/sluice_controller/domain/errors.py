@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 LONGEST_SHOWN = 200
+# Of an object in JSON; a longer one is shown as text.
+LONGEST_OBJECT = 1000
 # No number that makes sense has more digits.
 MOST_DIGITS_SHOWN = 40
 
@@ -32,11 +34,18 @@ def printable(value: Any) -> Any:
         return str(value)
     if isinstance(value, int) and not -(10**MOST_DIGITS_SHOWN) < value < 10**MOST_DIGITS_SHOWN:
         return shortened(_digits(value), MOST_DIGITS_SHOWN)
+    if isinstance(value, str):
+        return shortened(value)
+    text = ""
     try:
-        json.dumps(value, allow_nan=False)
+        # Written piece by piece: a request's object may have mebibytes, and is said twice.
+        for piece in json.JSONEncoder(allow_nan=False).iterencode(value):
+            text += piece
+            if len(text) > LONGEST_OBJECT:
+                return shortened(text)
     except (TypeError, ValueError):
         return shortened(str(value))
-    return shortened(value) if isinstance(value, str) else value
+    return value
 
 
 def _digits(value: int) -> str:
