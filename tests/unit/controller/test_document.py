@@ -109,6 +109,18 @@ def test_a_call_answers_what_the_document_says(client, operation):
 
 
 @pytest.mark.parametrize(("path", "method", "one"), CALLS)
+def test_a_body_that_is_too_large_is_answered_as_the_document_says(
+    client, monkeypatch, path, method, one
+):
+    monkeypatch.setitem(client.application.config, "MAX_CONTENT_LENGTH", 1)
+    address = "/v1" + path.format(**NAMES)
+    headers = {"Authorization": "Bearer secret"}
+    if "requestBody" in one:
+        answer = copy_context().run(client.open, address, method=method, json={}, headers=headers)
+        assert answer.status_code == 413 and "413" in one["responses"]
+
+
+@pytest.mark.parametrize(("path", "method", "one"), CALLS)
 def test_each_example_is_one_that_the_call_takes_or_gives(path, method, one):
     (operation,) = [o for o in OPERATIONS if o.path == path and o.method == method.upper()]
     for status, response in one["responses"].items():

@@ -20,6 +20,7 @@ _REASONS = {
     404: "No such thing",
     409: "Conflicts with the present state",
     412: "The state is another than that of If-Match",
+    413: "The body has more than 16 MiB",
     422: "Bad value: the thing, the value and the remedy are named",
     500: "Failed inside sluiced",
     503: "libvirt, the agent, a QEMU or the database cannot be reached",

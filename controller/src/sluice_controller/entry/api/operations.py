@@ -119,6 +119,8 @@ class Operation:
             usual.add(422)
         if self.arguments:
             usual.add(404)
+        if self.body is not None:
+            usual.add(413)
         return tuple(sorted(usual))
 
     def run(self, services: Services, asked: Asked) -> Any:
