@@ -10,6 +10,7 @@ import pytest
 from sluice_controller.adapters import agent_hub
 from sluice_controller.adapters.agent_hub import AgentHub
 from sluice_controller.domain import agent_protocol
+from sluice_controller.domain.agent_messages import PROTOCOL
 from sluice_controller.domain.agent_protocol import BREACHES_ALLOWED, PROCESSOR_SHARE
 
 
@@ -19,6 +20,15 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def rounds_until(hub, condition):
+    """Rounds of the hub, each of a quarter of a second at most, up to a bound."""
+    for _ in range(200):
+        if condition():
+            return
+        hub.round()
+    raise AssertionError(hub.status("good"))
 
 
 @pytest.fixture
@@ -96,8 +106,7 @@ def test_what_one_agent_sends_ends_no_other_s_connection(hub, guest, clock, tmp_
         for _ in range(BREACHES_ALLOWED):
             with other.accept()[0] as connection:
                 connection.sendall(b"bad\n")
-                while hub.status("bad")["error"] is None:
-                    hub.round()
+                rounds_until(hub, lambda: hub.status("bad")["error"] is not None)
             clock.now += 2.0
             hub.round()
         # Now it has to wait: what it sends would fill the log.
@@ -119,8 +128,7 @@ def test_what_an_agent_logs_is_short_in_the_journal(hub, guest, caplog):
     with guest.accept()[0] as connection:
         message = {"jsonrpc": "2.0", "method": "log", "params": said}
         connection.sendall(json.dumps(message).encode() + b"\n")
-        while not caplog.records:
-            hub.round()
+        rounds_until(hub, lambda: caplog.records)
     assert len(caplog.records[0].getMessage().encode()) < 4096
 
 
@@ -192,7 +200,7 @@ def test_an_agent_that_is_heard_on_a_renewed_line_is_connected(hub, guest, clock
     hello = greeting(lines)
     assert hello["id"] != before["id"]
     said = {
-        "protocol": 1,
+        "protocol": PROTOCOL,
         "agent_version": "0.1.0",
         "kernel": "6.12",
         "hostname": "media",
@@ -203,18 +211,22 @@ def test_an_agent_that_is_heard_on_a_renewed_line_is_connected(hub, guest, clock
     for request in (before, hello):
         answer = {"jsonrpc": "2.0", "id": request["id"], "result": said}
         connection.sendall(json.dumps(answer).encode() + b"\n")
-    while not hub.status("good")["connected"]:
-        hub.round()
+    rounds_until(hub, lambda: hub.status("good")["connected"])
     assert hub.status("good")["error"] is None
     assert "the agent speaks, version '0.1.0'" in caplog.text
     lines.close()
     connection.close()
-    while hub.status("good")["connected"]:
-        hub.round()
+    rounds_until(hub, lambda: not hub.status("good")["connected"])
     assert "the connection was closed" in caplog.text
 
 
-HELLO = {"protocol": 1, "agent_version": "0.1.0", "kernel": "6", "hostname": "m", "max_tag": 15}
+HELLO = {
+    "protocol": PROTOCOL,
+    "agent_version": "0.1.0",
+    "kernel": "6",
+    "hostname": "m",
+    "max_tag": 15,
+}
 
 
 def answered(connection, request, result):
@@ -230,8 +242,7 @@ def greeted(hub, guest):
     hub.round()
     connection, lines = accepted(guest)
     answered(connection, greeting(lines), HELLO)
-    while not hub.status("good")["connected"]:
-        hub.round()
+    rounds_until(hub, lambda: hub.status("good")["connected"])
     yield connection, lines
     lines.close()
     connection.close()
@@ -248,8 +259,7 @@ def test_nobody_waits_for_the_lock_while_a_line_is_parsed(hub, greeted, monkeypa
 
     monkeypatch.setattr(agent_hub, "read_line", slowly)
     greeted[0].sendall(b"x\n")
-    while not others:
-        hub.round()
+    rounds_until(hub, lambda: others)
     assert others[0]["connected"]
 
 
@@ -262,8 +272,7 @@ def test_who_asks_gets_a_table_of_now(hub, greeted):
     call = json.loads(lines.readline())
     assert call["method"] == "get_processes"
     answered(connection, call, {"revision": 0, "truncated": False, "processes": []})
-    while hub.processes("good") is None:
-        hub.round()
+    rounds_until(hub, lambda: hub.processes("good") is not None)
     asks.join(20)
     assert not asks.is_alive()
     assert hub.processes("good")["table"].text == "[]"
@@ -281,8 +290,7 @@ def test_a_guest_that_costs_too_much_is_read_later(hub, greeted, clock):
     params = {"level": "info", "text": "x"}
     said = json.dumps({"jsonrpc": "2.0", "method": "log", "params": params}).encode() + b"\n"
     connection.sendall(said)
-    while not spent[0]:
-        hub.round()
+    rounds_until(hub, lambda: spent[0])
     assert "costs too much" in hub.status("good")["error"]
     connection.sendall(said)
     before = spent[0]
@@ -290,5 +298,4 @@ def test_a_guest_that_costs_too_much_is_read_later(hub, greeted, clock):
         hub.round()
     assert spent[0] == before
     clock.now += 1.0 / PROCESSOR_SHARE
-    while spent[0] == before:
-        hub.round()
+    rounds_until(hub, lambda: spent[0] != before)
