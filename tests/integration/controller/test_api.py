@@ -544,6 +544,7 @@ def test_the_command_does_what_the_api_does(daemon):
         ("settings",),
         ("audit",),
         ("live",),
+        ("top",),
         ("auto", "log"),
         ("nightly", "list"),
     ):

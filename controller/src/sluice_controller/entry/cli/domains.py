@@ -23,7 +23,7 @@ def _agent_text(agent: dict[str, Any]) -> str:
     return agent["error"] or "not connected"
 
 
-def _shaping_text(domain: dict[str, Any]) -> str:
+def shaping_text(domain: dict[str, Any]) -> str:
     if domain["needs_restart"]:
         return "on after a restart" if domain["attached"] else "off after a restart"
     return "on" if domain["active"] else ("when it starts" if domain["attached"] else "off")
@@ -33,7 +33,7 @@ def _say_domains(answer: list[dict[str, Any]]) -> None:
     columns = {
         "domain": "name",
         "state": "state",
-        "shaping": _shaping_text,
+        "shaping": shaping_text,
         "shaped": lambda d: f"{d['shaped_count']} of {len(d['devices'])}",
         "agent": lambda d: _agent_text(d["agent"]) if d["active"] else "",
         "classes": lambda d: ", ".join(g["class"] for g in d["classes"]),
@@ -60,7 +60,7 @@ def _auto_text(grant: dict[str, Any]) -> str:
 
 
 def _say_domain(answer: dict[str, Any]) -> None:
-    say(f"{answer['name']}: {answer['state']}, shaping {_shaping_text(answer)}")
+    say(f"{answer['name']}: {answer['state']}, shaping {shaping_text(answer)}")
     say(f"agent: {_agent_text(answer['agent'])}")
     say(f"ceiling: {limits_text(answer['ceiling'])}")
     columns = {
@@ -110,7 +110,7 @@ def attach(context: typer.Context, domain: Domain, **options: Any) -> Answered:
     def tell(answer: dict[str, Any]) -> None:
         for change in answer.get("changes", []):
             say(f"  {change}")
-        say(f"{domain}: attached, shaping {_shaping_text(answer)}")
+        say(f"{domain}: attached, shaping {shaping_text(answer)}")
         say(answer["shaped_sentence"])
 
     return _restarting(context.obj, domain, "attach", given_of(AttachBody, options)), tell
@@ -120,7 +120,7 @@ def attach(context: typer.Context, domain: Domain, **options: Any) -> Answered:
 def detach(context: typer.Context, domain: Domain, **options: Any) -> Answered:
     """Give a domain its own XML back."""
     answer = _restarting(context.obj, domain, "detach", given_of(DetachBody, options))
-    return answer, f"{domain}: detached, shaping {_shaping_text(answer)}"
+    return answer, f"{domain}: detached, shaping {shaping_text(answer)}"
 
 
 def _restarting(client: Client, domain: str, action: str, body: dict[str, Any]) -> Any:

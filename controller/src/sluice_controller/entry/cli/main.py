@@ -13,7 +13,7 @@ import typer
 from ... import __version__
 from ...domain.errors import BadValue, SluiceError
 from ...domain.model import Settings
-from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state
+from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state, top
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import Answered, command, given_of
 from .output import safe, say, show, shown, take_any_encoding, when
@@ -102,7 +102,7 @@ def audit(
 
 
 # A group without a name adds its commands to those of the top.
-for part in (domains.top, classes.top, scheduling.top, rules.top, live.top, state.top):
+for part in (domains.top, classes.top, scheduling.top, rules.top, live.top, top.top, state.top):
     app.add_typer(part)
 for name, part in (
     ("class", classes.group),
