@@ -53,7 +53,7 @@ class Anywhere(Host):
         "/v1/nightly/5/page": {"html": f'<a href="{PREFIX}/">The run</a>'},
         "/v1/domains/media/assignments": [],
         "/v1/domains/media/processes": {"processes": []},
-        "/v1/rules/preview": {"processes": []},
+        "/v1/rules/preview": {"processes": [], "refused": []},
         "/v1/domains": [VM],
         "/v1/domains/media": VM,
     }
