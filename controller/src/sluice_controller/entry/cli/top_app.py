@@ -45,7 +45,7 @@ from .top_rows import (
 MOST_NOTES = 3
 # On the left margin of the scroll bar.
 SCROLL_BAR = 1
-# What a key does while nothing is being typed.
+# Actions of keys while no text is being typed.
 PLAIN_ACTIONS = {"help", "filter", "tree", "sort", "sort_by", "turn", "processes", "pause", "fold"}
 PLAIN_ACTIONS |= {"limit", "class"}
 HELP = """\
@@ -115,7 +115,7 @@ class Top(App[None]):
         self.shown: list[Row] = []
         self.paused = False
         self.failed = ""
-        # What the prompt's text will be used for.
+        # The use of the text of the prompt.
         self._use: Callable[[str], None] | None = None
         # Questions of sluiced that are not answered yet.
         self.asked = 0
