@@ -56,6 +56,14 @@ def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
     return complete
 
 
+# Of the commands that watch.
+AnyDomain = Annotated[
+    str | None,
+    typer.Argument(metavar="[DOMAIN]", help="all unless given", autocompletion=names_of("domains")),
+]
+Interval = Annotated[float, typer.Option(min=0.1, max=60, help="seconds")]
+
+
 def named(metavar: str, what: str, path: str = "", words: Iterable[str] = ()) -> Any:
     """An argument that is a name; `path` lists the existing names."""
     complete = names_of(path) if path else completed(words)

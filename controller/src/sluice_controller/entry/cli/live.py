@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...domain.rates import format_rate
-from .common import Answered, command, names_of
+from .common import Answered, AnyDomain, Interval, command
 from .output import Columns, console, safe, table
 
 if TYPE_CHECKING:
@@ -104,13 +104,8 @@ def render(answer: dict[str, Any], everything: bool) -> Group:
 @command(top, "live")
 def live(
     context: typer.Context,
-    domain: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[DOMAIN]", help="all unless given", autocompletion=names_of("domains")
-        ),
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, max=60, help="seconds")] = 1.0,
+    domain: AnyDomain = None,
+    interval: Interval = 1.0,
     once: Annotated[bool, typer.Option("--once", help="print one table and end")] = False,
     everything: Annotated[bool, typer.Option("--all", help="quiet classes too")] = False,
 ) -> Answered:

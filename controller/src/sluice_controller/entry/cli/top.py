@@ -11,7 +11,7 @@ import typer
 
 from ...domain.errors import SluiceError
 from .client import Client, Refused
-from .common import Answered, command, names_of
+from .common import Answered, AnyDomain, Interval, command
 from .output import Columns, console, say, table
 from .top_rows import COLUMNS, MORE, View, arranged, labelled, notes, rows_of, taken
 
@@ -54,13 +54,8 @@ def say_reading(reading: dict[str, Any]) -> None:
 @command(top, "top")
 def show_top(
     context: typer.Context,
-    domain: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[DOMAIN]", help="all unless given", autocompletion=names_of("domains")
-        ),
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, max=60, help="seconds")] = 1.0,
+    domain: AnyDomain = None,
+    interval: Interval = 1.0,
     batch: Annotated[bool, typer.Option("--batch", help="plain text instead of a screen")] = False,
     iterations: Annotated[int, typer.Option(min=1, help="how often, with --batch")] = 1,
 ) -> Answered:
