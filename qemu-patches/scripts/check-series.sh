@@ -21,7 +21,10 @@ result() {
     if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
-lines=$(bash "$top/scripts/refresh.sh" --check | tee /dev/stderr | grep -oE '^[0-9]+')
+# Not by tee /dev/stderr, which empties a log that both outputs go to.
+said=$(bash "$top/scripts/refresh.sh" --check)
+printf '%s\n' "$said"
+lines=$(grep -oE '^[0-9]+' <<<"$said")
 if [ -n "$lines" ] && [ "$lines" -le "$lines_max" ]; then
     result ok "$lines changed lines, of $lines_max allowed"
 else
