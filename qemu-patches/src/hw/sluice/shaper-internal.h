@@ -7,6 +7,7 @@
 #include "hw/sluice/shaper.h"
 #include "qemu/notify.h"
 #include "qemu/timer.h"
+#include "shaper-channel.h"
 #include "shaper-page.h"
 #include "sluice/classify.h"
 #include "sluice/codel.h"
@@ -102,6 +103,8 @@ struct Shaper {
     ShaperLimitList *ceiling;
     unsigned class_count;
     uint8_t tag_of_dscp[SLUICE_DSCP_MAX + 1];   /* or SHAPER_NO_TAG */
+    const uint8_t *port_map;    /* atomic; NULL: none is in force */
+    ShaperChannel channel;
     QLIST_HEAD(, ShaperClient) clients;
 };
 
@@ -221,6 +224,10 @@ bool shaper_complete_limits(ShaperLimitList **list, Error **errp);
 
 /* Gives each client of its own class the tag that the class has now. BQL. */
 void shaper_clients_resolve(Shaper *shaper);
+
+/* The map that the guest writes, of SLUICE_CHANNEL_PORT_MAP_BYTES, is in force; NULL: none.
+ * Any thread, while the memory cannot go. */
+void shaper_set_port_map(Shaper *shaper, const uint8_t *map);
 
 /* The shaper in the migration stream. BQL. */
 bool shaper_state_register(Shaper *shaper, Error **errp);

@@ -79,7 +79,10 @@ static void shaper_complete_object(UserCreatable *uc, Error **errp)
 /* A migration walks along its list of sections without the BQL. */
 static bool shaper_can_be_deleted(UserCreatable *uc)
 {
-    return QLIST_EMPTY(&SHAPER(uc)->clients) && !migration_is_running();
+    Shaper *shaper = SHAPER(uc);
+
+    return QLIST_EMPTY(&shaper->clients) && !shaper->channel.device
+           && !migration_is_running();
 }
 
 static void shaper_finalize(Object *obj)
