@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Thin shells around the kernel's interfaces.
 
+pub mod channel;
 pub mod clock;
 pub mod ioprio;
+pub mod mapping;
 pub mod port;
 pub mod procfs;
 pub mod sockets;

@@ -2,11 +2,13 @@
 //! Reads /proc. Files are read into one reused buffer through one descriptor
 //! of /proc; parsing of the wider files is the procfs crate's.
 
+use crate::domain::ports::{Listed, Stage};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::Mode;
 use procfs::FromRead;
+use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{Io, Stat};
 use std::collections::HashMap;
 use std::fs::File;
@@ -83,6 +85,20 @@ impl Proc {
             })
             .collect();
         Ok((descriptors.len(), sockets))
+    }
+
+    /// Of the process's network namespace.
+    pub fn network(&self, pid: i32) -> io::Result<String> {
+        self.link_target(&format!("{pid}/ns/net"))
+    }
+
+    /// All TCP sockets in the process's network namespace.
+    pub fn tcp_sockets(&self, pid: i32) -> io::Result<Vec<Listed>> {
+        let process = procfs::process::Process::new(pid).map_err(io::Error::other)?;
+        let mut found = process.tcp().map_err(io::Error::other)?;
+        // A kernel without IPv6 has no such file.
+        found.extend(process.tcp6().unwrap_or_default());
+        Ok(found.iter().map(listed).collect())
     }
 
     /// Field 22 of /proc/PID/stat, after the name, which may hold anything.
@@ -283,6 +299,19 @@ fn parse_passwd(text: &str) -> HashMap<u32, String> {
         }
     }
     names
+}
+
+fn listed(socket: &TcpNetEntry) -> Listed {
+    let stage = match socket.state {
+        TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck => Stage::Sending,
+        TcpState::FinWait2 | TcpState::TimeWait => Stage::Silent,
+        _ => Stage::Alive,
+    };
+    Listed {
+        port: socket.local_address.port(),
+        stage,
+        inode: socket.inode,
+    }
 }
 
 fn unmounted(error: io::Error) -> io::Error {

@@ -2,7 +2,9 @@
 //! Marks on another process's sockets. pidfd_getfd(2) gives a descriptor of
 //! the same socket, on which options are set as its owner would.
 
+use crate::domain::ports::{Endpoint, Local, Protocol};
 use crate::domain::tagging::SocketMarks;
+use nix::sys::socket::{SockaddrStorage, getsockname};
 use nix::sys::stat::fstat;
 use std::io;
 use std::mem::size_of;
@@ -47,6 +49,24 @@ impl ForeignProcess {
 }
 
 impl IpSocket {
+    /// Its local port, whatever its network namespace.
+    pub fn local(&self) -> io::Result<Local> {
+        let protocol = match get(&self.fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? {
+            libc::IPPROTO_TCP | libc::IPPROTO_MPTCP => Protocol::Tcp,
+            libc::IPPROTO_UDP => Protocol::Udp,
+            _ => return Ok(Local::Portless),
+        };
+        let address: SockaddrStorage = getsockname(self.fd.as_raw_fd())?;
+        let port = match self.family {
+            Family::V4 => address.as_sockaddr_in().map(|address| address.port()),
+            Family::V6 => address.as_sockaddr_in6().map(|address| address.port()),
+        };
+        Ok(match port.unwrap_or(0) {
+            0 => Local::Unbound,
+            port => Local::Bound(Endpoint { protocol, port }),
+        })
+    }
+
     pub fn marks(&self) -> io::Result<SocketMarks> {
         let byte = |value: i32| (value & 0xff) as u8;
         Ok(SocketMarks {

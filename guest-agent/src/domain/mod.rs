@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Pure values and decisions: no clock, no files, no system calls.
 
+pub mod channel_abi;
 pub mod framing;
 pub mod matching;
+pub mod ports;
 pub mod rpc;
 pub mod rules;
 pub mod table;

@@ -10,6 +10,7 @@ pub const OLDEST_PROTOCOL: u64 = 1;
 pub const PROTOCOL: u64 = 2;
 /// Before it, one rule that cannot be followed refuses its whole set.
 pub const REFUSES_ONE_RULE: u64 = 2;
+pub const TELLS_OF_CHANNEL: u64 = 2;
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;

@@ -221,6 +221,17 @@ impl RuleSet {
         }
     }
 
+    /// Each tag once, as its first rule stands.
+    pub fn tags_in_order(&self) -> Vec<Tag> {
+        let mut order = Vec::new();
+        for rule in &self.rules {
+            if !order.contains(&rule.tag) {
+                order.push(rule.tag);
+            }
+        }
+        order
+    }
+
     /// The condition of a rule that may be added to these.
     pub fn further(&self, value: &Value) -> Result<Match, ParamError> {
         parse_match("match", value, &mut self.room.clone())

@@ -12,6 +12,7 @@ use crate::domain::rules::RuleSet;
 use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
 use crate::domain::tagging::TaggedProcess;
+use crate::services::channel::Channel;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
@@ -45,6 +46,8 @@ pub struct Agent {
     pub boot_id: String,
     scanner: Scanner,
     sockets: SocketTagger,
+    /// Of an agent that serves.
+    channel: Option<Channel>,
     state_path: Option<PathBuf>,
     /// Of the state file, for as long as this agent lives.
     _lock: Option<Flock<File>>,
@@ -74,9 +77,11 @@ impl Agent {
             max_tag,
             state_path,
             _lock: lock,
+            channel: Some(Channel::default()),
             ..Agent::observer()?
         };
         agent.take_up(now_ns)?;
+        agent.keep_channel(now_ns);
         Ok(agent)
     }
 
@@ -102,6 +107,7 @@ impl Agent {
             boot_id: sys_text(BOOT_ID),
             scanner: Scanner::new()?,
             sockets: SocketTagger::default(),
+            channel: None,
             state_path: None,
             _lock: None,
             is_dirty: false,
@@ -241,6 +247,9 @@ impl Agent {
         for (pid, start_time_ticks, lineage) in lineages {
             self.inherit(pid, start_time_ticks, lineage);
         }
+        if let Some(channel) = &mut self.channel {
+            channel.end();
+        }
         self.rules.params = params;
         self.save_as(now_ns, End::Clean);
     }
@@ -333,6 +342,28 @@ impl Agent {
         for pid in self.pids() {
             self.apply(now_ns, pid, depth);
         }
+        self.keep_channel(now_ns);
+    }
+
+    /// Brings the port map into step with the sockets.
+    pub fn keep_channel(&mut self, now_ns: u64) {
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        let ports = &mut self.sockets.ports;
+        if channel.wants_tails(now_ns, ports) {
+            let tagged = self.scanner.processes();
+            let tagged = tagged.filter(|(_, process)| process.tagged.is_some());
+            let pids = std::iter::once(INIT).chain(tagged.map(|(pid, _)| pid));
+            channel.settle_tails(now_ns, ports, &self.scanner.proc, pids);
+        }
+        let order = (!self.rules.params.is_null()).then(|| self.rules.tags_in_order());
+        channel.keep(now_ns, order, ports, &mut self.log);
+    }
+
+    /// The member `channel` of the greeting.
+    pub fn channel_state(&self) -> Option<Value> {
+        self.channel.as_ref().map(Channel::state)
     }
 
     /// Decides which rule each process is under.

@@ -2,6 +2,7 @@
 //! The agent's work, between pure decisions and the kernel.
 
 pub mod agent;
+pub mod channel;
 pub mod log;
 pub mod scanner;
 pub mod session;

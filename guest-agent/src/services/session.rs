@@ -286,14 +286,20 @@ impl Session {
     }
 
     fn greeting(&self) -> Value {
-        json!({
+        let mut greeting = json!({
             "protocol": self.agent.protocol,
             "agent_version": crate::VERSION,
             "kernel": sys_text("/proc/sys/kernel/osrelease"),
             "hostname": sys_text("/proc/sys/kernel/hostname"),
             "boot_id": self.agent.boot_id,
             "max_tag": self.agent.max_tag,
-        })
+        });
+        if self.agent.protocol >= rpc::TELLS_OF_CHANNEL
+            && let Some(state) = self.agent.channel_state()
+        {
+            greeting["channel"] = state;
+        }
+        greeting
     }
 
     fn interval_ns(&self) -> u64 {

@@ -4,6 +4,7 @@
 use crate::adapters::ioprio;
 use crate::adapters::procfs::Proc;
 use crate::adapters::sockets::{ForeignProcess, IpSocket};
+use crate::domain::ports::PortTable;
 use crate::domain::tag::{Tag, settable_ioprio};
 use crate::domain::tagging::{
     TaggedProcess, TaggedSocket, is_replaced, marks_back, marks_with, original_marks, plan_restore,
@@ -191,6 +192,7 @@ pub fn untag_threads(proc: &Proc, pid: i32, process: &mut Process) {
 #[derive(Default)]
 pub struct SocketTagger {
     pub sockets: HashMap<u64, TaggedSocket>,
+    pub ports: PortTable,
 }
 
 impl SocketTagger {
@@ -230,7 +232,8 @@ impl SocketTagger {
                         has_changed = true;
                     }
                     let is_ours = socket.holders.first() == Some(&pid);
-                    !is_ours || (socket.tag == tag && !verified(position))
+                    let is_known = socket.tag == tag && self.ports.is_settled(inode);
+                    !is_ours || (is_known && !verified(position))
                 }
             };
             if is_settled {
@@ -241,14 +244,23 @@ impl SocketTagger {
                 None => owner.insert(open_verified(proc, pid, process)?),
             };
             match owner.ip_socket(descriptor, inode) {
-                Ok(Some(socket)) => match self.mark(pid, process, inode, &socket, tag) {
-                    Ok(has_marked) => has_changed |= has_marked,
-                    Err(error) if is_unsupported(&error) => {
-                        process.not_ip.insert(inode);
+                Ok(Some(socket)) => {
+                    match self.mark(pid, process, inode, &socket, tag) {
+                        Ok(has_marked) => has_changed |= has_marked,
+                        Err(error) if is_unsupported(&error) => {
+                            process.not_ip.insert(inode);
+                        }
+                        // One socket's trouble is not another one's.
+                        Err(error) => outcome = Err(error),
                     }
-                    // One socket's trouble is not another one's.
-                    Err(error) => outcome = Err(error),
-                },
+                    // Its port counts even where it takes no mark.
+                    if self.sockets.contains_key(&inode) {
+                        match socket.local() {
+                            Ok(local) => self.ports.observe(inode, local, tag),
+                            Err(error) => outcome = Err(error),
+                        }
+                    }
+                }
                 Ok(None) => {
                     process.not_ip.insert(inode);
                 }
@@ -269,6 +281,9 @@ impl SocketTagger {
             .into_iter()
             .filter_map(|inode| Some((inode, self.let_go(pid, inode)?)))
             .collect();
+        for (inode, _) in &orphans {
+            self.ports.released(*inode);
+        }
         if orphans.is_empty() {
             return Ok(());
         }
@@ -290,7 +305,7 @@ impl SocketTagger {
     /// A process ended: its sockets ended with it, unless others hold them.
     pub fn forget(&mut self, pid: i32, process: &Process) {
         for &inode in &process.held {
-            self.let_go(pid, inode);
+            self.close(pid, inode);
         }
     }
 
@@ -340,9 +355,15 @@ impl SocketTagger {
             process.held.iter().partition(|inode| is_open(inode));
         process.held = open;
         for &inode in &closed {
-            self.let_go(pid, inode);
+            self.close(pid, inode);
         }
         !closed.is_empty()
+    }
+
+    fn close(&mut self, pid: i32, inode: u64) {
+        if self.let_go(pid, inode).is_some() {
+            self.ports.closed(inode);
+        }
     }
 
     /// The socket's record if this was its last holder.
