@@ -71,6 +71,22 @@ fn accept(sockets: &mut Sockets) {
     sockets.accepted.push((ours, peer));
 }
 
+/// Local ports: of its own sockets, and of the far ends of what it accepted.
+fn ports(sockets: &Sockets) -> String {
+    let peers: Vec<String> = sockets
+        .accepted
+        .iter()
+        .map(|(_, peer)| peer.local_addr().unwrap().port().to_string())
+        .collect();
+    format!(
+        r#"{{"udp":{},"listener":{},"udp6":{},"peers":[{}]}}"#,
+        sockets.udp.local_addr().unwrap().port(),
+        sockets.listener.local_addr().unwrap().port(),
+        sockets.udp6.local_addr().unwrap().port(),
+        peers.join(",")
+    )
+}
+
 /// Sockets of IPv6 that lack an option, then one that has it. A kernel without
 /// MPTCP makes only the first.
 fn open_odd(sockets: &mut Sockets) {
@@ -118,6 +134,22 @@ fn main() {
             }
             "accept" => {
                 accept(&mut sockets);
+                "ok".into()
+            }
+            "ports" => ports(&sockets),
+            // The end that is closed first waits for a minute.
+            "close-peers-first" => {
+                for (ours, peer) in sockets.accepted.drain(..) {
+                    drop(peer);
+                    drop(ours);
+                }
+                "ok".into()
+            }
+            "close-peers-last" => {
+                for (ours, peer) in sockets.accepted.drain(..) {
+                    drop(ours);
+                    drop(peer);
+                }
                 "ok".into()
             }
             "own-tos" => {

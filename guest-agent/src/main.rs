@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 use clap::{Parser, Subcommand};
+use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
+use sluice_agent::services::channel::Channel;
 use sluice_agent::services::log::escaped;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::Session;
@@ -43,6 +45,9 @@ struct Options {
         default_value = "/run/sluice-agent/state.json"
     )]
     state: PathBuf,
+    /// Where the device sluice-channel is looked for
+    #[arg(long, value_name = "FOLDER", default_value = PCI_DEVICES)]
+    devices: PathBuf,
     /// Print the process table as JSON and exit; rates are over half a second
     #[arg(long)]
     once: bool,
@@ -65,9 +70,9 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match &options.command {
         Some(Command::CheckRules { file }) => check_rules(file),
-        Some(Command::Untag) => untag(options.state),
+        Some(Command::Untag) => untag(options.state, options.devices),
         None if options.once => print_table(),
-        None => serve(options.port, options.state),
+        None => serve(options.port, options.state, options.devices),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,14 +83,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(port: PathBuf, state: PathBuf) -> Result<(), Box<dyn Error>> {
+fn serve(port: PathBuf, state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
-    let agent = Agent::new(clock.now_ns(), Some(state))?;
+    let agent = Agent::new(clock.now_ns(), Some(state), Channel::at(devices))?;
     Ok(Session::new(agent, clock, port).run()?)
 }
 
-fn untag(state: PathBuf) -> Result<(), Box<dyn Error>> {
-    Ok(Agent::take_off_left(Clock::start().now_ns(), state)?)
+fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
+    let channel = Channel::at(devices);
+    Ok(Agent::take_off_left(
+        Clock::start().now_ns(),
+        state,
+        channel,
+    )?)
 }
 
 fn print_table() -> Result<(), Box<dyn Error>> {

@@ -77,7 +77,7 @@ build() {
     rm -rf "$out.new"
     cargo build --release --locked --target "$target" --manifest-path "$crate/Cargo.toml"
     mkdir -p "$out.new"
-    cp "$CARGO_TARGET_DIR/$target/release/sluice-agent" "$crate/systemd/sluice-agent.service" "$out.new/"
+    cp "$CARGO_TARGET_DIR/$target/release/sluice-agent" "$crate/systemd/"* "$out.new/"
     rm -rf "$out"
     mv "$out.new" "$out"
 }

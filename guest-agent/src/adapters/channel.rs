@@ -80,15 +80,10 @@ impl Device {
     /// Enables and maps it. The error names the step that failed, and the remedy.
     pub fn open(folder: &Path) -> Result<Device, String> {
         let enable = folder.join("enable");
-        if number(&enable) == Some(0) {
-            fs::write(&enable, "1").map_err(|error| {
-                format!(
-                    "cannot write 1 to {} ({error}): root with CAP_SYS_ADMIN may, and \
-                     70-sluice-channel.rules lets udev do it",
-                    enable.display()
-                )
-            })?;
-        }
+        let enabled = match number(&enable) {
+            Some(0) => fs::write(&enable, "1"),
+            _ => Ok(()),
+        };
         let map = |bar: u32, bytes: usize, access: Access| {
             let path = folder.join(format!("resource{bar}"));
             Mapping::open(&path, bytes, access).map_err(|error| cannot_map(&path, &error))
@@ -101,15 +96,23 @@ impl Device {
             host: map(4, abi::HOST_BYTES, Access::Read)?,
             accesses: Cell::new(0),
         };
-        if !device.is_there() {
-            return Err(format!(
+        if device.is_there() {
+            return Ok(device);
+        }
+        // Firmware enables a device that is there at the boot; others are the kernel's to enable.
+        Err(match enabled {
+            Err(error) => format!(
+                "cannot write 1 to {} ({error}): root with CAP_SYS_ADMIN may, and \
+                 70-sluice-channel.rules lets udev do it",
+                enable.display()
+            ),
+            Ok(()) => format!(
                 "{} does not answer as a sluice-channel: its first register is {:#x}, and not {:#x}",
                 folder.display(),
                 device.register(register::MAGIC),
                 abi::MAGIC
-            ));
-        }
-        Ok(device)
+            ),
+        })
     }
 
     /// Asks the device itself: an exit.
@@ -429,7 +432,7 @@ pub mod tests {
     fn it_is_enabled_and_mapped() {
         let fake = FakeDevice::new("open");
         let device = Device::open(&fake.folder()).unwrap();
-        assert_eq!(fs::read(fake.folder().join("enable")).unwrap(), b"1\n");
+        assert_eq!(fs::read(fake.folder().join("enable")).unwrap(), b"1");
         assert_eq!((device.version(), device.epoch()), (1, 1));
         assert!(device.set_driver(1) && device.set_port_map(true));
         device.set_port(65_536 + 53, 0x83);

@@ -60,7 +60,7 @@ pub struct Agent {
 
 impl Agent {
     /// With a state file, takes up the rules and tags of a predecessor.
-    pub fn new(now_ns: u64, state_path: Option<PathBuf>) -> io::Result<Agent> {
+    pub fn new(now_ns: u64, state_path: Option<PathBuf>, channel: Channel) -> io::Result<Agent> {
         let lock = match &state_path {
             Some(path) => state::lock(path)?,
             None => None,
@@ -77,7 +77,7 @@ impl Agent {
             max_tag,
             state_path,
             _lock: lock,
-            channel: Some(Channel::default()),
+            channel: Some(channel),
             ..Agent::observer()?
         };
         agent.take_up(now_ns)?;
@@ -87,13 +87,13 @@ impl Agent {
 
     /// Takes off the tags of an agent that was killed; another agent left none. The rules
     /// stay in the state file for a successor.
-    pub fn take_off_left(now_ns: u64, state_path: PathBuf) -> io::Result<()> {
+    pub fn take_off_left(now_ns: u64, state_path: PathBuf, channel: Channel) -> io::Result<()> {
         let boot_id = sys_text(BOOT_ID);
         match SavedState::load(&state_path, &boot_id).map_err(io::Error::other)? {
             Some(saved) if !saved.is_clean => {}
             _ => return Ok(()),
         }
-        Agent::new(now_ns, Some(state_path))?.stop(now_ns);
+        Agent::new(now_ns, Some(state_path), channel)?.stop(now_ns);
         Ok(())
     }
 

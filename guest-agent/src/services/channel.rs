@@ -3,7 +3,7 @@
 //! with the sockets of tagged processes. The device may be reset, unplugged and plugged at any
 //! time: it is looked for every two seconds, and its epoch at each scan.
 
-use crate::adapters::channel::{self, Device, PCI_DEVICES};
+use crate::adapters::channel::{self, Device};
 use crate::adapters::clock::Clock;
 use crate::adapters::procfs::Proc;
 use crate::domain::channel_abi::VERSION;
@@ -31,12 +31,6 @@ pub struct Channel {
     why: String,
     look_ns: u64,
     tails_ns: u64,
-}
-
-impl Default for Channel {
-    fn default() -> Channel {
-        Channel::at(PathBuf::from(PCI_DEVICES))
-    }
 }
 
 impl Channel {
@@ -380,24 +374,6 @@ mod tests {
         bench.keep();
         assert_eq!(bench.byte(80), 0x83);
         assert_eq!(bench.channel.state()["port_map"], true);
-    }
-
-    #[test]
-    fn a_device_of_another_version_is_left_alone() {
-        let mut bench = Bench::new("version");
-        // A register that takes no value, as of a device that does not know the version.
-        let path = bench.fake.folder().join("resource0");
-        bench.keep();
-        assert!(bench.channel.device().is_some());
-        std::fs::remove_file(path).unwrap();
-        let mut bench = Bench {
-            channel: Channel::at(bench.fake.root.clone()),
-            ..bench
-        };
-        bench.keep();
-        assert_eq!(bench.channel.state()["version"], 0);
-        let why = bench.channel.state()["why"].as_str().unwrap().to_owned();
-        assert!(why.contains("cannot map"), "{why}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ from sluice_controller.domain.agent_messages import (
     MAX_LINE_BYTES,
     MAX_ROWS,
     SHORTEST_ROW_BYTES,
+    Breach,
     parse_hello,
     parse_table,
     read_line,
@@ -128,6 +129,32 @@ def test_what_an_agent_says_of_itself_is_printable():
     said = {"protocol": 2, "max_tag": 15, "boot_id": "b", "kernel": NASTY, "hostname": NASTY}
     hello = parse_hello({**said, "agent_version": NASTY}, 2)
     assert all(hello[name].isprintable() for name in ("kernel", "hostname", "agent_version"))
+
+
+GREETING = {"protocol": 2, "max_tag": 15, "boot_id": "b"}
+
+
+def test_an_agent_says_whether_its_channel_is_in_force():
+    assert parse_hello(GREETING, 2)["channel"] is None, "an older agent"
+    channel = {"version": 1, "port_map": False, "why": NASTY}
+    said = parse_hello({**GREETING, "channel": channel}, 2)["channel"]
+    assert (said["version"], said["port_map"]) == (1, False)
+    assert said["why"].isprintable()
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": -1}, {"version": True}, {"port_map": 1}, {"why": "x" * 501}, {"more": 1}]
+)
+def test_a_channel_that_the_protocol_does_not_have_is_a_breach(change):
+    channel = {"version": 1, "port_map": True, "why": "", **change}
+    with pytest.raises(Breach):
+        parse_hello({**GREETING, "channel": channel}, 2)
+
+
+@pytest.mark.parametrize("channel", [[], "on", 1])
+def test_a_channel_that_is_no_object_is_a_breach(channel):
+    with pytest.raises(Breach):
+        parse_hello({**GREETING, "channel": channel}, 2)
 
 
 def test_a_table_as_an_answer_is_read_like_one_by_itself():

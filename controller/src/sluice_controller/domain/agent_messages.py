@@ -44,6 +44,7 @@ WHOLES = {
     "rss_bytes": (0, 2**63),
 }
 NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
+_CHANNEL = {"version", "port_map", "why"}
 _ROW = {"inherited", "class", "rule", *TEXTS, *WHOLES, *NUMBERS}
 # As many rules as an agent takes, and as many processes as it names in a preview.
 MAX_REFUSED = 1024
@@ -233,7 +234,22 @@ def parse_hello(result: Any, protocol: int) -> dict[str, Any]:
     if not is_boot_id(hello["boot_id"]):
         # It is written down with assignments, and must be read again wherever they go.
         raise Breach("a boot_id that is none")
+    hello["channel"] = parse_channel(result.get("channel"))
     return {**hello, "max_tag": result["max_tag"], "protocol": protocol}
+
+
+def parse_channel(raw: Any) -> dict[str, Any] | None:
+    """{version, port_map, why} of the guest's channel; None of an agent that knows of none."""
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise Breach("a channel that is not an object")
+    _refuse_unknown(raw, _CHANNEL, "channel")
+    return {
+        "version": whole_of(raw.get("version"), "version", 0, 2**32 - 1),
+        "port_map": _flag(raw.get("port_map"), "port_map"),
+        "why": text_of(raw.get("why"), "why", LONGEST_WHY),
+    }
 
 
 def parse_refused(raw: Any) -> dict[str, str]:
