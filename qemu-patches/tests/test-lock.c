@@ -27,6 +27,17 @@ static void test_free_at_first(void)
     check_equal(fresh.state, SLUICE_LOCK_FREE);
 }
 
+static void test_try(void)
+{
+    SluiceLock fresh = { 0 };
+
+    check(sluice_trylock(&fresh));
+    check_equal(fresh.state, SLUICE_LOCK_TAKEN);
+    check(!sluice_trylock(&fresh));
+    sluice_unlock(&fresh);
+    check(sluice_trylock(&fresh));
+}
+
 static int return_early(SluiceLock *fresh)
 {
     SLUICE_LOCK_GUARD(fresh);
@@ -130,6 +141,7 @@ static void test_wakes_all(void)
 
 static const TapTest tests[] = {
     { "lock: free at first, taken, free", test_free_at_first },
+        { "lock: tried", test_try },
     { "lock: guards release it wherever the scope is left", test_guards_release },
     { "lock: one at a time", test_excludes },
     { "lock: all who wait get it", test_wakes_all },

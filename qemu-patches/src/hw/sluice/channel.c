@@ -12,6 +12,7 @@
 #include "migration/vmstate.h"
 #include "qapi/error.h"
 #include "qemu/module.h"
+#include "system/runstate.h"
 #include "shaper-channel.h"
 
 #define TYPE_SLUICE_CHANNEL "sluice-channel"
@@ -26,6 +27,7 @@ struct SluiceChannel {
     MemoryRegion guest_memory;
     MemoryRegion host_memory;
     QEMUBH *interrupt_bh;
+    VMChangeStateEntry *change;
     ShaperChannel *channel;     /* the shaper's, for vmstate */
 };
 
@@ -68,6 +70,13 @@ static void set_interrupt_bh(void *opaque)
     SluiceChannel *device = opaque;
 
     pci_set_irq(PCI_DEVICE(device), shaper_channel_interrupts(device->shaper));
+}
+
+static void vm_state_changed(void *opaque, bool running, RunState state)
+{
+    SluiceChannel *device = opaque;
+
+    shaper_channel_set_running(device->shaper, running);
 }
 
 /* Life cycle */
@@ -135,6 +144,9 @@ static void channel_realize(PCIDevice *pci, Error **errp)
     }
     device->interrupt_bh = lent.interrupt_bh;
     device->channel = shaper_channel_of(device->shaper);
+    device->change = qdev_add_vm_change_state_handler(DEVICE(device),
+                                                      vm_state_changed, device);
+    shaper_channel_set_running(device->shaper, runstate_is_running());
     register_bars(device);
 }
 
@@ -142,6 +154,7 @@ static void channel_exit(PCIDevice *pci)
 {
     SluiceChannel *device = SLUICE_CHANNEL(pci);
 
+    qemu_del_vm_change_state_handler(device->change);
     shaper_channel_detach(device->shaper);
     qemu_bh_delete(device->interrupt_bh);
 }

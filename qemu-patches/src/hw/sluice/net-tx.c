@@ -364,6 +364,7 @@ void *sluice_net_tx_pop(VirtIONet *n, VirtQueue *vq)
     if (!VIRTIO_DEVICE(n)->vm_running || pair->closed) {
         return NULL;
     }
+    shaper_channel_kick(n->shaper);
     tx = next_to_send(pair, vq);
     if (tx && in_buffer(tx)) {
         show_pieces(pair, tx);

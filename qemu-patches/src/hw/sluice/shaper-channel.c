@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The channel's registers and memory (docs/specs/channel.md).
+ * The channel's registers, its memory and its life (docs/specs/channel.md). Calls are in
+ * shaper-channel-calls.c; what the host tells of itself, and reads of records, in
+ * shaper-channel-show.c; migration in shaper-channel-state.c.
  *
  * Threads. A register is read and written by a processor without the BQL, where the
  * accelerator lets it: a guest that calls waits for no disk, monitor or migration, and
@@ -11,22 +13,38 @@
  * classifies a frame finds either no map, or memory that stays until the frame is
  * classified. A processor that writes the register while a device goes finds, under the
  * lock, that it has gone.
+ *
+ * Stop. While the machine stands, a migration may have sent the memory already: nothing
+ * is written to it, and events wait in the host.
  */
 #include "qemu/osdep.h"
-#include "migration/vmstate.h"
 #include "qapi/error.h"
-#include "qemu/error-report.h"
 #include "qemu/main-loop.h"
 #include "shaper-internal.h"
 
 /* Memory */
 
-/* Caller holds the lock. Tells a migration what the host has written. */
-static void wrote_host(ShaperChannel *channel, const void *at, size_t bytes)
+void shaper_channel_wrote_host(ShaperChannel *channel, const void *at,
+                               size_t bytes)
 {
     memory_region_set_dirty(channel->host_memory,
                             (const char *)at - (const char *)channel->host,
                             bytes);
+}
+
+void shaper_channel_write_header(ShaperChannel *channel)
+{
+    SluiceChannelHeader *header = &channel->host->header;
+
+    qatomic_set(&header->ring_tail, cpu_to_le32(channel->ring.tail));
+    qatomic_set(&header->calls, cpu_to_le64(channel->calls));
+    qatomic_set(&header->calls_refused, cpu_to_le64(channel->calls_refused));
+    qatomic_set(&header->deferred, cpu_to_le64(channel->deferred));
+    qatomic_set(&header->deferred_refused,
+                cpu_to_le64(channel->deferred_failed + channel->ring.refused));
+    qatomic_set(&header->deferred_replaced, cpu_to_le64(channel->ring.replaced));
+    qatomic_set(&header->granted, cpu_to_le32(channel->granted));
+    shaper_channel_wrote_host(channel, header, sizeof(*header));
 }
 
 /* Caller holds the lock. */
@@ -39,8 +57,12 @@ static void clear_memory(ShaperChannel *channel)
     memset(channel->host, 0, sizeof(*channel->host));
     header->version = cpu_to_le32(SLUICE_CHANNEL_VERSION);
     header->epoch = cpu_to_le64(channel->epoch);
+    header->event_head = cpu_to_le64(channel->upcalls.head);
     memcpy(header->magic, SLUICE_CHANNEL_HEADER_MAGIC, sizeof(header->magic));
-    wrote_host(channel, channel->host, sizeof(*channel->host));
+    shaper_channel_write_services(channel);
+    shaper_channel_wrote_host(channel, channel->host, sizeof(*channel->host));
+    shaper_channel_forget_calls(channel);
+    shaper_channel_write_header(channel);
 }
 
 /* Registers */
@@ -55,8 +77,7 @@ const uint8_t *shaper_port_map(const Shaper *shaper)
     return qatomic_load_acquire(&shaper->port_map);
 }
 
-/* Caller holds the lock. */
-static void set_port_map(Shaper *shaper, bool on)
+void shaper_channel_set_port_map(Shaper *shaper, bool on)
 {
     ShaperChannel *channel = &shaper->channel;
 
@@ -65,17 +86,32 @@ static void set_port_map(Shaper *shaper, bool on)
 }
 
 /* Caller holds the lock. */
+static void end_driver(Shaper *shaper)
+{
+    ShaperChannel *channel = &shaper->channel;
+
+    qatomic_set(&channel->driver, 0);
+    shaper_channel_set_port_map(shaper, false);
+    memset(channel->upcalls.subscriptions, 0,
+           sizeof(channel->upcalls.subscriptions));
+    channel->pending_count = channel->pending_lost = 0;
+    shaper_channel_forget_calls(channel);
+    shaper_channel_forget_records(channel);
+}
+
+/* Caller holds the lock. */
 static void set_driver(Shaper *shaper, uint32_t version)
 {
     ShaperChannel *channel = &shaper->channel;
 
-    if (version > SLUICE_CHANNEL_VERSION) {
-        version = 0;
+    if (!version || version > SLUICE_CHANNEL_VERSION) {
+        end_driver(shaper);
+        shaper_channel_write_header(channel);
+        return;
     }
     qatomic_set(&channel->driver, version);
-    if (!version) {
-        set_port_map(shaper, false);
-    }
+    channel->show_ns = 0;
+    shaper_channel_set_timer(channel, shaper_request_now_ns());
 }
 
 bool shaper_channel_interrupts(Shaper *shaper)
@@ -94,7 +130,12 @@ static void write_register(Shaper *shaper, unsigned offset, uint32_t value)
         set_driver(shaper, value);
         break;
     case SLUICE_CHANNEL_REG_PORT_MAP:
-        set_port_map(shaper, value == 1 && channel->driver);
+        shaper_channel_set_port_map(shaper, value == 1 && channel->driver);
+        break;
+    case SLUICE_CHANNEL_REG_CALL:
+        if (value < SLUICE_CHANNEL_SLOTS && channel->driver) {
+            shaper_channel_call(shaper, value);
+        }
         break;
     case SLUICE_CHANNEL_REG_INTERRUPT:
         if (value & 1) {
@@ -150,6 +191,39 @@ ShaperChannel *shaper_channel_of(Shaper *shaper)
     return &shaper->channel;
 }
 
+/* Caller holds the lock. A tenth of a second's calls may come at once, and ten times as
+ * many deferred ones. */
+static void set_rates(ShaperChannel *channel, uint32_t calls_max)
+{
+    uint64_t now_ns = shaper_request_now_ns();
+
+    qatomic_set(&channel->calls_max, calls_max);
+    channel->bucket = channel->ring.bucket = (SluiceBucket){ 0 };
+    sluice_bucket_configure(&channel->bucket, calls_max,
+                            MAX(calls_max / 10, 1), now_ns);
+    sluice_bucket_configure(&channel->ring.bucket, 10ULL * calls_max,
+                            calls_max, now_ns);
+}
+
+/* Caller holds the lock. */
+static void borrow(Shaper *shaper, const ShaperChannelDevice *lent)
+{
+    ShaperChannel *channel = &shaper->channel;
+
+    channel->guest_memory = lent->guest_memory;
+    channel->host_memory = lent->host_memory;
+    channel->interrupt_bh = lent->interrupt_bh;
+    channel->host = memory_region_get_ram_ptr(lent->host_memory);
+    qatomic_set(&channel->guest, memory_region_get_ram_ptr(lent->guest_memory));
+    set_rates(channel, lent->calls_max);
+    channel->epoch = get_clock();
+    channel->calls = channel->calls_refused = 0;
+    channel->deferred = channel->deferred_failed = 0;
+    channel->ring.refused = channel->ring.replaced = 0;
+    channel->records_refused = channel->upcalls.head = 0;
+    shaper_channel_forget_records(channel);
+}
+
 bool shaper_channel_attach(Shaper *shaper, const ShaperChannelDevice *lent,
                            Error **errp)
 {
@@ -158,20 +232,17 @@ bool shaper_channel_attach(Shaper *shaper, const ShaperChannelDevice *lent,
     if (channel->device) {
         error_setg(errp, "shaper '%s' has a channel, the device '%s'; remove "
                    "that first, or name another shaper", shaper_id(shaper),
-                   channel->device->id ?: object_get_typename(OBJECT(channel->device)));
+                   channel->device->id
+                   ?: object_get_typename(OBJECT(channel->device)));
         return false;
     }
     channel->device = lent->device;
+    channel->timer = shaper_timer_new(qemu_get_aio_context(),
+                                      shaper_channel_timer_cb, shaper);
     WITH_SLUICE_LOCK(&channel->lock) {
-        channel->guest_memory = lent->guest_memory;
-        channel->host_memory = lent->host_memory;
-        channel->interrupt_bh = lent->interrupt_bh;
-        qatomic_set(&channel->calls_max, lent->calls_max);
-        channel->host = memory_region_get_ram_ptr(lent->host_memory);
-        qatomic_set(&channel->guest,
-                    memory_region_get_ram_ptr(lent->guest_memory));
-        channel->epoch = get_clock();
+        borrow(shaper, lent);
     }
+    shaper_channel_configure(shaper);
     return true;
 }
 
@@ -180,9 +251,11 @@ void shaper_channel_detach(Shaper *shaper)
     ShaperChannel *channel = &shaper->channel;
 
     WITH_SLUICE_LOCK(&channel->lock) {
-        set_driver(shaper, 0);
+        end_driver(shaper);
         qatomic_set(&channel->guest, NULL);
     }
+    timer_free(channel->timer);
+    channel->timer = NULL;
     channel->device = NULL;
 }
 
@@ -192,7 +265,8 @@ void shaper_channel_reset(Shaper *shaper)
 
     WITH_SLUICE_LOCK(&channel->lock) {
         channel->epoch++;
-        set_driver(shaper, 0);
+        channel->upcalls.head = 0;
+        end_driver(shaper);
         qatomic_set(&channel->interrupt, 0);
         qatomic_set(&channel->events, 0);
         qemu_bh_schedule(channel->interrupt_bh);
@@ -200,40 +274,16 @@ void shaper_channel_reset(Shaper *shaper)
     }
 }
 
-/* Migration: the memories go with the machine's. */
-
-static int check_loaded(void *opaque, int version_id)
+void shaper_channel_set_running(Shaper *shaper, bool running)
 {
-    ShaperChannel *channel = opaque;
-    Shaper *shaper = container_of(channel, Shaper, channel);
+    ShaperChannel *channel = &shaper->channel;
+    SLUICE_LOCK_GUARD(&channel->lock);
 
-    if (channel->driver > SLUICE_CHANNEL_VERSION || channel->port_map > 1
-        || channel->interrupt > 1 || channel->events > 1
-        || (channel->port_map && !channel->driver)) {
-        error_report("shaper '%s': the channel's registers in the migration "
-                     "stream are damaged (driver %u, port map %u, interrupt "
-                     "%u, events %u); migrate from an undamaged source",
-                     shaper_id(shaper), channel->driver, channel->port_map,
-                     channel->interrupt, channel->events);
-        return -EINVAL;
+    channel->running = running;
+    if (running) {
+        shaper_channel_flush_events(channel);
+        channel->show_ns = 0;
+        shaper_channel_set_timer(channel, shaper_request_now_ns());
+        qemu_bh_schedule(channel->interrupt_bh);
     }
-    WITH_SLUICE_LOCK(&channel->lock) {
-        set_port_map(shaper, channel->port_map);
-    }
-    return 0;
 }
-
-const VMStateDescription vmstate_shaper_channel = {
-    .name = "shaper-channel",
-    .version_id = 1,
-    .minimum_version_id = 1,
-    .post_load = check_loaded,
-    .fields = (const VMStateField[]) {
-        VMSTATE_UINT32(driver, ShaperChannel),
-        VMSTATE_UINT32(port_map, ShaperChannel),
-        VMSTATE_UINT32(interrupt, ShaperChannel),
-        VMSTATE_UINT32(events, ShaperChannel),
-        VMSTATE_UINT64(epoch, ShaperChannel),
-        VMSTATE_END_OF_LIST()
-    },
-};

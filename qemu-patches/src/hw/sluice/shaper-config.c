@@ -53,6 +53,7 @@ static void shaper_changed(Shaper *shaper)
     }
     shaper_clients_resolve(shaper);
     shaper->generation++;
+    shaper_channel_configure(shaper);
     if (shaper->page) {
         /* The client that asked for the change finds it. */
         shaper_show(shaper);

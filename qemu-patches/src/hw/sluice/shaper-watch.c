@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Tells the monitor when a class starts and stops being limited.
+ * Tells the monitor, and the guest by its channel, when a class starts and stops being
+ * limited.
  *
  * A class is looked at four times a second, per resource. A look finds it busy
  * if a request of it was held, or a frame dropped, since the look before, or is
@@ -55,7 +56,7 @@ static void look_at(ShaperEngine *e)
     }
 }
 
-/* Without the lock: the monitor may answer. False if there is no news. */
+/* To the monitor, and to a guest that has subscribed. Without the lock: they may answer. False if there is no news. */
 static bool tell(ShaperEngine *e, unsigned tag)
 {
     const char *name = shaper_class_of(e->shaper, tag)->q_class;
@@ -76,6 +77,9 @@ static bool tell(ShaperEngine *e, unsigned tag)
     qapi_event_send_shaper_class_limited(shaper_id(e->shaper), name, tag,
                                          e->resource, limited,
                                          backlog_requests);
+    shaper_channel_event(e->shaper, limited ? SLUICE_EVENT_LIMITED
+                                            : SLUICE_EVENT_UNLIMITED,
+                         tag, e->resource, backlog_requests);
     return true;
 }
 
@@ -87,6 +91,7 @@ static void watch_cb(void *opaque)
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         look_at(&shaper->engines[i]);
     }
+    shaper_channel_look(shaper);
     for (unsigned i = 0; i < WATCHES && told < EVENTS_PER_LOOK; i++) {
         unsigned turn = shaper->watch_turn++ % WATCHES;
 

@@ -12,6 +12,7 @@
 #define SLUICE_LOCK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -37,6 +38,16 @@ static inline void sluice_lock(SluiceLock *lock)
             memory_order_relaxed), 0)) {
         sluice_lock_wait(lock);
     }
+}
+
+/* False, at once, if another has it. */
+static inline bool sluice_trylock(SluiceLock *lock)
+{
+    uint32_t was = SLUICE_LOCK_FREE;
+
+    return atomic_compare_exchange_strong_explicit(
+        &lock->state, &was, SLUICE_LOCK_TAKEN, memory_order_acquire,
+        memory_order_relaxed);
 }
 
 static inline void sluice_unlock(SluiceLock *lock)

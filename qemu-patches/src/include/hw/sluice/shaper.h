@@ -225,6 +225,10 @@ void shaper_drop(ShaperRequest *request, ShaperDropReason reason);
 /* Counts a frame as marked. */
 void shaper_count_mark(const ShaperRequest *request);
 
+/* A guest has told a shaped queue that there is something: its deferred calls are taken, if
+ * there are any. Any thread; never waits. */
+void shaper_channel_kick(Shaper *shaper);
+
 /* BQL only. */
 /*
  * The property shaper-queues, "CLASS:CLASS:…": for each queue the class that
