@@ -102,6 +102,8 @@ static bool make_memory(SluiceChannel *device, Error **errp)
     memory_region_init_io(&device->registers, owner, &register_ops, device,
                           "sluice-channel-registers",
                           SLUICE_CHANNEL_REGISTER_BYTES);
+    device->registers.lockless_io = true;
+    device->registers.disable_reentrancy_guard = true;
     return memory_region_init_ram(&device->guest_memory, owner,
                                   "sluice-channel-guest",
                                   SLUICE_CHANNEL_GUEST_BYTES, errp)
