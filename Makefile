@@ -94,6 +94,10 @@ perf: setup-demo packages-perf ## an experiment of the papers: make perf EXPERIM
 	@[ "$(EXPERIMENT)" != E1 ] || bash $(SETUP)/qemu.sh --stock
 	@build/venv/bin/python -m measure.experiments $(EXPERIMENT) $(ARGS)
 
+.PHONY: sim
+sim: venv ## auto-shaping on simulated hosts: make sim ARGS="--seeds 0-19 --kind ssd"
+	@nice build/venv/bin/python -m sim $(ARGS)
+
 .PHONY: stress fuzz stock-tests check-series newest-qemu
 stress: ## long runs: make stress ARGS="migration --count 50", or lifecycle, threads, changes, hosts
 	@[ -n "$(ARGS)" ] || { echo 'say which: ARGS=lifecycle, threads, changes, hosts or "migration --count 50"'; exit 2; }

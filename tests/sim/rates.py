@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Today's tuner, ``auto: rates``: sluiced's own sampler, windows, streams and `Auto`.
+
+Only the edges are the simulated host's: its counters pages come from the plant's memory, the
+uplink's queue is the plant's, and caps go to the plant's engines instead of through libvirt.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from sim import native
+from sim.run import Caps
+from sim.scenario import ONSET_S, SECOND, STREAM_TAG, Scenario
+from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.counters import Reading, read_page
+from sluice_controller.domain.guests import Description, Guest
+from sluice_controller.domain.limits import RESOURCES
+from sluice_controller.domain.model import Grant, Settings, ShapingClass, Stream
+from sluice_controller.services.auto import Auto
+from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.declared import Declared
+from sluice_controller.services.ports import UplinkReading
+from sluice_controller.services.records import Records
+from sluice_controller.services.sampler import Sampler
+from sluice_controller.services.streams import Streams
+
+UPLINK = "uplink0"
+REPORT_S = 1
+WRITE_S = 30
+
+
+@dataclass
+class Edges:
+    """The host as sluiced meets it: libvirt's guests, their pages, the uplink."""
+
+    scenario: Scenario
+    plant: native.Plant | None = None
+    now_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self._guests = []
+        for vm in range(self.scenario.vms):
+            live = Description(shaper_id="sluice0", page_path=f"/run/vm{vm}.page")
+            self._guests.append(Guest(f"vm{vm}", f"u{vm}", "running", vm + 1, live, live))
+        self._number = {guest.live.page_path: vm for vm, guest in enumerate(self._guests)}
+
+    def guests(self) -> list[Guest]:
+        return list(self._guests)
+
+    def names(self) -> list[str]:
+        return [UPLINK]
+
+    def read(self, path: str, before: Reading | None = None):
+        """A page by its path, or the uplink by its name."""
+        assert self.plant is not None
+        if path == UPLINK:
+            found = self.plant.uplink()
+            return UplinkReading(
+                found.backlog_bytes, found.dropped, found.bytes, self.scenario.link_known
+            )
+        page = self.plant.page(self._number[path])
+        return read_page(
+            lambda offset, length: page[offset : offset + length],
+            len(page),
+            self.now_ns,
+            before,
+        )
+
+
+class Rates:
+    """The policy; off until the scenario's onset, unless the gate is on from the start."""
+
+    def __init__(self, scenario: Scenario, store: SqlStore) -> None:
+        self.scenario = scenario
+        self.store = store
+        self.edges = Edges(scenario)
+        self._lost = random.Random(f"samples/{scenario.kind}/{scenario.seed}")
+        self._from_ns = 0 if scenario.gate_on else ONSET_S * SECOND
+        self._changes = 0
+        self._told = [native.Quality() for _ in scenario.streams]
+        self._declare()
+        declared = Declared(store)
+        self._records = Records(store, declared, self._clock, lambda: self.edges.now_ns / SECOND)
+        self._sampler = Sampler(
+            declared, self._records, self.edges, self.edges, self.edges, self._clock
+        )
+        self._streams = Streams(
+            store, declared, self._sampler, self._clock, lambda _domain: store.transaction()
+        )
+        self._limits = AutoLimits()
+        self.auto = Auto(
+            store,
+            declared,
+            self._records,
+            self._sampler,
+            self._streams,
+            self._limits,
+            self._clock,
+            lambda _domain: None,
+        )
+
+    def _clock(self) -> float:
+        return self.edges.now_ns / SECOND
+
+    def _declare(self) -> None:
+        scenario = self.scenario
+        with self.store.transaction() as unit:
+            tags = {STREAM_TAG: "stream", **{c.tag: c.name for c in scenario.classes}}
+            for name in ("default", *tags.values()):
+                unit.put_class(ShapingClass(name, name, is_stream=name == "stream"))
+            granted = {(c.vm, c.tag) for c in scenario.classes}
+            granted |= {(stream.vm, STREAM_TAG) for stream in scenario.streams}
+            for vm in range(scenario.vms):
+                unit.remember_domain(f"vm{vm}", f"u{vm}")
+                unit.put_grant(Grant(f"vm{vm}", "default", 0))
+            for vm, tag in sorted(granted):
+                unit.put_grant(Grant(f"vm{vm}", tags[tag], tag))
+            for number, stream in enumerate(scenario.streams):
+                unit.put_stream(
+                    Stream(f"s{number}", f"vm{stream.vm}", "stream", stream.bytes_per_second)
+                )
+            floors = {**scenario.floors, "net-rx": 1.0 * 1024 * 1024}
+            unit.put_value("auto", {"enabled": True, "floors_bytes_per_second": floors})
+            if scenario.link is not None:
+                unit.put_settings(Settings(uplink=UPLINK))
+
+    def tick(self, plant: native.Plant, now_ns: int) -> Caps | None:
+        self.edges.plant = plant
+        self.edges.now_ns = now_ns
+        # A QEMU that has no processor just now leaves its page as it was.
+        if self._lost.random() >= self.scenario.lost_samples:
+            plant.write_pages()
+        self._sampler.tick(self.edges.now_ns)
+        if now_ns % (WRITE_S * SECOND) == 0:
+            # The store's thread, which no tick waits for.
+            self._records.round()
+        if self.scenario.reports and now_ns % (REPORT_S * SECOND) == 0:
+            self._report(plant)
+        if now_ns < self._from_ns:
+            return None
+        self.auto.tick(self.edges.now_ns)
+        if self._limits.changes == self._changes:
+            return None
+        self._changes = self._limits.changes
+        return {
+            (int(domain[2:]), self._tag(class_name), RESOURCES.index(resource)): cap
+            for (domain, class_name, resource), cap in self._limits.snapshot().items()
+        }
+
+    @staticmethod
+    def _tag(class_name: str) -> int:
+        return 0 if class_name == "default" else int(class_name[1:])
+
+    def _report(self, plant: native.Plant) -> None:
+        """The players' words of the last second."""
+        for number, before in enumerate(self._told):
+            now = plant.quality(number)
+            self._streams.report(
+                f"s{number}",
+                {
+                    "window_ms": REPORT_S * 1000,
+                    "continuity_errors": now.lost - before.lost,
+                    "stalls": max(0, now.stalls - before.stalls),
+                    "stall_seconds": max(0, now.stall_ns - before.stall_ns) / SECOND,
+                    "received_bytes": now.received_bytes - before.received_bytes,
+                },
+            )
+            self._told[number] = now
+
+
+@contextmanager
+def rates(scenario: Scenario) -> Iterator[Rates]:
+    """The policy with a store in memory, which ends with it."""
+    with closing(SqlStore("sqlite://")) as store:
+        yield Rates(scenario, store)

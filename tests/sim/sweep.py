@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Many scenarios under each policy, several at a time."""
+
+import logging
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from sim import native
+from sim.figures import Figures, figures
+from sim.optimum import optimum
+from sim.rates import rates
+from sim.run import Course, Unshaped, run
+from sim.scenario import Scenario, draw
+
+POLICIES = ("rates", "none")
+
+# (kind, seed, policies)
+Job = tuple[str, int, Sequence[str]]
+
+
+def _course(scenario: Scenario, policy: str) -> Course:
+    if policy == "none":
+        return run(scenario, Unshaped())
+    with rates(scenario) as tuner:
+        return run(scenario, tuner)
+
+
+def measured(job: Job) -> tuple[list[Figures], int]:
+    """The figures of a scenario under each policy, and how many events these runs had."""
+    kind, seed, policies = job
+    # The log of sluiced has a line for each decision.
+    logging.getLogger("sluice_controller").setLevel(logging.ERROR)
+    scenario = draw(kind, seed)
+    best = optimum(scenario)
+    found, events = [], 0
+    for policy in policies:
+        course = _course(scenario, policy)
+        found.append(figures(scenario, policy, course, best))
+        events += course.events
+    return found, events
+
+
+def all_measured(jobs: Sequence[Job], processes: int) -> Iterator[tuple[list[Figures], int]]:
+    """Of each job, in the order of their ends; processes of their own run several at a time."""
+    native.build()
+    if processes == 1:
+        yield from map(measured, jobs)
+        return
+    # Not forked: the parent may have threads.
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawning) as pool:
+        for done in as_completed(pool.submit(measured, job) for job in jobs):
+            yield done.result()
