@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
 use sluice_agent::services::channel::Channel;
+use sluice_agent::services::channel_view;
 use sluice_agent::services::log::escaped;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::Session;
 use std::error::Error;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +23,7 @@ Examples:
   sluice-agent                          serve the host, as the system service does
   sluice-agent --once                   print the process table as JSON
   sluice-agent check-rules rules.json   check rules and show what they match
+  sluice-agent channel ping             time calls to the host
 
 A rules file holds what the host would send:
   {\"revision\": 1,
@@ -46,7 +50,7 @@ struct Options {
     )]
     state: PathBuf,
     /// Where the device sluice-channel is looked for
-    #[arg(long, value_name = "FOLDER", default_value = PCI_DEVICES)]
+    #[arg(long, value_name = "FOLDER", default_value = PCI_DEVICES, global = true)]
     devices: PathBuf,
     /// Print the process table as JSON and exit; rates are over half a second
     #[arg(long)]
@@ -62,14 +66,36 @@ enum Command {
         /// JSON: the parameters of `set_rules`
         file: PathBuf,
     },
+    /// Show the channel to the host: port map, calls, classes
+    Channel {
+        /// As JSON
+        #[arg(long, global = true)]
+        json: bool,
+        #[command(subcommand)]
+        command: Option<ChannelCommand>,
+    },
     /// Take off the tags that a killed agent left, as the service does when it stops
     Untag,
+}
+
+#[derive(Subcommand)]
+enum ChannelCommand {
+    /// Time calls to the host: fast ones, and deferred ones
+    Ping {
+        /// How many of each
+        #[arg(long, value_name = "N", default_value_t = 100,
+              value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+        count: u64,
+    },
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match &options.command {
         Some(Command::CheckRules { file }) => check_rules(file),
+        Some(Command::Channel { json, command }) => {
+            channel(&options.devices, *json, command.as_ref())
+        }
         Some(Command::Untag) => untag(options.state, options.devices),
         None if options.once => print_table(),
         None => serve(options.port, options.state, options.devices),
@@ -96,6 +122,33 @@ fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
         state,
         channel,
     )?)
+}
+
+fn channel(
+    devices: &Path,
+    as_json: bool,
+    command: Option<&ChannelCommand>,
+) -> Result<(), Box<dyn Error>> {
+    let device = channel_view::open(devices)?;
+    let mut out = std::io::stdout().lock();
+    match command {
+        None => show(&mut out, as_json, &channel_view::state(&device)),
+        Some(ChannelCommand::Ping { count }) => {
+            show(&mut out, as_json, &channel_view::ping(&device, *count)?)
+        }
+    }
+}
+
+fn show<T: Serialize + Display>(
+    out: &mut impl Write,
+    as_json: bool,
+    shown: &T,
+) -> Result<(), Box<dyn Error>> {
+    if as_json {
+        Ok(writeln!(out, "{}", serde_json::to_string(shown)?)?)
+    } else {
+        Ok(write!(out, "{shown}")?)
+    }
 }
 
 fn print_table() -> Result<(), Box<dyn Error>> {

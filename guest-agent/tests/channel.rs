@@ -11,6 +11,7 @@ use sluice_agent::domain::channel_abi::{
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const UDP: usize = 65_536;
 
@@ -168,6 +169,35 @@ fn a_killed_agent_leaves_its_map_and_a_stopped_one_takes_it_back() {
     host.end(libc::SIGTERM);
     assert!(device.is_empty() && !device.is_in_force());
     assert_eq!(device.byte(0, register::DRIVER), 0);
+}
+
+#[test]
+fn the_command_shows_the_channel_beside_a_running_agent() {
+    let mut host = Host::start();
+    let device = Device::plug(&host.folder);
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    eventually("the device is found", || device.is_in_force());
+    let show = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+            .args(["channel", "--json", "--devices"])
+            .arg(host.folder.join("devices"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let shown = show();
+    assert_eq!(
+        (&shown["driver"], &shown["port_map"]),
+        (&json!(1), &json!(true))
+    );
+    // A listener of TCP, and UDP sockets of IPv4 and IPv6.
+    assert_eq!(
+        (&shown["tcp_ports"], &shown["udp_ports"]),
+        (&json!(1), &json!(2))
+    );
+    assert!(device.is_in_force(), "a look changes nothing");
 }
 
 #[test]

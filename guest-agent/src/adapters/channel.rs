@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+pub const REMEDY: &str = "on the host, attach this virtual machine anew (sluice attach)";
 /// Reads of a record whose writer is at work; the host writes one within microseconds.
 const MOST_READS: usize = 1000;
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -26,6 +27,9 @@ pub struct Device {
     registers: Mapping,
     guest: Mapping,
     host: Mapping,
+    folder: PathBuf,
+    /// Addresses of the BARs, as sysfs tells them.
+    places: String,
     /// Accesses to registers since the device was opened: exits.
     accesses: Cell<u64>,
 }
@@ -94,6 +98,8 @@ impl Device {
             registers: map(0, abi::REGISTER_BYTES, Access::Write)?,
             guest: map(2, abi::GUEST_BYTES, Access::Write)?,
             host: map(4, abi::HOST_BYTES, Access::Read)?,
+            folder: folder.to_owned(),
+            places: places(folder),
             accesses: Cell::new(0),
         };
         if device.is_there() {
@@ -115,9 +121,12 @@ impl Device {
         })
     }
 
-    /// Asks the device itself: an exit.
+    /// Asks sysfs and the device itself: an exit. A mapping may outlive its device in the kernel,
+    /// and lead nowhere or to another one.
     pub fn is_there(&self) -> bool {
-        self.register(register::MAGIC) == abi::MAGIC
+        self.folder.exists()
+            && places(&self.folder) == self.places
+            && self.register(register::MAGIC) == abi::MAGIC
             && !self.is_gone()
             && self.host.bytes(host::MAGIC, HEADER_MAGIC.len()) == HEADER_MAGIC
     }
@@ -246,17 +255,14 @@ impl Device {
         })
     }
 
-    /// Puts a call into the ring: no exit. How many were put there before.
-    pub fn defer(&self, wanted: Call) -> io::Result<u32> {
-        // The agent and its commands write to one ring.
+    /// The ring of deferred calls, for this program alone as long as it has it.
+    pub fn ring(&self) -> io::Result<Ring<'_>> {
         let file = self.guest.file.try_clone()?;
-        let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-        let head = self.guest.u32(guest::RING_HEAD);
-        let at = guest::RING + (head % abi::RING_CALLS) as usize * abi::CALL_BYTES;
-        self.write_call(at, wanted, wanted.key, wanted.delay_ms);
-        in_order();
-        self.guest.set_u32(guest::RING_HEAD, head.wrapping_add(1));
-        Ok(head)
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+        Ok(Ring {
+            device: self,
+            _lock: lock,
+        })
     }
 
     pub fn ring_tail(&self) -> u32 {
@@ -321,6 +327,29 @@ impl Device {
         self.accesses.set(self.accesses.get() + 1);
         self.registers.set_u32(offset, value);
     }
+}
+
+pub struct Ring<'a> {
+    device: &'a Device,
+    _lock: Flock<fs::File>,
+}
+
+impl Ring<'_> {
+    /// Puts a call into the ring: no exit. How many were put there before.
+    pub fn defer(&self, wanted: Call) -> u32 {
+        let pages = &self.device.guest;
+        let head = pages.u32(guest::RING_HEAD);
+        let at = guest::RING + (head % abi::RING_CALLS) as usize * abi::CALL_BYTES;
+        self.device
+            .write_call(at, wanted, wanted.key, wanted.delay_ms);
+        in_order();
+        pages.set_u32(guest::RING_HEAD, head.wrapping_add(1));
+        head
+    }
+}
+
+fn places(folder: &Path) -> String {
+    fs::read_to_string(folder.join("resource")).unwrap_or_default()
 }
 
 fn cannot_map(path: &Path, error: &io::Error) -> String {
@@ -470,6 +499,18 @@ pub mod tests {
     }
 
     #[test]
+    fn a_device_that_sysfs_shows_elsewhere_is_not_the_mapped_one() {
+        let fake = FakeDevice::new("moved");
+        let resource = fake.folder().join("resource");
+        fs::write(&resource, "0xfebd4000 0xfebd4fff 0x40200\n").unwrap();
+        let device = Device::open(&fake.folder()).unwrap();
+        assert!(device.is_there());
+        fs::write(&resource, "0xfebd5000 0xfebd5fff 0x40200\n").unwrap();
+        assert!(!device.is_there());
+        assert!(!device.is_gone());
+    }
+
+    #[test]
     fn a_device_that_does_not_answer_a_call_is_an_error() {
         let fake = FakeDevice::new("silent");
         let device = Device::open(&fake.folder()).unwrap();
@@ -491,8 +532,9 @@ pub mod tests {
             arguments: [5, 0, 0, 0, 0, 6],
         };
         let before = device.accesses();
-        assert_eq!(device.defer(wanted).unwrap(), u32::MAX);
-        assert_eq!(device.defer(wanted).unwrap(), 0);
+        let ring = device.ring().unwrap();
+        assert_eq!(ring.defer(wanted), u32::MAX);
+        assert_eq!(ring.defer(wanted), 0);
         assert_eq!(device.accesses(), before, "no exit");
         assert_eq!(fake.get(2, guest::RING_HEAD, 4), [1, 0, 0, 0]);
         let first = fake.get(2, guest::RING + 255 * abi::CALL_BYTES, abi::CALL_BYTES);

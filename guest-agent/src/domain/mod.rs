@@ -7,6 +7,7 @@ pub mod matching;
 pub mod ports;
 pub mod rpc;
 pub mod rules;
+pub mod spread;
 pub mod table;
 pub mod tag;
 pub mod tagging;

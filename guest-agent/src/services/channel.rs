@@ -3,7 +3,7 @@
 //! with the sockets of tagged processes. The device may be reset, unplugged and plugged at any
 //! time: it is looked for every two seconds, and its epoch at each scan.
 
-use crate::adapters::channel::{self, Device};
+use crate::adapters::channel::{self, Device, REMEDY};
 use crate::adapters::clock::Clock;
 use crate::adapters::procfs::Proc;
 use crate::domain::channel_abi::VERSION;
@@ -151,11 +151,7 @@ impl Channel {
     fn look_for_device(&mut self) {
         let opened = match channel::find(&self.root) {
             Some(folder) => Device::open(&folder),
-            None => Err(
-                "this virtual machine has no device sluice-channel: on the host, \
-                         attach it anew (sluice attach)"
-                    .to_owned(),
-            ),
+            None => Err(format!("there is no device sluice-channel: {REMEDY}")),
         };
         let ready = opened.and_then(|device| {
             if device.driver() == VERSION || device.set_driver(VERSION) {

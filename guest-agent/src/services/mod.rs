@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod channel;
+pub mod channel_view;
 pub mod log;
 pub mod scanner;
 pub mod session;
