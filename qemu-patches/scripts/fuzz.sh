@@ -8,7 +8,8 @@
 # The pure code has gcc's sanitizers. The devices are those of the plain build, which
 # is linked with QEMU's fuzzer (tests/fuzz_link.py).
 #
-#   engine, frame, classify     qemu-patches/tests/fuzz-NAME.c, on the pure code
+#   engine, frame, classify, channel
+#                               qemu-patches/tests/fuzz-NAME.c, on the pure code
 #   virtio-blk, virtio-blk-iothread, virtio-net, virtio-net-own
 #                               QEMU's generic device fuzzer on a device with a
 #                               shaper; needs build/qemu-asan (with --smoke
@@ -40,7 +41,7 @@ tests=$top/qemu-patches/tests
 sources=$top/qemu-patches/src
 output=$top/build/fuzz
 jobs=${SLUICE_TEST_JOBS:-2}
-every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify)
+every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify channel)
 action=run
 case ${1:-} in
 --update-seeds) action=update_seeds ;;
