@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
+use sluice_agent::adapters::report;
+use sluice_agent::domain::report::Report;
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
@@ -17,6 +19,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Beside the state file.
+const REPORT_SOCKET: &str = "report.sock";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,6 +71,8 @@ enum Command {
         /// JSON: the parameters of `set_rules`
         file: PathBuf,
     },
+    /// Tell the host how a stream of this process's class is
+    Report(ReportOptions),
     /// Show the channel to the host: port map, calls, classes
     Channel {
         /// As JSON
@@ -76,6 +83,31 @@ enum Command {
     },
     /// Take off the tags that a killed agent left, as the service does when it stops
     Untag,
+}
+
+#[derive(Args)]
+struct ReportOptions {
+    /// 1 to 24 printable characters
+    #[arg(long)]
+    name: String,
+    /// Desired frames per second
+    #[arg(long)]
+    rate: f64,
+    /// Frames shown or sent since the stream began
+    #[arg(long)]
+    frames: u64,
+    /// Of these, frames that were late
+    #[arg(long, default_value_t = 0)]
+    late: u64,
+    /// Frames lost since the stream began
+    #[arg(long, default_value_t = 0)]
+    lost: u64,
+    /// The class, which must be this process's own, unless root reports
+    #[arg(long)]
+    class: Option<String>,
+    /// The socket of the agent
+    #[arg(long, value_name = "PATH", default_value = report::DEFAULT_PATH)]
+    socket: PathBuf,
 }
 
 #[derive(Subcommand)]
@@ -96,6 +128,7 @@ fn main() -> ExitCode {
         Some(Command::Channel { json, command }) => {
             channel(&options.devices, *json, command.as_ref())
         }
+        Some(Command::Report(report)) => send_report(report),
         Some(Command::Untag) => untag(options.state, options.devices),
         None if options.once => print_table(),
         None => serve(options.port, options.state, options.devices),
@@ -111,8 +144,9 @@ fn main() -> ExitCode {
 
 fn serve(port: PathBuf, state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
+    let reports = state.with_file_name(REPORT_SOCKET);
     let agent = Agent::new(clock.now_ns(), Some(state), Channel::at(devices))?;
-    Ok(Session::new(agent, clock, port).run()?)
+    Ok(Session::new(agent, clock, port, &reports).run()?)
 }
 
 fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
@@ -148,6 +182,29 @@ fn show<T: Serialize + Display>(
         Ok(writeln!(out, "{}", serde_json::to_string(shown)?)?)
     } else {
         Ok(write!(out, "{shown}")?)
+    }
+}
+
+fn send_report(options: &ReportOptions) -> Result<(), Box<dyn Error>> {
+    let report = Report {
+        name: options.name.clone(),
+        rate: options.rate,
+        frames: options.frames,
+        late: options.late,
+        lost: options.lost,
+        class: options.class.clone(),
+    };
+    let text = serde_json::to_vec(&report)?;
+    Report::parse(&text)?;
+    let socket = options.socket.display();
+    let answer = report::send_report(&options.socket, &text).map_err(|error| {
+        format!("cannot report to {socket} ({error}): see that sluice-agent runs here")
+    })?;
+    let answer: serde_json::Value = serde_json::from_str(&answer)
+        .map_err(|error| format!("{socket} answered with {} ({error})", escaped(&answer)))?;
+    match answer["error"].as_str() {
+        Some(error) => Err(escaped(error).into()),
+        None => Ok(()),
     }
 }
 

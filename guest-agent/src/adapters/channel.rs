@@ -298,6 +298,15 @@ impl Device {
         });
     }
 
+    /// Numbers of records that somebody has written.
+    pub fn used_streams(&self) -> Vec<usize> {
+        let is_used = |index: &usize| {
+            let at = guest::STREAMS + index * abi::STREAM_BYTES;
+            self.guest.u8(at + stream::USED) != 0
+        };
+        (0..abi::STREAMS).filter(is_used).collect()
+    }
+
     pub fn clear_stream(&self, index: usize) {
         self.rewrite_stream(index, |at| self.guest.set_u8(at + stream::USED, 0));
     }

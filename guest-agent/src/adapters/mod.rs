@@ -7,5 +7,6 @@ pub mod ioprio;
 pub mod mapping;
 pub mod port;
 pub mod procfs;
+pub mod report;
 pub mod sockets;
 pub mod state;

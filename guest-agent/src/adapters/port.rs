@@ -97,19 +97,25 @@ pub struct Wants {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Wake {
     pub signal: bool,
+    /// Of those that are waited for beside the port.
+    pub other: bool,
     pub port: bool,
     /// The host side is closed.
     pub hang_up: bool,
 }
 
-/// Waits for a signal, the port, or the time. A port that is hung up would
-/// wake at once for ever, so the caller leaves it out for a while then.
+/// Waits for a signal, the port, data of another descriptor, or the time. A port that is hung
+/// up would wake at once for ever, so the caller leaves it out for a while then.
 pub fn wait(
     signals: BorrowedFd,
+    others: &[BorrowedFd],
     port: Option<(&Port, Wants)>,
     timeout_ns: u64,
 ) -> io::Result<Wake> {
     let mut fds = vec![PollFd::new(signals, PollFlags::POLLIN)];
+    let others = others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+    fds.extend(others);
+    let port_at = fds.len();
     if let Some((port, wants)) = port {
         let mut events = PollFlags::empty();
         events.set(PollFlags::POLLIN, wants.read);
@@ -132,8 +138,9 @@ pub fn wait(
     };
     Ok(Wake {
         signal: !events(0).is_empty(),
-        port: !events(1).is_empty(),
-        hang_up: events(1).contains(PollFlags::POLLHUP),
+        other: (1..port_at).any(|at| !events(at).is_empty()),
+        port: !events(port_at).is_empty(),
+        hang_up: events(port_at).contains(PollFlags::POLLHUP),
     })
 }
 
@@ -183,7 +190,7 @@ mod tests {
     fn look(port: &Port, read: bool) -> Wake {
         let (never, _peer) = UnixStream::pair().unwrap();
         let wants = Wants { read, write: true };
-        wait(never.as_fd(), Some((port, wants)), 1).unwrap()
+        wait(never.as_fd(), &[], Some((port, wants)), 1).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod channel_abi;
 pub mod framing;
 pub mod matching;
 pub mod ports;
+pub mod report;
 pub mod rpc;
 pub mod rules;
 pub mod spread;

@@ -2,6 +2,7 @@
 //! The agent's state and its work at each scan: look, decide which process
 //! belongs to which class, tag and untag, remember.
 
+use crate::adapters::channel::Device;
 use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
@@ -26,6 +27,8 @@ use std::path::PathBuf;
 const SAVE_EVERY_NS: u64 = 1_000_000_000;
 /// Of a preview; a table has no more rows.
 const MOST_PREVIEWED: usize = 4096;
+/// Of processes that no rule matches.
+const DEFAULT_CLASS: &str = "default";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// How the state that is written down was left.
@@ -359,6 +362,60 @@ impl Agent {
         }
         let order = (!self.rules.params.is_null()).then(|| self.rules.tags_in_order());
         channel.keep(now_ns, order, ports, &mut self.log);
+    }
+
+    /// The device and its generation; the error says why there is none.
+    pub fn device(&self) -> Result<(&Device, u64), String> {
+        match &self.channel {
+            Some(channel) => channel.device(),
+            None => Err("an observer has no channel".to_owned()),
+        }
+    }
+
+    /// The class of a process that reports, which may be too young to be known; or the class
+    /// that root names.
+    pub fn class_of_sender(
+        &mut self,
+        now_ns: u64,
+        (pid, uid): (i32, u32),
+        wanted: Option<&str>,
+    ) -> Result<Option<Tag>, String> {
+        if self.scanner.process(pid).is_none() {
+            self.scan(now_ns, Depth::Quick);
+        }
+        let Some(process) = self.scanner.process(pid) else {
+            return Err(format!(
+                "process {pid} had ended before its report was read, so its class is not known"
+            ));
+        };
+        let rule = process
+            .assignment
+            .map(|assignment| &self.rules.rules[assignment.rule]);
+        let (own, tag) = rule.map_or((DEFAULT_CLASS, None), |rule| {
+            (rule.class.as_str(), Some(rule.tag))
+        });
+        match wanted {
+            None => Ok(tag),
+            Some(name) if name == own => Ok(tag),
+            Some(name) if uid == 0 => self.tag_of_class(name),
+            Some(name) => Err(format!(
+                "class: {name:?} is not the class of process {pid}, which is {own:?}: leave it out"
+            )),
+        }
+    }
+
+    fn tag_of_class(&self, name: &str) -> Result<Option<Tag>, String> {
+        if name == DEFAULT_CLASS {
+            return Ok(None);
+        }
+        let classes = self.rules.params["classes"].as_array();
+        let found = classes
+            .into_iter()
+            .flatten()
+            .find(|class| class["name"] == name);
+        let tag = found.and_then(|class| Tag::new(class["tag"].as_u64()?));
+        let unknown = || format!("class: the host has granted no class {name:?} to this guest");
+        tag.map(Some).ok_or_else(unknown)
     }
 
     /// The member `channel` of the greeting.

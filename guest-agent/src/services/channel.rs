@@ -25,6 +25,8 @@ const NO_RULES: &str = "the host has sent no rules yet";
 pub struct Channel {
     root: PathBuf,
     device: Option<Device>,
+    /// How many devices there were, each after a reset another one.
+    generation: u64,
     epoch: u64,
     has_map: bool,
     /// The reason why the port map is not in force; empty if it is.
@@ -39,6 +41,7 @@ impl Channel {
         Channel {
             root,
             device: None,
+            generation: 0,
             epoch: 0,
             has_map: false,
             why: String::new(),
@@ -53,8 +56,12 @@ impl Channel {
         json!({"version": version, "port_map": self.has_map, "why": self.why})
     }
 
-    pub fn device(&self) -> Option<&Device> {
-        self.device.as_ref()
+    /// The device and its generation; the error says why there is none.
+    pub fn device(&self) -> Result<(&Device, u64), String> {
+        match &self.device {
+            Some(device) => Ok((device, self.generation)),
+            None => Err(format!("no channel: {}", self.why)),
+        }
     }
 
     /// Whether closing connections are to be listed for `settle_tails`.
@@ -168,6 +175,7 @@ impl Channel {
         match ready {
             Ok(device) => {
                 self.epoch = device.epoch();
+                self.generation += 1;
                 self.device = Some(device);
                 self.why = NO_RULES.to_owned();
             }

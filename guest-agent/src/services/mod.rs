@@ -5,6 +5,7 @@ pub mod agent;
 pub mod channel;
 pub mod channel_view;
 pub mod log;
+pub mod reports;
 pub mod scanner;
 pub mod session;
 pub mod tagger;

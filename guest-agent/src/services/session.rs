@@ -13,14 +13,15 @@ use crate::domain::rpc::{self, Call, Incoming};
 use crate::domain::rules::Refused;
 use crate::services::agent::Agent;
 use crate::services::log::Level;
+use crate::services::reports::Reports;
 use crate::services::scanner::Depth;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 const NS_PER_MS: u64 = 1_000_000;
 /// Between scans for new processes and threads, while there are rules.
@@ -43,6 +44,7 @@ const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
 pub struct Session {
     agent: Agent,
     clock: Clock,
+    reports: Reports,
     port_path: PathBuf,
     port: Option<Port>,
     framer: LineFramer,
@@ -59,13 +61,16 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(agent: Agent, clock: Clock, port_path: PathBuf) -> Session {
+    /// `report_path`: the socket to which programs report.
+    pub fn new(mut agent: Agent, clock: Clock, port_path: PathBuf, report_path: &Path) -> Session {
+        let reports = Reports::open(report_path, clock.now_ns(), &mut agent);
         // A predecessor on this very port had a host that cannot know of the
         // change: it goes on getting tables.
         let is_greeted = agent.has_work();
         Session {
             agent,
             clock,
+            reports,
             port_path,
             port: None,
             framer: LineFramer::new(MAX_LINE_BYTES),
@@ -93,6 +98,7 @@ impl Session {
                 self.look_at_port(now_ns);
             }
             self.scan_if_due(now_ns);
+            self.reports.serve(now_ns, &mut self.agent);
             self.serve_one();
             self.send_log();
             self.flush();
@@ -105,7 +111,9 @@ impl Session {
                 .as_ref()
                 .filter(|_| !self.is_host_away && (wants.read || wants.write));
             let timeout_ns = self.next_event_ns().saturating_sub(self.clock.now_ns());
-            let wake = port::wait(stop.as_fd(), watched.map(|port| (port, wants)), timeout_ns)?;
+            let others: Vec<BorrowedFd> = self.reports.waits_for(now_ns).into_iter().collect();
+            let port = watched.map(|port| (port, wants));
+            let wake = port::wait(stop.as_fd(), &others, port, timeout_ns)?;
             if wake.signal {
                 self.agent.stop(self.clock.now_ns());
                 return Ok(());
@@ -134,7 +142,7 @@ impl Session {
         if self.has_room() && !self.pending.is_empty() {
             return 0;
         }
-        let mut next_ns = u64::MAX;
+        let mut next_ns = self.reports.next_event_ns(self.clock.now_ns());
         if self.port.is_none() || self.is_host_away {
             next_ns = next_ns.min(self.look_at_port_ns);
         }

@@ -3,7 +3,12 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use serde_json::{Value, json};
+use sluice_agent::domain::channel_abi::{
+    GUEST_BYTES, HEADER_MAGIC, HOST_BYTES, MAGIC, REGISTER_BYTES, guest, host, register,
+};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,17 +33,17 @@ impl Host {
     }
 
     pub fn start_with(stderr: Stdio) -> Host {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        // SAFETY: returns a plain integer.
-        let is_root = unsafe { libc::geteuid() } == 0;
-        assert!(
-            is_root,
-            "this test sets real-time I/O priorities: run it as root"
-        );
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder =
-            std::env::temp_dir().join(format!("sluice-agent-test-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        Host::start_in(new_folder(), stderr)
+    }
+
+    /// In a guest that has the device.
+    pub fn start_plugged() -> (Host, Device) {
+        let folder = new_folder();
+        let device = Device::plug(&folder);
+        (Host::start_in(folder, Stdio::inherit()), device)
+    }
+
+    fn start_in(folder: PathBuf, stderr: Stdio) -> Host {
         let listener = UnixListener::bind(folder.join("port")).unwrap();
         let agent = spawn_agent(&folder, stderr);
         let stream = accept(&listener);
@@ -157,6 +162,21 @@ impl Drop for Host {
     }
 }
 
+fn new_folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // SAFETY: returns a plain integer.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert!(
+        is_root,
+        "this test sets real-time I/O priorities: run it as root"
+    );
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder =
+        std::env::temp_dir().join(format!("sluice-agent-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 fn spawn_agent(folder: &Path, stderr: Stdio) -> Child {
     Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
         .arg("--port")
@@ -175,6 +195,66 @@ fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
     BufReader::new(stream)
+}
+
+/// A device as sysfs shows it, with files as its memory.
+pub struct Device(PathBuf);
+
+impl Device {
+    pub fn plug(agent: &Path) -> Device {
+        let folder = agent.join("devices/0000:00:05.0");
+        fs::create_dir_all(&folder).unwrap();
+        for (bar, bytes) in [(0, REGISTER_BYTES), (2, GUEST_BYTES), (4, HOST_BYTES)] {
+            let file = File::create(folder.join(format!("resource{bar}"))).unwrap();
+            file.set_len(bytes as u64).unwrap();
+        }
+        let device = Device(folder);
+        device.set(0, register::MAGIC, &MAGIC.to_le_bytes());
+        device.set(4, host::MAGIC, HEADER_MAGIC);
+        device.set(4, host::EPOCH, &[1]);
+        for (name, text) in [
+            ("enable", "0"),
+            ("device", "0x10fc"),
+            ("subsystem_vendor", "0x1af4"),
+            ("subsystem_device", "0x5c1c"),
+            ("vendor", "0x1af4"),
+        ] {
+            fs::write(device.0.join(name), text).unwrap();
+        }
+        device
+    }
+
+    pub fn set(&self, bar: u32, offset: usize, bytes: &[u8]) {
+        let path = self.0.join(format!("resource{bar}"));
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(bytes, offset as u64).unwrap();
+    }
+
+    pub fn byte(&self, bar: u32, offset: usize) -> u8 {
+        let file = File::open(self.0.join(format!("resource{bar}"))).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset as u64).unwrap();
+        byte[0]
+    }
+
+    pub fn entry(&self, index: usize) -> u8 {
+        self.byte(2, guest::PORT_MAP + index)
+    }
+
+    pub fn is_in_force(&self) -> bool {
+        self.byte(0, register::PORT_MAP) == 1
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pages()[guest::PORT_MAP..]
+            .iter()
+            .all(|&byte| byte == 0)
+    }
+
+    /// The guest's pages.
+    pub fn pages(&self) -> Vec<u8> {
+        fs::read(self.0.join("resource2")).unwrap()
+    }
 }
 
 /// The program of examples/test-child.rs.

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! Takes reports of streams from programs of this guest and writes them into the host's
+//! records. A program may report for its own class only. Reports are taken in batches with
+//! pauses, so that a program that floods costs no more than a little.
+
+use crate::adapters::channel::Device;
+use crate::adapters::clock::monotonic_ns;
+use crate::adapters::report::{Received, ReportSocket};
+use crate::domain::report::{Report, Streams};
+use crate::services::agent::Agent;
+use crate::services::log::{Level, escaped};
+use serde_json::json;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+const BATCH: usize = 32;
+/// After a batch. At most 3,200 reports a second are taken; the kernel keeps senders waiting.
+const REST_NS: u64 = 10_000_000;
+
+pub struct Reports {
+    socket: Option<ReportSocket>,
+    streams: Streams,
+    /// Until then none is taken.
+    rest_until_ns: u64,
+    /// Of the device that has the records.
+    generation: u64,
+}
+
+impl Reports {
+    pub fn open(path: &Path, now_ns: u64, agent: &mut Agent) -> Reports {
+        let socket = ReportSocket::bind(path)
+            .inspect_err(|error| {
+                let text = format!(
+                    "cannot open {} ({error}): programs cannot report their streams",
+                    path.display()
+                );
+                agent.log.add(now_ns, Level::Warning, text);
+            })
+            .ok();
+        Reports {
+            socket,
+            streams: Streams::default(),
+            rest_until_ns: 0,
+            generation: 0,
+        }
+    }
+
+    /// To wait for, unless it is resting.
+    pub fn waits_for(&self, now_ns: u64) -> Option<BorrowedFd<'_>> {
+        let socket = self.socket.as_ref()?;
+        (now_ns >= self.rest_until_ns).then(|| socket.as_fd())
+    }
+
+    pub fn next_event_ns(&self, now_ns: u64) -> u64 {
+        let rest_ns = Some(self.rest_until_ns).filter(|until_ns| *until_ns > now_ns);
+        // Streams are timed by another clock.
+        let end_ns = self
+            .streams
+            .next_end_ns()
+            .map(|end_ns| now_ns.saturating_add(end_ns.saturating_sub(monotonic_ns())));
+        rest_ns.into_iter().chain(end_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Takes a batch of reports.
+    pub fn serve(&mut self, now_ns: u64, agent: &mut Agent) {
+        self.follow_device(agent);
+        for place in self.streams.expire(monotonic_ns()) {
+            if let Ok((device, _)) = agent.device() {
+                device.clear_stream(place);
+            }
+        }
+        if now_ns < self.rest_until_ns {
+            return;
+        }
+        for _ in 0..BATCH {
+            let received = match self.socket.as_ref().map(ReportSocket::receive) {
+                Some(Ok(Some(received))) => received,
+                Some(Ok(None)) | None => return,
+                Some(Err(error)) => {
+                    let text = format!("cannot receive reports ({error})");
+                    agent.log.add(now_ns, Level::Warning, text);
+                    break;
+                }
+            };
+            let answer = match self.take(now_ns, &received, agent) {
+                Ok(place) => json!({ "record": place }),
+                Err(error) => json!({"error": escaped(&error)}),
+            };
+            received.answer(&answer.to_string());
+        }
+        self.rest_until_ns = now_ns.saturating_add(REST_NS);
+    }
+
+    /// The number of the record that has the report now.
+    fn take(
+        &mut self,
+        now_ns: u64,
+        received: &Received,
+        agent: &mut Agent,
+    ) -> Result<usize, String> {
+        let report = Report::parse(&received.bytes)?;
+        let sender = (received.pid, received.uid);
+        let tag = agent.class_of_sender(now_ns, sender, report.class.as_deref())?;
+        let (place, record) = self.streams.update(monotonic_ns(), tag, &report)?;
+        let (device, _) = agent.device()?;
+        device.write_stream(place, record);
+        Ok(place)
+    }
+
+    /// Another device, or a reset one, has no records yet.
+    fn follow_device(&mut self, agent: &Agent) {
+        let Ok((device, generation)) = agent.device() else {
+            return;
+        };
+        if generation != self.generation {
+            self.generation = generation;
+            write_all(device, &self.streams);
+        }
+    }
+}
+
+/// And clears records of a predecessor.
+fn write_all(device: &Device, streams: &Streams) {
+    for place in device.used_streams() {
+        device.clear_stream(place);
+    }
+    for (place, record) in streams.records() {
+        device.write_stream(place, record);
+    }
+}
