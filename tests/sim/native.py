@@ -24,6 +24,7 @@ ENGINE_PARTS = (
     "engine-config",
     "eevdf",
     "flows",
+    "gate",
     "group",
     "group-member",
     "group-page",
@@ -96,6 +97,17 @@ class Quality(ctypes.Structure):
     _fields_ = [(name, U64) for name in ("received_bytes", "lost", "stalls", "stall_ns", "slip_ns")]
 
 
+class Reads(ctypes.Structure):
+    _fields_ = [
+        *((name, U64) for name in ("busy_ns", "outstanding_ns", "bytes", "oldest_ns")),
+        ("asked", U64 * 16),
+    ]
+
+
+class Gate(ctypes.Structure):
+    _fields_ = [(name, U64) for name in ("window_bytes", "in_flight_bytes", "held")]
+
+
 class Sums(ctypes.Structure):
     _fields_ = [(name, U64) for name in ("events", "made", "disk_bytes", "disk_in_flight")]
 
@@ -153,6 +165,9 @@ def library() -> ctypes.CDLL:
         "sim_load_bytes": (U64, plant, ctypes.c_int),
         "sim_quality": (None, plant, ctypes.c_int, ctypes.POINTER(Quality)),
         "sim_halves": (ctypes.c_int, plant, ctypes.c_int, ctypes.c_char_p, ctypes.c_int),
+        "sim_reads": (None, plant, ctypes.c_int, ctypes.POINTER(Reads)),
+        "sim_set_gate": (None, plant, ctypes.c_int, U64, U32),
+        "sim_gate": (None, plant, ctypes.c_int, ctypes.POINTER(Gate)),
         "sim_sums": (None, plant, ctypes.POINTER(Sums)),
     }
     for name, (result, *arguments) in calls.items():
@@ -250,6 +265,20 @@ class Plant:
         bad = ctypes.create_string_buffer(max(1, room))
         found = self._lib.sim_halves(self._plant, stream, bad, room)
         return bad.raw[:found]
+
+    def reads(self, stream: int) -> Reads:
+        found = Reads()
+        self._lib.sim_reads(self._plant, stream, found)
+        return found
+
+    def set_gate(self, vm: int, target_ns: int, shrink: float = 1.0) -> None:
+        """Set the target of a VM's gate (0: open), and its window to a part of itself."""
+        self._lib.sim_set_gate(self._plant, vm, target_ns, round(1024 * shrink))
+
+    def gate(self, vm: int) -> Gate:
+        found = Gate()
+        self._lib.sim_gate(self._plant, vm, found)
+        return found
 
     def sums(self) -> Sums:
         found = Sums()

@@ -5,15 +5,17 @@ import logging
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 
 from sim import native
 from sim.figures import Figures, figures
+from sim.gate import Gate
 from sim.optimum import optimum
 from sim.rates import rates
 from sim.run import Course, Unshaped, run
 from sim.scenario import Scenario, draw
 
-POLICIES = ("rates", "none")
+POLICIES = ("rates", "gate", "none")
 
 # (kind, seed, policies)
 Job = tuple[str, int, Sequence[str]]
@@ -22,8 +24,19 @@ Job = tuple[str, int, Sequence[str]]
 def _course(scenario: Scenario, policy: str) -> Course:
     if policy == "none":
         return run(scenario, Unshaped())
+    if policy == "gate":
+        return run(_streams_first(scenario), Gate(scenario))
     with rates(scenario) as tuner:
         return run(scenario, tuner)
+
+
+def _streams_first(scenario: Scenario) -> Scenario:
+    """With a root `prio` on the uplink."""
+    if scenario.link is None:
+        return scenario
+    link = native.Link.from_buffer_copy(scenario.link)
+    link.streams_first = True
+    return replace(scenario, link=link)
 
 
 def measured(job: Job) -> tuple[list[Figures], int]:

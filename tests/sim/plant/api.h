@@ -67,6 +67,19 @@ typedef struct SimQuality {
     uint64_t received_bytes, lost, stalls, stall_ns, slip_ns;
 } SimQuality;
 
+/* The reads of a stream: sums since its beginning, but for the two gauges. */
+typedef struct SimReads {
+    uint64_t busy_ns;           /* requests in flight, integrated over time */
+    uint64_t outstanding_ns;    /* time with any of them in flight */
+    uint64_t bytes;             /* read */
+    uint64_t oldest_ns;         /* age of the oldest in flight; 0: there is none */
+    uint64_t asked[16];         /* by how many were in flight with the new one, less 1 */
+} SimReads;
+
+typedef struct SimGate {
+    uint64_t window_bytes, in_flight_bytes, held;
+} SimGate;
+
 typedef struct SimSums {
     uint64_t events, made, disk_bytes, disk_in_flight;
 } SimSums;
@@ -98,6 +111,10 @@ uint64_t sim_load_bytes(const struct Plant *plant, int load);
 void sim_quality(struct Plant *plant, int stream, SimQuality *quality);
 /* Half-seconds since 0, of which 1 is imperfect; up to now. */
 int sim_halves(struct Plant *plant, int stream, uint8_t *bad, int room);
+void sim_reads(struct Plant *plant, int stream, SimReads *reads);
+/* The gate of a VM's background on the disk (gate.h); a target of 0 opens it. */
+void sim_set_gate(struct Plant *plant, int vm, uint64_t target_ns, uint32_t shrink_parts);
+void sim_gate(const struct Plant *plant, int vm, SimGate *gate);
 void sim_sums(const struct Plant *plant, SimSums *sums);
 
 #endif

@@ -4,8 +4,8 @@
  *
  * Each is a queue of bytes in front of a rate. A frame that finds no room is lost, and its
  * sender is told: a TCP one after its round trip, a stream's player when the frame was due.
- * The uplink may serve the streams' frames first, as a root `prio` does; the queue beyond is a
- * router's and knows no classes.
+ * The uplink may serve the streams' frames first, as a root `prio` does, whose bands have room
+ * of their own; the queue beyond is a router's and knows no classes.
  */
 #include "plant.h"
 
@@ -33,6 +33,11 @@ static void lost(Plant *plant, void *about, uint64_t number)
     }
 }
 
+static bool goes_first(const Queue *queue, const Item *item)
+{
+    return queue->streams_first && item->stream;
+}
+
 static void serve(Plant *plant, Queue *queue);
 
 static void served(Plant *plant, void *about, uint64_t number)
@@ -43,6 +48,7 @@ static void served(Plant *plant, void *about, uint64_t number)
     (void)number;
     queue->serving = NULL;
     queue->backlog_bytes -= item->bytes;
+    queue->first_bytes -= goes_first(queue, item) ? item->bytes : 0;
     queue->served_bytes += item->bytes;
     serve(plant, queue);
     queue->passed(plant, item);
@@ -65,14 +71,18 @@ static void serve(Plant *plant, Queue *queue)
 
 static void enqueue(Plant *plant, Queue *queue, Item *item)
 {
-    if (queue->backlog_bytes + item->bytes > queue->limit_bytes) {
+    bool first = goes_first(queue, item);
+    uint64_t before = first ? queue->first_bytes : queue->backlog_bytes - queue->first_bytes;
+
+    if (before + item->bytes > queue->limit_bytes) {
         queue->dropped++;
         /* Later than now: its sender may be in the middle of sending. */
         at(plant, plant->now_ns + 2 * plant->delay_ns + 1, lost, item, 0);
         return;
     }
     queue->backlog_bytes += item->bytes;
-    list_add(queue->streams_first && item->stream ? &queue->stream : &queue->others, item);
+    queue->first_bytes += first ? item->bytes : 0;
+    list_add(first ? &queue->stream : &queue->others, item);
     serve(plant, queue);
 }
 

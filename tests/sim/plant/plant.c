@@ -160,7 +160,7 @@ Item *list_take(List *list)
 
 /* The way of a request */
 
-static void to_device(Plant *plant, Item *item)
+static void past_gate(Plant *plant, Item *item)
 {
     Slot *slot = &plant->vms[item->vm].slot[item->tag][item->resource];
 
@@ -171,6 +171,39 @@ static void to_device(Plant *plant, Item *item)
     } else {
         disk_submit(plant, item);
     }
+}
+
+/* Held requests of all classes in turn, the first of each in order of arrival. */
+static void open_gate(Plant *plant, Vm *vm)
+{
+    while (vm->gated_count) {
+        while (!vm->gated[vm->turn % SLUICE_CLASSES_MAX].head) {
+            vm->turn++;
+        }
+        List *list = &vm->gated[vm->turn % SLUICE_CLASSES_MAX];
+
+        if (!sluice_gate_admit(&vm->gate, list->head->bytes)) {
+            break;
+        }
+        vm->gated_count--;
+        vm->turn++;
+        past_gate(plant, list_take(list));
+    }
+}
+
+static void to_device(Plant *plant, Item *item)
+{
+    Vm *vm = &plant->vms[item->vm];
+
+    if (item->stream || item->resource == 2) {
+        past_gate(plant, item);
+        return;
+    }
+    /* Behind others, so that small ones do not pass by a large one for ever. */
+    list_add(&vm->gated[item->tag], item);
+    vm->gated_count++;
+    open_gate(plant, vm);
+    vm->gate_held += vm->gated_count > 0;
 }
 
 static void release_due(Plant *plant, int vm, int resource);
@@ -229,7 +262,10 @@ void disk_done(Plant *plant, Item *item)
     if (item->stream) {
         stream_read(plant, item);
     } else {
+        sluice_gate_complete(&plant->vms[vm].gate, item->bytes,
+                             plant->now_ns - item->given_ns, plant->now_ns);
         load_served(plant, item);
+        open_gate(plant, &plant->vms[vm]);
     }
     release_due(plant, vm, resource);
 }
@@ -278,6 +314,7 @@ int sim_add_vm(Plant *plant)
     if (plant->vm_count == VMS_MAX) {
         return -1;
     }
+    sluice_gate_init(&vm->gate);
     for (int resource = 0; resource < SIM_RESOURCES; resource++) {
         vm->engine[resource] = sluice_engine_new(SLUICE_CLASSES_MAX);
         vm->event_ns[resource] = SLUICE_NEVER;
@@ -367,6 +404,22 @@ void sim_step_load(Plant *plant, int index, bool active)
 uint64_t sim_load_bytes(const Plant *plant, int load)
 {
     return plant->loads[load].served_bytes;
+}
+
+void sim_set_gate(Plant *plant, int index, uint64_t target_ns, uint32_t shrink_parts)
+{
+    Vm *vm = &plant->vms[index];
+
+    sluice_gate_set_target(&vm->gate, target_ns, plant->now_ns);
+    sluice_gate_shrink(&vm->gate, shrink_parts);
+    open_gate(plant, vm);
+}
+
+void sim_gate(const Plant *plant, int index, SimGate *gate)
+{
+    const Vm *vm = &plant->vms[index];
+
+    *gate = (SimGate){ vm->gate.window_bytes, vm->gate.in_flight_bytes, vm->gate_held };
 }
 
 void sim_sums(const Plant *plant, SimSums *sums)

@@ -18,6 +18,7 @@
 #include "api.h"
 #include "rotdisk/model.h"
 #include "sluice/engine.h"
+#include "sluice/gate.h"
 
 #define US 1000ull
 #define MS 1000000ull
@@ -90,6 +91,7 @@ typedef struct Queue {
     double bytes_per_second;
     uint64_t limit_bytes, backlog_bytes, served_bytes, dropped;
     bool streams_first;
+    uint64_t first_bytes;       /* of the backlog, those of streams that go first */
     List stream, others;
     Item *serving;
     void (*passed)(Plant *plant, Item *item);
@@ -115,7 +117,10 @@ struct Stream {
     uint64_t paced_ns;
     uint32_t outstanding;
     bool sending, back[READS_MAX];
-    uint64_t received_bytes, lost, stall_ns, stalls, bad_until_ns;
+    uint64_t received_bytes, lost, stall_ns, stalls;
+    /* For the gate's outer loop: integrals until `counted_ns`, and when each read began. */
+    SimReads reads;
+    uint64_t counted_ns, asked_ns[READS_MAX];
     uint8_t bad[HALVES_MAX];
 };
 
@@ -130,6 +135,11 @@ typedef struct Vm {
     char name[SLUICE_CLASSES_MAX][32];
     bool used[SLUICE_CLASSES_MAX];
     Slot slot[SLUICE_CLASSES_MAX][SIM_RESOURCES];
+    /* Of the background on the disk; it waits by class, and these take turns. */
+    SluiceGate gate;
+    List gated[SLUICE_CLASSES_MAX];
+    unsigned gated_count, turn;
+    uint64_t gate_held;
     uint8_t page[SIM_PAGE_BYTES];
 } Vm;
 

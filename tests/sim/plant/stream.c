@@ -41,6 +41,36 @@ static void mark(Stream *stream, uint64_t from_ns, uint64_t to_ns)
 
 /* Reading */
 
+static void count_until_now(Plant *plant, Stream *stream)
+{
+    uint64_t passed_ns = plant->now_ns - stream->counted_ns;
+
+    stream->reads.busy_ns += passed_ns * stream->outstanding;
+    stream->reads.outstanding_ns += stream->outstanding ? passed_ns : 0;
+    stream->counted_ns = plant->now_ns;
+}
+
+static unsigned place_of(const Stream *stream, uint64_t position)
+{
+    return position % stream->what.size / stream->what.request_bytes % READS_MAX;
+}
+
+void sim_reads(Plant *plant, int index, SimReads *reads)
+{
+    Stream *stream = &plant->streams[index];
+    uint64_t bytes = stream->what.request_bytes;
+
+    count_until_now(plant, stream);
+    *reads = stream->reads;
+    for (uint64_t position = stream->had; position < stream->issued; position += bytes) {
+        unsigned place = place_of(stream, position);
+
+        if (!stream->back[place] && plant->now_ns - stream->asked_ns[place] > reads->oldest_ns) {
+            reads->oldest_ns = plant->now_ns - stream->asked_ns[place];
+        }
+    }
+}
+
 static void read_ahead(Plant *plant, Stream *stream)
 {
     const SimStream *what = &stream->what;
@@ -55,6 +85,9 @@ static void read_ahead(Plant *plant, Stream *stream)
         item->tag = what->tag;
         item->bytes = what->request_bytes;
         item->position = what->base + stream->issued % what->size;
+        count_until_now(plant, stream);
+        stream->asked_ns[place_of(stream, stream->issued)] = plant->now_ns;
+        stream->reads.asked[stream->outstanding]++;
         stream->issued += what->request_bytes;
         stream->outstanding++;
         submit(plant, item);
@@ -67,13 +100,14 @@ static void send_next(Plant *plant, Stream *stream);
 void stream_read(Plant *plant, Item *item)
 {
     Stream *stream = item->stream;
-    uint64_t place = item->position - stream->what.base;
     uint32_t bytes = stream->what.request_bytes;
 
+    count_until_now(plant, stream);
     stream->outstanding--;
-    stream->back[place / bytes % READS_MAX] = true;
-    while (stream->back[stream->had % stream->what.size / bytes % READS_MAX]) {
-        stream->back[stream->had % stream->what.size / bytes % READS_MAX] = false;
+    stream->reads.bytes += bytes;
+    stream->back[place_of(stream, item->position - stream->what.base)] = true;
+    while (stream->back[place_of(stream, stream->had)]) {
+        stream->back[place_of(stream, stream->had)] = false;
         stream->had += bytes;
     }
     free_item(plant, item);

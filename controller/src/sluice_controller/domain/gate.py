@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The outer loop of the gate: the latency that the background may have on a disk. Pure.
+
+The gate (`qemu-patches/src/sluice/gate.c`) keeps the background's latency at a target, in
+milliseconds. Ten times a second this loop moves the target, by the streams' reads alone: it
+needs no agent and no player.
+
+**Model.** A stream at rate r that reads R bytes at a time needs an answer each d = R / r. With
+N reads under way an answer may take N d: the stream *bears* that. Its share of that time, u,
+is the mean of its reads in flight over N: at 1 it always waits. The target is
+`SHARE` of the shortest time that a stream bears, times `adjust`.
+
+**Control.** If some stream's u is above `STRAINED`, or a read of it is late, `adjust` falls by
+a quarter, and by half if that is worse; if all are below `AT_EASE` and the gate held requests, it
+rises by an eighth. A gate that held nothing is no reason for either: `adjust` drifts to 1. A
+stream that is not seen loosens nothing.
+
+N is learnt low: of the reads in flight with each new one, the number that nine tenths do not
+exceed. If N is too high, waiting looks like ease.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+MS = 1_000_000
+SHARE = 0.4
+LEAST_D_S, MOST_D_S = 0.02, 1.0
+LEAST_SMOOTH_S, MOST_SMOOTH_S = 0.25, 2.0
+STRAINED, STALLING, AT_EASE = 0.75, 0.95, 0.6
+LATE = 1.2
+STARVING_BUSY, STARVING_RATE = 0.98, 0.93
+CUT, HARD_CUT, SHRINK, RISE, DRIFT = 0.75, 0.5, 0.7, 1.12, 0.97
+LEAST_ADJUST, MOST_ADJUST = 0.05, 4.0
+CUT_EACH_NS = 150 * MS
+DEPTH_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The reads of a stream: since the last tick, but where a second is named."""
+
+    name: str
+    nominal_bytes_per_second: float
+    request_bytes: float
+    depth: int
+    mean_in_flight: float
+    oldest_s: float
+    # Over the last second: the share of it with a read in flight, and the rate.
+    outstanding: float
+    bytes_per_second: float
+
+    @property
+    def each_s(self) -> float:
+        """A read is due so often."""
+        lasts_s = self.request_bytes / self.nominal_bytes_per_second
+        return min(MOST_D_S, max(LEAST_D_S, lasts_s))
+
+    @property
+    def bears_s(self) -> float:
+        return self.each_s * self.depth
+
+    @property
+    def starves(self) -> bool:
+        """It always waits, and gets less than it plays."""
+        slow = self.bytes_per_second < STARVING_RATE * self.nominal_bytes_per_second
+        return slow and self.outstanding > STARVING_BUSY
+
+
+@dataclass(frozen=True)
+class State:
+    adjust: float = 1.0
+    cut_ns: int = -CUT_EACH_NS
+    # Of each stream its smoothed share of waiting.
+    waiting: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Steering:
+    """The target of all gates on the disk in ns, 0 to open them; their windows times `shrink`."""
+
+    target_ns: int
+    shrink: float = 1.0
+
+
+def depth_of(asked: Sequence[int]) -> int:
+    """N, from how often a new read was the first, second … of those in flight."""
+    total, seen = sum(asked), 0
+    for in_flight, count in enumerate(asked, 1):
+        seen += count
+        if total and seen >= DEPTH_SHARE * total:
+            return in_flight
+    return 1
+
+
+def steer(
+    readers: Sequence[Reader],
+    state: State,
+    *,
+    held: bool,
+    unseen: bool,
+    now_ns: int,
+    passed_s: float,
+) -> tuple[State, Steering]:
+    """One tick. `held`: a gate of the disk held a request since the last; `unseen`: the reads
+    of some stream are not known just now."""
+    if not readers:
+        return State(cut_ns=state.cut_ns), Steering(0)
+    waiting = {reader.name: _waiting(reader, state, passed_s) for reader in readers}
+    worst = max(waiting.values())
+    late = any(reader.oldest_s > LATE * reader.bears_s for reader in readers)
+    adjust, cut_ns, shrink = state.adjust, state.cut_ns, 1.0
+    if worst > STRAINED or late:
+        if now_ns - cut_ns >= CUT_EACH_NS:
+            adjust *= HARD_CUT if late or worst > STALLING else CUT
+            cut_ns, shrink = now_ns, SHRINK
+    elif unseen:
+        adjust = min(adjust, 1.0)
+    elif not held:
+        adjust = 1.0 + (adjust - 1.0) * DRIFT
+    elif worst < AT_EASE:
+        adjust *= RISE
+    adjust = min(MOST_ADJUST, max(LEAST_ADJUST, adjust))
+    bears_s = min(reader.bears_s for reader in readers)
+    target_ns = max(1, round(SHARE * bears_s * adjust * 1e9))
+    return State(adjust, cut_ns, waiting), Steering(target_ns, shrink)
+
+
+def _waiting(reader: Reader, state: State, passed_s: float) -> float:
+    """Smoothed over a few reads."""
+    now = 1.0 if reader.starves else reader.mean_in_flight / reader.depth
+    smooth_s = min(MOST_SMOOTH_S, max(LEAST_SMOOTH_S, 3 * reader.each_s))
+    weight = 1 - math.exp(-passed_s / smooth_s)
+    before = state.waiting.get(reader.name, 0.0)
+    smoothed = before + weight * (now - before)
+    return max(smoothed, 1.0) if reader.starves else smoothed
