@@ -319,3 +319,11 @@ def test_of_every_device_the_api_says_whether_its_qemu_shapes_it(controller, gue
     until(lambda: all(d["shaped"] for d in devices() if d["shapeable"]))
     (shaper,) = qmp(guest, "query-shapers")
     assert len(shaper["devices"]) == sum(d["shaped"] for d in devices()) >= 2
+
+
+def test_the_guest_finds_the_channel_where_its_definition_puts_it(controller, guest):
+    """libvirt knows nothing of the device, and must have given its slot to no other one."""
+    lists_it = guest.ssh("cat /sys/bus/pci/devices/0000:00:1c.0/vendor").stdout.strip()
+    assert lists_it == "0x1af4"
+    channel = controller.call("GET", f"/v1/domains/{NAME}")["channel"]
+    assert channel["present"] and channel["absent_because"] is None

@@ -38,6 +38,7 @@ class Libvirt:
     def __init__(self, xml: str = PLAIN, running: str | None = None, takes: float | None = 1):
         self.xml, self.running = xml, running
         self.emulator = "/opt/qemu-1"
+        self.has_channel = False
         self.takes = takes
         self.now = 1000.0
         self.incarnation = 1
@@ -155,6 +156,7 @@ class Libvirt:
             page_path="/run/p/web1.page",
             name=name,
             disable_vhost=disable_vhost,
+            has_channel=self.has_channel,
         )
         return changed, as_json(changes)
 

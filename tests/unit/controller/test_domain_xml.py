@@ -296,6 +296,75 @@ def test_an_old_record_does_not_outlive_another_attach():
     assert record_in(again, "media")["aliases"] == changes.aliases != []
 
 
+PCI = "<controller type='pci' index='0' model='{}'/>"
+Q35, I440FX = PCI.format("pcie-root"), PCI.format("pci-root")
+
+
+def channel(xml):
+    """The properties of the device sluice-channel in the command line; None without one."""
+    arguments = [a.get("value") for a in etree.fromstring(xml).iter(f"{QEMU}arg")]
+    found = [a for a in arguments if a.startswith("sluice-channel")]
+    assert len(found) <= 1 and (not found or arguments[arguments.index(found[0]) - 1] == "-device")
+    return dict(p.split("=") for p in found[0].split(",")[1:]) if found else None
+
+
+@pytest.mark.parametrize(("root", "bus"), [(Q35, "pcie.0"), (I440FX, "pci.0")])
+def test_the_channel_has_a_slot_that_libvirt_reaches_last(root, bus):
+    before = domain([disk(0), root])
+    xml, changes = attached(before, has_channel=True)
+    wanted = {"id": "sluice-channel0", "shaper": "sluice0", "bus": bus, "addr": "0x1c"}
+    assert channel(xml) == wanted
+    assert describe(xml).has_channel
+    assert any("-device sluice-channel" in line for line in changes.said)
+    assert canonical(detach(xml, as_json(changes))) == canonical(before)
+
+
+def test_without_the_device_in_the_emulator_attach_adds_none():
+    xml, _ = attached(domain([disk(0), Q35]))
+    assert channel(xml) is None and not describe(xml).has_channel
+
+
+def address(slot, bus="0x00"):
+    return f"<address type='pci' domain='0x0000' bus='{bus}' slot='{slot}' function='0x0'/>"
+
+
+def own_device(value):
+    arguments = f"<qemu:arg value='-device'/><qemu:arg value='{value}'/>"
+    return f"<qemu:commandline>{arguments}</qemu:commandline>"
+
+
+@pytest.mark.parametrize(
+    ("extra", "tail", "slot"),
+    [
+        (address("0x1c"), "", "0x19"),
+        (address("0x1c", bus="0x01"), "", "0x1c"),
+        ("", own_device("pvpanic-pci,bus=pcie.0,addr=1c.0"), "0x19"),
+        ("", own_device("pvpanic-pci,addr=0x1c"), "0x19"),
+        ("", own_device("pvpanic-pci,bus=pci.1,addr=0x1c"), "0x1c"),
+        ("", own_device("pvpanic-pci"), "0x1c"),
+        (address("no number"), "", "0x1c"),
+    ],
+)
+def test_the_channel_takes_no_slot_of_another_device(extra, tail, slot):
+    before = domain([disk(0, extra=extra), Q35], NS, tail)
+    xml, changes = attached(before, has_channel=True)
+    assert channel(xml)["addr"] == slot
+    assert canonical(detach(xml, as_json(changes))) == canonical(before)
+
+
+FULL = [disk(i, extra=address(hex(slot))) for i, slot in enumerate([0x1C, *range(0x10, 0x1A)])]
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"), [([disk(0)], "no PCI bus"), ([*FULL, Q35], "no slot")], ids=["bus", "slot"]
+)
+def test_a_channel_that_does_not_fit_is_left_out_and_that_is_said(devices, why):
+    xml, changes = attached(domain(devices), has_channel=True)
+    assert channel(xml) is None
+    assert any(line.startswith("no sluice-channel") and why in line for line in changes.said)
+    assert why in describe(xml).no_channel_because
+
+
 drivers = st.sampled_from(
     [
         "",
@@ -329,6 +398,7 @@ def domains(draw):
         devices.append(interface(i, model, draw(drivers), kind, alias))
     if draw(st.booleans()):
         devices.append("<controller type='virtio-serial' index='0'/>")
+    devices += draw(st.sampled_from([[], [Q35], [I440FX]]))
     devices = draw(st.permutations(devices))
     tail, namespace = "", ""
     if draw(st.booleans()):
@@ -338,11 +408,11 @@ def domains(draw):
     return domain(devices, namespace, tail)
 
 
-@given(domains())
+@given(domains(), st.booleans())
 @settings(deadline=None)
-def test_detach_is_the_inverse_of_attach(before):
+def test_detach_is_the_inverse_of_attach(before, has_channel):
     try:
-        xml, changes = attached(before, disable_vhost=True)
+        xml, changes = attached(before, disable_vhost=True, has_channel=has_channel)
     except BadValue as refused:
         assert "no virtio" in str(refused)
         return

@@ -248,3 +248,36 @@ def test_attach_of_an_attached_domain_is_refused_without_upgrade(upgraded):
     with pytest.raises(Conflict, match="is attached already"):
         upgraded.attach(restart=True)
     assert upgraded.libvirt.xml == before
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_upgrade_adds_the_channel_of_a_newer_emulator(runs, store):
+    machine = PLAIN.replace(
+        "</devices>", "<controller type='pci' index='0' model='pcie-root'/></devices>"
+    )
+    libvirt = Libvirt(machine)
+    sluiced = Sluiced(libvirt, store)
+    answer = sluiced.attach()
+    assert not answer["channel"]["present"]
+    if runs:
+        libvirt.start("web1")
+    libvirt.has_channel = True
+    answer = sluiced.attach(upgrade=True, restart=runs)
+    assert answer["channel"]["present"]
+    assert ("shut down" in libvirt.calls) is runs
+    sluiced.detach()
+    assert libvirt.xml == machine
+
+
+def test_an_upgrade_without_restart_says_that_the_channel_waits(store):
+    machine = PLAIN.replace(
+        "</devices>", "<controller type='pci' index='0' model='pcie-root'/></devices>"
+    )
+    libvirt = Libvirt(machine)
+    sluiced = Sluiced(libvirt, store)
+    sluiced.attach()
+    libvirt.start("web1")
+    libvirt.has_channel = True
+    answer = sluiced.attach(upgrade=True)
+    assert "with a restart" in answer["channel"]["absent_because"]
+    assert sluiced.attach(upgrade=True, restart=True)["channel"]["present"]

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from sluice_controller.adapters import emulator as emulator_module
-from sluice_controller.adapters.emulator import PROBLEM_AGE_SECONDS, Emulators, check
+from sluice_controller.adapters.emulator import (
+    PROBLEM_AGE_SECONDS,
+    Emulators,
+    check,
+    has_channel,
+)
 from sluice_controller.domain.errors import Conflict
 
 
@@ -104,3 +109,25 @@ def test_a_file_that_is_not_there_is_named_with_the_remedy(tmp_path):
     missing = str(tmp_path / "nothing")
     said = Emulators(lambda: 0.0).problem(missing)
     assert f"'{missing}' cannot be found (No such file or directory): install" in said
+
+
+@pytest.mark.parametrize(
+    ("script", "has"),
+    [
+        ('[ "$6" = sluice-channel,help ] && echo "sluice-channel options:"', True),
+        ("echo \"Device 'sluice-channel' not found\" >&2", False),
+        ("exit 1", False),
+    ],
+)
+def test_an_emulator_is_asked_for_the_channel(script, has, emulator):
+    path = Path(emulator(0))
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    assert has_channel(str(path)) is has
+
+
+def test_an_emulator_that_is_not_started_has_no_channel(emulator, tmp_path):
+    path = Path(emulator(0))
+    path.write_text("#!/bin/sh\necho sluice-channel options:\n")
+    path.chmod(0o757)
+    assert not has_channel(str(path))
+    assert not has_channel(str(tmp_path / "nothing"))

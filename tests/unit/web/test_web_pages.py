@@ -78,6 +78,7 @@ MEDIA = {
     ],
     "shaped_count": 1,
     "shaped_sentence": "1 of 2 disks and cards shaped; net0: was added after attach",
+    "channel": {"sentence": "channel without a port map in force: <b>"},
     "classes": [granted(tag, name) for tag, name in enumerate(["default", *WORDS])],
     "ceiling": {},
 }
@@ -173,6 +174,7 @@ def test_every_disk_and_card_says_whether_it_is_shaped_and_why_not(client):
     text = " ".join(re.sub("<[^>]*>", "", client.get("/vm/media").text).split())
     assert "✓ disk vda shaped" in text
     assert "✗ network card net0 not shaped: was added after attach: &lt;b&gt;" in text
+    assert "channel without a port map in force: &lt;b&gt;" in text
     assert "1 of 2 disks and cards shaped" in client.get("/").text
 
 

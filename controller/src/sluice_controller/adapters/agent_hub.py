@@ -135,6 +135,7 @@ class AgentHub:
                 "hostname": hello.get("hostname"),
                 "boot_id": hello.get("boot_id"),
                 "max_tag": hello.get("max_tag"),
+                "channel": hello.get("channel"),
                 "error": error,
             }
 

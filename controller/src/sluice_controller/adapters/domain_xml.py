@@ -9,7 +9,8 @@ to which the domain migrates.
 
 Changes of attach, with their reasons:
 * `<emulator>`: only the patched QEMU knows the shaper;
-* `<qemu:commandline>`: the shaper object, with its counters page;
+* `<qemu:commandline>`: the shaper object, with its counters page, and the device
+  `sluice-channel` (`channel_device.py`) where the emulator has it;
 * an alias per shapeable device and a `<qemu:override>` that sets its property
   `shaper`: libvirt has no element of its own for it;
 * `<driver name='qemu'/>` on interfaces: the kernel's vhost would carry the
@@ -26,10 +27,9 @@ from lxml import etree
 
 from ..domain.errors import BadValue, Conflict, sluice
 from ..domain.guests import Description, Device
-from . import domain_metadata
+from . import channel_device, domain_metadata, qemu_arguments
 from .attach_record import Changes, carried_record
 
-QEMU_NS = "http://libvirt.org/schemas/domain/qemu/1.0"
 SHAPER_ID = "sluice0"
 CHANNEL = "org.sluice.agent.0"
 ALIAS_PREFIX = "ua-sluice-"
@@ -38,7 +38,7 @@ DISK_QUEUE_SIZE = "1024"
 # each of its turns a microsecond or more. Port 0 is a console's; two are spare.
 SERIAL_PORTS = "4"
 
-_Q = f"{{{QEMU_NS}}}"
+_Q = qemu_arguments.Q
 
 
 def parse(xml: str) -> etree._Element:
@@ -53,29 +53,12 @@ def _text(root: etree._Element) -> str:
     return etree.tostring(root, encoding="unicode") + "\n"
 
 
-def _key_value_path(path: str) -> str:
-    """A path as QEMU's key=value syntax takes it."""
-    return path.replace(",", ",,")
-
-
 # Reading
 
 
-def _command_line(root: etree._Element) -> list[str]:
-    return [arg.get("value", "") for arg in root.findall(f"{_Q}commandline/{_Q}arg")]
-
-
-def _split_options(text: str) -> list[str]:
-    """Splits at single commas; a doubled comma stands for one."""
-    return [part.replace("\0", ",") for part in text.replace(",,", "\0").split(",")]
-
-
 def _shaper(root: etree._Element) -> tuple[str | None, str | None]:
-    arguments = _command_line(root)
-    for option, value in zip(arguments, arguments[1:], strict=False):
-        if option == "-object" and value.startswith("shaper,"):
-            parts = dict(p.partition("=")[::2] for p in _split_options(value)[1:])
-            return parts.get("id"), parts.get("page")
+    for properties in qemu_arguments.found(root, "-object", "shaper"):
+        return properties.get("id"), properties.get("page")
     return None, None
 
 
@@ -158,6 +141,8 @@ def describe(xml: str) -> Description:
         page_path=page,
         agent_socket=None if channel is None else _attribute(channel, "source", "path"),
         devices=tuple(devices),
+        has_channel=channel_device.is_in(root),
+        no_channel_because=channel_device.why_not(root),
         carried=domain_metadata.text(root, domain_metadata.SHAPING),
         tuned=domain_metadata.attribute(root, domain_metadata.SHAPING, domain_metadata.TUNED),
     )
@@ -219,7 +204,9 @@ def attach(
     name: str,
     disable_vhost: bool = False,
     acpi_required: bool = False,
+    has_channel: bool = False,
 ) -> tuple[str, Changes]:
+    """`has_channel`: the emulator has the device `sluice-channel`."""
     root = parse(xml)
     _refuse_unfit(root, name, disable_vhost)
     if acpi_required and root.find("features/acpi") is None:
@@ -238,6 +225,8 @@ def attach(
     ]
     _add_channel(root, changes)
     _add_command_line(root, page_path, aliases, changes)
+    if has_channel:
+        changes.said.append(channel_device.add(root, SHAPER_ID))
     # The record of an earlier attach says nothing about this one.
     domain_metadata.remove(root, domain_metadata.ATTACHED, domain_metadata.SHAPING)
     domain_metadata.put(root, domain_metadata.ATTACHED, changes.as_carried())
@@ -315,9 +304,11 @@ def _add_channel(root: etree._Element, changes: Changes) -> None:
 
 def _with_qemu_namespace(root: etree._Element) -> etree._Element:
     """lxml cannot add a prefix to an existing element: rebuild the root with it."""
-    if root.nsmap.get("qemu") == QEMU_NS:
+    if root.nsmap.get("qemu") == qemu_arguments.QEMU_NS:
         return root
-    fresh = etree.Element(root.tag, dict(root.attrib), nsmap={**root.nsmap, "qemu": QEMU_NS})
+    fresh = etree.Element(
+        root.tag, dict(root.attrib), nsmap={**root.nsmap, "qemu": qemu_arguments.QEMU_NS}
+    )
     fresh.text, fresh.tail = root.text, root.tail
     fresh.extend(list(root))
     etree.cleanup_namespaces(fresh, keep_ns_prefixes=["qemu"])
@@ -327,10 +318,7 @@ def _with_qemu_namespace(root: etree._Element) -> etree._Element:
 def _add_command_line(
     root: etree._Element, page_path: str, aliases: list[str], changes: Changes
 ) -> None:
-    line = _child(root, f"{_Q}commandline")
-    value = f"shaper,id={SHAPER_ID},page={_key_value_path(page_path)}"
-    for argument in ("-object", value):
-        etree.SubElement(line, f"{_Q}arg", value=argument)
+    value = qemu_arguments.added(root, "-object", "shaper", id=SHAPER_ID, page=page_path)
     changes.said.append(f"command line -object {value}")
     override = _child(root, f"{_Q}override")
     for alias in aliases:
@@ -379,7 +367,8 @@ def _put_in(xml: str) -> tuple:
     root = parse(xml)
     shaped = sorted(alias or "" for alias in _overridden(root, None))
     record = domain_metadata.text(root, domain_metadata.ATTACHED)
-    return root.findtext("devices/emulator"), _shaper(root), shaped, record
+    channel = qemu_arguments.found(root, "-device", channel_device.DRIVER)
+    return root.findtext("devices/emulator"), _shaper(root), channel, shaped, record
 
 
 def detach(xml: str, record: dict[str, Any]) -> str:
@@ -457,14 +446,11 @@ def _remove_channel(root: etree._Element, changes: Changes) -> None:
 
 
 def _remove_command_line(root: etree._Element) -> None:
+    for option, driver in (("-device", channel_device.DRIVER), ("-object", "shaper")):
+        for argument in qemu_arguments.of(root, option, driver):
+            _remove(argument)
     line = root.find(f"{_Q}commandline")
     if line is not None:
-        arguments = line.findall(f"{_Q}arg")
-        for option, value in zip(arguments, arguments[1:], strict=False):
-            if option.get("value") == "-object" and value.get("value", "").startswith("shaper,"):
-                _remove(option)
-                _remove(value)
-                break
         _remove_if_empty(line)
     inside = f"{_Q}override/{_Q}device/{_Q}frontend/{_Q}property[@name='shaper']"
     for item in root.findall(inside):

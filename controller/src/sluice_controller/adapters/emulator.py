@@ -16,12 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..domain.errors import Conflict
+from .channel_device import DRIVER as CHANNEL
 
 PROBE_SECONDS = 20
 PROBLEM_AGE_SECONDS = 60.0
 REMEDY = "install sluice-qemu, or set its path: sluice settings --emulator PATH"
 NOBODY = 65534
-PROBE = ("-machine", "none", "-display", "none", "-object", "shaper,help")
+NO_MACHINE = ("-machine", "none", "-display", "none")
+PROBE = (*NO_MACHINE, "-object", "shaper,help")
+# Its status is 0 without the device, too; only with the device it lists properties.
+CHANNEL_PROBE = (*NO_MACHINE, "-device", f"{CHANNEL},help")
 # Of a shell or of the loader: it cannot be run, or not by this user.
 NOT_RUN = (126, 127)
 
@@ -53,28 +57,30 @@ def _check_owners(emulator: str) -> None:
             )
 
 
-def _run(emulator: str, user: int | None) -> int:
+def _run(
+    emulator: str, probe: tuple[str, ...], user: int | None
+) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [emulator, *PROBE],
+        [emulator, *probe],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=PROBE_SECONDS,
         user=user,
         group=user,
         extra_groups=None if user is None else [],
-    ).returncode
+    )
 
 
-def _status(emulator: str) -> int:
+def _asked(emulator: str, probe: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
     if os.geteuid() == 0:
         try:
-            status = _run(emulator, NOBODY)
-            if status not in NOT_RUN:
-                return status
+            answer = _run(emulator, probe, NOBODY)
+            if answer.returncode not in NOT_RUN:
+                return answer
         except PermissionError:
             # A folder on the way that only root may enter, or a unit that may not change users.
             pass
-    return _run(emulator, None)
+    return _run(emulator, probe, None)
 
 
 def check(emulator: str) -> None:
@@ -85,12 +91,23 @@ def check(emulator: str) -> None:
     emulator = os.path.realpath(emulator)
     try:
         _check_owners(emulator)
-        status = _status(emulator)
+        status = _asked(emulator, PROBE).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Conflict("emulator", emulator, f"does not run ({error})", REMEDY) from error
     if status != 0:
         problem = "is a QEMU without shaping (no object type shaper)"
         raise Conflict("emulator", emulator, problem, REMEDY)
+
+
+def has_channel(emulator: str) -> bool:
+    """Whether it has the device sluice-channel. An emulator that is not started has not:
+    `check` says why."""
+    emulator = os.path.realpath(emulator)
+    try:
+        _check_owners(emulator)
+        return f"{CHANNEL} options:".encode() in _asked(emulator, CHANNEL_PROBE).stdout
+    except (Conflict, OSError, subprocess.TimeoutExpired):
+        return False
 
 
 class Emulators:

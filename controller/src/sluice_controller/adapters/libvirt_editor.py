@@ -14,7 +14,7 @@ from ..domain.errors import Conflict, SluiceError, Unavailable
 from ..domain.guests import Off, Seen
 from ..domain.models import as_json
 from . import domain_xml
-from .emulator import Emulators, check
+from .emulator import Emulators, check, has_channel
 from .libvirt_host import LibvirtHost
 
 # libvirt before this passes -no-acpi for a domain without the acpi feature,
@@ -60,6 +60,7 @@ class LibvirtEditor:
             name=name,
             disable_vhost=disable_vhost,
             acpi_required=self.host.version() < FIRST_LIBVIRT_WITHOUT_NO_ACPI,
+            has_channel=has_channel(emulator),
         )
         return new_xml, as_json(changes)
 

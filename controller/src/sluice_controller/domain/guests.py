@@ -34,6 +34,9 @@ class Description:
     page_path: str | None = None
     agent_socket: str | None = None
     devices: tuple[Device, ...] = ()
+    # The device sluice-channel; and why attach cannot add it, None if it can.
+    has_channel: bool = False
+    no_channel_because: str | None = None
     # The text of its metadata about shaping (`carried.py`).
     carried: str | None = None
     # Which of its limits are auto-shaping's (`Tuned` there), as it stands there.
@@ -95,9 +98,14 @@ class Guest:
 
     @property
     def runs_otherwise(self) -> bool:
-        """Whether it runs with another shaper or QEMU than it is defined with."""
-        return self.live is not None and (
-            self.needs_restart or self.live.emulator != self.persistent.emulator
+        """Whether it runs with another shaper, QEMU or channel than it is defined with."""
+        if self.live is None:
+            return False
+        live, defined = self.live, self.persistent
+        return (live.emulator, live.shaper_id is None, live.has_channel) != (
+            defined.emulator,
+            defined.shaper_id is None,
+            defined.has_channel,
         )
 
 

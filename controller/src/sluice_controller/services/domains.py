@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..domain import render
+from ..domain.channel import channel_json
 from ..domain.errors import Conflict, command, sluice
 from ..domain.guests import AttachBody, DetachBody, Guest
 from ..domain.models import parse
@@ -71,7 +72,8 @@ class Domains:
         agent = self.agents.status(guest.name)
         return {
             **render.guest_json(guest, self.shapes(guest), problem),
-            "agent": {k: v for k, v in agent.items() if k != "boot_id"},
+            "agent": {k: v for k, v in agent.items() if k not in ("boot_id", "channel")},
+            "channel": channel_json(guest, agent),
             **declared,
         }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
 from ...domain import agent_messages, guests, model, nightly
+from ...domain.channel import Channel
 from ...domain.group_page import UNITS, GroupMember
 from ...domain.groups import PARTS, Membership
 from ...domain.knobs import Model, Word
@@ -98,6 +99,7 @@ class Domain(Model):
     active: bool
     needs_restart: bool
     agent: Agent
+    channel: Channel
     devices: list[Device]
     shaped_count: int
     shaped_sentence: str

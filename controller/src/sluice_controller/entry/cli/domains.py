@@ -62,6 +62,7 @@ def _auto_text(grant: dict[str, Any]) -> str:
 def _say_domain(answer: dict[str, Any]) -> None:
     say(f"{answer['name']}: {answer['state']}, shaping {shaping_text(answer)}")
     say(f"agent: {_agent_text(answer['agent'])}")
+    say(answer["channel"]["sentence"])
     say(f"ceiling: {limits_text(answer['ceiling'])}")
     columns = {
         "device": "kind",

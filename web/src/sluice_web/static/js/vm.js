@@ -28,7 +28,7 @@ function showDomain(details) {
     advanced.show(details);
   }
   setText(document.getElementById("vm-state"), details.state);
-  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected, JSON.stringify(details.devices)].join();
+  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected, JSON.stringify(details.devices), details.channel?.sentence].join();
   if (described !== null && described !== facts) refreshNote();
   described = facts;
 }
@@ -53,7 +53,7 @@ async function refreshLanes(details) {
 }
 
 // The note and the buttons depend on the state in ways the server words.
-const refreshNote = () => refresh("#vm-note", ".vm-head", "#devices");
+const refreshNote = () => refresh("#vm-note", ".vm-head", "#devices", "#vm-channel");
 
 function openAttach(action) {
   const isAttach = action === "attach";
