@@ -16,6 +16,8 @@
 #                               build/qemu and its qtests). The disks have a
 #                               queue that belongs to a class; the last one's only
 #                               queue does
+#   sluice-channel              src/tests/sluice/channel-fuzz.c, on a QEMU
+#                               with a channel, built as for the devices
 #
 #   SLUICE_FUZZ_SECONDS   how long each runs (30; with --smoke 3 for the changes)
 #   SLUICE_TEST_JOBS      how many run at a time (2)
@@ -41,7 +43,7 @@ tests=$top/qemu-patches/tests
 sources=$top/qemu-patches/src
 output=$top/build/fuzz
 jobs=${SLUICE_TEST_JOBS:-2}
-every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own engine frame classify channel)
+every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own sluice-channel engine frame classify channel)
 action=run
 case ${1:-} in
 --update-seeds) action=update_seeds ;;
@@ -95,6 +97,7 @@ remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net
     virtio-blk-iothread) echo "-object iothread,id=io0 $null $disk,drive=d0,iothread=io0" ;;
     virtio-net) echo "$card" ;;
     virtio-net-own) echo "$card,shaper-queues=own" ;;
+    sluice-channel) echo "-device sluice-channel,addr=5,shaper=sluice0,calls=1000000" ;;
     esac
 }
 
@@ -113,8 +116,9 @@ build() {
 # Leaks are looked for in our code only: QEMU keeps its memory until it ends. It
 # blocks the signal of libFuzzer's own time limit.
 fuzzer() {
-    local name=$1 options=() watch=()
+    local name=$1 options=() watch=() target=generic-fuzz
     shift
+    [ "$name" != sluice-channel ] || target=sluice-channel
     if [ "$action" != smoke ]; then
         options=(-timeout=300 -report_slow_units=60 -handle_ill=0 -rss_limit_mb=4096)
         # Drivers are long: they are varied from the beginning.
@@ -123,11 +127,11 @@ fuzzer() {
     [ "$name" != virtio-blk-iothread ] || [ "$action" != run ] ||
         watch=(python3 "$tests/fuzz_watch.py")
     case $name in
-    virtio-*)
+    virtio-* | sluice-channel)
         QEMU_FUZZ_OBJECTS='virtio*' QEMU_FUZZ_ARGS=$(device_options "$name" | tr '\n' ' ') \
             ASAN_OPTIONS=detect_leaks=0:handle_sigill=1 timeout -k 10 $((seconds + grace_seconds)) \
             "${watch[@]}" python3 "$tests/fuzz_shaper.py" groups "$output/$name" \
-            "$qemu" --fuzz-target=generic-fuzz "${options[@]}" "$@"
+            "$qemu" --fuzz-target="$target" "${options[@]}" "$@"
         ;;
     *)
         [ "$action" = smoke ] || options=(-max_len="$([ "$name" = engine ] && echo 2048 || echo 600)")
@@ -150,7 +154,7 @@ link_qemu() {
 
 prepare() {
     case $1 in
-    virtio-*)
+    virtio-* | sluice-channel)
         if [ "$action" = smoke ]; then
             (flock 9 && link_qemu) 9>"$qemu.lock" || return
         fi
@@ -160,7 +164,7 @@ prepare() {
         }
         # An I/O thread that the fuzzer gives guest memory beyond the RAM waits for
         # the main thread, which may wait for it: there no driver goes first.
-        [ "$1" = virtio-blk-iothread ] ||
+        [ "$1" = virtio-blk-iothread ] || [ "$1" = sluice-channel ] ||
             python3 "$tests/fuzz_device_seeds.py" "$1" "drivers-$1"
         ;;
     *) build "$1" ;;
@@ -173,6 +177,17 @@ with_peer() {
     shift
     case $name in
     virtio-*) ;;
+    sluice-channel)
+        "$@" 2>&1 | tee "$name.run"
+        status=${PIPESTATUS[0]}
+        grep -a '^channel: ' "$name.run" >"$name.peer"
+        # All of it must have been done: no number is 0.
+        if [ "$action" != update_seeds ] &&
+            ! grep -qE '^channel: [1-9][^,]*(, [1-9][^,]*)*$' "$name.peer"; then
+            status=$((status ? status : 1))
+        fi
+        return "$status"
+        ;;
     *)
         "$@"
         return

@@ -21,6 +21,7 @@ MAIN = "qemu-system-x86_64.p/system_main.c.o"
 # The reads of guest memory: mapped or copied, and through a ring's cache.
 HEARD = ("../system/physmem.c", "../hw/virtio/virtio.c")
 FUZZER = [f"../tests/qtest/fuzz/{name}.c" for name in ("fuzz", "generic_fuzz", "qtest_wrappers")]
+FUZZER += ["../tests/sluice/channel-fuzz.c"]
 # Memory wherever a device looks for some.
 FUZZER += ["../hw/mem/sparse-mem.c"]
 # Made with the qtests.
