@@ -35,7 +35,7 @@ qemu-asan: packages-sanitizers ## build it with address sanitizer and fuzzer int
 qemu-tsan: packages-sanitizers ## build it with the thread sanitizer into build/qemu-tsan
 	@bash $(SETUP)/qemu.sh --tsan
 	@bash $(SETUP)/qemu.sh --tsan --qtests
-agent: packages-compile ## build the guest agent into build/agent
+agent: packages-agent ## build the guest agent into build/agent
 	@bash $(SETUP)/agent.sh
 web-assets:
 	@bash $(SETUP)/web-assets.sh

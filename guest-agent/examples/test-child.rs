@@ -106,9 +106,9 @@ fn open_odd(sockets: &mut Sockets) {
 }
 
 /// A child whose child outlives it: prints the grandchild's pid.
-fn spawn_orphan(seconds: u32) -> String {
+fn spawn_orphan(command: &str) -> String {
     let output = Command::new("sh")
-        .args(["-c", &format!("sleep {seconds} >/dev/null 2>&1 & echo $!")])
+        .args(["-c", &format!("{{ {command}; }} >/dev/null 2>&1 & echo $!")])
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -170,8 +170,13 @@ fn main() {
                 children.push(child);
                 pid.to_string()
             }
-            "orphan" => spawn_orphan(300),
-            "orphan-of-its-own" => spawn_orphan(303),
+            "orphan" => spawn_orphan("exec sleep 300"),
+            "orphan-of-its-own" => spawn_orphan("exec sleep 303"),
+            "orphan-in-a-session" => spawn_orphan("exec setsid sleep 304"),
+            // Many that end at once, each by another way, and one that stays.
+            "storm" => spawn_orphan(
+                "for i in 1 2 3 4 5 6 7 8 9; do (true; true); /bin/true; done; exec sleep 306",
+            ),
             "end-main" => {
                 println!("ok");
                 std::io::stdout().flush().unwrap();

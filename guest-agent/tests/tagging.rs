@@ -197,6 +197,46 @@ fn a_matched_orphan_of_an_unseen_parent_is_restored() {
     assert_eq!(ioprio(orphan), 0);
 }
 
+/// As a daemon: nothing in /proc tells from whom it came, the kernel's events do.
+#[test]
+fn an_orphan_in_a_session_of_its_own_keeps_its_class() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    for _ in 0..20 {
+        let orphan: i32 = watched.tell("orphan-in-a-session").parse().unwrap();
+        let _orphan = Stray(orphan);
+        eventually("it is in the class", || {
+            host.row(orphan).is_some_and(|row| row["class"] == "c")
+        });
+        host.no_rules();
+        assert_eq!(ioprio(orphan), 0);
+        host.assign(watched.pid(), 3);
+    }
+}
+
+#[test]
+fn a_storm_of_processes_hides_none_that_stays() {
+    let mut host = Host::start();
+    let mut watched = Watched::start();
+    let sleep = std::fs::canonicalize("/bin/sleep").unwrap();
+    let own = json!({"exe": sleep, "cmdline": "^sleep 306$"});
+    host.set_rules(
+        json!([{"name": "a", "tag": 4}, {"name": "b", "tag": 1}]),
+        json!([
+            pid_rule("parent", "a", watched.pid()),
+            {"id": "own", "class": "b", "match": own},
+        ]),
+    );
+    let stays = Stray(watched.tell("storm").parse().unwrap());
+    eventually("it is in its own class", || ioprio(stays.0) == 0x2001);
+    eventually("the table says so", || {
+        host.row(stays.0).is_some_and(|row| row["class"] == "b")
+    });
+    host.no_rules();
+    assert_eq!(ioprio(stays.0), 0);
+}
+
 #[test]
 fn an_orphan_keeps_its_class_when_the_agent_is_restarted() {
     let mut host = Host::start();

@@ -45,7 +45,7 @@ export RUSTFLAGS="-C target-feature=+crt-static"
 toolchain() {
     debian_release
     rustc --version
-    dpkg-query -W -f '${Version}\n' libc6-dev
+    dpkg-query -W -f '${Version}\n' libc6-dev libbpf-dev clang
     echo "$RUSTFLAGS"
 }
 key() {

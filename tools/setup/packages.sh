@@ -10,6 +10,8 @@ declare -A list=(
     [compile]="build-essential pkg-config python3-venv python3-dev ca-certificates"
     # Python's libvirt module is compiled here.
     [python]="libvirt-dev"
+    # The part of the agent that runs in a kernel.
+    [agent]="clang libbpf-dev"
     [qemu]="ccache ninja-build flex bison dpkg-dev patch xz-utils
         libglib2.0-dev libpixman-1-dev zlib1g-dev libcap-ng-dev libslirp-dev
         libaio-dev liburing-dev libfdt-dev"
@@ -24,17 +26,17 @@ declare -A list=(
     # Browser tests, the store's other database, and a QEMU without shaping, which
     # attach must refuse.
     [test]="chromium fonts-dejavu-core postgresql qemu-system-x86"
-    [sanitizers]="clang"
+    [sanitizers]=""
     [loads]="iperf3 iputils-ping"
     [bench]="valgrind"
     [lint]="shellcheck"
 )
 # Further lists of a purpose.
 declare -A needs=(
-    [python]=compile [qemu]=compile [images]=compile
-    [demo]="python qemu images host"
+    [python]=compile [qemu]=compile [agent]=compile [images]=compile
+    [demo]="python qemu agent images host"
     [test]="demo loads"
-    [sanitizers]=qemu
+    [sanitizers]="qemu agent"
     [perf]="demo loads" [bench]=qemu
     # All there is to run.
     [test-long]="test sanitizers perf bench"

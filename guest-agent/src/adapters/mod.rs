@@ -3,6 +3,8 @@
 
 pub mod channel;
 pub mod clock;
+pub mod follow;
+pub mod follow_sockets;
 pub mod ioprio;
 pub mod mapping;
 pub mod port;

@@ -14,6 +14,7 @@ use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
 use crate::domain::tagging::TaggedProcess;
 use crate::services::channel::Channel;
+use crate::services::follow::Estate;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
@@ -47,8 +48,8 @@ pub struct Agent {
     /// As the host greeted last, this agent or its predecessor.
     pub protocol: u64,
     pub boot_id: String,
-    scanner: Scanner,
-    sockets: SocketTagger,
+    pub(super) scanner: Scanner,
+    pub(super) sockets: SocketTagger,
     /// Of an agent that serves.
     channel: Option<Channel>,
     state_path: Option<PathBuf>,
@@ -56,9 +57,11 @@ pub struct Agent {
     _lock: Option<Flock<File>>,
     is_dirty: bool,
     /// The assignments are of rules that are no longer in force.
-    is_unresolved: bool,
+    pub(super) is_unresolved: bool,
     saved_at_ns: u64,
     page_bytes: u64,
+    /// Of processes that ended lately.
+    pub(super) estates: HashMap<i32, Estate>,
 }
 
 impl Agent {
@@ -117,6 +120,7 @@ impl Agent {
             is_unresolved: false,
             saved_at_ns: 0,
             page_bytes: procfs::page_size(),
+            estates: HashMap::new(),
         })
     }
 
@@ -154,6 +158,7 @@ impl Agent {
 
     fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
         self.rules = rules;
+        self.estates.clear();
         self.follow_links();
         self.match_anew();
         self.is_dirty = true;
@@ -284,7 +289,7 @@ impl Agent {
         self.rules.rules.iter().map(|rule| rule.tag).collect()
     }
 
-    fn pids(&self) -> Vec<i32> {
+    pub(super) fn pids(&self) -> Vec<i32> {
         self.scanner.processes().map(|(pid, _)| pid).collect()
     }
 
@@ -333,13 +338,10 @@ impl Agent {
         if depth != Depth::Quick && self.follow_links() {
             self.match_anew();
         }
-        for (pid, process) in gone {
-            self.is_dirty |= process.tagged.is_some();
-            self.sockets.forget(pid, &process);
-        }
+        self.forget(now_ns, gone);
         if any || self.is_unresolved {
             self.resolve();
-            self.adopt_newborn();
+            self.adopt_newborn(&self.pids());
             self.is_unresolved = false;
         }
         for pid in self.pids() {
@@ -423,22 +425,39 @@ impl Agent {
         self.channel.as_ref().map(Channel::state)
     }
 
+    /// Of processes that ended.
+    pub(super) fn forget(&mut self, now_ns: u64, gone: Vec<(i32, Box<Process>)>) {
+        for (pid, process) in gone {
+            self.is_dirty |= process.tagged.is_some();
+            if !self.is_unresolved {
+                self.leave_estate(now_ns, pid, &process);
+            }
+            self.sockets.forget(pid, &process);
+        }
+    }
+
+    /// The rule that matches the process itself.
+    pub(super) fn direct_rule(&mut self, pid: i32) -> Option<usize> {
+        let rules = &self.rules;
+        let process = self.scanner.process_mut(pid)?;
+        let facts = &process.facts;
+        *process.direct.get_or_insert_with(|| {
+            if is_exempt(pid) {
+                None
+            } else {
+                rules.first_match(facts)
+            }
+        })
+    }
+
     /// Decides which rule each process is under.
-    fn resolve(&mut self) {
+    pub(super) fn resolve(&mut self) {
         let mut nodes = HashMap::new();
         for pid in self.pids() {
-            let rules = &self.rules;
-            let Some(process) = self.scanner.process_mut(pid) else {
+            let direct = self.direct_rule(pid);
+            let Some(process) = self.scanner.process(pid) else {
                 continue;
             };
-            let facts = &process.facts;
-            let direct = *process.direct.get_or_insert_with(|| {
-                if is_exempt(pid) {
-                    None
-                } else {
-                    rules.first_match(facts)
-                }
-            });
             let ppid = process.ppid;
             nodes.insert(
                 pid,
@@ -461,27 +480,31 @@ impl Agent {
         }
         let assigned = matching::assign(&nodes);
         for pid in self.pids() {
-            let assignment = assigned.get(&pid).copied();
-            let parent = self.parent_of(pid);
-            let Some(process) = self.scanner.process_mut(pid) else {
-                continue;
-            };
-            process.assignment = assignment;
-            match assignment {
-                Some(assignment) if assignment.inherited => {
-                    let rule = &self.rules.rules[assignment.rule];
-                    let is_from_parent = parent.is_some_and(|(_, _, has_rule)| has_rule);
-                    let known = process.lineage.as_ref();
-                    if is_from_parent || known.is_none_or(|lineage| lineage.rule != *rule) {
-                        let parent = parent.map_or((0, 0), |(pid, start, _)| (pid, start));
-                        process.lineage = Some(Lineage {
-                            rule: rule.clone(),
-                            parent,
-                        });
-                    }
+            self.place(pid, assigned.get(&pid).copied());
+        }
+    }
+
+    /// Puts a process under a rule, and remembers from whom it has that.
+    pub(super) fn place(&mut self, pid: i32, assignment: Option<matching::Assignment>) {
+        let parent = self.parent_of(pid);
+        let Some(process) = self.scanner.process_mut(pid) else {
+            return;
+        };
+        process.assignment = assignment;
+        match assignment {
+            Some(assignment) if assignment.inherited => {
+                let rule = &self.rules.rules[assignment.rule];
+                let is_from_parent = parent.is_some_and(|(_, _, has_rule)| has_rule);
+                let known = process.lineage.as_ref();
+                if is_from_parent || known.is_none_or(|lineage| lineage.rule != *rule) {
+                    let parent = parent.map_or((0, 0), |(pid, start, _)| (pid, start));
+                    process.lineage = Some(Lineage {
+                        rule: rule.clone(),
+                        parent,
+                    });
                 }
-                _ => process.lineage = None,
             }
+            _ => process.lineage = None,
         }
     }
 
@@ -497,7 +520,7 @@ impl Agent {
     }
 
     /// The rule a process had inherited from a parent that is gone by now.
-    fn remembered_rule(&self, process: &Process) -> Option<usize> {
+    pub(super) fn remembered_rule(&self, process: &Process) -> Option<usize> {
         let lineage = process.lineage.as_ref()?;
         let (pid, start) = lineage.parent;
         let has_parent = process.ppid == pid
@@ -518,7 +541,7 @@ impl Agent {
     /// A process that appears with a tag, and inherits none that is known, was
     /// born with it. Its creator tells where it belongs, if it is still there; if
     /// a rule matches the process itself, only the tag's origin is left to know.
-    fn adopt_newborn(&mut self) {
+    pub(super) fn adopt_newborn(&mut self, pids: &[i32]) {
         let tags = self.tags();
         let in_use: HashMap<Tag, usize> = self
             .scanner
@@ -528,7 +551,7 @@ impl Agent {
                 Some((process.tagged.as_ref()?.tag, rule))
             })
             .collect();
-        for pid in self.pids() {
+        for &pid in pids {
             let Some(process) = self.scanner.process_mut(pid) else {
                 continue;
             };
@@ -601,7 +624,7 @@ impl Agent {
         (former == tag).then_some(base)
     }
 
-    fn apply(&mut self, now_ns: u64, pid: i32, depth: Depth) {
+    pub(super) fn apply(&mut self, now_ns: u64, pid: i32, depth: Depth) {
         let Some(process) = self.scanner.process(pid) else {
             return;
         };
@@ -793,7 +816,7 @@ impl Agent {
         })
     }
 
-    fn save(&mut self, now_ns: u64, at_once: bool) {
+    pub(super) fn save(&mut self, now_ns: u64, at_once: bool) {
         if !self.is_dirty || (!at_once && now_ns.saturating_sub(self.saved_at_ns) < SAVE_EVERY_NS) {
             return;
         }

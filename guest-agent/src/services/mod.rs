@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod channel;
 pub mod channel_view;
+pub mod follow;
 pub mod log;
 pub mod reports;
 pub mod scanner;

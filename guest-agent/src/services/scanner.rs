@@ -11,6 +11,7 @@
 //!   between two full scans, so a pid that never left the list is the same
 //!   thread; after a longer pause (no host, no rules) they are read again. Of
 //!   processes the start time is compared.
+//! * A process of which the kernel tells is looked at by itself, at once.
 //! * I/O counters of a process that neither ran nor did I/O are read every
 //!   fourth full scan only.
 
@@ -70,6 +71,8 @@ pub struct Process {
     pub former: Option<(Tag, u16)>,
     /// Inodes of its tagged sockets.
     pub held: Vec<u64>,
+    /// Inodes of its sockets of which the kernel has told and that were not looked at since.
+    pub noted: Vec<u64>,
     /// Inodes of its sockets that are not of IP.
     pub not_ip: HashSet<u64>,
     pub descriptors: usize,
@@ -164,7 +167,10 @@ impl Scanner {
         let is_still = last_id.is_some() && last_id == self.last_id;
         self.last_id = last_id;
         let known = if depth == Depth::Quick {
-            std::mem::take(&mut self.young)
+            let mut young = std::mem::take(&mut self.young);
+            young.sort_unstable();
+            young.dedup();
+            young
         } else {
             self.young.clear();
             self.processes().map(|(pid, _)| pid).collect()
@@ -192,6 +198,23 @@ impl Scanner {
             self.read_io(now_ns);
         }
         Ok(changes)
+    }
+
+    /// One process of which it is known that it has started or changed.
+    pub fn look_at(&mut self, pid: i32, now_ns: u64, changes: &mut Changes) {
+        self.clock = Clock::start();
+        match self.entries.get_mut(&pid) {
+            Some(Entry::Process(process)) => {
+                // As if it ran another program: its facts are read.
+                process.image = (0, 0, 0);
+                self.update(pid, now_ns, Depth::Quick, changes);
+            }
+            // A kernel thread may turn into a program.
+            Some(Entry::KernelThread) | None => {
+                self.users.refresh();
+                changes.any |= self.add(pid, now_ns, true);
+            }
+        }
     }
 
     fn drop_ended(&mut self, listed: &[i32], changes: &mut Changes) {

@@ -12,6 +12,7 @@ use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
 use crate::domain::rpc::{self, Call, Incoming};
 use crate::domain::rules::Refused;
 use crate::services::agent::Agent;
+use crate::services::follow::{Follower, Heard};
 use crate::services::log::Level;
 use crate::services::reports::Reports;
 use crate::services::scanner::Depth;
@@ -24,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 const NS_PER_MS: u64 = 1_000_000;
-/// Between scans for new processes and threads, while there are rules.
+/// Between scans for new processes and sockets, while there are rules.
 const QUICK_SCAN_NS: u64 = 250 * NS_PER_MS;
 /// Between full scans without a host that wants the table.
 const FULL_SCAN_NS: u64 = 1000 * NS_PER_MS;
@@ -43,6 +44,7 @@ const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
 
 pub struct Session {
     agent: Agent,
+    follower: Follower,
     clock: Clock,
     reports: Reports,
     port_path: PathBuf,
@@ -58,6 +60,8 @@ pub struct Session {
     quick_scan_ns: u64,
     full_scan_ns: u64,
     scanned_table_ns: Option<u64>,
+    /// After a scan that took long.
+    next_scan_ns: u64,
 }
 
 impl Session {
@@ -69,6 +73,7 @@ impl Session {
         let is_greeted = agent.has_work();
         Session {
             agent,
+            follower: Follower::default(),
             clock,
             reports,
             port_path,
@@ -82,6 +87,7 @@ impl Session {
             quick_scan_ns: 0,
             full_scan_ns: 0,
             scanned_table_ns: None,
+            next_scan_ns: 0,
         }
     }
 
@@ -97,6 +103,8 @@ impl Session {
             if now_ns >= self.look_at_port_ns {
                 self.look_at_port(now_ns);
             }
+            let is_wanted = self.agent.has_work();
+            self.follower.tend(now_ns, is_wanted, &mut self.agent.log);
             self.scan_if_due(now_ns);
             self.reports.serve(now_ns, &mut self.agent);
             self.serve_one();
@@ -110,13 +118,19 @@ impl Session {
                 .port
                 .as_ref()
                 .filter(|_| !self.is_host_away && (wants.read || wants.write));
-            let timeout_ns = self.next_event_ns().saturating_sub(self.clock.now_ns());
-            let others: Vec<BorrowedFd> = self.reports.waits_for(now_ns).into_iter().collect();
+            let now_ns = self.clock.now_ns();
+            let next_ns = self.next_event_ns().min(self.follower.next_ns(now_ns));
+            let mut others: Vec<BorrowedFd> = self.follower.watched(now_ns);
+            others.extend(self.reports.waits_for(now_ns));
             let port = watched.map(|port| (port, wants));
+            let timeout_ns = next_ns.saturating_sub(now_ns);
             let wake = port::wait(stop.as_fd(), &others, port, timeout_ns)?;
             if wake.signal {
                 self.agent.stop(self.clock.now_ns());
                 return Ok(());
+            }
+            if wake.other && self.follower.is_due(self.clock.now_ns()) {
+                self.follow();
             }
             if wake.port {
                 self.flush();
@@ -128,6 +142,30 @@ impl Session {
                 self.host_went();
             }
         }
+    }
+
+    /// Serves what the kernel has told of processes and sockets.
+    fn follow(&mut self) {
+        if !self.follower.is_open() {
+            return;
+        }
+        let began_ns = self.clock.now_ns();
+        let heard = self.follower.hear(began_ns, &mut self.agent.log);
+        let Heard {
+            looks,
+            is_incomplete,
+        } = heard;
+        self.agent.follow(began_ns, &looks);
+        // A process is known before its sockets are.
+        let opened = self.follower.opened();
+        if !opened.is_empty() {
+            self.agent.follow_sockets(began_ns, &opened);
+        }
+        if is_incomplete {
+            let soon_ns = self.next_scan_ns.max(began_ns);
+            self.full_scan_ns = self.full_scan_ns.min(soon_ns);
+        }
+        self.follower.spent(began_ns, self.clock.now_ns());
     }
 
     fn has_room(&self) -> bool {
@@ -146,13 +184,18 @@ impl Session {
         if self.port.is_none() || self.is_host_away {
             next_ns = next_ns.min(self.look_at_port_ns);
         }
-        if self.agent.has_work() {
-            next_ns = next_ns.min(self.quick_scan_ns).min(self.full_scan_ns);
+        if self.wants_quick_scans() {
+            next_ns = next_ns.min(self.quick_scan_ns);
         }
-        if self.wants_table() {
+        if self.wants_table() || self.agent.has_work() {
             next_ns = next_ns.min(self.full_scan_ns);
         }
         next_ns
+    }
+
+    /// They look for processes and sockets of which the kernel does not tell.
+    fn wants_quick_scans(&self) -> bool {
+        self.agent.has_work() && !self.follower.is_whole()
     }
 
     fn wants_table(&self) -> bool {
@@ -252,6 +295,9 @@ impl Session {
                 }
                 let revision = rules.revision;
                 let refused: Vec<Value> = rules.refused.iter().map(shown).collect();
+                // Before it scans: of processes that start meanwhile the kernel tells.
+                let is_wanted = !rules.rules.is_empty();
+                self.follower.tend(now_ns, is_wanted, &mut self.agent.log);
                 let matched = self.agent.set_rules(now_ns, *rules);
                 self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
                 self.full_scan_ns = self
@@ -316,9 +362,11 @@ impl Session {
 
     fn scan_if_due(&mut self, now_ns: u64) {
         if now_ns >= self.full_scan_ns && (self.wants_table() || self.agent.has_work()) {
+            // A scan forgets processes that ended, and an event may name one as a creator.
+            self.follow();
             self.full_scan(now_ns);
             self.rest(now_ns);
-        } else if now_ns >= self.quick_scan_ns && self.agent.has_work() {
+        } else if now_ns >= self.quick_scan_ns && self.wants_quick_scans() {
             self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);
             self.agent.scan(now_ns, Depth::Quick);
             self.rest(now_ns);
@@ -328,6 +376,7 @@ impl Session {
     /// Puts further scans off by the length of the scan that began then.
     fn rest(&mut self, began_ns: u64) {
         let ended_ns = self.clock.now_ns();
+        self.next_scan_ns = rested(0, began_ns, ended_ns);
         self.quick_scan_ns = rested(self.quick_scan_ns, began_ns, ended_ns);
         self.full_scan_ns = rested(self.full_scan_ns, began_ns, ended_ns);
     }

@@ -4,7 +4,7 @@
 use crate::adapters::ioprio;
 use crate::adapters::procfs::Proc;
 use crate::adapters::sockets::{ForeignProcess, IpSocket};
-use crate::domain::ports::PortTable;
+use crate::domain::ports::{Endpoint, Local, PortTable};
 use crate::domain::tag::{Tag, settable_ioprio};
 use crate::domain::tagging::{
     TaggedProcess, TaggedSocket, is_replaced, marks_back, marks_with, original_marks, plan_restore,
@@ -196,9 +196,37 @@ pub struct SocketTagger {
 }
 
 impl SocketTagger {
+    /// A socket of a tagged process has just got its port. Its marks come when its descriptor is
+    /// looked at, if it is not closed by then.
+    pub fn note(&mut self, process: &mut Process, inode: u64, local: Endpoint, tag: Tag) {
+        self.ports.observe(inode, Local::Bound(local), tag);
+        if !self.sockets.contains_key(&inode) {
+            process.noted.push(inode);
+        }
+    }
+
     /// Tags the IP sockets of a process. With `verify`, known ones are checked
     /// for marks that the program has set since. Whether anything changed.
     pub fn tag(
+        &mut self,
+        proc: &Proc,
+        pid: i32,
+        process: &mut Process,
+        tag: Tag,
+        verify: bool,
+    ) -> io::Result<bool> {
+        let noted = std::mem::take(&mut process.noted);
+        let outcome = self.tag_open(proc, pid, process, tag, verify);
+        // Those that were found are tagged by now.
+        for inode in noted {
+            if !self.sockets.contains_key(&inode) {
+                self.ports.closed(inode);
+            }
+        }
+        outcome
+    }
+
+    fn tag_open(
         &mut self,
         proc: &Proc,
         pid: i32,
@@ -276,6 +304,9 @@ impl SocketTagger {
     /// tagged process holds them too.
     pub fn untag(&mut self, proc: &Proc, pid: i32, process: &mut Process) -> io::Result<()> {
         process.not_ip.clear();
+        for inode in std::mem::take(&mut process.noted) {
+            self.ports.released(inode);
+        }
         // All are let go first, so that none is held if a call below fails.
         let orphans: Vec<(u64, TaggedSocket)> = std::mem::take(&mut process.held)
             .into_iter()
@@ -306,6 +337,11 @@ impl SocketTagger {
     pub fn forget(&mut self, pid: i32, process: &Process) {
         for &inode in &process.held {
             self.close(pid, inode);
+        }
+        for &inode in &process.noted {
+            if !self.sockets.contains_key(&inode) {
+                self.ports.closed(inode);
+            }
         }
     }
 

@@ -398,6 +398,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The process or thread id that this machine gave out last.
+pub fn last_id() -> u64 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    load.split_whitespace().last().unwrap().parse().unwrap()
+}
+
 /// How often the process has tried to write.
 pub fn writes(pid: i32) -> u64 {
     calls(pid, "syscw: ")
