@@ -113,6 +113,7 @@ def device(kind: str, target: str, why: str | None = None, able: bool = True) ->
         "kind": kind,
         "alias": f"ua-{target}",
         "target": target,
+        "mac": f"52:54:00:00:00:0{target[-1]}" if kind == "net" else None,
         "shapeable": able,
         "reason": None if able else why,
         "shaped": why is None,
@@ -144,11 +145,19 @@ def domain(name: str) -> dict[str, Any]:
         "active": active,
         "needs_restart": name == "db",
         "agent": {**agent, "connected": active, "error": None if active else "no answer yet"},
+        "channel": {
+            "present": False,
+            "absent_because": "the domain has no PCI bus",
+            "port_map": False,
+            "unused_because": None,
+            "sentence": "no channel: the domain has no PCI bus",
+        },
         "devices": DEVICES[name],
         "shaped_count": sum(one["shaped"] for one in DEVICES[name]),
         "shaped_sentence": sentence(DEVICES[name]),
         "classes": grants(name),
         "ceiling": {"net-tx": limit(25e6)} if name == "web" else {},
+        "cards": {},
     }
 
 

@@ -327,3 +327,14 @@ def test_the_guest_finds_the_channel_where_its_definition_puts_it(controller, gu
     assert lists_it == "0x1af4"
     channel = controller.call("GET", f"/v1/domains/{NAME}")["channel"]
     assert channel["present"] and channel["absent_because"] is None
+
+
+def test_the_dscp_of_a_card_counts_in_qemu_as_it_was_declared(controller, guest):
+    """The running card takes it at once, and has the default back when it is taken back."""
+    devices = controller.call("GET", f"/v1/domains/{NAME}")["devices"]
+    card = next(device for device in devices if device["kind"] == "net")
+    place = {"path": f"/machine/peripheral/{card['alias']}", "property": "shaper-dscp"}
+    assert qmp(guest, "qom-get", **place) == "auto"
+    for dscp in ("both", "off", "auto"):
+        controller.call("PUT", f"/v1/domains/{NAME}/cards/{card['mac']}", {"dscp": dscp})
+        until(lambda wanted=dscp: qmp(guest, "qom-get", **place) == wanted)

@@ -180,7 +180,7 @@ class Quiet:
         return {}
 
     def of_domains(self, names: Iterable[str]) -> dict:
-        return {name: {"classes": [], "ceiling": {}} for name in names}
+        return {name: {"classes": [], "ceiling": {}, "cards": {}} for name in names}
 
 
 class Sluiced:

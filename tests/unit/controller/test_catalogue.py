@@ -403,6 +403,18 @@ def test_a_change_that_another_keeps_waiting_does_not_blame_libvirt(services):
     assert "another change" in refused and "libvirt" not in refused and "null" not in refused
 
 
+def test_a_cards_settings_are_declared_and_taken_back(services):
+    mac = "52:54:00:00:00:01"
+    catalogue = services.catalogue
+    assert catalogue.put_card("web1", mac, {"dscp": "both"}) == {mac: {"dscp": "both"}}
+    assert catalogue.of_domains(["web1"])["web1"]["cards"] == {mac: {"dscp": "both"}}
+    assert catalogue.put_card("web1", mac, {"dscp": "auto"}) == {}
+    for wrong_mac, body in ((mac.upper() + "x", {}), (mac, {"dscp": "inbound"}), (mac, {"x": 1})):
+        with pytest.raises(BadValue):
+            catalogue.put_card("web1", wrong_mac, body)
+    assert catalogue.of_domains(["web1"])["web1"]["cards"] == {}
+
+
 def test_a_ceiling_is_set_only_if_the_answer_can_say_so(services):
     services.domains.host = Away()
     client = create_app(services, "secret").test_client()

@@ -77,7 +77,7 @@ BODIES = {
 }
 NAMES = {
     **{"domain": "media", "class": "batch", "group": "disks", "stream": "film", "rule": 1},
-    **{"resource": "net-tx", "pid": PROCESS["pid"], "night": 1},
+    **{"card": "aa:bb:cc:dd:ee:ff", "resource": "net-tx", "pid": PROCESS["pid"], "night": 1},
 }
 
 
@@ -85,7 +85,8 @@ NAMES = {
 def test_a_call_answers_what_the_document_says(client, operation):
     key = f"{operation.method} {operation.path}"
     names = dict(NAMES)
-    if operation.path.startswith(("/domains/{domain}/attach", "/domains/{domain}/detach")):
+    of_test = ("/domains/{domain}/attach", "/domains/{domain}/detach", "/domains/{domain}/cards")
+    if operation.path.startswith(of_test):
         names["domain"] = "test"
     path = operation.path.format(**names)
     if operation.path == "/history":

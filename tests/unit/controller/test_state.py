@@ -328,3 +328,11 @@ def test_a_libvirt_that_is_away_is_waited_for_once(ask, services):
     names = {f"web{i}": {} for i in range(20)}
     assert ask("PUT", body={"domains": names}).status_code == 503
     assert len(asked) == 1
+
+
+def test_settings_of_cards_are_declared_applied_and_pruned(services, state, apply):
+    mac = "52:54:00:00:00:01"
+    apply({"domains": {"web1": {"cards": {mac: {"dscp": "both"}}}}})
+    assert state()["domains"]["web1"]["cards"] == {mac: {"dscp": "both"}}
+    apply({"domains": {"web1": {"cards": {mac: {"dscp": "auto"}}}}})
+    assert "cards" not in state()["domains"].get("web1", {})

@@ -81,6 +81,7 @@ MEDIA = {
     "channel": {"sentence": "channel without a port map in force: <b>"},
     "classes": [granted(tag, name) for tag, name in enumerate(["default", *WORDS])],
     "ceiling": {},
+    "cards": {},
 }
 ANSWERS = {
     "/v1/domains": [MEDIA],

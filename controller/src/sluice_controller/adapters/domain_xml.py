@@ -134,7 +134,10 @@ def describe(xml: str) -> Description:
         if kind == "net":
             target = target or _attribute(element, "mac", "address")
         alias = _attribute(element, "alias", "name")
-        devices.append(Device(kind, alias, target, reason is None, reason, alias in overridden))
+        mac = (_attribute(element, "mac", "address") or "").lower() if kind == "net" else ""
+        devices.append(
+            Device(kind, alias, target, reason is None, reason, alias in overridden, mac or None)
+        )
     return Description(
         emulator=root.findtext("devices/emulator"),
         shaper_id=shaper_id,

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import libvirt
 import libvirt_qemu
 
+from ..domain.cards import card_path
 from ..domain.errors import Conflict, Unavailable
+from ..domain.shaped import shaped_ids
+from ..domain.shaper_config import DSCP_PROPERTY
 from .libvirt_host import LibvirtHost
 
 
@@ -47,6 +51,7 @@ class QmpShapers:
                 groups = self.execute(domain, "query-shaper-groups", {})
                 return {
                     **shaper,
+                    "cards": self._cards(domain, shaped_ids(shaper)),
                     "group-objects": {g["id"]: g["path"] for g in groups},
                     "lost-groups": [g["id"] for g in groups if g["lost"]],
                 }
@@ -56,3 +61,13 @@ class QmpShapers:
             f"is missing ({shaper_id})",
             "restart the domain",
         )
+
+    def _cards(self, domain: str, ids: Iterable[str]) -> dict[str, str]:
+        """{QOM path: which DSCP counts}. A disk, and a card of an earlier QEMU, has no such
+        property and refuses the question."""
+        found = {}
+        for path in map(card_path, sorted(ids)):
+            question = {"path": path, "property": DSCP_PROPERTY}
+            with suppress(Conflict):
+                found[path] = self.execute(domain, "qom-get", question)
+        return found

@@ -23,6 +23,8 @@ class Device(Model):
     reason: str | None = None
     # Whether the XML gives it the shaper; libvirt passes that on at a start only.
     overridden: bool = False
+    # Of a network card; None while libvirt has given it none.
+    mac: str | None = None
 
 
 @dataclass(frozen=True)

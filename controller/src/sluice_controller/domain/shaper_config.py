@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from .cards import AUTO
 from .limits import RESOURCES, Limit
 from .model import DEFAULT_CLASS, ClassBody, Grant, ShapingClass
 from .models import members
@@ -17,6 +18,9 @@ from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, 
 QMP_FIELDS = {one.name.replace("_", "-"): one.name for one in fields(Limit)}
 # A class's own members in a shaper, beside those of its grant.
 CLASS_FIELDS = tuple(name for name in members(ClassBody) if name not in ("title", "is_stream"))
+
+# Of a network card; QEMU takes it at any time.
+DSCP_PROPERTY = "shaper-dscp"
 
 _USUAL = ShapingClass(DEFAULT_CLASS)
 
@@ -58,9 +62,11 @@ def wanted(
     ceiling: Mapping[str, Limit],
     caps: Caps,
     groups: Mapping[str, Mapping[str, Any]] | None = None,
+    cards: Mapping[str, str] | None = None,
 ) -> Config:
     """{"classes": {name: arguments of shaper-set-class}, "ceiling": [limit],
-    "groups": {resource: {"group", "weight"}}, "objects": {group's object id: path}}
+    "groups": {resource: {"group", "weight"}}, "objects": {group's object id: path},
+    "cards": {QOM path: which DSCP counts, where that is not as by default}}
 
     `groups` is {resource: {"group": object id, "path", "weight"}}.
     """
@@ -84,7 +90,13 @@ def wanted(
             resource: {"group": g["group"], "weight": g["weight"]} for resource, g in groups.items()
         },
         "objects": {g["group"]: g["path"] for g in groups.values()},
+        "cards": _unusual_cards(cards or {}),
     }
+
+
+def _unusual_cards(cards: Mapping[str, str]) -> dict[str, str]:
+    """An earlier QEMU refuses the property, also its default."""
+    return {path: dscp for path, dscp in cards.items() if dscp != AUTO}
 
 
 def _known_limits(rows: Iterable[Mapping[str, Any]], like: list[dict[str, Any]]) -> list[Any]:
@@ -129,7 +141,13 @@ def actual(shaper: Mapping[str, Any], config: Config) -> Config:
         for row in shaper.get("groups", [])
     }
     objects = dict(shaper.get("group-objects", {}))
-    return {"classes": classes, "ceiling": ceiling, "groups": groups, "objects": objects}
+    return {
+        "classes": classes,
+        "ceiling": ceiling,
+        "groups": groups,
+        "objects": objects,
+        "cards": _unusual_cards(shaper.get("cards", {})),
+    }
 
 
 def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
@@ -166,7 +184,16 @@ def commands(shaper_id: str, have: Config, want: Config) -> list[Command]:
         steps.append(("shaper-set-class", {"id": shaper_id, **config}))
     if have["ceiling"] != want["ceiling"]:
         steps.append(("shaper-set-ceiling", {"id": shaper_id, "limits": want["ceiling"]}))
-    return steps + _group_commands(shaper_id, have, want)
+    return steps + _group_commands(shaper_id, have, want) + _card_commands(have, want)
+
+
+def _card_commands(have: Config, want: Config) -> list[Command]:
+    paths = sorted({*have["cards"], *want["cards"]})
+    return [
+        ("qom-set", {"path": path, "property": DSCP_PROPERTY, "value": due})
+        for path in paths
+        if (due := want["cards"].get(path, AUTO)) != have["cards"].get(path, AUTO)
+    ]
 
 
 def _group_commands(shaper_id: str, have: Config, want: Config) -> list[Command]:

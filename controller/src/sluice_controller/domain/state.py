@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
+from .cards import Card, MacAddress
 from .groups import WEIGHT_MAX, Group, GroupBody, Membership
 from .knobs import Model, Text, Whole
 from .limits import Limit, Resource
@@ -45,6 +46,7 @@ class DomainState(Model):
 
     classes: Mapping[ClassName, GrantBody | None] = field(default_factory=dict)
     ceiling: Mapping[Resource, Limit | None] | None = None
+    cards: Mapping[MacAddress, Card | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class Declared:
     classes: Sequence[ShapingClass]
     grants: Sequence[Grant]
     ceilings: Mapping[str, Mapping[str, Limit]]
+    cards: Mapping[str, Mapping[str, Card]]
     groups: Sequence[Group]
     memberships: Sequence[Membership]
     rules: Sequence[Rule]
@@ -89,28 +92,30 @@ def _filled(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: one for key, one in value.items() if one not in (None, {}, [], ())}
 
 
-def _unusual(one: Limit | Scheduling | Queue) -> dict[str, Any]:
+def _unusual(one: Limit | Scheduling | Queue | Card) -> dict[str, Any]:
     usual = as_json(type(one)())
     return {key: value for key, value in as_json(one).items() if value != usual[key]}
 
 
-def _by_resource(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {resource: _unusual(one) for resource, one in sorted(values.items())}
+def _by_name(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _unusual(one) for name, one in sorted(values.items())}
 
 
 def _grant_document(grant: Grant) -> Document:
     return _filled(
         {
             "dscp": list(grant.dscp),
-            "limits": _by_resource(grant.limits),
-            "scheduling": _by_resource(grant.scheduling),
-            "queues": _by_resource(grant.queues),
+            "limits": _by_name(grant.limits),
+            "scheduling": _by_name(grant.scheduling),
+            "queues": _by_name(grant.queues),
         }
     )
 
 
 def _domains_document(
-    grants: Iterable[Grant], ceilings: Mapping[str, Mapping[str, Limit]]
+    grants: Iterable[Grant],
+    ceilings: Mapping[str, Mapping[str, Limit]],
+    cards: Mapping[str, Mapping[str, Card]],
 ) -> Document:
     domains: dict[str, Document] = {}
     for grant in sorted(grants, key=lambda g: (g.domain, g.tag)):
@@ -120,7 +125,10 @@ def _domains_document(
             domains.setdefault(grant.domain, {}).setdefault("classes", {})[grant.class_name] = one
     for domain, limits in ceilings.items():
         if limits:
-            domains.setdefault(domain, {})["ceiling"] = _by_resource(limits)
+            domains.setdefault(domain, {})["ceiling"] = _by_name(limits)
+    for domain, of_domain in cards.items():
+        if of_domain:
+            domains.setdefault(domain, {})["cards"] = _by_name(of_domain)
     return dict(sorted(domains.items()))
 
 
@@ -147,7 +155,7 @@ def document(declared: Declared) -> Document:
     """With every section; names in the order of the alphabet, rules in that of their trial."""
     return {
         "classes": {c.name: given_of(c) for c in declared.classes},
-        "domains": _domains_document(declared.grants, declared.ceilings),
+        "domains": _domains_document(declared.grants, declared.ceilings, declared.cards),
         "groups": {g.name: _group_document(g, declared.memberships) for g in declared.groups},
         "rules": [rule_document(rule) for rule in in_order(declared.rules)],
         "streams": {s.name: given_of(s) for s in declared.streams},

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..domain import render
 from ..domain.agent_protocol import Preview
+from ..domain.cards import Card, MacAddress
 from ..domain.errors import (
     BadValue,
     Conflict,
@@ -25,7 +26,7 @@ from ..domain.errors import (
 )
 from ..domain.guests import Guest
 from ..domain.later import later
-from ..domain.limits import Limit, parse_by_resource, parse_resource
+from ..domain.limits import Limit, parse_by_resource, parse_resource, unusual
 from ..domain.model import (
     DEFAULT_CLASS,
     MAX_ASSIGNMENTS,
@@ -349,11 +350,12 @@ class Catalogue:
         return render.grant_json(grant, shaping_class, self.auto_limits.snapshot())
 
     def of_domains(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """{"classes", "ceiling"} of each domain, from one unit of work for all."""
+        """{"classes", "ceiling", "cards"} of each domain, from one unit of work for all."""
         caps = self.auto_limits.snapshot()
         with self.store.transaction() as unit:
             classes = {c.name: c for c in unit.classes()}
             ceilings, grants = unit.ceilings(), unit.grants()
+            cards = unit.all_cards()
         of_each: dict[str, list[Grant]] = {name: [] for name in names}
         for grant in grants:
             if grant.domain in of_each:
@@ -365,6 +367,7 @@ class Catalogue:
                     for grant in render.with_default(name, own)
                 ],
                 "ceiling": as_json(ceilings.get(name, {})),
+                "cards": as_json(cards.get(name, {})),
             }
             for name, own in of_each.items()
         }
@@ -455,6 +458,18 @@ class Catalogue:
             audited(unit, self.clock, "ceiling", domain, before, limits)
         self.changed(domain)
         return as_json(limits)
+
+    def put_card(self, domain: str, mac: str, body: Any) -> dict[str, Any]:
+        """Replaces a card's settings; returns those of all cards, by MAC address."""
+        mac, given = parse(MacAddress, mac, "card"), parse(Card, body, "card")
+        with self.about(domain) as unit:
+            before = unit.cards(domain)
+            after = unusual({**before, mac: given})
+            unit.put_cards(domain, after)
+            values_of = as_json(before.get(mac)), as_json(after.get(mac))
+            audited(unit, self.clock, "card", f"{domain}/{mac}", *values_of)
+        self.changed(domain)
+        return as_json(after)
 
     # Rules
 

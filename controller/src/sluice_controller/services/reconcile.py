@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..domain.cards import by_path
 from ..domain.errors import Conflict, SluiceError, StoreUnavailable, Unavailable
 from ..domain.guests import Device, Guest
 from ..domain.model import Assignment
@@ -59,9 +60,9 @@ class _Shaper:
 
     incarnation: int
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # The shaper's content, as of so many changes, and whether it is in groups.
+    # The shaper's content, as of so many changes and of the devices; whether it is in groups.
     want: Config | None = None
-    want_as_of: tuple[int, int] = (0, 0)
+    want_as_of: tuple[int, int, tuple[Device, ...]] | None = None
     in_groups: bool = False
     # The state by which its agent got its rules; None while processes of assignments are
     # sought.
@@ -199,7 +200,7 @@ class Reconciler:
         if not shaper.taken and not self._is_ours(name, guest, shaper):
             return
         changes = self._changes
-        want = self._wanted(name, shaper)
+        want = self._wanted(guest, shaper)
         differs = self._differs(name, shaper, want)
         # A shaper that refuses some of it does not keep the domain from carrying it, nor
         # does auto-shaping with other limits for it in every round.
@@ -309,11 +310,12 @@ class Reconciler:
 
     # Pushing
 
-    def _wanted(self, name: str, shaper: _Shaper) -> Config:
+    def _wanted(self, guest: Guest, shaper: _Shaper) -> Config:
         """Worked out anew after a change, and in each round if it is in a group, whose page
         may have to be made anew."""
+        name = guest.name
         # Counted before they are read, so the next round sees a change meanwhile.
-        as_of = self.store.changes, self.auto_limits.changes
+        as_of = self.store.changes, self.auto_limits.changes, guest.live.devices
         if shaper.want is None or shaper.want_as_of != as_of or shaper.in_groups:
             with self.store.transaction() as unit:
                 shaper.in_groups = any(m.domain == name for m in unit.memberships())
@@ -324,6 +326,7 @@ class Reconciler:
                     unit.ceiling(name),
                     self.auto_limits.snapshot(),
                     self.groups(unit, name),
+                    by_path(unit.cards(name), guest.live),
                 )
             shaper.want_as_of = as_of
         return shaper.want

@@ -133,12 +133,15 @@ class _Change:
         present: dict[str, dict[str, Grant]] = {}
         for grant in self.unit.grants():
             present.setdefault(grant.domain, {})[grant.class_name] = grant
-        for name in self._unnamed("domains", {*present, *self.unit.ceilings()}):
+        for name in self._unnamed(
+            "domains", {*present, *self.unit.ceilings(), *self.unit.all_cards()}
+        ):
             declared[name] = None
         for name, body in declared.items():
             of_domain = body or documents.DomainState()
             with within(f"domains.{name}"):
                 self._ceiling(name, of_domain.ceiling)
+                self._cards(name, of_domain.cards)
                 with within("classes"):
                     self._grants(name, of_domain.classes, present.get(name, {}))
 
@@ -148,6 +151,13 @@ class _Change:
         after = unusual(declared or {})
         if after != self.unit.ceiling(domain):
             self.unit.put_ceiling(domain, after)
+
+    def _cards(self, domain: str, declared: Mapping[str, Any] | None) -> None:
+        if declared is None and not self.prune:
+            return
+        after = unusual(declared or {})
+        if after != self.unit.cards(domain):
+            self.unit.put_cards(domain, after)
 
     def _grants(
         self, domain: str, declared: Mapping[str, Any], present: Mapping[str, Grant]
@@ -445,6 +455,7 @@ def _document(unit: Transaction, auto: AutoSettings) -> documents.Document:
             unit.classes(),
             unit.grants(),
             unit.ceilings(),
+            unit.all_cards(),
             unit.groups(),
             unit.memberships(),
             unit.rules(),

@@ -136,8 +136,8 @@ class TakeOver:
         want = wanted(guest.name, list(held.grants), held.classes.values(), held.ceiling, {})
         shaper_id = guest.live.shaper_id
         have = actual(shaper, want)
-        # Groups are a host's, and joined there.
-        want = {**want, "groups": have["groups"], "objects": have["objects"]}
+        # Groups and cards are a host's, and set there.
+        want = {**want, **{part: have[part] for part in ("groups", "objects", "cards")}}
         for command, arguments in commands(shaper_id, have, want):
             self.shapers.execute(guest.name, command, arguments)
 

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.orm import Session
 
+from ...domain.cards import Card
 from ...domain.errors import NotFound, StoreUnavailable
 from ...domain.group_page import GroupLimit
 from ...domain.groups import Group, Membership
@@ -52,6 +53,7 @@ from .tables import (
 
 Shape = TypeVar("Shape")
 Limits = Mapping[str, Limit]
+Cards = Mapping[str, Card]
 
 AUDIT_ROWS_KEPT = 10_000
 # A bound beside their age, which may be a month: a client may send any number of reports, and a
@@ -239,7 +241,7 @@ class SqlTransaction:
                 said.append(("policy put aside", name, holder.name))
             self.session.flush()
         if own is None:
-            self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}))
+            self.session.add(DomainRow(uuid=uuid, name=name, ceiling={}, cards={}))
         else:
             self.changed()
             if not self._is_bare(own):
@@ -260,9 +262,15 @@ class SqlTransaction:
     def _is_bare(self, row: DomainRow) -> bool:
         """Whether nothing was declared for the domain."""
         tables = (GrantRow, RuleRow, AssignmentRow, StreamRow, GroupMemberRow)
-        return not row.ceiling and not any(
-            self.session.scalar(select(table.domain_id).where(table.domain_id == row.id).limit(1))
-            for table in tables
+        return (
+            not row.ceiling
+            and not row.cards
+            and not any(
+                self.session.scalar(
+                    select(table.domain_id).where(table.domain_id == row.id).limit(1)
+                )
+                for table in tables
+            )
         )
 
     def ceiling(self, domain: str) -> dict[str, Limit]:
@@ -276,6 +284,17 @@ class SqlTransaction:
     def put_ceiling(self, domain: str, limits: Mapping[str, Limit]) -> None:
         self.changed()
         self._domain(domain).ceiling = as_json(limits)
+
+    def cards(self, domain: str) -> dict[str, Card]:
+        return of_json(Cards, self._domain(domain).cards) if self.known_domain(domain) else {}
+
+    def all_cards(self) -> dict[str, dict[str, Card]]:
+        rows = self.session.execute(select(DomainRow.name, DomainRow.cards))
+        return {name: of_json(Cards, raw) for name, raw in rows if raw}
+
+    def put_cards(self, domain: str, cards: Mapping[str, Card]) -> None:
+        self.changed()
+        self._domain(domain).cards = as_json(cards)
 
     def stored_xml(self, domain: str) -> dict[str, Any] | None:
         return self._domain(domain).stored_xml if self.known_domain(domain) else None

@@ -50,6 +50,7 @@ class DomainRow(Base):
     uuid: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str] = mapped_column(unique=True)
     ceiling: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    cards: Mapped[dict[str, Any]] = mapped_column(default=dict)
     stored_xml: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
 from ...domain import agent_messages, guests, model, nightly
+from ...domain.cards import Card, MacAddress
 from ...domain.channel import Channel
 from ...domain.group_page import UNITS, GroupMember
 from ...domain.groups import PARTS, Membership
@@ -105,6 +106,7 @@ class Domain(Model):
     shaped_sentence: str
     classes: list[Granted]
     ceiling: Limits
+    cards: Mapping[MacAddress, Card]
     # Of attach: its changes.
     changes: list[str] | None = None
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...domain import groups, model, quality, rules
+from ...domain.cards import Card, mac_of
 from ...domain.errors import BadValue, NotFound, sluice
 from ...domain.guests import AttachBody, DetachBody
 from ...domain.limits import Limit, Resource
@@ -117,6 +118,17 @@ def _put_ceiling(s: Services, a: Asked) -> dict[str, Any]:
     shown = s.domains.get(a["domain"])
     resource = a.path.get("resource")
     return {**shown, "ceiling": s.catalogue.put_ceiling(a["domain"], a.body, resource)}
+
+
+def _put_card(s: Services, a: Asked) -> dict[str, Any]:
+    shown = s.domains.get(a["domain"])
+    mac = mac_of(shown["devices"], a["card"], a["domain"])
+    return {**shown, "cards": s.catalogue.put_card(a["domain"], mac, a.body)}
+
+
+def _card(s: Services, a: Asked) -> dict[str, Any]:
+    mac = mac_of(s.domains.get(a["domain"])["devices"], a["card"], a["domain"])
+    return _of_domain(s, a)["cards"].get(mac, {})
 
 
 def _add_rule(s: Services, a: Asked) -> Answer:
@@ -272,6 +284,15 @@ _DOMAINS = [
         Limit,
         _ceiling,
         "ceiling",
+    ),
+    *_changes(
+        f"{DOMAIN}/cards/{{card}}",
+        "Replace the settings of a network card, named by its MAC address, target or alias",
+        _put_card,
+        answers.Domain,
+        Card,
+        _card,
+        "card",
     ),
 ]
 _CLASSES = [

@@ -21,6 +21,7 @@ MOST_ROWS = 1000
 PARAMETERS: Mapping[str, Knob] = {
     "domain": Text(255, help="name of a libvirt domain", example="media"),
     "class": Text(255, help="name of a class", example="batch"),
+    "card": Text(255, help="MAC address, target or alias of a card", example="52:54:00:12:34:56"),
     "group": Text(255, help="name of a group", example="disks"),
     "stream": Text(255, help="name of a stream", example="film"),
     "resource": Text(255, help="blk-read, blk-write, net-tx or net-rx", example="blk-read"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""sluice class, grant, revoke, limit, ceiling."""
+"""sluice class, grant, revoke, limit, ceiling, dscp."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ...domain.cards import Card
+from ...domain.knobs import knob
 from ...domain.limits import Limit
 from ...domain.model import ClassBody
 from ...domain.models import answer_of
@@ -149,3 +151,22 @@ def ceiling(
     path = ("domains", domain, "ceiling", resource)
     answer = change_resource(context, path, _limit(rate, options))
     return answer, f"{domain}: ceiling {limits_text(answer['ceiling'])}"
+
+
+@command(top, "dscp")
+def dscp(
+    context: typer.Context,
+    domain: Domain,
+    card: Annotated[str, typer.Argument(help="its MAC address, target or alias")],
+    frames: Annotated[str, typer.Argument(help=knob(Card, "dscp").said)],
+) -> Answered:
+    """Say for which frames of a network card the DSCP chooses the class.
+
+    A process of the guest chooses the DSCP of what it sends, and a stranger that of what the guest
+    receives. 'auto': of sent frames, while the guest has no port map in force.
+
+    Example: sluice dscp media 52:54:00:12:34:56 both
+    """
+    answer = context.obj.call("PUT", "domains", domain, "cards", card, body={"dscp": frames})
+    cards = ", ".join(f"{mac} {one['dscp']}" for mac, one in answer["cards"].items())
+    return answer, f"{domain}: DSCP counts: {cards or 'auto on all cards'}"

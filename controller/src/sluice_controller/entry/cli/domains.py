@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...domain.cards import AUTO
 from ...domain.guests import AttachBody, DetachBody
 from ...domain.rates import format_rate
 from .client import Client
@@ -68,6 +69,7 @@ def _say_domain(answer: dict[str, Any]) -> None:
         "device": "kind",
         "target": "target",
         "alias": "alias",
+        "DSCP counts": lambda d: d["mac"] and answer["cards"].get(d["mac"], {"dscp": AUTO})["dscp"],
         "shaped": lambda d: d["unshaped_because"] or "yes",
     }
     show(answer["devices"], columns, empty="no devices")
