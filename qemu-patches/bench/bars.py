@@ -23,6 +23,8 @@ TIMES = (
     "contended",
     "lock",
     "qemu-mutex-core",
+    "port-map",
+    "frame",
     "group",
     "pass-group",
     "group-2-processes",
@@ -47,6 +49,8 @@ BARS = {
     # Reservation, weight, limit and priority all decide.
     "all-in-use": 60.0,
     "all-in-use-instructions": 621,
+    # The class of a frame whose headers are read.
+    "port-map": 30.0,
     # Beside QEMU's throttle filter: of a request that passes what is added, of one that waits all.
     "path-added-of-throttle": 0.35,
     "release-of-throttle": 1.0,

@@ -41,6 +41,11 @@
  *   qemu-mutex-core      the same with the mutex of the C library, which a
  *                        QemuMutex calls, and looks at its trace events besides
  *
+ *   port-map             the class of a frame by its local port; ports at random, so
+ *                        that the map of 128 KiB is not in the nearest cache
+ *   frame                reading the headers of the same frames (TCP over IPv4), and
+ *                        their DSCP's class: what a frame costs without a map
+ *
  * The most that each may cost is in bars.py.
  *
  * The variants run in turn, many times in short batches, so that a change of
@@ -56,7 +61,9 @@
 #include "qemu/throttle.h"
 #include "qemu/timer.h"
 #include "sluice/engine.h"
+#include "sluice/classify.h"
 #include "sluice/lock.h"
+#include "sluice/portmap.h"
 
 #define HELD_PER_CLASS  2
 #define WARM            1000
@@ -473,6 +480,58 @@ static void run_mutex(unsigned requests)
 
 /* Measuring */
 
+/* port-map, frame */
+
+#define FRAMES  4096
+
+static uint8_t port_map[SLUICE_PORT_MAP_BYTES];
+static uint8_t frames[FRAMES][54];
+static SluiceFrame parsed[FRAMES];
+static SluiceFragments fragments;
+static unsigned next_frame;
+static volatile unsigned tags_seen;     /* so that no call is left out */
+
+static void prepare_frames(void)
+{
+    static const uint8_t head[] = {
+        0x52, 0x54, 0, 0, 0, 1, 0x52, 0x54, 0, 0, 0, 2, 0x08, 0x00,
+        0x45, 11 << 2, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    };
+    uint32_t port = 1;
+
+    memset(port_map, 0x82, sizeof(port_map));
+    for (unsigned i = 0; i < FRAMES; i++) {
+        port = port * 1664525 + 1013904223;
+        memcpy(frames[i], head, sizeof(head));
+        frames[i][34] = port >> 24;
+        frames[i][35] = port >> 16;
+        sluice_frame_parse(frames[i], sizeof(frames[i]), &parsed[i]);
+    }
+    if (sluice_port_map_tag(port_map, &fragments, &parsed[0], 0, true) != 2) {
+        fail("a frame finds no entry in the port map");
+    }
+}
+
+static void run_port_map(unsigned requests)
+{
+    for (unsigned i = 0; i < requests; i++) {
+        tags_seen += sluice_port_map_tag(port_map, &fragments,
+                                         &parsed[next_frame++ % FRAMES], 0,
+                                         true);
+    }
+}
+
+static void run_frame(unsigned requests)
+{
+    SluiceFrame frame;
+
+    for (unsigned i = 0; i < requests; i++) {
+        sluice_frame_parse(frames[next_frame++ % FRAMES], sizeof(frames[0]),
+                           &frame);
+        tags_seen += sluice_tag_of_dscp(frame.dscp);
+    }
+}
+
 static Variant variants[] = {
     { "pass", prepare_pass, run_pass },
     { "qemu-throttle-core", prepare_throttle, run_throttle },
@@ -482,6 +541,8 @@ static Variant variants[] = {
     { "contended", prepare_contended, run_contended },
     { "lock", prepare_lock, run_lock },
     { "qemu-mutex-core", prepare_mutex, run_mutex },
+    { "port-map", prepare_frames, run_port_map },
+    { "frame", prepare_frames, run_frame },
 };
 
 /* Every other repetition in reverse, so that none always follows another. */

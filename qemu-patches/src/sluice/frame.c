@@ -44,6 +44,7 @@
 #define ECN_MASK                3
 
 #define IPV4_HEADER_BYTES_MIN   20
+#define IPV4_IDENTIFICATION_OFFSET 4
 #define IPV4_FRAGMENT_OFFSET    6
 #define IPV4_PROTOCOL_OFFSET    9
 #define IPV4_CHECKSUM_OFFSET    10
@@ -159,6 +160,8 @@ static bool skip_fragment_header(Cursor *at, SluiceFrame *frame)
     }
     word = word_at(at->bytes, at->offset + 2);
     frame->fragment |= word >> IPV6_FRAGMENT_SHIFT || word & IPV6_MORE_FRAGMENTS;
+    frame->identification = (uint32_t)word_at(at->bytes, at->offset + 4) << 16
+                            | word_at(at->bytes, at->offset + 6);
     at->fragment_offset = word >> IPV6_FRAGMENT_SHIFT;
     at->protocol = at->bytes[at->offset];
     at->offset += IPV6_FRAGMENT_BYTES;
@@ -208,6 +211,7 @@ static bool skip_ipv4(Cursor *at, SluiceFrame *frame)
     fragment = word_at(header, IPV4_FRAGMENT_OFFSET);
     at->fragment_offset = fragment & IPV4_FRAGMENT_MASK;
     frame->fragment = at->fragment_offset || fragment & IPV4_MORE_FRAGMENTS;
+    frame->identification = word_at(header, IPV4_IDENTIFICATION_OFFSET);
     at->protocol = header[IPV4_PROTOCOL_OFFSET];
     at->offset += header_bytes;
     return at->protocol != PROTOCOL_AH || skip_extensions(at, frame);

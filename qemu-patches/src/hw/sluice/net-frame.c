@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Shaping in virtio-net: frames of both directions. Frames are classified by
- * the DSCP of their IP header, unless their queue belongs to a class, and charged by
- * their length without the virtio header; a segmentation offload frame is charged as the
+ * Shaping in virtio-net: frames of both directions. A frame belongs to the class of its
+ * local port, if the guest has a port map in force; or of its DSCP, where the card lets that
+ * count; or of its card; or to the default class (docs/specs/channel.md). It is charged by
+ * its length without the virtio header; a segmentation offload frame is charged as the
  * one large frame it is.
  */
 #include "qemu/osdep.h"
+#include "hw/qdev-properties.h"
 #include "net-internal.h"
+#include "qapi/qapi-visit-sluice.h"
 #include "sluice/frame.h"
 
 static unsigned default_tag(SluiceNet *net)
@@ -23,9 +26,30 @@ static unsigned default_tag(SluiceNet *net)
     return net->default_tag;
 }
 
-unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
-                             size_t length, ShaperRequest *request)
+/* Any process of the guest chooses the DSCP of a frame that goes out, and a stranger of one
+ * that comes in. */
+static bool dscp_counts(const SluiceNet *net, bool outbound, bool has_map)
 {
+    switch (net->n->shaper_dscp) {
+    case SHAPER_DSCP_BOTH:
+        return true;
+    case SHAPER_DSCP_OUTBOUND:
+        return outbound;
+    case SHAPER_DSCP_AUTO:
+        return outbound && !has_map;
+    default:
+        return false;
+    }
+}
+
+unsigned sluice_net_classify(SluiceNet *net, ShaperResource resource,
+                             const uint8_t *frame, size_t length,
+                             ShaperRequest *request)
+{
+    bool outbound = resource == SHAPER_RESOURCE_NET_TX;
+    SluiceFragments *fragments = outbound ? &net->sent : &net->received;
+    const Shaper *shaper = net->n->shaper;
+    const uint8_t *map = shaper_port_map(shaper);
     SluiceFrame parsed;
     unsigned tag;
 
@@ -33,12 +57,55 @@ unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
     request->ecn_capable = parsed.ecn != SLUICE_ECN_NOT_ECT;
     request->opens_connection = parsed.opens_connection;
     request->node.flow = sluice_frame_flow(frame, length, &parsed);
-    if (parsed.kind != SLUICE_FRAME_OTHER
-        && shaper_tag_of_dscp(net->n->shaper, parsed.dscp, &tag)) {
+    if (parsed.kind == SLUICE_FRAME_OTHER) {
+        return default_tag(net);
+    }
+    if (map) {
+        tag = sluice_port_map_tag(map, fragments, &parsed, request->node.flow,
+                                  outbound);
+        if (tag != SLUICE_PORT_NO_TAG && shaper_has_tag(shaper, tag)) {
+            return tag;
+        }
+    }
+    if (dscp_counts(net, outbound, map != NULL)
+        && shaper_tag_of_dscp(shaper, parsed.dscp, &tag)) {
         return tag;
     }
     return default_tag(net);
 }
+
+/* shaper-dscp */
+
+static void get_dscp(Object *obj, Visitor *v, const char *name, void *opaque,
+                     Error **errp)
+{
+    ShaperDscp *value = object_field_prop_ptr(obj, opaque);
+
+    visit_type_ShaperDscp(v, name, value, errp);
+}
+
+static void set_dscp(Object *obj, Visitor *v, const char *name, void *opaque,
+                     Error **errp)
+{
+    ShaperDscp *value = object_field_prop_ptr(obj, opaque);
+
+    visit_type_ShaperDscp(v, name, value, errp);
+}
+
+static void set_default_dscp(ObjectProperty *op, const Property *property)
+{
+    object_property_set_default_str(op, ShaperDscp_str(property->defval.i));
+}
+
+const PropertyInfo sluice_net_prop_dscp = {
+    .type = "ShaperDscp",
+    .description = "Frames whose DSCP chooses their class",
+    .enum_table = &ShaperDscp_lookup,
+    .get = get_dscp,
+    .set = set_dscp,
+    .set_default_value = set_default_dscp,
+    .realized_set_allowed = true,
+};
 
 void sluice_net_mark(ShaperRequest *request, size_t header_bytes)
 {

@@ -7,6 +7,7 @@
 #include "hw/virtio/virtio-net.h"
 #include "qemu/notify.h"
 #include "sluice/classify.h"
+#include "sluice/portmap.h"
 
 /*
  * A frame that the guest sends. Until its frame is in a buffer (request.pooled)
@@ -50,6 +51,8 @@ struct SluiceNet {
     NotifierWithReturn migration;
     unsigned default_tag;       /* of shaper-class, as of: */
     uint64_t default_generation;
+    SluiceFragments received;   /* first fragments */
+    SluiceFragments sent;
     QEMUBH *retry;              /* tries the received frames that wait again */
     unsigned waiting_pairs;     /* how many have one */
     uint8_t *scratch;           /* for a received frame in one piece */
@@ -65,8 +68,9 @@ static inline SluiceNetPair *sluice_net_tx_pair(VirtIONet *n, VirtQueue *vq)
 
 /* net-frame.c */
 /* The class of a frame; fills in the fields of the request that the shaper reads. */
-unsigned sluice_net_classify(SluiceNet *net, const uint8_t *frame,
-                             size_t length, ShaperRequest *request);
+unsigned sluice_net_classify(SluiceNet *net, ShaperResource resource,
+                             const uint8_t *frame, size_t length,
+                             ShaperRequest *request);
 /* Marks the frame in the request's buffer, behind a header of that length. */
 void sluice_net_mark(ShaperRequest *request, size_t header_bytes);
 

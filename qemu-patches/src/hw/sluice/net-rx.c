@@ -203,8 +203,8 @@ ssize_t sluice_net_receive(VirtIONet *n, NetClientState *nc, const uint8_t *buf,
         return 0;
     }
     rx = rx_new(pair);
-    tag = sluice_net_classify(pair->net, buf + offset, size - offset,
-                              &rx->request);
+    tag = sluice_net_classify(pair->net, SHAPER_RESOURCE_NET_RX, buf + offset,
+                              size - offset, &rx->request);
     switch (shaper_submit(&pair->client, &rx->request, SHAPER_RESOURCE_NET_RX,
                           tag, MIN(size - offset, UINT32_MAX),
                           MIN(size, UINT32_MAX),

@@ -229,7 +229,8 @@ static ShaperVerdict submit(SluiceNetPair *pair, SluiceNetTx *tx,
     head_bytes = iov_to_buf(tx->elem.out_sg, tx->elem.out_num,
                             n->guest_hdr_len, head, sizeof(head));
     shaper_request_again(&tx->request);
-    tag = sluice_net_classify(pair->net, head, head_bytes, &tx->request);
+    tag = sluice_net_classify(pair->net, SHAPER_RESOURCE_NET_TX, head, head_bytes,
+                              &tx->request);
     tx->request.opens_connection = false;       /* counted where they come in */
     if (must_leave_ring(pair, tx)) {
         *bare = bare_of(pair, tx);

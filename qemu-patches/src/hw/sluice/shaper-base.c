@@ -73,6 +73,11 @@ bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag)
     return *tag != SHAPER_NO_TAG;
 }
 
+bool shaper_has_tag(const Shaper *shaper, unsigned tag)
+{
+    return tag < SHAPER_CLASSES && shaper->classes[tag];
+}
+
 int shaper_find_class(ShaperClassConfig *const classes[SHAPER_CLASSES],
                       const char *name)
 {

@@ -21,6 +21,12 @@ QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_LATENCY
 QEMU_BUILD_BUG_ON((int)SHAPER_DYNAMIC_THROUGHPUT
                   != (int)SLUICE_DYNAMIC_THROUGHPUT);
 
+/* Whether a DSCP may choose the class: nobody has himself excepted from all limits. */
+static bool takes_dscp(const Shaper *shaper, unsigned tag)
+{
+    return shaper->classes[tag] && !shaper->classes[tag]->unmanaged;
+}
+
 static uint8_t find_tag_of_dscp(const Shaper *shaper, uint8_t dscp)
 {
     unsigned own_tag = sluice_tag_of_dscp(dscp);
@@ -28,10 +34,10 @@ static uint8_t find_tag_of_dscp(const Shaper *shaper, uint8_t dscp)
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
         if (shaper_dscp_values(shaper_class_of(shaper, tag)->dscp)
             & (1ULL << dscp)) {
-            return tag;
+            return takes_dscp(shaper, tag) ? tag : SHAPER_NO_TAG;
         }
     }
-    return own_tag != SLUICE_TAG_DEFAULT && shaper->classes[own_tag]
+    return own_tag != SLUICE_TAG_DEFAULT && takes_dscp(shaper, own_tag)
            ? own_tag : SHAPER_NO_TAG;
 }
 

@@ -47,6 +47,7 @@ typedef enum SluiceTransport {
 #define SLUICE_TCP_ACK  0x10
 
 typedef struct SluiceFrame {
+    uint32_t identification;    /* of the packet, with fragment */
     uint16_t ip_offset;         /* of the IP header */
     uint16_t source_port;       /* with has_ports */
     uint16_t destination_port;

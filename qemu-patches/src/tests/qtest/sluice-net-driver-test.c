@@ -333,7 +333,7 @@ static void test_header_grows_receive(void)
     net->qs = qtest_pc_boot("-object shaper,id=sluice0 -netdev tap,id=hs0,"
                             "ifname=" TAP ",script=no,downscript=no,vhost=off "
                             "-device virtio-net-pci,id=net0,netdev=hs0,"
-                            "addr=%d,shaper=sluice0" LEGACY, SLOT);
+                            "addr=%d,shaper=sluice0,shaper-dscp=both" LEGACY, SLOT);
     net->qts = net->qs->qts;
     legacy_start(net, SHORT_HEADER);
     open_tap(net);

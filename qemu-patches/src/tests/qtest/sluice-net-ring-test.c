@@ -461,7 +461,8 @@ static void pairs_boot(Net *net, const char *more)
     net->qs = qtest_pc_boot("-object shaper,id=sluice0 -netdev tap,id=hs0,"
                             "script=no,downscript=no,vhost=off,queues=2 "
                             "-device virtio-net-pci,id=net0,netdev=hs0,"
-                            "addr=%d,mq=on,shaper=sluice0 %s", SLOT, more);
+                            "addr=%d,mq=on,shaper=sluice0,"
+                            "shaper-dscp=both %s", SLOT, more);
     net->qts = net->qs->qts;
 }
 

@@ -50,7 +50,7 @@ static void net_boot(Net *net, const char *options, const char *more)
     net->qs = qtest_pc_boot("-object shaper,id=sluice0 "
                             "-netdev socket,fd=%d,id=hs0 %s "
                             "-device virtio-net-pci,id=net0,netdev=hs0,"
-                            "addr=%d,shaper=sluice0%s",
+                            "addr=%d,shaper=sluice0,shaper-dscp=both%s",
                             sockets[1], more, SLOT, options);
     net->qts = net->qs->qts;
     close(sockets[1]);

@@ -6,6 +6,7 @@
 #ifndef HW_SLUICE_NET_H
 #define HW_SLUICE_NET_H
 
+#include "hw/qdev-properties.h"
 #include "hw/sluice/shaper.h"
 #include "migration/vmstate.h"
 #include "net/net.h"
@@ -51,6 +52,12 @@ void sluice_net_rx_deliver(struct VirtIONet *n, unsigned pair);
 /* In virtio-net.c: hands a frame to the guest; 0 when it has no buffers. */
 ssize_t virtio_net_receive_admitted(NetClientState *nc, const uint8_t *buf,
                                     size_t size);
+
+/* Of a field of type ShaperDscp; may be set on a card in use. */
+extern const PropertyInfo sluice_net_prop_dscp;
+#define DEFINE_PROP_SLUICE_DSCP(name, state, field)                         \
+    DEFINE_PROP_SIGNED(name, state, field, SHAPER_DSCP_AUTO,                \
+                       sluice_net_prop_dscp, ShaperDscp)
 
 extern const VMStateDescription vmstate_sluice_net;
 

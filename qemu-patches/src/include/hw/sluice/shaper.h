@@ -247,6 +247,8 @@ bool shaper_tag_of_dscp(const Shaper *shaper, uint8_t dscp, unsigned *tag);
 /* The port map that is in force, or NULL: it stays until the BQL is released, but the guest
  * may write it, and end it, meanwhile. */
 const uint8_t *shaper_port_map(const Shaper *shaper);
+/* Whether a class has the tag. BQL. */
+bool shaper_has_tag(const Shaper *shaper, unsigned tag);
 /* The tag of a class, or the default tag if there is none of that name. */
 unsigned shaper_tag_of_class(const Shaper *shaper, const char *name);
 uint64_t shaper_generation(const Shaper *shaper);
