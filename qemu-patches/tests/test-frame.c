@@ -176,6 +176,30 @@ static void test_ipv6_fragments(void)
     check_tcp(frame, SYN);
 }
 
+/* All parts of a packet have one identification, whichever headers the first one has. */
+static void test_identification(void)
+{
+    SluiceFrame first = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0x20, 0, 17),
+                              TCP_PORTS);
+    SluiceFrame later = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0, 9, 17));
+
+    check(!first.later_fragment && later.later_fragment);
+    check_equal(later.identification, first.identification);
+    later = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0, 9, 6));
+    check(later.identification != first.identification);
+    first = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0x20, 0, 51),
+                  17, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, TCP_PORTS);
+    later = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0, 9, 51));
+    check(first.has_ports && later.later_fragment);
+    check_equal(later.identification, first.identification);
+    first = PARSE(ADDRESSES, IPV6, IPV6_HEADER(44), 60, 0, 0, 1, 1, 2, 3, 9,
+                  17, 0, 0, 0, 0, 0, 0, 0, TCP_PORTS);
+    later = PARSE(ADDRESSES, IPV6, IPV6_HEADER(44), 60, 0, 0, 9, 1, 2, 3, 9);
+    check(first.has_ports && !first.later_fragment && later.later_fragment);
+    check_equal(first.identification, 0x01020309);
+    check_equal(later.identification, first.identification);
+}
+
 static void test_udp(void)
 {
     SluiceFrame frame = PARSE(ADDRESSES, IPV4, IPV4_HEADER(0, 0, 0, 17),
@@ -398,6 +422,7 @@ static const TapTest tests[] = {
     { "frame/IPv6 with too many extension headers", test_ipv6_long_chain },
     { "frame/IPv4 fragments", test_ipv4_fragments },
     { "frame/IPv6 fragments", test_ipv6_fragments },
+    { "frame/identification", test_identification },
     { "frame/UDP", test_udp },
     { "frame/VLAN tags", test_vlan_tags },
     { "frame/other frames", test_other_frames },

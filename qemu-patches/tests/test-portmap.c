@@ -37,6 +37,7 @@ static SluiceFrame part_of(uint32_t identification, bool first)
     SluiceFrame frame = frame_of(SLUICE_TRANSPORT_UDP);
 
     frame.fragment = true;
+    frame.later_fragment = !first;
     frame.has_ports = first;
     frame.identification = identification;
     return frame;
@@ -106,27 +107,38 @@ static void test_fragments(void)
     check_equal(tag_of(part_of(99, false), 1, true), SLUICE_PORT_NO_TAG);
 }
 
-/* TCP and UDP packets of one identification are two packets. */
-static void test_fragments_of_protocols(void)
+/* Of a first part without ports the packet is not known, whatever it repeats. */
+static void test_first_part_without_ports(void)
 {
-    SluiceFrame tcp = part_of(7, true);
+    SluiceFrame icmp = part_of(7, true);
 
     begin();
-    tcp.transport = SLUICE_TRANSPORT_TCP;
-    map[CLIENT] = SET | 1;
     map[65536 + CLIENT] = SET | 2;
-    tag_of(tcp, 1, true);
+    check_equal(tag_of(icmp, 1, true), 2);
+    icmp.transport = SLUICE_TRANSPORT_OTHER;
+    icmp.has_ports = false;
+    check_equal(tag_of(icmp, 1, true), SLUICE_PORT_NO_TAG);
+}
+
+/* What the parser tells of a part's protocol does not matter: behind extension headers it is
+ * that of the first one. */
+static void test_later_part_of_any_protocol(void)
+{
+    begin();
+    map[65536 + CLIENT] = SET | 2;
     tag_of(part_of(7, true), 1, true);
-    tcp.has_ports = false;
-    check_equal(tag_of(tcp, 1, true), 1);
-    check_equal(tag_of(part_of(7, false), 1, true), 2);
+    for (unsigned transport = 0; transport <= SLUICE_TRANSPORT_UDP; transport++) {
+        SluiceFrame later = part_of(7, false);
+
+        later.transport = transport;
+        check_equal(tag_of(later, 1, true), 2);
+    }
 }
 
 /* A second implementation: all packets ever, the newest first. */
 typedef struct Packet {
     uint32_t flow;
     uint32_t identification;
-    uint8_t transport;
     uint8_t tag;
 } Packet;
 
@@ -145,7 +157,7 @@ static uint8_t plain_recall(const Packet *packets, unsigned count,
     for (unsigned i = count; i > 0 && count - i < SLUICE_FRAGMENTS; i--) {
         const Packet *packet = &packets[i - 1];
 
-        if (packet->flow == flow && packet->transport == frame->transport
+        if (packet->flow == flow
             && packet->identification == frame->identification) {
             return packet->tag;
         }
@@ -168,19 +180,20 @@ static void test_against_a_second_implementation(void)
         uint32_t flow = random_below(&random, 3);
         uint8_t expected;
 
-        map[random_below(&random, 2) * 65536 + random_below(&random, 4)] = random_below(&random, 256);
+        map[random_below(&random, 2) * 65536 + random_below(&random, 4)]
+            = random_below(&random, 256);
         frame.source_port = random_below(&random, 4);
         frame.destination_port = random_below(&random, 4);
-        frame.has_ports = ip && random_below(&random, 2);
         frame.fragment = random_below(&random, 2);
+        frame.later_fragment = frame.fragment && random_below(&random, 2);
+        frame.has_ports = ip && !frame.later_fragment && random_below(&random, 2);
         frame.identification = random_below(&random, 100);
-        expected = frame.has_ports ? plain_entry(&frame, outbound)
-                   : ip && frame.fragment
-                     ? plain_recall(packets, count, &frame, flow)
-                     : SLUICE_PORT_NO_TAG;
+        expected = frame.later_fragment
+                   ? plain_recall(packets, count, &frame, flow)
+                   : frame.has_ports ? plain_entry(&frame, outbound)
+                                     : SLUICE_PORT_NO_TAG;
         if (frame.has_ports && frame.fragment) {
-            packets[count++] = (Packet){ flow, frame.identification, transport,
-                                         expected };
+            packets[count++] = (Packet){ flow, frame.identification, expected };
         }
         if (!check_equal(tag_of(frame, flow, outbound), expected)) {
             return;
@@ -193,7 +206,8 @@ static const TapTest tests[] = {
     { "portmap/local port", test_local_port },
     { "portmap/no ports", test_no_ports },
     { "portmap/fragments", test_fragments },
-    { "portmap/fragments of protocols", test_fragments_of_protocols },
+    { "portmap/first part without ports", test_first_part_without_ports },
+    { "portmap/later part of any protocol", test_later_part_of_any_protocol },
     { "portmap/against a second implementation",
       test_against_a_second_implementation },
 };

@@ -163,6 +163,7 @@ static bool skip_fragment_header(Cursor *at, SluiceFrame *frame)
     frame->identification = (uint32_t)word_at(at->bytes, at->offset + 4) << 16
                             | word_at(at->bytes, at->offset + 6);
     at->fragment_offset = word >> IPV6_FRAGMENT_SHIFT;
+    frame->later_fragment = at->fragment_offset;
     at->protocol = at->bytes[at->offset];
     at->offset += IPV6_FRAGMENT_BYTES;
     return true;
@@ -210,8 +211,11 @@ static bool skip_ipv4(Cursor *at, SluiceFrame *frame)
     }
     fragment = word_at(header, IPV4_FRAGMENT_OFFSET);
     at->fragment_offset = fragment & IPV4_FRAGMENT_MASK;
+    frame->later_fragment = at->fragment_offset;
     frame->fragment = at->fragment_offset || fragment & IPV4_MORE_FRAGMENTS;
-    frame->identification = word_at(header, IPV4_IDENTIFICATION_OFFSET);
+    /* Each protocol has identifications of its own. */
+    frame->identification = (uint32_t)header[IPV4_PROTOCOL_OFFSET] << 16
+                            | word_at(header, IPV4_IDENTIFICATION_OFFSET);
     at->protocol = header[IPV4_PROTOCOL_OFFSET];
     at->offset += header_bytes;
     return at->protocol != PROTOCOL_AH || skip_extensions(at, frame);

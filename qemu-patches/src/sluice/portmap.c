@@ -6,9 +6,9 @@
  * to know.
  *
  * Fragments. The first part of a packet has the ports, later parts have only addresses,
- * protocol and identification (RFC 791 section 3.2, RFC 8200 section 4.5). The last
- * SLUICE_FRAGMENTS first parts are remembered with their class. A packet is known by a
- * number of 64 bits: a hash of its addresses, which the parser made, and identification. The
+ * identification and, over IPv4, protocol (RFC 791 section 3.2, RFC 8200 section 4.5). The
+ * last SLUICE_FRAGMENTS first parts are remembered with their class. A packet is known by a
+ * number of 64 bits: a hash of its addresses and the identification, both from the parser. The
  * newest of a number counts, so an identification that is used again is no trap.
  */
 #include "sluice/portmap.h"
@@ -31,9 +31,7 @@ static uint8_t tag_of_port(const uint8_t *map, const SluiceFrame *frame,
 
 static uint64_t packet_of(const SluiceFrame *frame, uint32_t flow)
 {
-    uint64_t transport = frame->transport == SLUICE_TRANSPORT_UDP;
-
-    return (flow ^ transport << 31) << 32 | frame->identification;
+    return (uint64_t)flow << 32 | frame->identification;
 }
 
 static void remember(SluiceFragments *fragments, uint64_t packet, uint8_t tag)
@@ -63,13 +61,11 @@ uint8_t sluice_port_map_tag(const uint8_t *map, SluiceFragments *fragments,
     uint8_t tag = frame->has_ports ? tag_of_port(map, frame, outbound)
                                    : SLUICE_PORT_NO_TAG;
 
-    if (!frame->fragment || frame->transport > SLUICE_TRANSPORT_UDP
-        || frame->transport < SLUICE_TRANSPORT_TCP) {
-        return tag;
-    }
-    if (!frame->has_ports) {
+    if (frame->later_fragment) {
         return recall(fragments, packet_of(frame, flow));
     }
-    remember(fragments, packet_of(frame, flow), tag);
+    if (frame->fragment && frame->has_ports) {
+        remember(fragments, packet_of(frame, flow), tag);
+    }
     return tag;
 }

@@ -47,7 +47,7 @@ typedef enum SluiceTransport {
 #define SLUICE_TCP_ACK  0x10
 
 typedef struct SluiceFrame {
-    uint32_t identification;    /* of the packet, with fragment */
+    uint32_t identification;    /* of the packet, with fragment; IPv4: and its protocol */
     uint16_t ip_offset;         /* of the IP header */
     uint16_t source_port;       /* with has_ports */
     uint16_t destination_port;
@@ -57,6 +57,7 @@ typedef struct SluiceFrame {
     uint8_t ecn;                /* SluiceEcn */
     uint8_t tcp_flags;          /* with has_tcp_flags */
     bool fragment;              /* one of several parts of a packet */
+    bool later_fragment;        /* and not the first of them */
     bool has_ports;
     bool has_tcp_flags;
     bool opens_connection;      /* may: see frame.c */
