@@ -8,7 +8,7 @@
 # The pure code has gcc's sanitizers. The devices are those of the plain build, which
 # is linked with QEMU's fuzzer (tests/fuzz_link.py).
 #
-#   engine, frame, classify, channel
+#   engine, frame, classify, channel, portmap
 #                               qemu-patches/tests/fuzz-NAME.c, on the pure code
 #   virtio-blk, virtio-blk-iothread, virtio-net, virtio-net-own
 #                               QEMU's generic device fuzzer on a device with a
@@ -43,7 +43,8 @@ tests=$top/qemu-patches/tests
 sources=$top/qemu-patches/src
 output=$top/build/fuzz
 jobs=${SLUICE_TEST_JOBS:-2}
-every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own sluice-channel engine frame classify channel)
+every=(virtio-blk virtio-blk-iothread virtio-net virtio-net-own sluice-channel
+    engine frame classify channel portmap)
 action=run
 case ${1:-} in
 --update-seeds) action=update_seeds ;;
