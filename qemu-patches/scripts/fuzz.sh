@@ -84,7 +84,8 @@ device_options() {
     local disk="-device virtio-blk,shaper=sluice0,num-queues=2,shaper-queues=:own"
     local null="-blockdev driver=null-co,node-name=d0,size=1073741824,read-zeroes=on"
     local card="-netdev dgram,id=net0,local.type=unix,local.path=$output/$1-nic.socket,\
-remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net0,shaper=sluice0"
+remote.type=unix,remote.path=$output/$1-net.socket -device virtio-net,netdev=net0,shaper=sluice0,\
+shaper-dscp=both"
     echo "-machine q35 -nodefaults -display none \
         -object shaper,id=sluice0,page=$output/$1.page \
         -object shaper-group,id=disks,path=$output/$1-disks.group \

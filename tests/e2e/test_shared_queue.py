@@ -13,7 +13,7 @@ import pytest
 
 from measure import loads
 from measure.experiments import machine
-from measure.qmp import ask
+from measure.qmp import ask, trust_dscp
 from testbed import CLIENT_ADDRESS, Controller, Guest, Testbed, patience
 
 CLASS = "flood"
@@ -31,6 +31,7 @@ def limited_dscp(testbed: Testbed, controller: Controller, guest: Guest):
     limits = {"net-tx": {"bytes_per_second": LIMIT_BPS}}
     controller.call("PUT", f"/v1/classes/{CLASS}", {"title": "Flood", "priority": 5})
     controller.call("PUT", f"/v1/domains/{guest.name}/classes/{CLASS}", {"limits": limits})
+    trust_dscp(guest)
     granted = controller.call("GET", f"/v1/domains/{guest.name}")["classes"]
     yield next(one["tag"] for one in granted if one["class"] == CLASS) << 2 | 3
     controller.call("DELETE", f"/v1/domains/{guest.name}/classes/{CLASS}")

@@ -4,7 +4,8 @@
 The guest's own traffic, its root disk and the commands that it is given, stays in
 the default class, and no limit of the load touches it. The load carries the class's
 tag from its first request: a program that is started with an I/O priority, and a TCP
-flow with a DSCP, need no agent that finds them first (docs/specs/tags.md).
+flow with a DSCP, need no agent that finds them first (docs/specs/tags.md). So the guest's
+cards are told to let the DSCP count, of frames in both directions.
 """
 
 import time
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from measure.qmp import ask
+from measure.qmp import ask, trust_dscp
 from testbed import Guest, Testbed
 
 NAME = "load"
@@ -78,6 +79,7 @@ def grant(testbed: Testbed, guest: Guest) -> LoadClass:
     tag = next(one["tag"] for one in granted if one["class"] == NAME)
     if tag not in TAGS:
         raise ValueError(f"the class {NAME} has tag {tag}; ionice can set 1 to 7: grant it first")
+    trust_dscp(guest)
     return LoadClass(testbed, guest, tag)
 
 

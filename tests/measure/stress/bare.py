@@ -120,7 +120,7 @@ class Machine:
             "-object", "iothread,id=io0", "-object", "iothread,id=io1",
             *disks,
             "-netdev", f"tap,id=net0,ifname={self._tap},script=no,downscript=no,vhost=off",
-            "-device", f"virtio-net-pci,netdev=net0,mac={MAC},shaper=sluice0",
+            "-device", f"virtio-net-pci,netdev=net0,mac={MAC},shaper=sluice0,shaper-dscp=both",
             "-kernel", str(paths.image("vmlinuz")), "-initrd", str(paths.image("initrd.img")),
             "-append", kernel,
             *(["-incoming", f"unix:{self.socket}"] if incoming else []),
