@@ -40,6 +40,7 @@ SAMPLE = {
     "buffered_bytes": 0,
     "buffer_bytes_max": 0,
     "tokens_operations": None,
+    "untagged_share": None,
 }
 # MB/s of each class and resource, and where auto-shaping or an operator holds it.
 MOVES = {

@@ -102,6 +102,18 @@ def put_tokens(page, tag, resource, in_bytes, in_operations, at_ns):
     return page
 
 
+def put_untagged(page, tag, resource, untagged, of_requests):
+    offset = PAGE_BYTES + (tag * 4 + resource) * 128 + 104
+    struct.pack_into("<QQ", page, offset, untagged, of_requests)
+    return page
+
+
+def test_untagged_requests_are_read_from_their_place():
+    page = put(with_second_table(header()), 0, 3, "default")
+    more = read(put_untagged(page, 0, 3, 7, 9), 0).slots["default", "net-rx"].more
+    assert (more.untagged_requests, more.untagged_of_requests) == (7, 9)
+
+
 @pytest.mark.parametrize("entry_bytes", [128, 256])
 def test_the_second_table_is_read_from_its_place(entry_bytes):
     page = put(with_second_table(header(), entry_bytes), 3, 2, "batch")

@@ -15,6 +15,7 @@ from unit.controller.test_counters import (
     put,
     put_more,
     put_tokens,
+    put_untagged,
     read,
     with_second_table,
 )
@@ -36,6 +37,28 @@ def test_drops_by_reason_and_marks_are_rates():
     }
     assert sample["marked_per_second"] == 3
     assert (sample["buffered_bytes"], sample["buffer_bytes_max"]) == (4000, 131072)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [
+        ((10, 100), (40, 140), 0.75),
+        ((10, 100), (10, 140), 0.0),
+        ((0, 40), (40, 80), 1.0),
+        ((10, 100), (10, 100), None),
+        # A QEMU from before it was counted.
+        ((0, 0), (0, 0), None),
+        # Damage to the page.
+        ((10, 100), (2**64 - 1, 101), 1.0),
+        ((10, 100), (0, 140), 0.0),
+    ],
+)
+def test_the_untagged_share_is_of_the_requests_between(before, after, share):
+    window = Window()
+    for at_ms, values in ((0, before), (1000, after)):
+        page = put(with_second_table(header()), 0, 3, "default", requests=values[1])
+        window.add(read(put_untagged(page, 0, 3, *values), at_ms * MS))
+    assert window.span().samples()["default"]["net-rx"]["untagged_share"] == share
 
 
 UNLIMITED = 2**63 - 1

@@ -52,7 +52,7 @@ _HEADER = struct.Struct("<8sIIIIQQQII64sQ")
 _SLOT = struct.Struct("<IBBBB32s15Q12Q")
 _SERVICE = struct.Struct("<3Q")
 _HISTOGRAM = struct.Struct("<12Q")
-_MORE = struct.Struct("<5Q5Q2qQ")
+_MORE = struct.Struct("<5Q5Q2qQ2Q")
 # The page's tokens of a bucket without a limit.
 _UNLIMITED = 2**63 - 1
 
@@ -81,7 +81,8 @@ AFTER = HEARTBEAT + 1
 class More:
     """Drops, marks, buffers and tokens of a slot; `drops` in the order of DROP_REASONS.
 
-    Tokens are negative while the class is in debt, and None without such a limit.
+    Tokens are negative while the class is in debt, and None without such a limit. Of
+    `untagged_of_requests` requests nothing chose the class of `untagged_requests`.
     """
 
     drops: tuple[int, ...]
@@ -92,6 +93,8 @@ class More:
     buffer_bytes_max: int
     tokens_bytes: int | None = None
     tokens_operations: int | None = None
+    untagged_requests: int = 0
+    untagged_of_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +242,10 @@ def _has_more(size: int, more_bytes: int, more_offset: int) -> bool:
 
 def _more(table: bytes, offset: int) -> More:
     values = _MORE.unpack_from(table, offset)
-    *tokens, tokens_ns = values[10:]
+    *tokens, tokens_ns = values[10:13]
     # A writer from before there were tokens has zeros there.
     told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
-    return More(values[:5], *values[5:10], *told)
+    return More(values[:5], *values[5:10], *told, *values[13:])
 
 
 def _counted_ns(header: Header, size: int, at_ns: int) -> int:

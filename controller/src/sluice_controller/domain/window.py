@@ -53,6 +53,16 @@ def _frames(base: More | None, new: More | None, span_s: float) -> dict[str, Any
     }
 
 
+def _untagged_share(base: More | None, new: More | None) -> float | None:
+    """Of the requests between two readings; None without any, or where no page tells."""
+    if base is None or new is None:
+        return None
+    # A QEMU from before the share was counted tells of no requests.
+    told = new.untagged_of_requests - base.untagged_of_requests
+    untagged = new.untagged_requests - base.untagged_requests
+    return min(1.0, max(0, untagged) / told) if told > 0 else None
+
+
 def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
     """Rates between two readings of a slot, in the API's form.
 
@@ -81,6 +91,7 @@ def sample(old: Slot | None, new: Slot, elapsed_s: float) -> dict[str, Any]:
         "dropped_per_second": (new.dropped_requests - base.dropped_requests) / span,
         "tokens_bytes": new.more.tokens_bytes if new.more else None,
         "tokens_operations": new.more.tokens_operations if new.more else None,
+        "untagged_share": _untagged_share(base.more, new.more),
         **_frames(base.more, new.more, span),
     }
 

@@ -190,6 +190,14 @@ static uint64_t noted_now_ns(const VirtIOBlockReq *req)
                                      : req->acct.start_time_ns;
 }
 
+static unsigned tag_of(VirtIOBlockReq *req, uint32_t ioprio)
+{
+    unsigned tag = sluice_tag_of_ioprio(ioprio);
+
+    req->sluice.shaper.untagged = tag == SLUICE_TAG_DEFAULT;
+    return tag;
+}
+
 bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                       uint32_t ioprio, uint64_t bytes, uint64_t now_ns)
 {
@@ -205,7 +213,7 @@ bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
         verdict = shaper_submit(&queue->client, &req->sluice.shaper,
                                 is_write ? SHAPER_RESOURCE_BLK_WRITE
                                          : SHAPER_RESOURCE_BLK_READ,
-                                sluice_tag_of_ioprio(ioprio),
+                                tag_of(req, ioprio),
                                 MIN(bytes, UINT32_MAX), 0, now_ns);
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     return verdict == SHAPER_PASS;
@@ -220,7 +228,7 @@ void sluice_blk_submit_part(VirtIOBlock *s, VirtIOBlockReq *req,
     do {
         verdict = shaper_submit_as_ready(&queue->client, &req->sluice.shaper,
                                          SHAPER_RESOURCE_BLK_WRITE,
-                                         sluice_tag_of_ioprio(ioprio), bytes,
+                                         tag_of(req, ioprio), bytes,
                                          shaper_request_now_ns());
     } while (verdict == SHAPER_PAUSED && !keep_for_restart(s, req));
     /* Another thread may have the request by now. */

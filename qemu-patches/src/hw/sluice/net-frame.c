@@ -42,14 +42,31 @@ static bool dscp_counts(const SluiceNet *net, bool outbound, bool has_map)
     }
 }
 
+/* What the frame says of its class; false if nothing, or of none that is granted. */
+static bool chosen_tag(SluiceNet *net, bool outbound, const SluiceFrame *frame,
+                       uint32_t flow, unsigned *tag)
+{
+    SluiceFragments *fragments = outbound ? &net->sent : &net->received;
+    const Shaper *shaper = net->n->shaper;
+    const uint8_t *map = shaper_port_map(shaper);
+
+    if (frame->kind == SLUICE_FRAME_OTHER) {
+        return false;
+    }
+    if (map) {
+        *tag = sluice_port_map_tag(map, fragments, frame, flow, outbound);
+        if (*tag != SLUICE_PORT_NO_TAG && shaper_has_tag(shaper, *tag)) {
+            return true;
+        }
+    }
+    return dscp_counts(net, outbound, map != NULL)
+           && shaper_tag_of_dscp(shaper, frame->dscp, tag);
+}
+
 unsigned sluice_net_classify(SluiceNet *net, ShaperResource resource,
                              const uint8_t *frame, size_t length,
                              ShaperRequest *request)
 {
-    bool outbound = resource == SHAPER_RESOURCE_NET_TX;
-    SluiceFragments *fragments = outbound ? &net->sent : &net->received;
-    const Shaper *shaper = net->n->shaper;
-    const uint8_t *map = shaper_port_map(shaper);
     SluiceFrame parsed;
     unsigned tag;
 
@@ -57,21 +74,9 @@ unsigned sluice_net_classify(SluiceNet *net, ShaperResource resource,
     request->ecn_capable = parsed.ecn != SLUICE_ECN_NOT_ECT;
     request->opens_connection = parsed.opens_connection;
     request->node.flow = sluice_frame_flow(frame, length, &parsed);
-    if (parsed.kind == SLUICE_FRAME_OTHER) {
-        return default_tag(net);
-    }
-    if (map) {
-        tag = sluice_port_map_tag(map, fragments, &parsed, request->node.flow,
-                                  outbound);
-        if (tag != SLUICE_PORT_NO_TAG && shaper_has_tag(shaper, tag)) {
-            return tag;
-        }
-    }
-    if (dscp_counts(net, outbound, map != NULL)
-        && shaper_tag_of_dscp(shaper, parsed.dscp, &tag)) {
-        return tag;
-    }
-    return default_tag(net);
+    request->untagged = !chosen_tag(net, resource == SHAPER_RESOURCE_NET_TX,
+                                    &parsed, request->node.flow, &tag);
+    return request->untagged ? default_tag(net) : tag;
 }
 
 /* shaper-dscp */

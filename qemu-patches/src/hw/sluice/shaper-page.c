@@ -389,7 +389,7 @@ void shaper_page_set_config(ShaperPage *page, unsigned slot,
 }
 
 static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters,
-                     const SluiceTokens *tokens)
+                     uint64_t requests, const SluiceTokens *tokens)
 {
     for (unsigned i = 0; i < SHAPER_PAGE_DROPS; i++) {
         more->drops[i] = cpu_to_le64(counters->drops[i]);
@@ -402,6 +402,8 @@ static void set_more(ShaperPageMore *more, const ShaperPageCounters *counters,
     more->tokens_bytes = cpu_to_le64(tokens->bytes);
     more->tokens_operations = cpu_to_le64(tokens->operations);
     more->tokens_ns = cpu_to_le64(tokens->at_ns);
+    more->untagged_requests = cpu_to_le64(counters->untagged_requests);
+    more->untagged_of_requests = cpu_to_le64(requests);
 }
 
 void shaper_page_set_counters(ShaperPage *page, unsigned slot,
@@ -425,7 +427,7 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
     for (unsigned i = 0; i < SHAPER_PAGE_HISTOGRAM; i++) {
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
-    set_more(&page->next->more[slot], counters, tokens);
+    set_more(&page->next->more[slot], counters, stats->requests, tokens);
 }
 
 void shaper_page_set_totals(ShaperPage *page, unsigned slot,

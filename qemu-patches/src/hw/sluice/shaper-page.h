@@ -77,7 +77,9 @@ typedef struct ShaperPageMore {
     int64_t tokens_bytes;
     int64_t tokens_operations;
     uint64_t tokens_ns;
-    uint64_t reserved[3];
+    uint64_t untagged_requests;
+    uint64_t untagged_of_requests;
+    uint64_t reserved[1];
 } ShaperPageMore;
 
 /* The end of the file: which writing of it the rest belongs to. */
@@ -99,6 +101,7 @@ QEMU_BUILD_BUG_ON(sizeof(ShaperPageMore) != 128);
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageTail) != 64);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageSlot, held_histogram) != 160);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, tokens_bytes) != 80);
+QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, untagged_requests) != 104);
 
 /* The counters beside the engine's. Those that every request of a disk changes come
  * first: one cache line. */
@@ -106,6 +109,7 @@ typedef struct ShaperPageCounters {
     uint64_t in_flight;
     uint64_t completed_requests;
     uint64_t service_ns;
+    uint64_t untagged_requests;                 /* among those admitted */
     uint64_t dropped_requests;
     uint64_t dropped_bytes;
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];

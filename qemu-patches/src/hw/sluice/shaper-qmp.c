@@ -105,6 +105,7 @@ static ShaperClassStats *stats_info(ShaperEngine *e, unsigned tag)
     info->dropped_bytes = counters->dropped_bytes;
     info->drops = drops_info(counters);
     info->marked_requests = counters->marked_requests;
+    info->untagged_requests = counters->untagged_requests;
     info->buffered_requests = e->queues[tag].buffered_frames;
     info->buffered_bytes = e->queues[tag].buffered_bytes;
     info->buffer_requests_max = e->queues[tag].room.frames;

@@ -70,6 +70,7 @@ static void account_admission(ShaperEngine *e, ShaperRequest *request,
     if (unlikely(e->device_charged)) {
         take_receipt(e, request, bytes);
     }
+    e->counters[request->node.class_index].untagged_requests += request->untagged;
     e->total_requests++;
     e->total_bytes += bytes;
     account_in_flight(e, request, now_ns);
@@ -321,13 +322,17 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
 
 /* Caller holds the lock. */
 static unsigned tag_of(const ShaperEngine *e, const ShaperClient *client,
-                       unsigned tag)
+                       ShaperRequest *request, unsigned tag)
 {
     if (client->class_tag >= 0) {
         tag = client->class_tag;
+        request->untagged = false;
     }
-    return tag < SHAPER_CLASSES && (e->granted_tags & (1u << tag))
-           ? tag : SLUICE_TAG_DEFAULT;
+    if (tag < SHAPER_CLASSES && (e->granted_tags & (1u << tag))) {
+        return tag;
+    }
+    request->untagged = true;
+    return SLUICE_TAG_DEFAULT;
 }
 
 /* Caller holds the lock. */
@@ -373,7 +378,7 @@ submit(ShaperClient *client, ShaperRequest *request, ShaperResource resource,
         if (shaper_is_disk(resource)) {
             release_if_due(e, now_ns);
         }
-        tag = tag_of(e, client, tag);
+        tag = tag_of(e, client, request, tag);
         verdict = judge(e, request, tag, bytes, buffer_bytes, now_ns);
         if (as_ready && verdict == SHAPER_PASS) {
             take_receipt(e, request, bytes);

@@ -89,19 +89,9 @@ static void make(uint8_t frame[FRAME_BYTES], Form form, unsigned protocol,
 
 /* A card, and a channel whose map is in force; classes one, two and three, without limits. */
 
-static void add_class(Link *link, const char *name, unsigned tag,
-                      const char *more)
-{
-    qmp_ok(link->net.qts, "{'execute': 'shaper-set-class', 'arguments': "
-           "{'id': 'sluice0', 'class': %s, 'tag': %u}}", name, tag);
-    if (more) {
-        g_autofree char *command = g_strdup_printf(
-            "{'execute': 'shaper-set-class', 'arguments': {'id': 'sluice0', "
-            "'class': '%s', 'tag': %u, %s}}", name, tag, more);
-
-        qmp_ok(link->net.qts, command);
-    }
-}
+#define set_class(link, text, ...)                                          \
+    qmp_ok((link)->net.qts, "{'execute': 'shaper-set-class', 'arguments': " \
+           "{'id': 'sluice0', " text "}}", ##__VA_ARGS__)
 
 static void set_map(Link *link, bool on)
 {
@@ -121,8 +111,8 @@ static Link *link_new(const char *options)
     setup_queues(&link->net);
     post_buffers(&link->net, link->buffers, ARRAY_SIZE(link->buffers));
     for (unsigned tag = 1; tag <= 3; tag++) {
-        add_class(link, (const char *[]){ "one", "two", "three" }[tag - 1], tag,
-                  NULL);
+        set_class(link, "'class': %s, 'tag': %u",
+                  (const char *[]){ "one", "two", "three" }[tag - 1], tag);
     }
     set_map(link, true);
     return link;
@@ -160,6 +150,15 @@ static void send_bytes(Link *link, const char *resource, const uint8_t *frame)
                                    false));
 }
 
+/* Frames that were sent must not fill the socket. */
+static void drain(Link *link)
+{
+    uint8_t bytes[4096];
+
+    while (recv(link->net.socket, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) {
+    }
+}
+
 static void check_class(Link *link, const char *resource, const uint8_t *frame,
                         const char *class)
 {
@@ -167,6 +166,7 @@ static void check_class(Link *link, const char *resource, const uint8_t *frame,
 
     send_bytes(link, resource, frame);
     wait_for(admitted(&link->net, class, resource) == before + 1);
+    drain(link);
 }
 
 static void check_form(Link *link, const char *resource, Form form,
@@ -245,15 +245,47 @@ static void test_entries(void)
     link_free(link);
 }
 
+static void check_untagged(Link *link, const char *class, const char *resource,
+                           unsigned untagged)
+{
+    g_assert_cmpint(stat_of(link->net.qts, class, resource, "untagged-requests"),
+                    ==, untagged);
+}
+
+/* What the card's class gets, and the default class, is nobody's choice; a map's entry is,
+ * of the default class too. */
+static void test_untagged(void)
+{
+    Link *link = link_new(",shaper-dscp=outbound,shaper-class=two");
+    uint8_t frame[FRAME_BYTES] = { 0 };
+
+    check_form(link, "net-rx", FORM_IPV4, 6, "two");
+    check_form(link, "net-tx", FORM_IPV4, 6, "three");
+    check_class(link, "net-tx", frame, "two");
+    check_untagged(link, "two", "net-rx", 1);
+    check_untagged(link, "two", "net-tx", 1);
+    check_untagged(link, "three", "net-tx", 0);
+    set_entry(link, SERVER, ENTRY(0));
+    check_form(link, "net-rx", FORM_IPV4, 6, "default");
+    check_untagged(link, "default", "net-rx", 0);
+    set_entry(link, SERVER, ENTRY(2));
+    check_form(link, "net-rx", FORM_IPV4, 6, "two");
+    check_untagged(link, "two", "net-rx", 1);
+    set_entry(link, SERVER, ENTRY(9));
+    check_form(link, "net-rx", FORM_IPV4, 6, "two");
+    check_untagged(link, "two", "net-rx", 2);
+    link_free(link);
+}
+
 /* A limit of the receiver's class holds frames and new connections from anybody. */
 static void test_inbound_limits(void)
 {
     Link *link = link_new(",shaper-dscp=off");
     uint8_t frame[FRAME_BYTES];
 
-    add_class(link, "one", 1, "'queues': [{'resource': 'net-rx', "
+    set_class(link, "'class': 'one', 'tag': 1, 'queues': [{'resource': 'net-rx', "
               "'connections-per-second': 1}]");
-    add_class(link, "two", 2, "'limits': [{'resource': 'net-rx', "
+    set_class(link, "'class': 'two', 'tag': 2, 'limits': [{'resource': 'net-rx', "
               LIMIT_1MBPS "}]");
     set_entry(link, SERVER, ENTRY(1));
     make(frame, FORM_IPV4, 6, 0, SLUICE_TCP_SYN);
@@ -317,12 +349,12 @@ static void test_unmanaged(void)
 {
     Link *link = link_new("");
 
-    add_class(link, "three", 3, "'unmanaged': true");
+    set_class(link, "'class': 'three', 'tag': 3, 'unmanaged': true");
     check_dscp(link, false, false);
     /* The port map is root's, and may. */
     set_entry(link, CLIENT, ENTRY(3));
     check_form(link, "net-tx", FORM_IPV4, 6, "three");
-    add_class(link, "three", 3, "'unmanaged': false");
+    set_class(link, "'class': 'three', 'tag': 3, 'unmanaged': false");
     check_dscp(link, true, true);
     link_free(link);
 }
@@ -350,6 +382,7 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/net/ports/forms", test_forms);
     qtest_add_func("/sluice/net/ports/fragments", test_fragments);
     qtest_add_func("/sluice/net/ports/entries", test_entries);
+    qtest_add_func("/sluice/net/ports/untagged", test_untagged);
     qtest_add_func("/sluice/net/ports/inbound-limits", test_inbound_limits);
     qtest_add_func("/sluice/net/ports/dscp", test_dscp);
     qtest_add_func("/sluice/net/ports/unmanaged", test_unmanaged);

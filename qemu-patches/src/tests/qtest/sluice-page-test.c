@@ -16,6 +16,8 @@
 #define TOKENS_BYTES    80
 #define TOKENS_OPERATIONS 88
 #define TOKENS_NS       96
+#define UNTAGGED        104
+#define UNTAGGED_OF     112
 #define UNLIMITED       INT64_MAX
 #define READS           "'resource': 'blk-read'"
 
@@ -184,6 +186,52 @@ static void test_tokens_of_an_idle_class(void)
     qtest_clock_step(disk->qts, 100 * NS_PER_MS);
     wait_for(page_tokens(disk).at_ns == spent_ns + 105 * NS_PER_MS);
     check_tokens(disk, 10000, UNLIMITED);
+    disk_free(disk);
+}
+
+/* On the page and in the answer of the monitor. */
+static void check_untagged(Disk *disk, const char *class, unsigned tag,
+                           unsigned untagged, unsigned requests)
+{
+    g_autofree char *page = next_page(disk->page);
+    const char *more = page + PAGE_MORE_AT(tag * RESOURCES);
+
+    g_assert_cmpint(stat_of(disk->qts, class, "blk-read", "untagged-requests"),
+                    ==, untagged);
+    g_assert_cmpint(ldq_le_p(more + UNTAGGED), ==, untagged);
+    g_assert_cmpint(ldq_le_p(more + UNTAGGED_OF), ==, requests);
+}
+
+/* Reads without a tag, of a granted class, which may be held, and of one that is not. */
+static void test_untagged(void)
+{
+    Disk *disk = disk_new("", "");
+    Request requests[3];
+
+    limit_bulk(disk, ", 'bytes-per-second': 1000000, 'burst-bytes': 1", "");
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 2, requests);
+    send_many(disk, 3, VIRTIO_BLK_T_IN, 0, requests);
+    send_many(disk, 2, VIRTIO_BLK_T_IN, 5, requests);
+    qtest_clock_step(disk->qts, 100 * NS_PER_MS);
+    wait_for(used_count(disk->qts, disk->vq) == 8);
+    check_untagged(disk, "default", 0, 5, 5);
+    check_untagged(disk, "bulk", 2, 0, 3);
+    disk_free(disk);
+}
+
+/* A queue that belongs to a class has chosen. */
+static void test_untagged_in_an_own_queue(void)
+{
+    Disk *disk = disk_new(",shaper-queues=bulk", "");
+    Request requests[2];
+
+    send_many(disk, 2, VIRTIO_BLK_T_IN, 0, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 2);
+    check_untagged(disk, "default", 0, 2, 2);
+    limit_bulk(disk, "", "");
+    send_many(disk, 2, VIRTIO_BLK_T_IN, 0, requests);
+    wait_for(used_count(disk->qts, disk->vq) == 4);
+    check_untagged(disk, "bulk", 2, 0, 2);
     disk_free(disk);
 }
 
@@ -491,6 +539,9 @@ int main(int argc, char **argv)
     qtest_add_func("/sluice/page/tokens", test_tokens);
     qtest_add_func("/sluice/page/tokens-of-an-idle-class",
                    test_tokens_of_an_idle_class);
+    qtest_add_func("/sluice/page/untagged", test_untagged);
+    qtest_add_func("/sluice/page/untagged-in-an-own-queue",
+                   test_untagged_in_an_own_queue);
     qtest_add_func("/sluice/page/sequences", test_sequences);
     qtest_add_func("/sluice/page/read-in-one-call", test_read_in_one_call);
     qtest_add_func("/sluice/page/shortened", test_shortened);

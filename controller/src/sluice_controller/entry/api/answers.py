@@ -197,6 +197,8 @@ class Sample(Model):
     # Bytes or operations that the limit lets pass at once; negative: a debt.
     tokens_bytes: int | None
     tokens_operations: int | None
+    # Of its requests, the share in which nothing chose the class; null without requests.
+    untagged_share: float | None
 
 
 @dataclass

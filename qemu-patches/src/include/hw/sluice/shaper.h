@@ -70,6 +70,7 @@ typedef struct ShaperRequest {
     /* Frames: the caller's, between _init() and shaper_submit() */
     bool ecn_capable : 1;
     bool opens_connection : 1;
+    bool untagged : 1;          /* any request: nothing in it has chosen its class */
     SluicePooled pooled;        /* see shaper_buffer_take() */
     SluiceNode node;
     QTAILQ_ENTRY(ShaperRequest) entry;
@@ -159,7 +160,8 @@ static inline uint64_t shaper_request_now_ns(void)
 }
 
 /*
- * Decides on a request. An unknown tag is the default class. A frame that,
+ * Decides on a request. An unknown tag is the default class, and then the request is counted
+ * as untagged, as it is if its caller has said so. A frame that,
  * if it is held, takes `buffer_bytes` (not 0) of its class's buffer is dropped
  * when there is no room for it. `now_ns` is of the shaper's clock.
  */
