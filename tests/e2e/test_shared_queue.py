@@ -12,8 +12,8 @@ import time
 import pytest
 
 from measure import loads
-from measure.experiments import machine
-from measure.qmp import ask, trust_dscp
+from measure.experiments import load_class, machine
+from measure.qmp import ask
 from testbed import CLIENT_ADDRESS, Controller, Guest, Testbed, patience
 
 CLASS = "flood"
@@ -31,9 +31,10 @@ def limited_dscp(testbed: Testbed, controller: Controller, guest: Guest):
     limits = {"net-tx": {"bytes_per_second": LIMIT_BPS}}
     controller.call("PUT", f"/v1/classes/{CLASS}", {"title": "Flood", "priority": 5})
     controller.call("PUT", f"/v1/domains/{guest.name}/classes/{CLASS}", {"limits": limits})
-    trust_dscp(guest)
+    load_class.count_dscp(controller, guest, "both")
     granted = controller.call("GET", f"/v1/domains/{guest.name}")["classes"]
     yield next(one["tag"] for one in granted if one["class"] == CLASS) << 2 | 3
+    load_class.count_dscp(controller, guest, "auto")
     controller.call("DELETE", f"/v1/domains/{guest.name}/classes/{CLASS}")
     controller.call("DELETE", f"/v1/classes/{CLASS}")
 

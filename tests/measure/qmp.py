@@ -12,7 +12,6 @@ import libvirt_qemu
 from testbed.guest import Guest
 
 ANSWER_SECONDS = 120.0
-PERIPHERAL = "/machine/peripheral"
 
 
 class QmpError(Exception):
@@ -24,17 +23,6 @@ def ask(guest: Guest, command: str, **arguments: Any) -> Any:
     request = json.dumps({"execute": command, "arguments": arguments})
     answer = json.loads(libvirt_qemu.qemuMonitorCommand(guest.domain, request, 0))
     return _result(f"QEMU of {guest.name}: {command}", answer)
-
-
-def trust_dscp(guest: Guest) -> None:
-    """Let the DSCP of frames in both directions choose their class (docs/specs/tags.md).
-
-    Holds until the guest's QEMU ends. Raises QmpError if a card cannot.
-    """
-    for device in ask(guest, "qom-list", path=PERIPHERAL):
-        if device["type"].startswith("child<virtio-net-pci"):
-            path = f"{PERIPHERAL}/{device['name']}"
-            ask(guest, "qom-set", path=path, property="shaper-dscp", value="both")
 
 
 def _result(asked: str, answer: dict[str, Any]) -> Any:

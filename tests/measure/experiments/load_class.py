@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from measure.qmp import ask, trust_dscp
-from testbed import Guest, Testbed
+from measure.qmp import ask
+from testbed import Controller, Guest, Testbed
 
 NAME = "load"
 # Level 0 without a hint is the default class, and hints need a newer ionice.
@@ -79,8 +79,16 @@ def grant(testbed: Testbed, guest: Guest) -> LoadClass:
     tag = next(one["tag"] for one in granted if one["class"] == NAME)
     if tag not in TAGS:
         raise ValueError(f"the class {NAME} has tag {tag}; ionice can set 1 to 7: grant it first")
-    trust_dscp(guest)
+    count_dscp(testbed.controller, guest, "both")
     return LoadClass(testbed, guest, tag)
+
+
+def count_dscp(controller: Controller, guest: Guest, frames: str) -> None:
+    """Let the DSCP of these frames ("both", "auto") choose their class, on all cards."""
+    path = f"/v1/domains/{guest.name}"
+    for device in controller.call("GET", path)["devices"]:
+        if device["kind"] == "net":
+            controller.call("PUT", f"{path}/cards/{device['mac']}", {"dscp": frames})
 
 
 def setting_of(shapers: Sequence[Mapping[str, Any]], resource: str) -> Setting | None:
