@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The disk that brings today's agent into a test guest."""
+"""Today's agent for test guests: on a disk, or as the archive that an operator installs."""
 
 import shutil
 import subprocess
@@ -18,3 +18,11 @@ def make(image: Path) -> None:
         command = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-L", "SLUICE"]
         command += ["-d", folder, str(image), f"{size}M"]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def pack(archive: Path) -> Path:
+    """Pack the agent, its unit and its scripts as the package does."""
+    script = paths.TOP / "guest-agent" / "install" / "pack.sh"
+    command = ["sh", str(script), str(archive), str(paths.agent()), str(paths.agent_unit())]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return archive

@@ -40,7 +40,8 @@ class GuestSpec:
     ``agent`` puts a disk with the guest agent beside the root disk (it comes last). ``vhost``
     asks for the kernel's network backend, which a shaper refuses. ``disk_queue_size`` is the
     ring of each disk; None leaves it to QEMU, or to attach. Of several ``nics`` only the first
-    has an address; MAC addresses of the others differ in their fifth byte.
+    has an address; MAC addresses of the others differ in their fifth byte. ``guest_agent`` gives
+    it the channel of the QEMU guest agent, which the image has.
     """
 
     name: str
@@ -49,6 +50,7 @@ class GuestSpec:
     disks: tuple[Disk, ...] = ()
     disk_queue_size: int | None = None
     agent: bool = True
+    guest_agent: bool = False
     vhost: bool = False
     nics: int = 1
     cmdline: str = ""
@@ -170,6 +172,9 @@ def _devices(domain: ET.Element, spec: GuestSpec, placement: Placement) -> None:
     ET.SubElement(devices, "controller", type="usb", model="none")
     for number in range(spec.nics):
         _interface(devices, spec, placement, number)
+    if spec.guest_agent:
+        channel = ET.SubElement(devices, "channel", type="unix")
+        ET.SubElement(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
     serial = ET.SubElement(devices, "serial", type="file")
     ET.SubElement(serial, "source", path=str(placement.console_log), append="on")
     ET.SubElement(serial, "target", port="0")

@@ -43,6 +43,8 @@ class Controller:
         self.etc_dir = sandbox.folder / "sluice" / "etc"
         self.state_dir = sandbox.folder / "sluice" / "state"
         self.log = sandbox.folder / "logs" / "sluiced.log"
+        # There is one only where a test packs it (``agent_disk.pack``).
+        self.agent_archive = sandbox.folder / "sluice-agent.tar.gz"
 
     @property
     def socket(self) -> Path:
@@ -61,6 +63,7 @@ class Controller:
         command += [f"--etc-dir={self.etc_dir}", f"--state-dir={self.state_dir}"]
         command += [f"--run-dir={RUN_DIR}", f"--libvirt-uri={self._libvirt_uri}"]
         command += [f"--emulator={self._emulator}", "--group=root", "--qemu-group=root"]
+        command += [f"--agent-archive={self.agent_archive}"]
         self._task = self._sandbox.popen(command, name="sluiced", log=self.log)
         limit_seconds = patience.seconds(START_SECONDS)
         deadline = time.monotonic() + limit_seconds

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Builds the Debian packages into build/deb, which is a flat APT repository.
+# Builds the Debian packages into build/deb, which is a flat APT repository. Archives and packages
+# for rpm that a build leaves beside its .deb lie there, too.
 #
 #   build.sh [--new-roots] [NAME…]    NAME: sluice-controller or controller, …;
 #                                     without one, all of them. New roots have
@@ -155,7 +156,7 @@ build_one() {
     # An interrupted copy may have left packages of another version.
     rm -rf "$out.new"
     mkdir -p "$out.new"
-    cp "$work"/*.deb "$out.new/"
+    find "$work" -maxdepth 1 '(' -name '*.deb' -o -name '*.rpm' -o -name '*.tar.gz' ')' -exec cp -t "$out.new" {} +
     mv "$out.new" "$out"
     rm -rf "$work"
 }
@@ -206,8 +207,8 @@ put_in_place() {
     mkdir -p "$deb"
     [ ! -e "$earlier" ] || (cd "$deb" && xargs -r rm -f <"$earlier")
     # Listed before it is there, so the next build removes the rest of an interruption.
-    for file in "$1"/*.deb; do basename "$file"; done >"$earlier"
-    cp --reflink=auto "$1"/*.deb "$deb/"
+    for file in "$1"/*; do basename "$file"; done >"$earlier"
+    cp --reflink=auto "$1"/* "$deb/"
 }
 
 index() {

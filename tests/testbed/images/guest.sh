@@ -13,6 +13,8 @@ packages=(
     systemd-sysv udev iproute2 procps openssh-server
     # the programs of the demo and of the experiments
     vlc-bin vlc-plugin-base nginx-light wget fio iperf3
+    # started by udev where a guest has its channel
+    qemu-guest-agent
 )
 # Units that wait for hardware, write back to disk or talk to nobody here.
 masked=(

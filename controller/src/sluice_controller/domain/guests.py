@@ -133,3 +133,12 @@ class AttachBody(DetachBody):
     disable_vhost: Annotated[
         bool, Flag(help="switch vhost off where a card has it", option="--disable-vhost")
     ] = False
+
+
+@dataclass(frozen=True)
+class InstallBody(Model):
+    """How Sluice's agent is installed in a guest."""
+
+    seconds: Annotated[
+        int, Whole(1, 600, help="how many the script in the guest may take")
+    ] = 120

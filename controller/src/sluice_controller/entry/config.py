@@ -41,6 +41,10 @@ class Config:
     qemu_group: str = _setting(
         "libvirt-qemu", "group that QEMU's user alone is in, who writes the pages"
     )
+    agent_archive: Path = _setting(
+        "/usr/share/sluice/sluice-agent-linux-amd64.tar.gz",
+        "the agent for guests, which 'sluice agent install' copies into one",
+    )
     database: str | None = _setting(
         None, "an SQLAlchemy URL; SQLite in the folder of --state-dir unless given"
     )
@@ -124,7 +128,7 @@ def load(arguments: argparse.Namespace) -> Config:
         raise BadValue(
             "log_level", values["log_level"], "is not a level", f"use {', '.join(LOG_LEVELS)}"
         )
-    for name in ("state_dir", "run_dir", "etc_dir"):
+    for name in ("state_dir", "run_dir", "etc_dir", "agent_archive"):
         values[name] = Path(values[name]).absolute()
     if values["emulator"] is not None:
         # It is stored, and no setting is a path from wherever this start was.

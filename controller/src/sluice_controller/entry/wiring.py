@@ -17,12 +17,14 @@ from ..adapters.agent_hub import AgentHub
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import open_store
 from ..adapters.group_pages import GroupPages
+from ..adapters.guest_commands import GuestCommands
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.libvirt_metadata import LibvirtMetadata
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
+from ..services.agent_install import AgentInstaller
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
@@ -89,6 +91,15 @@ class Services:
             editing,
             restarts,
             lambda guest: self.reconciler.shapes(guest),
+        )
+        self.installer = AgentInstaller(
+            self.store,
+            self.host,
+            GuestCommands(self.qmp_host),
+            config.agent_archive,
+            time.monotonic,
+            self.clock,
+            self.stopping.wait,
         )
         self.groups = Groups(
             self.store,

@@ -76,6 +76,12 @@ class Status(Model):
 
 
 @dataclass
+class Installed(Model):
+    domain: str
+    said: str
+
+
+@dataclass
 class Agent(Model):
     connected: bool
     agent_version: str | None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import groups, model, quality, rules
 from ...domain.cards import Card, mac_of
 from ...domain.errors import BadValue, NotFound, sluice
-from ...domain.guests import AttachBody, DetachBody
+from ...domain.guests import AttachBody, DetachBody, InstallBody
 from ...domain.limits import Limit, Resource
 from ...domain.models import members, parse
 from ...domain.nightly import NightlyBody
@@ -266,6 +266,14 @@ _DOMAINS = [
         "domains.detach",
         answers.Domain,
         DetachBody,
+        errors=(409,),
+    ),
+    op(
+        f"POST {DOMAIN}/agent",
+        "Install Sluice's agent in the guest, through its QEMU guest agent",
+        "installer.install",
+        answers.Installed,
+        InstallBody,
         errors=(409,),
     ),
     op(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""sluice list, attach, detach, ps."""
+"""sluice list, attach, detach, ps, agent install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ...domain.cards import AUTO
-from ...domain.guests import AttachBody, DetachBody
+from ...domain.guests import AttachBody, DetachBody, InstallBody
 from ...domain.rates import format_rate
 from .client import Client
 from .common import Answered, Domain, command, given_of
@@ -16,6 +16,7 @@ from .output import limits_text, say, show, waiting, yes
 from .scheduling import TOLD
 
 top = typer.Typer()
+agent = typer.Typer(help="Sluice's agent in guests.", no_args_is_help=True)
 
 
 def _agent_text(agent: dict[str, Any]) -> str:
@@ -171,3 +172,21 @@ def processes(
             say("the agent left out the least busy processes")
 
     return context.obj.call("GET", "domains", domain, "processes"), tell
+
+
+@command(agent, "install", options=InstallBody)
+def install_agent(context: typer.Context, domain: Domain, **options: Any) -> Answered:
+    """Install or upgrade Sluice's agent in a running guest.
+
+    The guest needs the QEMU guest agent with guest-exec allowed, and systemd. It needs no
+    network. To take the agent away, run sluice-agent-uninstall in the guest.
+
+    Example: sluice agent install media
+    """
+    body = given_of(InstallBody, options)
+    seconds = body.get("seconds", InstallBody.seconds)
+    with waiting(f"{domain}: the agent is copied and started"):
+        answer = context.obj.call(
+            "POST", "domains", domain, "agent", body=body, may_take_seconds=seconds
+        )
+    return answer, f"{domain}: {answer['said']}"

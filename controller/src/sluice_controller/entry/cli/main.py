@@ -105,6 +105,7 @@ def audit(
 for part in (domains.top, classes.top, scheduling.top, rules.top, live.top, top.top, state.top):
     app.add_typer(part)
 for name, part in (
+    ("agent", domains.agent),
     ("class", classes.group),
     ("group", groups.group),
     ("rule", rules.group),

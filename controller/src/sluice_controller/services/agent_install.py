@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Installs Sluice's agent in a running guest, through the QEMU guest agent there.
+
+The guest needs no network and no account: an archive of the agent is written to /run of the
+guest piece by piece, and its script is run. The archive is the package's, and the same for
+guests of every distribution with systemd.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..domain.errors import Conflict, NotFound, Unavailable
+from ..domain.guests import InstallBody
+from .catalogue import audited
+from .ports import Clock, Host, Store
+
+# Of the archive, for one command: libvirt and the guest's agent take lines of some MiB.
+PIECE_BYTES = 192 * 1024
+POLL_SECONDS = 0.25
+# Each has a thread of the API waiting.
+MOST_INSTALLATIONS = 2
+NEEDED = (
+    "guest-file-open",
+    "guest-file-write",
+    "guest-file-close",
+    "guest-exec",
+    "guest-exec-status",
+)
+SCRIPT = """set -e
+folder=$(mktemp -d)
+trap 'rm -rf "$folder" "$0"' EXIT
+tar -xzf "$0" -C "$folder"
+sh "$folder/sluice-agent/install.sh"
+"""
+
+
+class GuestCommands(Protocol):
+    def ask(self, domain: str, command: str, arguments: Mapping[str, Any]) -> Any:
+        """The answer of the guest's QEMU guest agent; Conflict or Unavailable."""
+        ...
+
+
+@dataclass(eq=False)
+class AgentInstaller:
+    """`monotonic` is in seconds; `pause` says if sluiced ends."""
+
+    store: Store
+    host: Host
+    guests: GuestCommands
+    archive: Path
+    monotonic: Callable[[], float]
+    clock: Clock
+    pause: Callable[[float], bool]
+
+    def __post_init__(self) -> None:
+        self._slots = threading.BoundedSemaphore(MOST_INSTALLATIONS)
+
+    def install(self, domain: str, body: InstallBody) -> dict[str, str]:
+        """{domain, said}: the last line of the guest's script."""
+        guest = self.host.guest(domain)
+        if guest.live is None:
+            raise Conflict("domain", domain, f"is {guest.state}", "start it, then repeat")
+        archive = self._archive()
+        if not self._slots.acquire(blocking=False):
+            raise Conflict(
+                "agent of domain",
+                domain,
+                f"waits: {MOST_INSTALLATIONS} other guests are being installed",
+                "try again when one of them is done",
+            )
+        try:
+            said = self._install(domain, archive, body.seconds)
+        finally:
+            self._slots.release()
+        with self.store.transaction() as unit:
+            audited(unit, self.clock, "install agent", domain, None, said)
+        return {"domain": domain, "said": said}
+
+    def _archive(self) -> bytes:
+        try:
+            return self.archive.read_bytes()
+        except OSError as error:
+            raise NotFound(
+                "archive of the agent",
+                str(self.archive),
+                f"cannot be read ({error.strerror})",
+                "install the package sluice-agent-archive on this host",
+            ) from error
+
+    def _install(self, domain: str, archive: bytes, seconds: int) -> str:
+        self._check_commands(domain)
+        # Only the guest's root writes to /run.
+        path = f"/run/sluice-agent-{secrets.token_hex(8)}.tar.gz"
+        self._write(domain, path, archive)
+        return self._run(domain, ["/bin/sh", "-c", SCRIPT, path], seconds)
+
+    def _check_commands(self, domain: str) -> None:
+        known = self.guests.ask(domain, "guest-info", {})["supported_commands"]
+        enabled = {one["name"] for one in known if one["enabled"]}
+        blocked = next((one for one in NEEDED if one not in enabled), None)
+        if blocked is not None:
+            raise Conflict(
+                f"QEMU guest agent of domain {domain}: command",
+                blocked,
+                "is blocked in the guest",
+                "allow it there (/etc/sysconfig/qemu-ga or /etc/qemu/qemu-ga.conf), restart "
+                "qemu-guest-agent, then repeat; or install the agent by hand",
+            )
+
+    def _write(self, domain: str, path: str, content: bytes) -> None:
+        handle = self.guests.ask(domain, "guest-file-open", {"path": path, "mode": "wb"})
+        try:
+            for at in range(0, len(content), PIECE_BYTES):
+                piece = content[at : at + PIECE_BYTES]
+                text = base64.b64encode(piece).decode()
+                written = self.guests.ask(
+                    domain, "guest-file-write", {"handle": handle, "buf-b64": text}
+                )["count"]
+                if written != len(piece):
+                    raise Unavailable(
+                        f"{path} in domain",
+                        domain,
+                        f"took {written} of {len(piece)} bytes",
+                        "see that /run of the guest has room",
+                    )
+        finally:
+            self.guests.ask(domain, "guest-file-close", {"handle": handle})
+
+    def _run(self, domain: str, words: list[str], seconds: int) -> str:
+        path, *arguments = words
+        started = self.guests.ask(
+            domain, "guest-exec", {"path": path, "arg": arguments, "capture-output": True}
+        )
+        until = self.monotonic() + seconds
+        while True:
+            state = self.guests.ask(domain, "guest-exec-status", {"pid": started["pid"]})
+            if state["exited"]:
+                return _outcome(domain, state)
+            if self.monotonic() > until or self.pause(POLL_SECONDS):
+                raise Unavailable(
+                    "installation in domain",
+                    domain,
+                    f"has not ended within {seconds} s",
+                    "look at the guest's processes; it may still end well: sluice list",
+                )
+
+
+def _text(state: Mapping[str, Any], stream: str) -> str:
+    """The last line that the script wrote. The guest is not trusted with the rest."""
+    raw = base64.b64decode(str(state.get(stream, "")))
+    lines = raw[-2000:].decode(errors="replace").strip().splitlines()
+    return "".join(c if c.isprintable() else "\ufffd" for c in lines[-1]) if lines else ""
+
+
+def _outcome(domain: str, state: Mapping[str, Any]) -> str:
+    if state.get("exitcode") == 0:
+        return _text(state, "out-data")
+    why = _text(state, "err-data") or _text(state, "out-data") or "it said nothing"
+    raise Conflict(
+        "installation in domain",
+        domain,
+        f"failed in the guest ({why})",
+        "correct that in the guest, then repeat; nothing else was changed there",
+    )
