@@ -125,6 +125,11 @@ def agent_unit() -> Path:
     return _part(_layout.agent / "sluice-agent.service", "agent")
 
 
+def agent_rule() -> Path:
+    """The udev rule that enables the agent's device in the guest."""
+    return _part(_layout.agent / "70-sluice-channel.rules", "agent")
+
+
 def rotdisk_plugin() -> Path:
     """The nbdkit plugin with the model of a disk."""
     return _part(_layout.rotdisk, "rotdisk")

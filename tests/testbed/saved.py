@@ -102,7 +102,8 @@ def _name(guest: Guest, definition: str) -> str:
     files = [placement.emulator, placement.kernel, placement.initrd, paths.image("root.img")]
     facts = [f"{FORMAT} {_processor(placement.accelerator)}"]
     facts += [f"{file.resolve()} {_stamp(file)}" for file in files]
-    facts += [_content(paths.agent()), _content(paths.agent_unit())]
+    agent = (paths.agent(), paths.agent_unit(), paths.agent_rule())
+    facts += [_content(file) for file in agent]
     own = {str(guest.folder): "RUN", str(paths.TOP): "TOP"}
     facts.append(comparable(definition, own))
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]

@@ -12,5 +12,6 @@ uses() { bash tools/setup/agent.sh key; }
 prepare() {
     bash tools/setup/agent.sh
     mkdir -p "$1/agent"
-    cp build/agent/sluice-agent build/agent/sluice-agent.service "$1/agent/"
+    cp build/agent/sluice-agent build/agent/sluice-agent.service \
+        build/agent/70-sluice-channel.rules "$1/agent/"
 }
