@@ -22,7 +22,7 @@ def bare(testbed: Testbed, controller: Controller):
 
 
 def test_an_agent_is_installed_upgraded_and_removed(bare: Guest, controller: Controller):
-    before = bare.ssh(LEFT)
+    before = bare.ssh(LEFT).stdout
     missing = controller.cli("agent", "install", NAME)
     assert missing.returncode == 1
     assert str(controller.agent_archive) in missing.stderr
@@ -36,8 +36,8 @@ def test_an_agent_is_installed_upgraded_and_removed(bare: Guest, controller: Con
     controller.wait_for_agent(NAME)
     assert controller.call("GET", "/v1/audit?limit=1")[0]["action"] == "install agent"
 
-    assert "is removed" in bare.ssh("sluice-agent-uninstall")
-    assert bare.ssh(LEFT) == before
+    assert "is removed" in bare.ssh("sluice-agent-uninstall").stdout
+    assert bare.ssh(LEFT).stdout == before
 
 
 def test_a_guest_without_a_channel_is_refused(guest: Guest, controller: Controller):

@@ -139,6 +139,4 @@ class AttachBody(DetachBody):
 class InstallBody(Model):
     """How Sluice's agent is installed in a guest."""
 
-    seconds: Annotated[
-        int, Whole(1, 600, help="how many the script in the guest may take")
-    ] = 120
+    seconds: Annotated[int, Whole(1, 600, help="how many the script in the guest may take")] = 120
