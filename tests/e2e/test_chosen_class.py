@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Nobody chooses a network class for himself: neither a guest's process nor a stranger.
+
+The agent of a real guest writes the port map into the channel's device, and QEMU classes frames
+by it, in both directions. A user without privileges marks his traffic with the DSCP of another
+granted class, and the sender of what he receives does so, too.
+"""
+
+import time
+
+import pytest
+
+from measure import loads
+from measure.qmp import ask
+from testbed import CLIENT_ADDRESS, CLIENTS, Controller, Guest, Testbed, patience
+
+OWN, WISHED = "own", "wished"
+SECONDS = 4
+FLOW = f"iperf3 --client {CLIENT_ADDRESS} --time {SECONDS} --dscp {{dscp}} {{more}}"
+REQUESTS = 40
+PORT = 8080
+PAGE_BYTES = 20_000
+SERVER = f"""
+use IO::Socket::INET;
+my $server = IO::Socket::INET->new(Listen => 20, LocalPort => {PORT}, ReuseAddr => 1) or die;
+while (my $visit = $server->accept) {{
+    print $visit "x" x {PAGE_BYTES};
+    close $visit;
+}}
+"""
+# Each request is a connection of its own, and says how many bytes came.
+VISIT = f"""
+import socket, sys
+for _ in range({REQUESTS}):
+    with socket.create_connection((sys.argv[1], {PORT}), 20) as visit:
+        while visit.recv(65536):
+            pass
+"""
+
+
+@pytest.fixture
+def tags(controller: Controller, guest: Guest):
+    """The tags of two granted classes without limits; the user ``player`` belongs to OWN."""
+    domain = f"/v1/domains/{guest.name}"
+    for name in (OWN, WISHED):
+        controller.call("PUT", f"/v1/classes/{name}", {"title": name, "priority": 5})
+        controller.call("PUT", f"{domain}/classes/{name}", {"limits": {}})
+    rule = controller.call(
+        "POST", "/v1/rules", {"domain": guest.name, "class": OWN, "match": {"user": "player"}}
+    )
+    await_map(controller, guest)
+    granted = controller.call("GET", domain)["classes"]
+    yield {one["class"]: one["tag"] for one in granted}
+    controller.call("DELETE", f"/v1/rules/{rule['id']}")
+    for name in (OWN, WISHED):
+        controller.call("DELETE", f"{domain}/classes/{name}")
+        controller.call("DELETE", f"/v1/classes/{name}")
+
+
+def await_map(controller: Controller, guest: Guest) -> None:
+    deadline = time.monotonic() + patience.seconds(30)
+    while not in_force(guest):
+        assert time.monotonic() < deadline, controller.call("GET", f"/v1/domains/{guest.name}")
+        time.sleep(0.2)
+
+
+def in_force(guest: Guest) -> bool:
+    (shaper,) = ask(guest, "query-shapers")
+    return ask(guest, "query-shaper-channel", id=shaper["id"])["port-map"]
+
+
+def bytes_of(guest: Guest, resource: str) -> dict[str, int]:
+    """Bytes of each class so far."""
+    (shaper,) = ask(guest, "query-shapers")
+    return {
+        one["class"]: row["bytes"]
+        for one in shaper["classes"]
+        for row in one["stats"]
+        if row["resource"] == resource
+    }
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in after.items()}
+
+
+def as_player(guest: Guest, command: str, unit: str) -> None:
+    """Run a command as the user without privileges, to its end."""
+    guest.spawn(f"exec runuser -u player -- {command} >/dev/null", unit=unit)
+    guest.wait_unit(unit, timeout_seconds=60)
+
+
+@pytest.mark.parametrize(("resource", "more"), [("net-tx", ""), ("net-rx", "--reverse")])
+def test_a_dscp_chooses_nothing(testbed: Testbed, guest: Guest, tags, resource, more):
+    before = bytes_of(guest, resource)
+    dscp = tags[WISHED] << 2 | 3
+    with loads.iperf_server(testbed):
+        as_player(guest, FLOW.format(dscp=dscp, more=more), "flow")
+    moved = grown(before, bytes_of(guest, resource))
+    print(f"{resource}: {moved}")
+    assert moved[WISHED] == 0
+    # The first frames of a client's connection may come before its port is in the map: those of
+    # a tenth of a second on a busy machine.
+    assert moved[OWN] >= 1_000_000 and moved[OWN] >= 0.8 * sum(moved.values())
+
+
+def test_short_connections_are_counted(testbed: Testbed, guest: Guest, tags):
+    """A server's connections have its port: each is in its class from the first frame on."""
+    guest.ssh("cat >/run/serve.pl", input=SERVER)
+    guest.spawn("exec runuser -u player -- perl /run/serve.pl", unit="short-server")
+    deadline = time.monotonic() + patience.seconds(20)
+    while str(PORT) not in guest.ssh("ss -Htln").stdout:
+        assert time.monotonic() < deadline, "the server does not listen"
+        time.sleep(0.1)
+    # The agent has a second to see the port without the kernel's help.
+    time.sleep(2)
+    sent, received = bytes_of(guest, "net-tx"), bytes_of(guest, "net-rx")
+    testbed.sandbox.run(["python3", "-c", VISIT, guest.address], netns=CLIENTS)
+    sent = grown(sent, bytes_of(guest, "net-tx"))
+    received = grown(received, bytes_of(guest, "net-rx"))
+    guest.kill_unit("short-server")
+    print(f"sent {sent}, received {received}")
+    assert sent[OWN] >= REQUESTS * PAGE_BYTES
+    assert sent[OWN] >= 0.99 * sum(sent.values())
+    assert received[OWN] >= 0.95 * sum(received.values())
