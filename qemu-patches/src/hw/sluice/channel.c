@@ -152,12 +152,21 @@ static void channel_realize(PCIDevice *pci, Error **errp)
     register_bars(device);
 }
 
+/* Processors may use the memory for a while yet, but a device that comes to this slot has
+ * memory of the same name, which QEMU would not bear. */
+static void give_names_back(SluiceChannel *device)
+{
+    vmstate_unregister_ram(&device->guest_memory, DEVICE(device));
+    vmstate_unregister_ram(&device->host_memory, DEVICE(device));
+}
+
 static void channel_exit(PCIDevice *pci)
 {
     SluiceChannel *device = SLUICE_CHANNEL(pci);
 
     qemu_del_vm_change_state_handler(device->change);
     shaper_channel_detach(device->shaper);
+    give_names_back(device);
     qemu_bh_delete(device->interrupt_bh);
 }
 

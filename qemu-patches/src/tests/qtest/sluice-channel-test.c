@@ -150,6 +150,29 @@ static void test_unplug(void)
     finish(&channel, qs);
 }
 
+/* The slot is free before the memory has gone. */
+static void test_successor(void)
+{
+    Channel channel;
+    QOSState *qs = boot(&channel, "");
+    bool is_refused = true;
+
+    channel_free(&channel);
+    qtest_qmp_device_del_send(qs->qts, "channel0");
+    qtest_system_reset_nowait(qs->qts);
+    while (is_refused) {
+        QDict *answer = qtest_qmp(qs->qts, "{'execute': 'device_add', 'arguments': "
+                                  "{'driver': 'sluice-channel', 'id': 'channel1', "
+                                  "'shaper': 'sluice0', 'addr': '5'}}");
+
+        is_refused = qdict_haskey(answer, "error");
+        qobject_unref(answer);
+    }
+    channel_find(&channel, qs);
+    g_assert_cmpuint(get_register(&channel, SLUICE_CHANNEL_REG_DRIVER), ==, 0);
+    finish(&channel, qs);
+}
+
 int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
@@ -158,5 +181,6 @@ int main(int argc, char **argv)
     qtest_add_func("sluice/channel/memories", test_memories);
     qtest_add_func("sluice/channel/refused", test_refused);
     qtest_add_func("sluice/channel/unplug", test_unplug);
+    qtest_add_func("sluice/channel/successor", test_successor);
     return g_test_run();
 }
