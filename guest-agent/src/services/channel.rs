@@ -107,7 +107,9 @@ impl Channel {
         }
         let is_lost = self.device.as_ref().is_some_and(|device| {
             // After a reset nothing is in force, and the pages are empty.
-            device.is_gone() || device.epoch() != self.epoch || (is_due && !device.is_there())
+            device.is_gone()
+                || device.epoch() != self.epoch
+                || (is_due && !(device.is_there() && self.is_in_force(device)))
         });
         if is_lost {
             self.device = None;
@@ -153,6 +155,11 @@ impl Channel {
         }
         self.has_map = false;
         self.look_ns = u64::MAX;
+    }
+
+    /// Whether the device still has what it was told: somebody else may have ended it.
+    fn is_in_force(&self, device: &Device) -> bool {
+        device.driver() == VERSION && (!self.has_map || device.has_port_map())
     }
 
     fn look_for_device(&mut self) {
@@ -352,6 +359,27 @@ mod tests {
         assert_eq!(bench.byte(80), 0x83);
         assert_eq!(bench.register(register::PORT_MAP), 1);
         assert_eq!(bench.register(register::DRIVER), 1);
+    }
+
+    #[test]
+    fn a_map_that_somebody_else_ended_is_put_in_force_again() {
+        let mut bench = Bench::new("ended");
+        bench
+            .channel
+            .keep(0, None, &mut bench.ports, &mut bench.log);
+        bench.fake.set(0, register::DRIVER, &[0]);
+        bench.now_ns += LOOK_NS;
+        bench.ports.observe(1, HTTP, tag(3));
+        bench.keep();
+        assert_eq!(bench.register(register::DRIVER), 1, "without rules, too");
+        // As a ping does that began before the agent.
+        bench.fake.set(0, register::PORT_MAP, &[0]);
+        bench.fake.set(0, register::DRIVER, &[0]);
+        bench.now_ns += LOOK_NS;
+        bench.keep();
+        assert_eq!(bench.register(register::DRIVER), 1);
+        assert_eq!(bench.register(register::PORT_MAP), 1);
+        assert_eq!(bench.byte(80), 0x83);
     }
 
     #[test]
