@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The socket to which programs send reports: one datagram each. The kernel tells who sent it.
 //! A sender that wants an answer passes the end of a socket pair along.
+//!
+//! Any user may pass any descriptors. All that the kernel can pass are taken, as it would leave
+//! some of a message that is cut in this process. Closing a descriptor may take for ever (a
+//! connection that lingers, a file of FUSE), so a thread of its own closes all but sockets of
+//! Unix. Only a socket that leads to no named one is answered: as a message of root, an answer
+//! would count where its sender may not send.
 
 use crate::domain::report::MAX_REPORT_BYTES;
+use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::sockopt::PassCred;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, send, sendmsg,
-    setsockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, getpeername, recvmsg,
+    send, sendmsg, setsockopt,
 };
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,17 +21,55 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 pub const DEFAULT_PATH: &str = "/run/sluice-agent/report.sock";
 /// A busy guest's agent may take its time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The agent passes descriptors of others on to nobody; more than one is a mistake.
-const MOST_DESCRIPTORS: usize = 4;
+/// The kernel's SCM_MAX_FD.
+const MOST_DESCRIPTORS: usize = 253;
+/// Descriptors that wait to be closed; beyond that none is taken.
+const MOST_WAITING: usize = 64;
 
 pub struct ReportSocket {
     socket: UnixDatagram,
     path: PathBuf,
+    closer: Closer,
+}
+
+/// A thread that closes descriptors of others.
+struct Closer {
+    queue: Sender<OwnedFd>,
+    /// Not closed yet.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Closer {
+    fn start() -> io::Result<Closer> {
+        let (queue, received) = channel::<OwnedFd>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&waiting);
+        // The process's signals are for the thread that waits for them.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let started = std::thread::Builder::new().spawn(move || {
+            for descriptor in received {
+                drop(descriptor);
+                left.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        mask.thread_set_mask()?;
+        started?;
+        Ok(Closer { queue, waiting })
+    }
+
+    fn close(&self, descriptor: OwnedFd) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // The thread ends after this object alone.
+        let _ = self.queue.send(descriptor);
+    }
 }
 
 #[derive(Debug)]
@@ -52,7 +97,13 @@ impl ReportSocket {
         Ok(ReportSocket {
             socket,
             path: path.to_owned(),
+            closer: Closer::start()?,
         })
+    }
+
+    /// Whether descriptors that senders passed do not close: no report is to be taken.
+    pub fn is_stuck(&self) -> bool {
+        self.closer.waiting.load(Ordering::SeqCst) >= MOST_WAITING
     }
 
     /// The next report that waits.
@@ -89,11 +140,16 @@ impl ReportSocket {
         }
         let length = message.bytes;
         bytes.truncate(length);
+        let (sockets, strange): (Vec<OwnedFd>, Vec<OwnedFd>) =
+            passed.into_iter().partition(is_unix_socket);
+        strange
+            .into_iter()
+            .for_each(|descriptor| self.closer.close(descriptor));
         Ok(Some(Received {
             bytes,
             pid,
             uid,
-            answer_to: passed.into_iter().next(),
+            answer_to: sockets.into_iter().find(leads_to_no_name),
         }))
     }
 }
@@ -118,6 +174,28 @@ impl Received {
             let _ = send(to.as_raw_fd(), text.as_bytes(), flags);
         }
     }
+}
+
+/// Asks the socket layer alone: a file system may not answer.
+fn is_unix_socket(descriptor: &OwnedFd) -> bool {
+    let mut domain: libc::c_int = 0;
+    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes one integer at most, for which there is room.
+    let status = unsafe {
+        libc::getsockopt(
+            descriptor.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            (&raw mut domain).cast(),
+            &raw mut bytes,
+        )
+    };
+    status == 0 && domain == libc::AF_UNIX
+}
+
+fn leads_to_no_name(socket: &OwnedFd) -> bool {
+    getpeername::<UnixAddr>(socket.as_raw_fd())
+        .is_ok_and(|peer| peer.path().is_none() && peer.as_abstract().is_none())
 }
 
 /// Sends a report and waits for the agent's answer.
@@ -181,6 +259,76 @@ mod tests {
         received.answer("fine");
         drop(received);
         assert_eq!(sender.join().unwrap().unwrap(), "fine");
+    }
+
+    fn pass(path: &Path, descriptors: &[RawFd]) {
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.connect(path).unwrap();
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let slices = [IoSlice::new(b"x")];
+        let flags = MsgFlags::empty();
+        sendmsg::<()>(sender.as_raw_fd(), &slices, &rights, flags, None).unwrap();
+    }
+
+    #[test]
+    fn descriptors_of_senders_are_all_closed() {
+        let (socket, path) = bound("descriptors");
+        let (mut reader, writer) = io::pipe().unwrap();
+        pass(&path, &[writer.as_raw_fd(); MOST_DESCRIPTORS]);
+        drop(writer);
+        let received = socket.receive().unwrap().unwrap();
+        received.answer("to no socket");
+        drop(received);
+        let mut bytes = Vec::new();
+        let (done, is_done) = channel();
+        std::thread::spawn(move || done.send(io::Read::read_to_end(&mut reader, &mut bytes)));
+        let within = Duration::from_secs(60);
+        let length = is_done.recv_timeout(within).expect("some are still open");
+        assert_eq!(length.unwrap(), 0);
+    }
+
+    #[test]
+    fn a_descriptor_that_does_not_close_keeps_the_thread_of_nobody_else() {
+        let (socket, path) = bound("lingers");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // More than the buffers hold, and nobody reads.
+        lingers.set_nonblocking(true).unwrap();
+        while io::Write::write(&mut &lingers, &[0; 65_536]).is_ok() {}
+        let hours = libc::linger {
+            l_onoff: 1,
+            l_linger: 36_000,
+        };
+        setsockopt(&lingers, nix::sys::socket::sockopt::Linger, &hours).unwrap();
+        lingers.set_nonblocking(false).unwrap();
+        pass(&path, &[lingers.as_raw_fd()]);
+        drop(lingers);
+        let (_reader, writer) = io::pipe().unwrap();
+        pass(&path, &[writer.as_raw_fd(); MOST_WAITING]);
+        let (done, is_done) = channel();
+        std::thread::spawn(move || {
+            drop(socket.receive());
+            let was_stuck = socket.is_stuck();
+            drop(socket.receive());
+            done.send((was_stuck, socket.is_stuck())).unwrap();
+        });
+        let found = is_done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(found, Ok((false, true)), "the thread that receives waits");
+    }
+
+    #[test]
+    fn no_named_socket_is_answered() {
+        let (socket, path) = bound("deputy");
+        let named = path.with_extension("named");
+        let stranger = UnixDatagram::bind(&named).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let leads_there = UnixDatagram::unbound().unwrap();
+        leads_there.connect(&named).unwrap();
+        pass(&path, &[leads_there.as_raw_fd()]);
+        socket.receive().unwrap().unwrap().answer("as root");
+        fs::remove_file(&named).unwrap();
+        let error = stranger.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

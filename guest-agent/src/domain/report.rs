@@ -6,6 +6,7 @@
 use super::channel_abi::{NAME_BYTES, STREAMS, StreamRecord, stream};
 use super::tag::Tag;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 pub const MAX_REPORT_BYTES: usize = 1024;
 /// A stream that says nothing for so long has ended.
@@ -76,10 +77,12 @@ impl Report {
 #[derive(Debug)]
 struct Stream {
     heard_ns: u64,
+    uid: u32,
     record: StreamRecord,
 }
 
-/// Which record holds which stream.
+/// Which record holds which stream. Users share the records: when all are in use, a user with
+/// fewer gets one of the user with the most.
 #[derive(Debug, Default)]
 pub struct Streams {
     places: Vec<Option<Stream>>,
@@ -91,18 +94,19 @@ impl Streams {
     pub fn update(
         &mut self,
         now_ns: u64,
+        uid: u32,
         tag: Option<Tag>,
         report: &Report,
     ) -> Result<(usize, &StreamRecord), String> {
         let mut record = report.record(now_ns, tag);
         let is_same = |place: &Option<Stream>| {
-            place
-                .as_ref()
-                .is_some_and(|known| known.record.tag == tag && known.record.name == record.name)
+            place.as_ref().is_some_and(|known| {
+                known.uid == uid && known.record.tag == tag && known.record.name == record.name
+            })
         };
         let place = match self.places.iter().position(is_same) {
             Some(place) => place,
-            None => self.free_place()?,
+            None => self.free_place(uid)?,
         };
         if let Some(known) = &self.places[place]
             && known.record.frames == record.frames
@@ -112,16 +116,21 @@ impl Streams {
         }
         let stream = self.places[place].insert(Stream {
             heard_ns: now_ns,
+            uid,
             record,
         });
         Ok((place, &stream.record))
     }
 
-    fn free_place(&mut self) -> Result<usize, String> {
+    fn free_place(&mut self, uid: u32) -> Result<usize, String> {
         if let Some(place) = self.places.iter().position(Option::is_none) {
             return Ok(place);
         }
         if self.places.len() == STREAMS {
+            if let Some(place) = self.place_of_greatest(uid) {
+                self.places[place] = None;
+                return Ok(place);
+            }
             return Err(format!(
                 "{STREAMS} streams report already: end one, and wait {} s",
                 LASTS_NS / 1_000_000_000
@@ -129,6 +138,26 @@ impl Streams {
         }
         self.places.push(None);
         Ok(self.places.len() - 1)
+    }
+
+    /// The place heard of longest ago of the user with the most, if `uid` has fewer even with
+    /// one more.
+    fn place_of_greatest(&self, uid: u32) -> Option<usize> {
+        let mut counts: HashMap<u32, usize> = HashMap::new();
+        for stream in self.places.iter().flatten() {
+            *counts.entry(stream.uid).or_default() += 1;
+        }
+        let own = counts.get(&uid).copied().unwrap_or(0);
+        let (greatest, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        if count <= own + 1 {
+            return None;
+        }
+        let placed = self.places.iter().enumerate();
+        let of_greatest = placed.filter_map(|(place, stream)| {
+            let stream = stream.as_ref().filter(|stream| stream.uid == greatest)?;
+            Some((stream.heard_ns, place))
+        });
+        of_greatest.min().map(|(_, place)| place)
     }
 
     pub fn records(&self) -> impl Iterator<Item = (usize, &StreamRecord)> {
@@ -212,13 +241,13 @@ mod tests {
     fn a_stream_keeps_its_record() {
         let mut streams = Streams::default();
         let video = Tag::new(3);
-        let (place, record) = streams.update(10, video, &report("a", 1)).unwrap();
+        let (place, record) = streams.update(10, 7, video, &report("a", 1)).unwrap();
         assert_eq!((place, record.rate_millihertz, record.late), (0, 29_970, 5));
-        assert_eq!(streams.update(11, None, &report("a", 1)).unwrap().0, 1);
-        assert_eq!(streams.update(12, video, &report("b", 1)).unwrap().0, 2);
-        let (place, record) = streams.update(13, video, &report("a", 2)).unwrap();
+        assert_eq!(streams.update(11, 7, None, &report("a", 1)).unwrap().0, 1);
+        assert_eq!(streams.update(12, 7, video, &report("b", 1)).unwrap().0, 2);
+        let (place, record) = streams.update(13, 7, video, &report("a", 2)).unwrap();
         assert_eq!((place, record.last_ns), (0, 13));
-        let (_, record) = streams.update(14, video, &report("a", 2)).unwrap();
+        let (_, record) = streams.update(14, 7, video, &report("a", 2)).unwrap();
         assert_eq!(record.last_ns, 13, "no frame came since");
         assert_eq!(streams.next_end_ns(), Some(11 + LASTS_NS));
         assert_eq!(
@@ -226,7 +255,7 @@ mod tests {
             [1],
             "the others have reported since"
         );
-        assert_eq!(streams.update(15, None, &report("c", 1)).unwrap().0, 1);
+        assert_eq!(streams.update(15, 7, None, &report("c", 1)).unwrap().0, 1);
     }
 
     #[test]
@@ -234,11 +263,41 @@ mod tests {
         let mut streams = Streams::default();
         for number in 0..STREAMS {
             let report = report(&format!("{number}"), 1);
-            assert_eq!(streams.update(0, None, &report).unwrap().0, number);
+            assert_eq!(streams.update(0, 7, None, &report).unwrap().0, number);
         }
-        let error = streams.update(0, None, &report("more", 1)).unwrap_err();
+        let error = streams.update(0, 7, None, &report("more", 1)).unwrap_err();
         assert!(error.contains("64 streams"), "{error}");
-        assert!(streams.update(0, None, &report("3", 2)).is_ok());
+        assert!(streams.update(0, 7, None, &report("3", 2)).is_ok());
         assert_eq!(streams.records().count(), STREAMS);
+    }
+
+    #[test]
+    fn a_user_cannot_take_all_records_nor_write_anothers() {
+        let (mine, others) = (1000, 1001);
+        let mut streams = Streams::default();
+        for number in 0..STREAMS {
+            let report = report(&format!("{number}"), 1);
+            streams.update(number as u64, mine, None, &report).unwrap();
+        }
+        let film = report("film", 1);
+        for (count, name) in ["film", "3", "4"].iter().enumerate() {
+            let (place, _) = streams.update(100, others, None, &report(name, 1)).unwrap();
+            assert_eq!(place, count, "that of which nothing was heard for longest");
+        }
+        let error = streams.update(101, mine, None, &film).unwrap_err();
+        assert!(error.contains("64 streams"), "{error}");
+        assert_eq!(streams.records().count(), STREAMS);
+        for number in 0..STREAMS {
+            let name = report(&format!("other {number}"), 1);
+            let _ = streams.update(102, others, None, &name);
+        }
+        let of = |uid| {
+            streams
+                .places
+                .iter()
+                .flatten()
+                .filter(move |s| s.uid == uid)
+        };
+        assert_eq!((of(mine).count(), of(others).count()), (32, 32));
     }
 }

@@ -7,6 +7,7 @@ use crate::adapters::clock::wall_ns;
 use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
 use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
+use crate::domain::follow::Look;
 use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rpc::{self, ParamError};
 use crate::domain::rules::RuleSet;
@@ -382,17 +383,13 @@ impl Agent {
         (pid, uid): (i32, u32),
         wanted: Option<&str>,
     ) -> Result<Option<Tag>, String> {
-        if self.scanner.process(pid).is_none() {
-            self.scan(now_ns, Depth::Quick);
-        }
-        let Some(process) = self.scanner.process(pid) else {
-            return Err(format!(
-                "process {pid} had ended before its report was read, so its class is not known"
-            ));
+        // Without rules all are of one class, and nothing would forget those that end.
+        let rule = if self.has_work() {
+            self.look_at_sender(now_ns, pid)?
+        } else {
+            None
         };
-        let rule = process
-            .assignment
-            .map(|assignment| &self.rules.rules[assignment.rule]);
+        let rule = rule.map(|rule| &self.rules.rules[rule]);
         let (own, tag) = rule.map_or((DEFAULT_CLASS, None), |rule| {
             (rule.class.as_str(), Some(rule.tag))
         });
@@ -402,6 +399,25 @@ impl Agent {
             Some(name) if uid == 0 => self.tag_of_class(name),
             Some(name) => Err(format!(
                 "class: {name:?} is not the class of process {pid}, which is {own:?}: leave it out"
+            )),
+        }
+    }
+
+    /// The rule that the process is under. Anybody may send, so it is looked at alone: a look at
+    /// all for each short process would be many.
+    fn look_at_sender(&mut self, now_ns: u64, pid: i32) -> Result<Option<usize>, String> {
+        if self.scanner.process(pid).is_none() {
+            let look = Look {
+                pid,
+                origin: None,
+                is_changed: true,
+            };
+            self.follow(now_ns, &[look]);
+        }
+        match self.scanner.process(pid) {
+            Some(process) => Ok(process.assignment.map(|found| found.rule)),
+            None => Err(format!(
+                "process {pid} had ended before its report was read, so its class is not known"
             )),
         }
     }
@@ -876,4 +892,29 @@ fn is_exempt(pid: i32) -> bool {
 fn saved_lineage(lineage: &Lineage) -> SavedLineage {
     let (pid, start) = lineage.parent;
     (lineage.rule.id.clone(), pid, start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reports_of_short_processes_are_no_looks_at_all_processes() {
+        let rule = json!({"id": "a", "class": "video", "tag": 3, "match": {"exe": "/no/such"}});
+        let class = json!({"name": "video", "tag": 3});
+        let params =
+            json!({"revision": 1, "interval_ms": 250, "classes": [class], "rules": [rule]});
+        let mut agent = Agent::observer().unwrap();
+        agent.rules = RuleSet::from_params(&params, Tag::MAX).unwrap();
+        assert!(agent.has_work(), "{:?}", agent.rules.refused);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = child.id() as i32;
+        child.wait().unwrap();
+        let error = agent.class_of_sender(0, (ended, 1000), None).unwrap_err();
+        assert!(error.contains("had ended"), "{error}");
+        let own = std::process::id() as i32;
+        assert_eq!(agent.class_of_sender(0, (own, 1000), None), Ok(None));
+        assert_eq!(agent.pids(), [own]);
+    }
 }

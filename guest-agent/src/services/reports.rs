@@ -16,6 +16,8 @@ use std::path::Path;
 const BATCH: usize = 32;
 /// After a batch. At most 3,200 reports a second are taken; the kernel keeps senders waiting.
 const REST_NS: u64 = 10_000_000;
+/// While descriptors that a sender passed do not close.
+const STUCK_NS: u64 = 1_000_000_000;
 
 pub struct Reports {
     socket: Option<ReportSocket>,
@@ -73,6 +75,10 @@ impl Reports {
             return;
         }
         for _ in 0..BATCH {
+            if self.socket.as_ref().is_some_and(ReportSocket::is_stuck) {
+                self.rest_until_ns = now_ns.saturating_add(STUCK_NS);
+                return;
+            }
             let received = match self.socket.as_ref().map(ReportSocket::receive) {
                 Some(Ok(Some(received))) => received,
                 Some(Ok(None)) | None => return,
@@ -101,7 +107,9 @@ impl Reports {
         let report = Report::parse(&received.bytes)?;
         let sender = (received.pid, received.uid);
         let tag = agent.class_of_sender(now_ns, sender, report.class.as_deref())?;
-        let (place, record) = self.streams.update(monotonic_ns(), tag, &report)?;
+        let (place, record) = self
+            .streams
+            .update(monotonic_ns(), received.uid, tag, &report)?;
         let (device, _) = agent.device()?;
         device.write_stream(place, record);
         Ok(place)
