@@ -40,7 +40,9 @@ static SluiceCallStatus classes_service(Shaper *shaper,
     if (call->operation != SLUICE_CLASSES_REFRESH) {
         return SLUICE_CALL_UNKNOWN;
     }
-    shaper_channel_show(shaper, now_ns);
+    if (!shaper->channel.is_shown) {
+        shaper_channel_show(shaper, now_ns);
+    }
     *value = shaper->channel.granted;
     return SLUICE_CALL_OK;
 }
@@ -79,8 +81,7 @@ static SluiceCallStatus streams_service(Shaper *shaper,
         return SLUICE_CALL_BAD;
     }
     if (call->operation == SLUICE_RECORD_REMOVE) {
-        /* Until its sequence is another, it is not read again. */
-        shaper->channel.streams[i].used = 0;
+        shaper_channel_remove_stream(&shaper->channel, i);
         return SLUICE_CALL_OK;
     }
     return shaper_channel_read_stream(&shaper->channel, i, true);
@@ -99,7 +100,7 @@ static SluiceCallStatus servers_service(Shaper *shaper,
         return SLUICE_CALL_BAD;
     }
     if (call->operation == SLUICE_RECORD_REMOVE) {
-        shaper->channel.servers[i].used = 0;
+        shaper_channel_remove_server(&shaper->channel, i);
         return SLUICE_CALL_OK;
     }
     return shaper_channel_read_server(&shaper->channel, i, true);
@@ -176,6 +177,7 @@ static void carry_out_batch(Shaper *shaper, unsigned count, uint64_t now_ns)
 {
     ShaperChannel *channel = &shaper->channel;
 
+    channel->is_shown = false;
     for (unsigned i = 0; i < count; i++) {
         uint64_t value;
 
@@ -323,6 +325,7 @@ void shaper_channel_call(Shaper *shaper, unsigned slot)
     sluice_bucket_charge(&channel->bucket, 1, now_ns);
     drain_now(shaper, now_ns);
     sluice_call_load(&call, from);
+    channel->is_shown = false;
     status = carry_out(shaper, &call, now_ns, &value);
     channel->calls++;
     write_result(channel, slot, call.key, status, value);

@@ -307,6 +307,19 @@ SluiceCallStatus shaper_channel_read_server(ShaperChannel *channel, unsigned i,
     return note_record(channel, found, seen, server.seq);
 }
 
+void shaper_channel_remove_stream(ShaperChannel *channel, unsigned i)
+{
+    channel->streams[i].used = 0;
+    channel->record_seen[i] = sluice_guest_load(&channel->guest->streams[i].seq);
+}
+
+void shaper_channel_remove_server(ShaperChannel *channel, unsigned i)
+{
+    channel->servers[i].used = 0;
+    channel->record_seen[SLUICE_CHANNEL_STREAMS + i] =
+        sluice_guest_load(&channel->guest->servers[i].seq);
+}
+
 void shaper_channel_forget_records(ShaperChannel *channel)
 {
     memset(channel->streams, 0, sizeof(channel->streams));
@@ -318,6 +331,7 @@ void shaper_channel_show(Shaper *shaper, uint64_t now_ns)
 {
     ShaperChannel *channel = &shaper->channel;
 
+    channel->is_shown = true;
     channel->show_ns = now_ns + SHOW_NS;
     show_classes(shaper, now_ns);
     for (unsigned i = 0; i < SLUICE_CHANNEL_STREAMS; i++) {

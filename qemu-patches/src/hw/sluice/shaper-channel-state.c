@@ -19,7 +19,8 @@ static int prepare_to_save(void *opaque)
         SluiceDelayed *delayed = &channel->ring.delayed[i];
 
         delayed->call.delay_ms = delayed->due_ns > now_ns
-            ? DIV_ROUND_UP(delayed->due_ns - now_ns, SCALE_MS) : 0;
+            ? MIN(DIV_ROUND_UP(delayed->due_ns - now_ns, SCALE_MS),
+                  SLUICE_CHANNEL_DELAY_MAX_MS) : 0;
     }
     return 0;
 }
@@ -30,6 +31,7 @@ static bool check_numbers(const ShaperChannel *channel)
     return channel->driver <= SLUICE_CHANNEL_VERSION && channel->port_map <= 1
            && channel->interrupt <= 1 && channel->events <= 1
            && (channel->driver || !channel->port_map)
+           && channel->class_seq % 2 == 0
            && channel->ring.delayed_count <= SLUICE_CHANNEL_DELAYED
            && channel->pending_count <= SHAPER_CHANNEL_PENDING;
 }

@@ -66,6 +66,7 @@ typedef struct ShaperChannel {
     ShaperChannelClass classes[SLUICE_CHANNEL_TAGS];
     uint32_t granted;           /* bit t: tag t has a class */
     uint32_t class_seq;
+    bool is_shown;              /* by one of the calls that are carried out together */
     SluiceChannelStream streams[SLUICE_CHANNEL_STREAMS];
     SluiceChannelServer servers[SLUICE_CHANNEL_SERVERS];
     /* The sequence of each record as of the last look; UINT64_MAX: not looked at */
@@ -131,6 +132,9 @@ SluiceCallStatus shaper_channel_read_stream(ShaperChannel *channel, unsigned i,
                                             bool anyway);
 SluiceCallStatus shaper_channel_read_server(ShaperChannel *channel, unsigned i,
                                             bool anyway);
+/* Until its sequence is another, or the grants are, it is not read again. */
+void shaper_channel_remove_stream(ShaperChannel *channel, unsigned i);
+void shaper_channel_remove_server(ShaperChannel *channel, unsigned i);
 void shaper_channel_forget_records(ShaperChannel *channel);
 
 #endif

@@ -474,6 +474,26 @@ static QDict *query_channel(QTestState *qts)
     return info;
 }
 
+/* A guest that asks a hundred times at once costs one answer. */
+static void test_refresh_flood(void)
+{
+    Guest *guest = machine_new("");
+    Channel *channel = &guest->channel;
+    uint32_t before = le32_to_cpu(read_host(channel, classes[0]).seq);
+
+    for (unsigned i = 0; i < 100; i++) {
+        defer_call_of(channel, make_call(SLUICE_SERVICE_CLASSES,
+                                         SLUICE_CLASSES_REFRESH, 0, 0), 0, 0);
+    }
+    g_assert_cmpuint(fast_status(channel, SLUICE_SERVICE_CHANNEL,
+                                 SLUICE_CHANNEL_PING, 0, 0), ==,
+                     SLUICE_CALL_OK);
+    g_assert_cmpint(channel_number(channel->qts, "deferred"), ==, 100);
+    g_assert_cmpuint(le32_to_cpu(read_host(channel, classes[0]).seq), ==,
+                     before + 2);
+    machine_free(guest);
+}
+
 /* Frames of the only stream; -1: there is none. */
 static int64_t stream_frames(Guest *guest)
 {
@@ -498,6 +518,23 @@ static uint32_t stream_call(Guest *guest, uint32_t operation, uint64_t record)
 {
     return fast_status(&guest->channel, SLUICE_SERVICE_STREAMS, operation,
                        record, 0);
+}
+
+/* A record that is removed before the host has looked at it. */
+static void test_removed_early(void)
+{
+    Guest *guest = machine_new("");
+    Channel *channel = &guest->channel;
+
+    write_guest(channel, streams[5], movie(2, 0, 100));
+    g_assert_cmpuint(stream_call(guest, SLUICE_RECORD_REMOVE, 5), ==,
+                     SLUICE_CALL_OK);
+    qtest_clock_step(channel->qts, 2 * SHOW_NS);
+    g_assert_cmpint(stream_frames(guest), ==, -1);
+    write_guest(channel, streams[5], movie(4, 0, 101));
+    qtest_clock_step(channel->qts, 2 * SHOW_NS);
+    g_assert_cmpint(stream_frames(guest), ==, 101);
+    machine_free(guest);
 }
 
 static void test_streams(void)
@@ -610,7 +647,9 @@ int main(int argc, char **argv)
     qtest_add_func("sluice/channel-call/stopped", test_stopped);
     qtest_add_func("sluice/channel-call/stopped-long", test_stopped_long);
     qtest_add_func("sluice/channel-call/classes", test_classes);
+    qtest_add_func("sluice/channel-call/refresh-flood", test_refresh_flood);
     qtest_add_func("sluice/channel-call/streams", test_streams);
+    qtest_add_func("sluice/channel-call/removed-early", test_removed_early);
     qtest_add_func("sluice/channel-call/servers", test_servers);
     qtest_add_func("sluice/channel-call/query", test_query);
     return g_test_run();
