@@ -27,13 +27,19 @@ with httpx.Client(verify=trust, trust_env=False, timeout=PAGE_SECONDS) as client
 with chromium() as browser, context(browser) as visitor:
     visitor.set_default_timeout(1000 * PAGE_SECONDS)
     page = sign_in(visitor, address, "admin", password)
+    page.on("console", lambda message: print(f"console: {message.text}", file=sys.stderr))
+    page.on("pageerror", lambda error: print(f"page: {error}", file=sys.stderr))
+    page.on("requestfailed", lambda r: print(f"{r.url}: {r.failure}", file=sys.stderr))
     page.goto(address + path)
-    if path.startswith("/vm/"):
-        lane(page, "default").wait_for()
-        # A few samples, so that the picture shows the rates.
-        time.sleep(5)
-    if path.startswith("/nightly/"):
-        # Its plots come after the page.
-        page.locator("#night canvas").first.wait_for()
-    page.screenshot(path=picture, full_page=True)
+    try:
+        if path.startswith("/vm/"):
+            lane(page, "default").wait_for()
+            # A few samples, so that the picture shows the rates.
+            time.sleep(5)
+        if path.startswith("/nightly/"):
+            # Its plots come after the page.
+            page.locator("#night canvas").first.wait_for()
+    finally:
+        # Also of a page that does not come to this: a failure is told by its picture.
+        page.screenshot(path=picture, full_page=True)
     print(page.inner_text("body"))
