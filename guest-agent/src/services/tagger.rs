@@ -22,6 +22,10 @@ const MOST_PASSES: usize = 4;
 /// no more than this many known sockets are checked again at a time.
 pub const MANY_DESCRIPTORS: usize = 128;
 
+/// Sockets of a process that have a port and were not found by a descriptor yet. The descriptors
+/// of a process whose main thread has ended cannot be seen, and its other threads go on.
+const MOST_NOTED: usize = 4096;
+
 /// Tags and priority that a process's creator may have handed down.
 #[derive(Debug, Clone, Default)]
 pub struct Heritage {
@@ -202,6 +206,13 @@ impl SocketTagger {
         self.ports.observe(inode, Local::Bound(local), tag);
         if !self.sockets.contains_key(&inode) {
             process.noted.push(inode);
+        }
+        if process.noted.len() > MOST_NOTED {
+            for old in process.noted.drain(..MOST_NOTED / 2) {
+                if !self.sockets.contains_key(&old) {
+                    self.ports.closed(old);
+                }
+            }
         }
     }
 
@@ -514,6 +525,25 @@ mod tests {
         assert!(is_gone(&outcome.unwrap_err()));
         assert_eq!(tagger.sockets.keys().collect::<Vec<_>>(), [&8]);
         assert_eq!(tagger.sockets[&8].holders, [42]);
+    }
+
+    #[test]
+    fn sockets_that_are_never_found_are_not_remembered_for_ever() {
+        let mut tagger = SocketTagger::default();
+        let mut process = Process::default();
+        let last = 3 * MOST_NOTED as u64;
+        for inode in 1..=last {
+            let local = Endpoint {
+                protocol: crate::domain::ports::Protocol::Tcp,
+                port: (inode % 60_000) as u16,
+            };
+            tagger.note(&mut process, inode, local, Tag::new(3).unwrap());
+        }
+        assert!(process.noted.len() <= MOST_NOTED);
+        let is_known = |inode: &u64| tagger.ports.is_settled(*inode);
+        assert!(is_known(&last));
+        assert!((1..=last).filter(is_known).count() <= MOST_NOTED);
+        assert!(tagger.ports.has_tails(), "their connections may be closing");
     }
 
     #[test]
