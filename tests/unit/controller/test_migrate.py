@@ -14,6 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.cards import Card
 from sluice_controller.domain.errors import Conflict
 from sluice_controller.domain.model import ShapingClass
 from sluice_controller.entry import daemon
@@ -21,6 +22,7 @@ from sluice_controller.entry.config import argument_parser, load
 
 # Far beyond what a busy machine needs; a child that hangs ends then.
 DEADLINE_S = 600
+FIRST_VERSION = Path(__file__).with_name("database_initial.sql")
 
 
 def migrated(path: Path) -> None:
@@ -110,6 +112,53 @@ def test_sigterm_during_the_migration_ends_the_daemon_cleanly(tmp_path, after, c
     assert "Traceback" not in capfd.readouterr().err
     migrated(path)
     assert state(path) == after
+
+
+def columns(path: Path) -> dict[str, set]:
+    """Of each table: name, type and whether it may be NULL; in any order."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            "SELECT m.name, c.name, c.type, c.\"notnull\" FROM sqlite_master m"
+            " JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"
+        ).fetchall()
+    tables: dict[str, set] = {}
+    for table, *column in found:
+        tables.setdefault(table, set()).add(tuple(column))
+    return tables
+
+
+@pytest.fixture
+def of_first_version(tmp_path):
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(FIRST_VERSION.read_text())
+    return path
+
+
+def test_a_database_of_the_first_version_gets_the_columns_of_a_new_one(of_first_version, tmp_path):
+    migrated(tmp_path / "new.db")
+    migrated(of_first_version)
+    assert columns(of_first_version) == columns(tmp_path / "new.db")
+    assert state(of_first_version)[1] == state(tmp_path / "new.db")[1]
+
+
+def test_a_domain_of_the_first_version_has_no_cards_and_takes_some(of_first_version):
+    store = SqlStore(f"sqlite:///{of_first_version}")
+    with store.transaction() as unit:
+        assert unit.all_cards() == {}
+        assert unit.cards("media") == {}
+        unit.put_cards("media", {"52:54:00:12:34:56": Card("both")})
+    with store.transaction() as unit:
+        assert unit.all_cards() == {"media": {"52:54:00:12:34:56": Card("both")}}
+    store.close()
+
+
+def test_a_kill_leaves_a_database_of_the_first_version_as_it_was(of_first_version):
+    before = state(of_first_version)
+    for statement in ("ALTER TABLE domains", "UPDATE alembic_version", "COMMIT"):
+        ended = signalled_at(statement, signal.SIGKILL, lambda: migrated(of_first_version))
+        assert ended == -signal.SIGKILL
+        assert state(of_first_version) == before
 
 
 @pytest.mark.parametrize("version", ["0006", "9999"])
