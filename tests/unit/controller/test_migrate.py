@@ -118,7 +118,7 @@ def columns(path: Path) -> dict[str, set]:
     """Of each table: name, type and whether it may be NULL; in any order."""
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(
-            "SELECT m.name, c.name, c.type, c.\"notnull\" FROM sqlite_master m"
+            'SELECT m.name, c.name, c.type, c."notnull" FROM sqlite_master m'
             " JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"
         ).fetchall()
     tables: dict[str, set] = {}
