@@ -138,6 +138,23 @@ def test_a_failing_script_says_its_last_line_without_control_characters(installe
         installer(answers).install("web1", InstallBody())
 
 
+@pytest.mark.parametrize("answer", [None, [], {}, 7, "x", [{}], {"supported_commands": [7]}])
+@pytest.mark.parametrize(
+    "command", ["guest_info", "guest_file_write", "guest_exec", "guest_exec_status"]
+)
+def test_a_guest_that_answers_with_nonsense_is_named(installer, command, answer):
+    answers = Answers()
+    setattr(answers, command, lambda **_arguments: answer)
+    with pytest.raises(Unavailable, match="domain 'web1' answers guest-.* with nonsense"):
+        installer(answers).install("web1", InstallBody())
+
+
+@pytest.mark.parametrize("said", ["abc", "\u00e9", 7, None, [], {}])
+def test_output_that_is_no_base64_is_no_failure_of_sluiced(installer, said):
+    state = {"exited": True, "exitcode": 0, "out-data": said}
+    assert installer(Answers(states=[state])).install("web1", InstallBody())["said"] == ""
+
+
 def test_a_script_without_an_end_is_given_up(installer):
     with pytest.raises(Unavailable, match="has not ended within 120 s"):
         installer(Answers(states=[SCRIPT_RUNS])).install("web1", InstallBody())

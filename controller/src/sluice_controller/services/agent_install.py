@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable
 from ..domain.guests import InstallBody
 from .catalogue import audited
 from .ports import Clock, Host, Store
+
+Value = TypeVar("Value")
 
 # Of the archive, for one command. With 192 KiB the agent of a Debian 13 guest read broken JSON.
 PIECE_BYTES = 32 * 1024
@@ -103,8 +105,11 @@ class AgentInstaller:
         return self._run(domain, ["/bin/sh", "-c", SCRIPT, path], seconds)
 
     def _check_commands(self, domain: str) -> None:
-        known = self.guests.ask(domain, "guest-info", {})["supported_commands"]
-        enabled = {one["name"] for one in known if one["enabled"]}
+        known = self._told(domain, "guest-info", {}, "supported_commands", list)
+        try:
+            enabled = {one["name"] for one in known if one["enabled"]}
+        except (KeyError, TypeError) as error:
+            raise _nonsense(domain, "guest-info") from error
         blocked = next((one for one in NEEDED if one not in enabled), None)
         if blocked is not None:
             raise Conflict(
@@ -130,9 +135,8 @@ class AgentInstaller:
         for at in range(0, len(content), PIECE_BYTES):
             piece = content[at : at + PIECE_BYTES]
             text = base64.b64encode(piece).decode()
-            written = self.guests.ask(
-                domain, "guest-file-write", {"handle": handle, "buf-b64": text}
-            )["count"]
+            arguments = {"handle": handle, "buf-b64": text}
+            written = self._told(domain, "guest-file-write", arguments, "count", int)
             if written != len(piece):
                 raise Unavailable(
                     f"{path} in domain",
@@ -143,13 +147,12 @@ class AgentInstaller:
 
     def _run(self, domain: str, words: list[str], seconds: int) -> str:
         path, *arguments = words
-        started = self.guests.ask(
-            domain, "guest-exec", {"path": path, "arg": arguments, "capture-output": True}
-        )
+        program = {"path": path, "arg": arguments, "capture-output": True}
+        process = {"pid": self._told(domain, "guest-exec", program, "pid", int)}
         until = self.monotonic() + seconds
         while True:
-            state = self.guests.ask(domain, "guest-exec-status", {"pid": started["pid"]})
-            if state["exited"]:
+            state = self.guests.ask(domain, "guest-exec-status", process)
+            if _member(domain, "guest-exec-status", state, "exited", bool):
                 return _outcome(domain, state)
             if self.monotonic() > until or self.pause(POLL_SECONDS):
                 raise Unavailable(
@@ -159,10 +162,35 @@ class AgentInstaller:
                     "look at the guest's processes; it may still end well: sluice list",
                 )
 
+    def _told(
+        self, domain: str, command: str, arguments: Mapping[str, Any], name: str, kind: type[Value]
+    ) -> Value:
+        return _member(domain, command, self.guests.ask(domain, command, arguments), name, kind)
+
+
+def _member(domain: str, command: str, answer: Any, name: str, kind: type[Value]) -> Value:
+    """The answer's member of that name. A guest answers with anything."""
+    value = answer.get(name) if isinstance(answer, Mapping) else None
+    if not isinstance(value, kind):
+        raise _nonsense(domain, command)
+    return value
+
+
+def _nonsense(domain: str, command: str) -> Unavailable:
+    return Unavailable(
+        "QEMU guest agent of domain",
+        domain,
+        f"answers {command} with nonsense",
+        "restart qemu-guest-agent in the guest",
+    )
+
 
 def _text(state: Mapping[str, Any], stream: str) -> str:
     """The last line that the script wrote. The guest is not trusted with the rest."""
-    raw = base64.b64decode(str(state.get(stream, "")))
+    try:
+        raw = base64.b64decode(state.get(stream, ""))
+    except (ValueError, TypeError):
+        return ""
     lines = raw[-2000:].decode(errors="replace").strip().splitlines()
     return "".join(c if c.isprintable() else "\ufffd" for c in lines[-1]) if lines else ""
 
