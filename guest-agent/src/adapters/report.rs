@@ -15,6 +15,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, getpeername, recvmsg,
     send, sendmsg, setsockopt,
 };
+use std::cell::OnceCell;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -37,7 +38,8 @@ const MOST_WAITING: usize = 64;
 pub struct ReportSocket {
     socket: UnixDatagram,
     path: PathBuf,
-    closer: Closer,
+    /// Started when a sender passes something strange.
+    closer: OnceCell<Closer>,
 }
 
 /// A thread that closes descriptors of others.
@@ -97,13 +99,25 @@ impl ReportSocket {
         Ok(ReportSocket {
             socket,
             path: path.to_owned(),
-            closer: Closer::start()?,
+            closer: OnceCell::new(),
         })
+    }
+
+    /// The error is that no thread could be started; then it is closed here.
+    fn close(&self, descriptor: OwnedFd) -> io::Result<()> {
+        if self.closer.get().is_none() {
+            let _ = self.closer.set(Closer::start()?);
+        }
+        if let Some(closer) = self.closer.get() {
+            closer.close(descriptor);
+        }
+        Ok(())
     }
 
     /// Whether descriptors that senders passed do not close: no report is to be taken.
     pub fn is_stuck(&self) -> bool {
-        self.closer.waiting.load(Ordering::SeqCst) >= MOST_WAITING
+        let closer = self.closer.get();
+        closer.is_some_and(|closer| closer.waiting.load(Ordering::SeqCst) >= MOST_WAITING)
     }
 
     /// The next report that waits.
@@ -142,9 +156,9 @@ impl ReportSocket {
         bytes.truncate(length);
         let (sockets, strange): (Vec<OwnedFd>, Vec<OwnedFd>) =
             passed.into_iter().partition(is_unix_socket);
-        strange
-            .into_iter()
-            .for_each(|descriptor| self.closer.close(descriptor));
+        for descriptor in strange {
+            self.close(descriptor)?;
+        }
         Ok(Some(Received {
             bytes,
             pid,
