@@ -4,6 +4,7 @@ and its value."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from lxml import etree
@@ -28,9 +29,20 @@ def found(root: etree._Element, option: str, driver: str | None = None) -> list[
 
 
 def _properties(text: str) -> dict[str, str]:
-    """Splits at single commas; a doubled comma stands for one."""
+    """Splits at single commas; a doubled comma stands for one. A device may be in JSON."""
+    if text.startswith("{"):
+        return _of_json(text)
     driver, *parts = (part.replace("\0", ",") for part in text.replace(",,", "\0").split(","))
     return {"": driver, **dict(part.partition("=")[::2] for part in parts)}
+
+
+def _of_json(text: str) -> dict[str, str]:
+    """Nothing of a text that QEMU will refuse."""
+    try:
+        properties = json.loads(text)
+    except (ValueError, RecursionError):
+        properties = {}
+    return {"": "", **{"" if k == "driver" else k: str(v) for k, v in properties.items()}}
 
 
 def added(root: etree._Element, option: str, driver: str, **properties: str) -> str:
