@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which DSCP counts on a card: from the operator's word to QEMU, and back to the default."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sluice_controller.adapters.domain_xml import attach, describe
@@ -95,3 +97,13 @@ class Qemu(QmpShapers):
 @pytest.mark.parametrize(("has_property", "cards"), [(True, {PATH: "both"}), (False, {})])
 def test_qemu_is_asked_which_dscp_counts(has_property, cards):
     assert Qemu(has_property).query("web1", "sluice0")["cards"] == cards
+
+
+def test_an_earlier_qemu_that_refuses_a_setting_is_to_be_replaced(monkeypatch):
+    answer = '{"error": {"desc": "Property \'virtio-net-pci.shaper-dscp\' not found"}}'
+    monkeypatch.setattr("libvirt_qemu.qemuMonitorCommand", lambda *_request: answer)
+    shapers = QmpShapers(SimpleNamespace(domain=lambda name: None))
+    with pytest.raises(Conflict, match="newer sluice-qemu: sluice attach web1 --upgrade --restart"):
+        shapers.execute("web1", "qom-set", setting(PATH, "both"))
+    with pytest.raises(Conflict, match="see the daemon's log"):
+        shapers.execute("web1", "shaper-set-class", {"id": "sluice0"})

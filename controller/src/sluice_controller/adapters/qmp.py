@@ -12,7 +12,7 @@ import libvirt
 import libvirt_qemu
 
 from ..domain.cards import card_path
-from ..domain.errors import Conflict, Unavailable
+from ..domain.errors import Conflict, Unavailable, sluice
 from ..domain.shaped import shaped_ids
 from ..domain.shaper_config import DSCP_PROPERTY
 from .libvirt_host import LibvirtHost
@@ -41,7 +41,7 @@ class QmpShapers:
                 "shaper of domain",
                 domain,
                 f"refused {command} ({answer['error'].get('desc')})",
-                "see the daemon's log",
+                _remedy(domain, arguments),
             )
         return answer.get("return")
 
@@ -71,3 +71,10 @@ class QmpShapers:
             with suppress(Conflict):
                 found[path] = self.execute(domain, "qom-get", question)
         return found
+
+
+def _remedy(domain: str, arguments: Mapping[str, Any]) -> str:
+    """Only an earlier QEMU refuses a card's setting: sluiced checks the value."""
+    if arguments.get("property") == DSCP_PROPERTY:
+        return f"with a newer sluice-qemu: {sluice('attach', domain, '--upgrade', '--restart')}"
+    return "see the daemon's log"
