@@ -55,7 +55,7 @@ def test_the_openapi_document_names_every_call_of_the_specification(daemon):
     document = daemon.request("GET", "/v1/openapi.json", headers={}).json()
     offered = {(m.upper(), path) for path, calls in document["paths"].items() for m in calls}
     names = {"D": "{domain}", "C": "{class}", "R": "{resource}", "S": "{stream}"}
-    names |= {"PID": "{pid}", "ID": "{rule}", "G": "{group}", "NIGHT": "{night}"}
+    names |= {"PID": "{pid}", "ID": "{rule}", "G": "{group}", "NIGHT": "{night}", "CARD": "{card}"}
     spec = Path(__file__).parents[3] / "docs" / "specs" / "controller-api.md"
     wanted = set()
     for line in spec.read_text().splitlines():

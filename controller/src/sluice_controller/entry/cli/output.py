@@ -93,11 +93,16 @@ def waiting(text: str) -> Iterator[None]:
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    terminal = Console(stderr=True)
+    if not terminal.is_terminal:
+        # An empty line would come of it.
+        yield
+        return
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=terminal,
         transient=True,
     ) as progress:
         progress.add_task(escape(safe(text)), total=None)
