@@ -111,7 +111,8 @@ impl Follower {
             SocketSource::Off if is_wanted => {
                 let (sender, receiver) = channel();
                 // It is waited for by its answer. If there is no thread, there is none.
-                let opening = std::thread::Builder::new().spawn(move || {
+                let opening = std::thread::Builder::new().name("opening".into());
+                let opening = opening.spawn(move || {
                     yield_to_others();
                     let _ = sender.send(SocketEvents::open());
                 });
