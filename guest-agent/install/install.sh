@@ -21,8 +21,8 @@ fail() {
     fail "the package sluice-agent is installed: upgrade that, or remove it first"
 [ -d /run/systemd/system ] ||
     fail "the guest runs no systemd: copy sluice-agent to $bin and have the init system start it"
-mkdir -p "$bin" "$units" "$rules" 2>/dev/null && [ -w "$bin" ] ||
-    fail "$bin cannot be written: on an image-based system add the files to the image"
+mkdir -p "$bin" "$units" "$rules" 2>/dev/null || true
+[ -w "$bin" ] || fail "$bin cannot be written: on an image-based system add the files to the image"
 
 # A file that runs is replaced, not written over.
 cp "$here/sluice-agent" "$bin/.sluice-agent.new"
