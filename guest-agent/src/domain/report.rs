@@ -108,11 +108,12 @@ impl Streams {
             Some(place) => place,
             None => self.free_place(uid)?,
         };
-        if let Some(known) = &self.places[place]
-            && known.record.frames == record.frames
-        {
+        match &self.places[place] {
             // The time is that of the last frame.
-            record.last_ns = known.record.last_ns;
+            Some(known) if known.record.frames == record.frames => {
+                record.last_ns = known.record.last_ns;
+            }
+            _ => {}
         }
         let stream = self.places[place].insert(Stream {
             heard_ns: now_ns,

@@ -348,9 +348,8 @@ impl Session {
             "boot_id": self.agent.boot_id,
             "max_tag": self.agent.max_tag,
         });
-        if self.agent.protocol >= rpc::TELLS_OF_CHANNEL
-            && let Some(state) = self.agent.channel_state()
-        {
+        let tells = self.agent.protocol >= rpc::TELLS_OF_CHANNEL;
+        if let Some(state) = tells.then(|| self.agent.channel_state()).flatten() {
             greeting["channel"] = state;
         }
         greeting
