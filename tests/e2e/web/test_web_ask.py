@@ -72,6 +72,25 @@ def test_a_question_that_is_not_read_keeps_everything(service, page, rules):
     assert has_class(service)
 
 
+def test_the_focus_is_found_again_when_the_lanes_were_drawn_anew(service, page, rules):
+    open_vm(page, "test")
+    take_away(page).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("ask-no")).to_be_focused()
+    grant = "/v1/domains/test/classes/late"
+    assert service.controller("PUT", "/v1/classes/late", json={}).is_success
+    assert service.controller("PUT", grant, json={}).is_success
+    expect(lane(page, "late")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.get_by_test_id("ask")).to_have_count(0)
+    expect(take_away(page)).to_be_focused()
+    # Without a question, too.
+    assert service.controller("DELETE", grant).is_success
+    expect(lane(page, "late")).to_have_count(0)
+    expect(take_away(page)).to_be_focused()
+    assert service.controller("DELETE", "/v1/classes/late").is_success
+
+
 def test_what_is_agreed_to_goes_and_one_key_brings_it_back(service, page, rules):
     open_vm(page, "test")
     take_away(page).click()

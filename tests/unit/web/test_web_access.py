@@ -13,6 +13,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from sluice_web import auth, cli
+from sluice_web import controller as web_controller
 from sluice_web.app import create_app
 from sluice_web.config import Config, ConfigError, split_bind
 from sluice_web.controller import Answer, Controller
@@ -465,6 +466,19 @@ def test_a_change_without_an_answer_is_not_said_to_have_failed(tmp_path):
     with pytest.raises(Problem) as unreachable:
         client.call("PUT", "/v1/auto", content=b"{}")
     assert "may have been made" not in unreachable.value.body["detail"]
+
+
+def test_a_read_that_takes_too_long_is_named_with_what_may_be_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(web_controller, "READ_TIMEOUT_SECONDS", 0.05)
+    (tmp_path / "token").write_text("t")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s.sock"))
+        listener.listen()
+        with pytest.raises(Problem) as late:
+            Controller(tmp_path / "s.sock", tmp_path / "token").get("/v1/classes")
+    assert "has not answered GET /v1/classes within 0.05 s" in late.value.body["detail"]
+    assert "short of processor" in late.value.body["remedy"]
+    assert "start sluiced" not in late.value.body["remedy"]
 
 
 def test_first_start_shows_a_password_once_that_works(tmp_path, capsys, monkeypatch):

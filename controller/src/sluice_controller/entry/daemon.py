@@ -21,7 +21,7 @@ from waitress.server import create_server
 
 from ..adapters.database.opening import check_url
 from ..domain.errors import BadValue, SluiceError, Unavailable
-from .api.app import create_app
+from .api.app import create_app, written_document
 from .config import Config, argument_parser, check_state_dir, load
 from .wiring import Services
 
@@ -168,6 +168,8 @@ def serve(config: Config) -> None:
         )
         at_end.callback(server.close)
         _give_to_group(config.socket_path, config.group, 0o660)
+        # Each page of the web needs it: the first visitor does not wait for its making.
+        written_document()
         spare_the_collector()
         services.start()
         # Objects of the start stay. A collection that walked it each time would hold up the

@@ -4,6 +4,7 @@
 
 import { page } from "./api.js";
 import { element } from "./dom.js";
+import { successor } from "./refresh.js";
 
 let asking = false;
 
@@ -11,16 +12,17 @@ let asking = false;
 export async function agreed(form) {
   if (asking) return false;
   asking = true;
+  const opener = document.activeElement;
   try {
     const question = (await page(form.action)).getElementById("question");
-    return question.dataset.inUse === "no" || await answer(question);
+    return question.dataset.inUse === "no" || await answer(question, opener);
   } finally {
     asking = false;
   }
 }
 
 // Escape keeps the thing, and so does a key that is pressed without reading.
-function answer(question) {
+function answer(question, opener) {
   const yes = element("button", { type: "button", class: "danger", "data-testid": "ask-yes" }, question.dataset.verb);
   const no = element("button", { type: "button", "data-testid": "ask-no" }, "Keep it");
   const dialog = element("dialog", {
@@ -32,8 +34,10 @@ function answer(question) {
   dialog.showModal();
   no.focus();
   return new Promise((resolve) => dialog.addEventListener("close", () => {
-    // The button that opened it has the focus again, and may go now.
+    // The button that opened it has the focus again, unless it was drawn anew meanwhile. After
+    // a yes it goes.
     if (dialog.returnValue === "yes") focusPage();
+    else if (opener && !opener.isConnected) successor(opener)?.focus();
     dialog.remove();
     resolve(dialog.returnValue === "yes");
   }, { once: true }));

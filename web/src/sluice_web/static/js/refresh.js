@@ -11,6 +11,14 @@ export function localTimes() {
   }
 }
 
+// The control that has taken this one's place, when its part was drawn anew: it has the id of
+// this one or its data attributes. Null if there is none.
+export function successor(control) {
+  if (control.id) return document.getElementById(control.id);
+  const data = [...control.attributes].filter((one) => one.name.startsWith("data-"));
+  return data.length ? document.querySelector(control.localName + data.map((one) => `[${one.name}="${CSS.escape(one.value)}"]`).join("")) : null;
+}
+
 // False if the page cannot be read now; the banner says why.
 export async function refresh(...selectors) {
   let fresh;
@@ -19,13 +27,12 @@ export async function refresh(...selectors) {
   } catch {
     return false;
   }
-  const focused = document.activeElement?.id;
+  const focused = document.activeElement;
   for (const selector of selectors) {
     const part = fresh.querySelector(selector);
     if (part) document.querySelector(selector)?.replaceWith(part);
   }
-  // A field is found again by its id.
-  if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus();
+  if (focused && !focused.isConnected) successor(focused)?.focus();
   localTimes();
   return true;
 }
