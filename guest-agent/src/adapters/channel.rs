@@ -5,9 +5,10 @@
 
 use super::mapping::{Access, Mapping, in_order};
 use crate::domain::channel_abi::{
-    self as abi, Call, ClassEntry, HEADER_MAGIC, Status, StreamRecord, call, class, guest, host,
-    register, result, service, stream,
+    self as abi, Call, ClassEntry, HEADER_MAGIC, Status, StreamRecord, call, class, event, guest,
+    host, register, result, service, stream,
 };
+use crate::domain::events::{Event, Source};
 use crate::domain::tag::Tag;
 use nix::fcntl::{Flock, FlockArg};
 use std::cell::Cell;
@@ -323,6 +324,21 @@ impl Device {
         self.guest.set_u32(at + stream::SEQ, odd.wrapping_add(1));
     }
 
+    /// The folder in sysfs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether events raise the interrupt.
+    pub fn set_events(&self, are_told: bool) {
+        self.set_register(register::EVENTS, u32::from(are_told));
+    }
+
+    /// Clears the cause of the interrupt: before the patterns are taken, or one is missed.
+    pub fn clear_interrupt(&self) {
+        self.set_register(register::INTERRUPT, 1);
+    }
+
     pub fn accesses(&self) -> u64 {
         self.accesses.get()
     }
@@ -335,6 +351,36 @@ impl Device {
     fn set_register(&self, offset: usize, value: u32) {
         self.accesses.set(self.accesses.get() + 1);
         self.registers.set_u32(offset, value);
+    }
+}
+
+impl Source for Device {
+    fn head(&self) -> u64 {
+        self.host.u64(host::EVENT_HEAD)
+    }
+
+    fn take_pattern(&self, priority: usize) -> u64 {
+        assert!(priority < abi::PRIORITIES, "priority {priority}");
+        self.guest.take_u64(guest::PATTERN + 8 * priority)
+    }
+
+    fn entry(&self, number: u64) -> Option<Event> {
+        let slot = number.wrapping_sub(1) as usize % abi::EVENTS;
+        let at = host::EVENTS + slot * abi::EVENT_BYTES;
+        let before = self.host.u64(at + event::NUMBER);
+        in_order();
+        let read = Event {
+            number,
+            time_ns: self.host.u64(at + event::TIME_NS),
+            kind: self.host.u8(at + event::KIND),
+            tag: self.host.u8(at + event::TAG),
+            resource: self.host.u8(at + event::RESOURCE),
+            priority: self.host.u8(at + event::PRIORITY),
+            datum: self.host.u64(at + event::DATUM),
+        };
+        in_order();
+        let after = self.host.u64(at + event::NUMBER);
+        (before == number && after == number).then_some(read)
     }
 }
 
@@ -570,6 +616,29 @@ pub mod tests {
         );
         fake.set(4, at + class::SEQ, &[1]);
         assert_eq!(device.class_entry(2, 1), None);
+    }
+
+    #[test]
+    fn an_event_that_is_being_written_is_not_read() {
+        let fake = FakeDevice::new("event");
+        let device = Device::open(&fake.folder()).unwrap();
+        // The last of the ring.
+        let at = host::EVENTS + 255 * abi::EVENT_BYTES;
+        fake.set(4, at + event::NUMBER, &256_u64.to_le_bytes());
+        fake.set(4, at + event::KIND, &[4, 15, 3, 2]);
+        fake.set(4, at + event::DATUM, &77_u64.to_le_bytes());
+        let read = device.entry(256).unwrap();
+        assert_eq!(
+            (read.kind, read.tag, read.resource, read.priority),
+            (4, 15, 3, 2)
+        );
+        assert_eq!(read.datum, 77);
+        assert_eq!(device.entry(512), None, "a later one of its place");
+        fake.set(4, at + event::NUMBER, &[0, 0]);
+        assert_eq!(device.entry(256), None);
+        fake.set(2, guest::PATTERN + 24, &[1, 0, 0, 0, 0, 0, 0, 0x80]);
+        assert_eq!(device.take_pattern(3), 1 << 63 | 1);
+        assert_eq!(fake.get(2, guest::PATTERN + 24, 8), [0; 8]);
     }
 
     #[test]

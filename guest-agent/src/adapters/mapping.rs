@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// At a time: three of a device, and those of tests.
 const MOST_MAPPINGS: usize = 32;
@@ -107,6 +107,14 @@ impl Mapping {
 
     pub fn u64(&self, offset: usize) -> u64 {
         u64::from_le(self.load(offset))
+    }
+
+    /// Puts 0 there, and gives back what was there: in one step, whoever else writes.
+    pub fn take_u64(&self, offset: usize) -> u64 {
+        let place = self.place::<u64>(offset);
+        // SAFETY: `place` checks the bounds and the alignment; the mapping outlives the use.
+        let word = unsafe { AtomicU64::from_ptr(place) };
+        u64::from_le(word.swap(0, Ordering::SeqCst))
     }
 
     pub fn bytes(&self, offset: usize, count: usize) -> Vec<u8> {
@@ -253,6 +261,7 @@ mod tests {
             (5, 7, 0x0102_0304)
         );
         assert_eq!(mapping.bytes(4, 2), [4, 3]);
+        assert_eq!((mapping.take_u64(8), mapping.u64(8)), (5, 0));
         assert!(!mapping.is_gone());
     }
 

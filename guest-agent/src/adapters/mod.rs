@@ -5,6 +5,7 @@ pub mod channel;
 pub mod clock;
 pub mod follow;
 pub mod follow_sockets;
+pub mod interrupt;
 pub mod ioprio;
 pub mod mapping;
 pub mod port;

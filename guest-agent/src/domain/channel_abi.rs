@@ -21,6 +21,9 @@ pub const CALL_BYTES: usize = 64;
 pub const ARGUMENTS: usize = 6;
 pub const STREAMS: usize = 64;
 pub const STREAM_BYTES: usize = 64;
+pub const EVENTS: usize = 256;
+pub const EVENT_BYTES: usize = 32;
+pub const PRIORITIES: usize = 4;
 pub const SERVICES: usize = 16;
 pub const SERVICE_BYTES: usize = 32;
 pub const RESULT_BYTES: usize = 16;
@@ -43,12 +46,16 @@ pub mod register {
     pub const DRIVER: usize = 0x08;
     pub const PORT_MAP: usize = 0x0c;
     pub const CALL: usize = 0x10;
+    pub const INTERRUPT: usize = 0x14;
+    pub const EVENTS: usize = 0x18;
     pub const CALLS_MAX: usize = 0x1c;
 }
 
 /// Offsets in the guest's pages.
 pub mod guest {
     pub const RING_HEAD: usize = 0;
+    /// A word of 64 bits for each priority.
+    pub const PATTERN: usize = 0x40;
     pub const CALLS: usize = 0x1000;
     pub const RING: usize = 0x2000;
     pub const STREAMS: usize = 0x6000;
@@ -88,6 +95,7 @@ pub mod host {
     pub const VERSION: usize = 8;
     pub const RING_TAIL: usize = 12;
     pub const EPOCH: usize = 16;
+    pub const EVENT_HEAD: usize = 24;
     pub const HEARTBEAT_NS: usize = 32;
     pub const CALLS: usize = 40;
     pub const CALLS_REFUSED: usize = 48;
@@ -97,6 +105,7 @@ pub mod host {
     pub const GRANTED: usize = 80;
     pub const SERVICES: usize = 0x400;
     pub const RESULTS: usize = 0x1000;
+    pub const EVENTS: usize = 0x2000;
     pub const CLASS_NAMES: usize = 0x4000;
     pub const CLASSES: usize = 0x5000;
 }
@@ -111,6 +120,8 @@ pub mod service {
 
     pub const CHANNEL: u32 = 1;
     pub const PING: u32 = 0;
+    pub const EVENTS: u32 = 3;
+    pub const SUBSCRIBE: u32 = 0;
 }
 
 /// Offsets in a result.
@@ -118,6 +129,24 @@ pub mod result {
     pub const SEQUENCE: usize = 0;
     pub const STATUS: usize = 4;
     pub const VALUE: usize = 8;
+}
+
+/// Offsets in an event, and its kinds.
+pub mod event {
+    pub const NUMBER: usize = 0;
+    pub const TIME_NS: usize = 8;
+    pub const KIND: usize = 16;
+    pub const TAG: usize = 17;
+    pub const RESOURCE: usize = 18;
+    pub const PRIORITY: usize = 19;
+    pub const DATUM: usize = 24;
+
+    pub const LIMITED: u8 = 1;
+    pub const UNLIMITED: u8 = 2;
+    pub const LIMIT_CHANGED: u8 = 3;
+    pub const BACKLOG: u8 = 4;
+    pub const GRANTS: u8 = 5;
+    pub const KINDS: u8 = 6;
 }
 
 /// Offsets in a class entry.
@@ -232,6 +261,32 @@ mod tests {
         (ARGUMENTS, "SLUICE_CHANNEL_ARGUMENTS"),
         (STREAMS, "SLUICE_CHANNEL_STREAMS"),
         (STREAM_BYTES, "sizeof(SluiceChannelStream)"),
+        (EVENTS, "SLUICE_CHANNEL_EVENTS"),
+        (EVENT_BYTES, "sizeof(SluiceChannelEvent)"),
+        (PRIORITIES, "SLUICE_CHANNEL_PRIORITIES"),
+        (register::INTERRUPT, "SLUICE_CHANNEL_REG_INTERRUPT"),
+        (register::EVENTS, "SLUICE_CHANNEL_REG_EVENTS"),
+        (guest::PATTERN, "offsetof(SluiceChannelGuest, pattern)"),
+        (
+            host::EVENT_HEAD,
+            "offsetof(SluiceChannelHeader, event_head)",
+        ),
+        (host::EVENTS, "offsetof(SluiceChannelHost, events)"),
+        (service::EVENTS as usize, "SLUICE_SERVICE_EVENTS"),
+        (service::SUBSCRIBE as usize, "SLUICE_EVENTS_SUBSCRIBE"),
+        (event::NUMBER, "offsetof(SluiceChannelEvent, number)"),
+        (event::TIME_NS, "offsetof(SluiceChannelEvent, time_ns)"),
+        (event::KIND, "offsetof(SluiceChannelEvent, kind)"),
+        (event::TAG, "offsetof(SluiceChannelEvent, tag)"),
+        (event::RESOURCE, "offsetof(SluiceChannelEvent, resource)"),
+        (event::PRIORITY, "offsetof(SluiceChannelEvent, priority)"),
+        (event::DATUM, "offsetof(SluiceChannelEvent, datum)"),
+        (event::LIMITED as usize, "SLUICE_EVENT_LIMITED"),
+        (event::UNLIMITED as usize, "SLUICE_EVENT_UNLIMITED"),
+        (event::LIMIT_CHANGED as usize, "SLUICE_EVENT_LIMIT_CHANGED"),
+        (event::BACKLOG as usize, "SLUICE_EVENT_BACKLOG"),
+        (event::GRANTS as usize, "SLUICE_EVENT_GRANTS"),
+        (event::KINDS as usize, "SLUICE_EVENT_KINDS"),
         (SERVICES, "SLUICE_CHANNEL_SERVICES"),
         (SERVICE_BYTES, "sizeof(SluiceChannelService)"),
         (RESULT_BYTES, "sizeof(SluiceChannelResult)"),

@@ -2,6 +2,7 @@
 //! Pure values and decisions: no clock, no files, no system calls.
 
 pub mod channel_abi;
+pub mod events;
 pub mod follow;
 pub mod framing;
 pub mod matching;
