@@ -96,6 +96,25 @@ def test_a_cat_dropped_on_a_lane_is_limited_and_set_free(
     print(f"unassigned {freed / 1e6:.1f} MB/s")
 
 
+def test_a_choice_of_the_page_says_which_dscp_counts(
+    page: Page, guest: Guest, controller: Controller
+):
+    def cards() -> list[str]:
+        shown = controller.call("GET", f"/v1/domains/{guest.name}")["cards"]
+        return [one["dscp"] for one in shown.values()]
+
+    choice = page.get_by_label("DSCP counts")
+    expect(choice).to_have_value("auto")
+    choice.select_option("both")
+    expect(page.get_by_test_id("toast")).to_contain_text("both")
+    assert cards() == ["both"]
+    page.reload()
+    expect(choice).to_have_value("both")
+    choice.select_option("auto")
+    expect(page.get_by_test_id("toast")).to_contain_text("as by default")
+    assert set(cards()) <= {"auto"}
+
+
 def exe_of_cat(controller: Controller, guest: Guest, pid: int) -> str:
     """Return what the agent says it runs; what it said first may be the shell that began it."""
     deadline = time.monotonic() + patience.seconds(15)

@@ -20,6 +20,7 @@ SAMPLE = {
     "dropped_per_second": 0.0,
     "drops_per_second": dict.fromkeys(("backlog", "codel", "connection", "window", "reset"), 0.0),
     "marked_per_second": 0.0,
+    "untagged_share": None,
 }
 
 
@@ -50,3 +51,8 @@ def test_drops_are_said_by_reason_beside_marks():
 def test_an_older_qemu_tells_only_how_many():
     text = printed(dropped_per_second=5.0, drops_per_second=None, marked_per_second=None)
     assert "dropped 5/s" in text
+
+
+def test_the_share_of_untagged_requests_is_said_where_requests_came():
+    assert "37%" in printed(bytes_per_second=1.0, untagged_share=0.37)
+    assert "%" not in printed(bytes_per_second=1.0)

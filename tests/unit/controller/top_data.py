@@ -10,6 +10,7 @@ SAMPLE = {
     "held_p99_ms": 0.0,
     "dropped_per_second": 0.0,
     "drops_per_second": None,
+    "untagged_share": None,
     "tokens_bytes": None,
     "tokens_operations": None,
 }

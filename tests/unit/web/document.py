@@ -61,6 +61,9 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"nominal_bytes_per_second": {"anyOf": [RATE, TEXT]}},
         "required": ["nominal_bytes_per_second"],
     },
+    "Card": {
+        "properties": {"dscp": {"default": "auto", "enum": ["auto", "off"], "type": "string"}}
+    },
     "Auto": {
         "properties": {"floors_bytes_per_second": {"additionalProperties": {"anyOf": [RATE, TEXT]}}}
     },
@@ -77,6 +80,7 @@ DOCUMENT: dict[str, Any] = {
     "paths": {
         "/status": {"get": {"summary": "Status"}},
         "/classes/{class}": _taking("ClassBody"),
+        "/domains/{domain}/cards/{card}": _taking("Card"),
         f"{OF_A_CLASS}/limits/{{resource}}": _taking("Limit"),
         f"{OF_A_CLASS}/scheduling/{{resource}}": _taking("Scheduling"),
         f"{OF_A_CLASS}/queues/{{resource}}": _taking("Queue"),

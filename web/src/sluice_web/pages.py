@@ -102,7 +102,13 @@ def vm(domain: str):
     grantable = [c for c in classes if c["name"] not in granted]
     document = _document()
     settings = {resource: document.of_a_class(resource) for resource in views.RESOURCE_TITLES}
-    return render_template("vm.html", domain=details, grantable=grantable, settings=settings)
+    return render_template(
+        "vm.html",
+        domain=details,
+        grantable=grantable,
+        settings=settings,
+        card_fields=document.body("/domains/{domain}/cards/{card}"),
+    )
 
 
 @blueprint.get("/streams")

@@ -66,6 +66,7 @@ COLUMNS: Columns = {
     "held p99": lambda s: _milliseconds(s["held_p99_ms"]),
     "service": lambda s: _milliseconds(s["service_mean_ms"]),
     "in flight": "in_flight",
+    "untagged": lambda s: "–" if s["untagged_share"] is None else f"{s['untagged_share']:.0%}",
     "dropped, marked": _lost,
 }
 NUMBERS = list(COLUMNS)[3:-1]

@@ -15,6 +15,7 @@ const SHRINK_AFTER_MS = 10_000;
 // After a limit was sent, older news of it may still come.
 const HOLD_MS = 2000;
 const HELD_TITLE = "99 of 100 requests were held by Sluice for no longer than this";
+const UNTAGGED_TITLE = "Untagged: requests whose class nothing chose, neither a tag nor a port of a process";
 const DROPS = {
   backlog: "found the queue full", codel: "dropped by CoDel", connection: "one connection too many",
   window: "too late", reset: "lost with their queue",
@@ -71,9 +72,10 @@ function showCell(cell, sample) {
   setText(cell.querySelector(".rate"), sample ? rate(sample.bytes_per_second) : "–");
   if (cell.dataset.resource.startsWith("net-")) cell.querySelector(".rate").title = linkRate(sample?.bytes_per_second);
   const lost = sample?.dropped_per_second ?? 0;
-  const figures = [held > 0 && `held ${milliseconds(held)}`, lost > 0 && `${significant(lost)} dropped/s`];
+  const untagged = Math.round(100 * (sample?.untagged_share ?? 0));
+  const figures = [held > 0 && `held ${milliseconds(held)}`, lost > 0 && `${significant(lost)} dropped/s`, untagged > 0 && `${untagged} % untagged`];
   setText(cell.querySelector(".held"), figures.filter(Boolean).join(", "));
-  cell.querySelector(".held").title = lostWords(sample) || HELD_TITLE;
+  cell.querySelector(".held").title = [lostWords(sample), untagged > 0 && UNTAGGED_TITLE].filter(Boolean).join(". ") || HELD_TITLE;
   setText(cell.querySelector(".burst"), sample ? burstLeft(sample, cell.dataset.policy === "leaky-bucket") : "");
   bar.style.setProperty("--now", now.toFixed(4));
   bar.style.setProperty("--behind", behind.toFixed(4));

@@ -4,6 +4,7 @@
 import * as advanced from "./advanced.js";
 import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
+import * as cards from "./cards.js";
 import * as charts from "./charts.js";
 import { closeDialog, element, isInDialog, openDialog, setText } from "./dom.js";
 import * as lanes from "./lanes.js";
@@ -28,7 +29,7 @@ function showDomain(details) {
     advanced.show(details);
   }
   setText(document.getElementById("vm-state"), details.state);
-  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected, JSON.stringify(details.devices), details.channel?.sentence].join();
+  const facts = [details.state, details.attached, details.active, details.needs_restart, details.agent?.connected, JSON.stringify([details.devices, details.cards]), details.channel?.sentence].join();
   if (described !== null && described !== facts) refreshNote();
   described = facts;
 }
@@ -53,7 +54,9 @@ async function refreshLanes(details) {
 }
 
 // The note and the buttons depend on the state in ways the server words.
-const refreshNote = () => refresh("#vm-note", ".vm-head", "#devices", "#vm-channel");
+async function refreshNote() {
+  if (await refresh("#vm-note", ".vm-head", "#devices", "#vm-channel")) cards.prepare();
+}
 
 function openAttach(action) {
   const isAttach = action === "attach";
@@ -122,5 +125,6 @@ on("domain", showDomain);
 on("processes", processes.show);
 lanes.start();
 advanced.start();
+cards.start();
 processes.start();
 charts.start();
