@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.entry.cli.client import Refused
+from sluice_controller.entry.cli.top import say_reading
 from sluice_controller.entry.cli.top_app import Top
 from sluice_controller.entry.cli.top_rows import (
     SORTS,
@@ -179,6 +180,15 @@ def pressed(*keys, client=None, size=(80, 24), first=None):
 def lines_of(app):
     strips = app.screen._compositor.render_strips()
     return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+def test_as_text_a_long_command_takes_no_figure_away(capsys):
+    long = process(813, "batch", cmdline="/usr/bin/vlc " + "--an-option=1 " * 40, cpu_ratio=0.37)
+    found = reading()
+    found["processes"]["media"] = {"processes": [long]}
+    say_reading(found)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "813 /usr/bin/vlc" in line]
+    assert line.rstrip().endswith("37%") and "…" in line
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Into a file or a pipe nothing is cut to the width of a screen.
 PIPE_COLUMNS = 200
 
+# Columns of command lines, of any length.
+WIDE = ("command", "NAME")
+
 # A column's cells: a member of each row, or a function of the row.
 Columns = Mapping[str, str | Callable[[Any], Any]]
 
@@ -61,10 +64,12 @@ def table(rows: Iterable[Any], columns: Columns, right: Iterable[str] = ()) -> T
     from rich.table import Table
     from rich.text import Text
 
+    # A column of commands gives way where the line is too short for all; the others keep their
+    # width.
     result = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         justify = "right" if column in right else "left"
-        result.add_column(column, justify=justify, no_wrap=column != "command")
+        result.add_column(column, justify=justify, no_wrap=column not in WIDE)
     for row in rows:
         cells = (row[cell] if isinstance(cell, str) else cell(row) for cell in columns.values())
         result.add_row(*(cell if isinstance(cell, Text) else Text(safe(cell)) for cell in cells))

@@ -12,7 +12,7 @@ import typer
 from ...domain.errors import SluiceError
 from .client import Client, Refused
 from .common import Answered, AnyDomain, Interval, command
-from .output import Columns, console, say, table
+from .output import Columns, console, safe, say, table
 from .top_rows import COLUMNS, MORE, View, arranged, labelled, notes, rows_of, taken
 
 top = typer.Typer()
@@ -35,11 +35,13 @@ def read(client: Client, domain: str | None) -> dict[str, Any]:
 
 
 def say_reading(reading: dict[str, Any]) -> None:
-    """As plain text."""
+    """As plain text, a line for each row."""
+    from rich.text import Text
+
     view = View()
     rows = rows_of(reading)
     columns: Columns = {
-        "NAME": lambda row: labelled(row, view),
+        "NAME": lambda row: Text(safe(labelled(row, view)), no_wrap=True, overflow="ellipsis"),
         **{name: cell for name, (_, cell) in {**COLUMNS, **MORE}.items()},
     }
     say(time.strftime("%H:%M:%S", time.localtime(reading["live"]["at"])))
