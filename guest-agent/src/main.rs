@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
-use sluice_agent::adapters::report;
+use sluice_agent::adapters::{report, subscriber};
+use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
 use sluice_agent::domain::report::Report;
 use sluice_agent::domain::rules::RuleSet;
+use sluice_agent::domain::subscription::{KIND_NAMES, Request};
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
 use sluice_agent::services::channel::Channel;
 use sluice_agent::services::channel_view;
+use sluice_agent::services::event_view::{self, Action, Plan, Target};
 use sluice_agent::services::log::escaped;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::Session;
@@ -19,9 +23,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Beside the state file.
-const REPORT_SOCKET: &str = "report.sock";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,16 @@ A rules file holds what the host would send:
   {\"revision\": 1,
    \"classes\": [{\"name\": \"video\", \"tag\": 1}],
    \"rules\": [{\"id\": \"vlc\", \"class\": \"video\", \"match\": {\"exe\": \"/usr/bin/vlc\"}}]}";
+
+const EVENT_EXAMPLES: &str = "\
+Examples:
+  sluice-agent events                            print events of this process's class
+  sluice-agent events --kind limited --json --count 1
+                                                 wait until the class is limited
+  sluice-agent events --kind backlog --backlog 1048576 --signal 4711:SIGRTMIN+1
+                                                 signal a player when 1 MiB waits
+  sluice-agent events --kind limit-changed --above 2000000 --command 'echo $SLUICE_DATUM'
+                                                 run a command when the new limit is above 2 MB/s";
 
 /// Tags the I/O of this guest's processes with the classes its host names, and
 /// reports the process table to the host.
@@ -73,6 +84,9 @@ enum Command {
     },
     /// Tell the host how a stream of this process's class is
     Report(ReportOptions),
+    /// Tell of events of this process's class: limited, limit changed, backlog
+    #[command(after_help = EVENT_EXAMPLES)]
+    Events(EventOptions),
     /// Show the channel to the host: port map, calls, classes
     Channel {
         /// As JSON
@@ -110,6 +124,44 @@ struct ReportOptions {
     socket: PathBuf,
 }
 
+#[derive(Args)]
+struct EventOptions {
+    /// Kinds of events, separated by commas; else all
+    #[arg(long, value_name = "KINDS", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(KIND_NAMES))]
+    kind: Vec<String>,
+    /// Resources, separated by commas; else all
+    #[arg(long, value_name = "RESOURCES", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(RESOURCE_NAMES))]
+    resource: Vec<String>,
+    /// The backlog is an event when it rises above so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    backlog: u64,
+    /// Pass over events with a datum of no more than N: requests that wait (limited,
+    /// no-longer-limited), bytes per second (limit-changed), bytes that wait (backlog)
+    #[arg(long, value_name = "N")]
+    above: Option<u64>,
+    /// The class, of which this user must have a process, unless root asks
+    #[arg(long)]
+    class: Option<String>,
+    /// A line of JSON for each event
+    #[arg(long)]
+    json: bool,
+    /// Send a real-time signal with the datum for each event, instead of a line
+    #[arg(long, value_name = "PID[:SIGRTMIN+N]", conflicts_with_all = ["json", "command"])]
+    signal: Option<Target>,
+    /// Run a command of the shell for each event, with SLUICE_EVENT, SLUICE_CLASS,
+    /// SLUICE_RESOURCE, SLUICE_DATUM, SLUICE_TIME_NS and SLUICE_LOST
+    #[arg(long, conflicts_with = "json")]
+    command: Option<String>,
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// The socket of the agent
+    #[arg(long, value_name = "PATH", default_value = subscriber::DEFAULT_PATH)]
+    socket: PathBuf,
+}
+
 #[derive(Subcommand)]
 enum ChannelCommand {
     /// Time calls to the host: fast ones, and deferred ones
@@ -129,6 +181,7 @@ fn main() -> ExitCode {
             channel(&options.devices, *json, command.as_ref())
         }
         Some(Command::Report(report)) => send_report(report),
+        Some(Command::Events(options)) => tell_events(options),
         Some(Command::Untag) => untag(options.state, options.devices),
         None if options.once => print_table(),
         None => serve(options.port, options.state, options.devices),
@@ -144,9 +197,9 @@ fn main() -> ExitCode {
 
 fn serve(port: PathBuf, state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
-    let reports = state.with_file_name(REPORT_SOCKET);
+    let sockets = state.parent().unwrap_or(Path::new("")).to_owned();
     let agent = Agent::new(clock.now_ns(), Some(state), Channel::at(devices))?;
-    Ok(Session::new(agent, clock, port, &reports).run()?)
+    Ok(Session::new(agent, clock, port, &sockets).run()?)
 }
 
 fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
@@ -206,6 +259,27 @@ fn send_report(options: &ReportOptions) -> Result<(), Box<dyn Error>> {
         Some(error) => Err(escaped(error).into()),
         None => Ok(()),
     }
+}
+
+fn tell_events(options: &EventOptions) -> Result<(), Box<dyn Error>> {
+    let action = match (options.signal, &options.command) {
+        (Some(target), _) => Action::Signal(target),
+        (None, Some(command)) => Action::Command(command.clone()),
+        (None, None) if options.json => Action::Json,
+        (None, None) => Action::Line,
+    };
+    let plan = Plan {
+        request: Request {
+            kinds: options.kind.clone(),
+            resources: options.resource.clone(),
+            backlog: options.backlog,
+            class: options.class.clone(),
+        },
+        above: options.above,
+        action,
+        count: options.count,
+    };
+    event_view::run(&options.socket, &plan)
 }
 
 fn print_table() -> Result<(), Box<dyn Error>> {

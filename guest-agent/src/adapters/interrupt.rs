@@ -49,15 +49,22 @@ impl Interrupt {
         self.line.as_ref().ok().map(|line| line.count.as_fd())
     }
 
-    /// Takes the interrupt and clears its cause. Events are to be read after it and before
-    /// `allow`. An error of the file, as of a device that was unplugged, ends the interrupt.
-    pub fn take(&mut self, device: &Device) {
-        let Ok(line) = &mut self.line else { return };
+    /// Takes the interrupt, if there was one, and clears its cause. Events are to be read after
+    /// it and before `allow`. An error of the file, as of a device that was unplugged, ends the
+    /// interrupt.
+    pub fn take(&mut self, device: &Device) -> bool {
+        let Ok(line) = &mut self.line else {
+            return false;
+        };
         match line.count.read(&mut [0; 4]) {
-            Ok(_) => device.clear_interrupt(),
+            Ok(_) => {
+                device.clear_interrupt();
+                return true;
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => self.line = Err(format!("its interrupt ended ({error})")),
         }
+        false
     }
 
     /// Lets the next event interrupt.
@@ -71,7 +78,6 @@ impl Interrupt {
     /// Waits until there is a newer event than number `seen`. False after `within`.
     pub fn wait(&mut self, device: &Device, seen: u64, within: Duration) -> io::Result<bool> {
         let began = Instant::now();
-        self.allow();
         loop {
             if device.head() != seen {
                 return Ok(true);
@@ -188,7 +194,7 @@ mod tests {
         let config = fake.folder().join("config");
         // As the module leaves it, beside another bit.
         fs::write(&config, [0, 0, 0, 0, 0, 0x05]).unwrap();
-        interrupt.take(&device);
+        assert!(interrupt.take(&device));
         assert_eq!(fake.get(0, register::INTERRUPT, 1), [1]);
         interrupt.allow();
         assert_eq!(fs::read(&config).unwrap()[5], 0x01);

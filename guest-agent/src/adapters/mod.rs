@@ -13,3 +13,4 @@ pub mod procfs;
 pub mod report;
 pub mod sockets;
 pub mod state;
+pub mod subscriber;

@@ -10,10 +10,10 @@
 
 use crate::domain::report::MAX_REPORT_BYTES;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::sockopt::{self, PassCred};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, getpeername, recvmsg,
-    send, sendmsg, setsockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockType, UnixAddr, UnixCredentials,
+    getpeername, getsockopt, recvmsg, send, sendmsg, setsockopt,
 };
 use std::cell::OnceCell;
 use std::fs;
@@ -181,6 +181,16 @@ impl Drop for ReportSocket {
 }
 
 impl Received {
+    /// The sender's end for more than one answer: a sequenced-packet socket, where messages
+    /// keep their bounds and the closing shows.
+    pub fn take_subscriber(&mut self) -> Option<OwnedFd> {
+        let is_apt = |end: &OwnedFd| {
+            let kind = getsockopt(end, sockopt::SockType);
+            kind.is_ok_and(|kind| kind == SockType::SeqPacket)
+        };
+        self.answer_to.take_if(|end| is_apt(end))
+    }
+
     /// Answers a sender that wants it; one that does not listen is not waited for.
     pub fn answer(&self, text: &str) {
         if let Some(to) = &self.answer_to {
@@ -214,13 +224,22 @@ fn leads_to_no_name(socket: &OwnedFd) -> bool {
 
 /// Sends a report and waits for the agent's answer.
 pub fn send_report(path: &Path, report: &[u8]) -> io::Result<String> {
-    let socket = UnixDatagram::unbound()?;
-    socket.connect(path)?;
     let (ours, theirs) = UnixDatagram::pair()?;
     ours.set_read_timeout(Some(ANSWER_WITHIN))?;
-    let descriptors = [theirs.as_raw_fd()];
+    send_with(path, report, &theirs)?;
+    drop(theirs);
+    let mut answer = vec![0; 4096];
+    let length = ours.recv(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+/// Sends a datagram and passes the end of a socket along.
+pub fn send_with(path: &Path, text: &[u8], end: &impl AsRawFd) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    let descriptors = [end.as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&descriptors)];
-    let slices = [IoSlice::new(report)];
+    let slices = [IoSlice::new(text)];
     sendmsg::<()>(
         socket.as_raw_fd(),
         &slices,
@@ -228,10 +247,7 @@ pub fn send_report(path: &Path, report: &[u8]) -> io::Result<String> {
         MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
-    drop(theirs);
-    let mut answer = vec![0; 4096];
-    let length = ours.recv(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+    Ok(())
 }
 
 #[cfg(test)]

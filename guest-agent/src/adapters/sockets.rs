@@ -8,7 +8,7 @@ use nix::sys::socket::{SockaddrStorage, getsockname};
 use nix::sys::stat::fstat;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub struct ForeignProcess(OwnedFd);
 
@@ -45,6 +45,13 @@ impl ForeignProcess {
             _ => return Ok(None),
         };
         Ok(Some(IpSocket { fd, family }))
+    }
+}
+
+/// Can be read when the process has ended.
+impl AsFd for ForeignProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Event {
 
 impl Event {
     /// A later host may have more kinds.
-    fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         (event::LIMITED..event::KINDS).contains(&self.kind)
             && usize::from(self.tag) < TAGS
             && usize::from(self.resource) < RESOURCES
@@ -63,6 +63,11 @@ impl Reader {
         Reader {
             last: source.head(),
         }
+    }
+
+    /// Whether there is more to read. No exit.
+    pub fn is_behind(&self, source: &impl Source) -> bool {
+        source.head() != self.last
     }
 
     /// All that came since the last time: at most as many as the ring has places.

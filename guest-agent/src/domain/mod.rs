@@ -11,6 +11,7 @@ pub mod report;
 pub mod rpc;
 pub mod rules;
 pub mod spread;
+pub mod subscription;
 pub mod table;
 pub mod tag;
 pub mod tagging;

@@ -4,6 +4,8 @@
 pub mod agent;
 pub mod channel;
 pub mod channel_view;
+pub mod event_view;
+pub mod events;
 pub mod follow;
 pub mod log;
 pub mod reports;

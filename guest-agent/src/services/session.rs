@@ -12,6 +12,7 @@ use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
 use crate::domain::rpc::{self, Call, Incoming};
 use crate::domain::rules::Refused;
 use crate::services::agent::Agent;
+use crate::services::events::Events;
 use crate::services::follow::{Follower, Heard};
 use crate::services::log::Level;
 use crate::services::reports::Reports;
@@ -40,6 +41,9 @@ const LONGEST_REST_NS: u64 = 30_000 * NS_PER_MS;
 const FRESH_TABLE_NS: u64 = 200 * NS_PER_MS;
 const READ_BYTES: usize = 64 * 1024;
 const STOP_SERVING_BYTES: usize = 2 * MAX_LINE_BYTES;
+/// Beside the state file.
+const REPORT_SOCKET: &str = "report.sock";
+const EVENT_SOCKET: &str = "events.sock";
 const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
 
 pub struct Session {
@@ -47,6 +51,7 @@ pub struct Session {
     follower: Follower,
     clock: Clock,
     reports: Reports,
+    events: Events,
     port_path: PathBuf,
     port: Option<Port>,
     framer: LineFramer,
@@ -65,9 +70,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// `report_path`: the socket to which programs report.
-    pub fn new(mut agent: Agent, clock: Clock, port_path: PathBuf, report_path: &Path) -> Session {
-        let reports = Reports::open(report_path, clock.now_ns(), &mut agent);
+    /// `sockets`: the folder of those to which programs report, and ask for events.
+    pub fn new(mut agent: Agent, clock: Clock, port_path: PathBuf, sockets: &Path) -> Session {
+        let reports = Reports::open(&sockets.join(REPORT_SOCKET), clock.now_ns(), &mut agent);
+        let events = Events::open(&sockets.join(EVENT_SOCKET), clock.now_ns(), &mut agent);
         // A predecessor on this very port had a host that cannot know of the
         // change: it goes on getting tables.
         let is_greeted = agent.has_work();
@@ -76,6 +82,7 @@ impl Session {
             follower: Follower::default(),
             clock,
             reports,
+            events,
             port_path,
             port: None,
             framer: LineFramer::new(MAX_LINE_BYTES),
@@ -107,6 +114,7 @@ impl Session {
             self.follower.tend(now_ns, is_wanted, &mut self.agent.log);
             self.scan_if_due(now_ns);
             self.reports.serve(now_ns, &mut self.agent);
+            self.events.serve(now_ns, &mut self.agent);
             self.serve_one();
             self.send_log();
             self.flush();
@@ -120,12 +128,15 @@ impl Session {
                 .filter(|_| !self.is_host_away && (wants.read || wants.write));
             let now_ns = self.clock.now_ns();
             let next_ns = self.next_event_ns().min(self.follower.next_ns(now_ns));
+            let next_ns = next_ns.min(self.events.next_ns(now_ns));
             let mut others: Vec<BorrowedFd> = self.follower.watched(now_ns);
             others.extend(self.reports.waits_for(now_ns));
+            others.extend(self.events.watched(now_ns));
             let port = watched.map(|port| (port, wants));
             let timeout_ns = next_ns.saturating_sub(now_ns);
             let wake = port::wait(stop.as_fd(), &others, port, timeout_ns)?;
             if wake.signal {
+                self.events.end(&self.agent);
                 self.agent.stop(self.clock.now_ns());
                 return Ok(());
             }

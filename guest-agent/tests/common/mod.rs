@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 use sluice_agent::domain::channel_abi::{
-    GUEST_BYTES, HEADER_MAGIC, HOST_BYTES, MAGIC, REGISTER_BYTES, guest, host, register,
+    EVENT_BYTES, EVENTS, GUEST_BYTES, HEADER_MAGIC, HOST_BYTES, MAGIC, REGISTER_BYTES, event,
+    guest, host, register,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -235,6 +236,17 @@ impl Device {
         let mut byte = [0];
         file.read_exact_at(&mut byte, offset as u64).unwrap();
         byte[0]
+    }
+
+    /// The host's event number `number`, which is the newest.
+    pub fn make_event(&self, number: u64, [kind, tag, resource]: [u8; 3], datum: u64) {
+        let at = host::EVENTS + (number as usize - 1) % EVENTS * EVENT_BYTES;
+        self.set(4, at + event::KIND, &[kind, tag, resource, 1]);
+        self.set(4, at + event::DATUM, &datum.to_le_bytes());
+        self.set(4, at + event::NUMBER, &number.to_le_bytes());
+        self.set(4, host::EVENT_HEAD, &number.to_le_bytes());
+        let bit = 1_u64 << (tag * 4 + resource);
+        self.set(2, guest::PATTERN + 8, &bit.to_le_bytes());
     }
 
     pub fn entry(&self, index: usize) -> u8 {
