@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A program in a real guest hears of its class's limit, by the interrupt of the channel's device."""
+"""A program in a real guest hears of its class's limit, by the interrupt of the channel."""
 
 import json
 import time
