@@ -4,8 +4,9 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
-use sluice_agent::adapters::{report, subscriber};
+use sluice_agent::adapters::{report, state, subscriber};
 use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
+use sluice_agent::domain::raise::Raise;
 use sluice_agent::domain::report::Report;
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::subscription::{KIND_NAMES, Request};
@@ -15,8 +16,9 @@ use sluice_agent::services::channel::Channel;
 use sluice_agent::services::channel_view;
 use sluice_agent::services::event_view::{self, Action, Plan, Target};
 use sluice_agent::services::log::escaped;
+use sluice_agent::services::raise;
 use sluice_agent::services::scanner::Depth;
-use sluice_agent::services::session::Session;
+use sluice_agent::services::session::{RAISED_FILE, Session};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
@@ -30,6 +32,7 @@ Examples:
   sluice-agent --once                   print the process table as JSON
   sluice-agent check-rules rules.json   check rules and show what they match
   sluice-agent channel ping             time calls to the host
+  sluice-agent events                   print when this process's class is limited
 
 A rules file holds what the host would send:
   {\"revision\": 1,
@@ -68,6 +71,10 @@ struct Options {
     /// Where the device sluice-channel is looked for
     #[arg(long, value_name = "FOLDER", default_value = PCI_DEVICES, global = true)]
     devices: PathBuf,
+    /// While this class is limited, its threads have real-time CPU priority for RUNTIME of each
+    /// PERIOD, as video=200ms/1s. For several classes, say it again
+    #[arg(long, value_name = "CLASS=RUNTIME/PERIOD")]
+    raise: Vec<Raise>,
     /// Print the process table as JSON and exit; rates are over half a second
     #[arg(long)]
     once: bool,
@@ -184,7 +191,7 @@ fn main() -> ExitCode {
         Some(Command::Events(options)) => tell_events(options),
         Some(Command::Untag) => untag(options.state, options.devices),
         None if options.once => print_table(),
-        None => serve(options.port, options.state, options.devices),
+        None => serve(options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -195,14 +202,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(port: PathBuf, state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
+fn serve(options: Options) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
-    let sockets = state.parent().unwrap_or(Path::new("")).to_owned();
-    let agent = Agent::new(clock.now_ns(), Some(state), Channel::at(devices))?;
-    Ok(Session::new(agent, clock, port, &sockets).run()?)
+    let folder = folder_of(&options.state);
+    let channel = Channel::at(options.devices);
+    let agent = Agent::new(clock.now_ns(), Some(options.state), channel)?;
+    Ok(Session::new(agent, clock, options.port, &folder, &options.raise).run()?)
+}
+
+fn folder_of(state: &Path) -> PathBuf {
+    state.parent().unwrap_or(Path::new("")).to_owned()
 }
 
 fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {
+    {
+        let _lock = state::lock(&state)?;
+        raise::take_back(&folder_of(&state).join(RAISED_FILE));
+    }
     let channel = Channel::at(devices);
     Ok(Agent::take_off_left(
         Clock::start().now_ns(),

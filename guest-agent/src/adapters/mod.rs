@@ -11,6 +11,7 @@ pub mod mapping;
 pub mod port;
 pub mod procfs;
 pub mod report;
+pub mod schedule;
 pub mod sockets;
 pub mod state;
 pub mod subscriber;

@@ -7,6 +7,7 @@ pub mod follow;
 pub mod framing;
 pub mod matching;
 pub mod ports;
+pub mod raise;
 pub mod report;
 pub mod rpc;
 pub mod rules;

@@ -422,7 +422,7 @@ impl Agent {
         }
     }
 
-    fn tag_of_class(&self, name: &str) -> Result<Option<Tag>, String> {
+    pub(super) fn tag_of_class(&self, name: &str) -> Result<Option<Tag>, String> {
         if name == DEFAULT_CLASS {
             return Ok(None);
         }

@@ -15,7 +15,9 @@ use crate::domain::subscription::{Above, Filter, Message, Need, Request, needs};
 use crate::domain::tag::Tag;
 use crate::services::agent::Agent;
 use crate::services::log::{Level, escaped};
+use crate::services::raise::Raiser;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -62,6 +64,9 @@ struct Source {
 pub struct Events {
     socket: Option<ReportSocket>,
     members: Vec<Member>,
+    raiser: Raiser,
+    /// Tags of its classes, and bit *r*: limited for resource *r*.
+    limited: BTreeMap<u8, u8>,
     source: Option<Source>,
     rest_until_ns: u64,
     /// The host's subscriptions may have to be changed, then.
@@ -71,14 +76,14 @@ pub struct Events {
     entries_ns: u64,
     rights_ns: u64,
     interrupt_ns: u64,
-    /// Of the host's clock: the newest backlog told by it.
-    backlog_ns: u64,
+    /// Of the host's clock: the newest event that entries may not show yet.
+    told_ns: u64,
     /// Why there is no interrupt, as was said.
     said: String,
 }
 
 impl Events {
-    pub fn open(path: &Path, now_ns: u64, agent: &mut Agent) -> Events {
+    pub fn open(path: &Path, raiser: Raiser, now_ns: u64, agent: &mut Agent) -> Events {
         let socket = ReportSocket::bind(path)
             .inspect_err(|error| {
                 let text = format!(
@@ -91,6 +96,8 @@ impl Events {
         Events {
             socket,
             members: Vec::new(),
+            raiser,
+            limited: BTreeMap::new(),
             source: None,
             rest_until_ns: 0,
             update_ns: None,
@@ -99,7 +106,7 @@ impl Events {
             entries_ns: 0,
             rights_ns: 0,
             interrupt_ns: 0,
-            backlog_ns: 0,
+            told_ns: 0,
             said: String::new(),
         }
     }
@@ -122,6 +129,13 @@ impl Events {
         if !self.members.is_empty() {
             next_ns = next_ns.min(self.entries_ns).min(self.rights_ns);
         }
+        if self.raiser.classes().next().is_some() {
+            next_ns = next_ns.min(self.rights_ns);
+        }
+        if !self.limited.is_empty() {
+            next_ns = next_ns.min(self.entries_ns);
+        }
+        next_ns = next_ns.min(self.raiser.next_ns(now_ns));
         match &self.source {
             Some(source) if source.interrupt.why_not().is_some() => next_ns.min(self.look_ns),
             _ => next_ns,
@@ -131,7 +145,8 @@ impl Events {
     /// Takes requests, and tells what there is to tell.
     pub fn serve(&mut self, now_ns: u64, agent: &mut Agent) {
         self.take_requests(now_ns, agent);
-        if self.members.is_empty() && self.source.is_none() {
+        let raises = self.raiser.classes().next().is_some();
+        if self.members.is_empty() && self.source.is_none() && !raises {
             return;
         }
         self.drop_ended(now_ns, agent);
@@ -144,11 +159,13 @@ impl Events {
             self.update(now_ns, agent);
         }
         self.read(now_ns, agent);
+        self.raise(now_ns, agent);
     }
 
-    /// Ends all subscriptions.
+    /// Ends all subscriptions, and takes CPU priority back.
     pub fn end(&mut self, agent: &Agent) {
         self.members.clear();
+        self.raiser.end();
         if self.source.take().is_some() {
             if let Ok((device, _)) = agent.device() {
                 device.set_events(false);
@@ -270,8 +287,36 @@ impl Events {
         }
     }
 
+    fn raise(&mut self, now_ns: u64, agent: &mut Agent) {
+        if self.source.is_none() {
+            // Nobody would tell that a limit has ended.
+            self.limited.values_mut().for_each(|bits| *bits = 0);
+        }
+        let tags = self.limited.iter().filter(|(_, bits)| **bits != 0);
+        let names: Vec<String> = tags
+            .filter_map(|(&tag, _)| agent.class_of_tag(tag))
+            .collect();
+        self.raiser.tend(now_ns, agent, |class| {
+            names.iter().any(|name| name == class)
+        });
+    }
+
+    /// The classes whose threads may be raised: rules may have changed.
+    fn find_raised(&mut self, agent: &Agent) {
+        let tags = self.raiser.classes();
+        let tags = tags.filter_map(|class| agent.tag_of_class(class).ok()?);
+        let former = std::mem::take(&mut self.limited);
+        self.limited = tags
+            .map(|tag| {
+                let tag = tag.number();
+                (tag, former.get(&tag).copied().unwrap_or(0))
+            })
+            .collect();
+    }
+
     /// A process may be in another class by now.
     fn check_rights(&mut self, now_ns: u64, agent: &mut Agent) {
+        self.find_raised(agent);
         for member in &mut self.members {
             let sender = (member.pid, member.uid);
             match agent.class_for_events(now_ns, sender, member.request.class.as_deref()) {
@@ -319,18 +364,21 @@ impl Events {
         self.update_ns = None;
         self.updated_ns = now_ns;
         let members = self.members.iter();
-        let wanted = needs(members.map(|member| (member.tag, member.filter)));
+        let members = members.map(|member| (member.tag, member.filter));
+        let raised = self.limited.keys().map(|&tag| (tag, LIMITS));
+        let wanted = needs(members.chain(raised));
+        let is_wanted = wanted.iter().flatten().next().is_some();
         let Ok((device, generation)) = agent.device() else {
             return;
         };
-        if !self.members.is_empty() {
+        if is_wanted {
             self.begin_to_read(now_ns, device, generation);
         }
         let Some(source) = &mut self.source else {
             return;
         };
         let refused = source.tell_host(device, &wanted);
-        if self.members.is_empty() {
+        if !is_wanted {
             device.set_events(false);
             self.source = None;
         }
@@ -400,8 +448,9 @@ impl Events {
         if now_ns >= self.entries_ns {
             self.entries_ns = now_ns.saturating_add(ENTRIES_NS);
             // Entries older than an event would say that the backlog had fallen.
-            if device.header().heartbeat_ns >= self.backlog_ns {
+            if device.header().heartbeat_ns >= self.told_ns {
                 self.tell_deep_backlogs(device);
+                self.look_for_limits(device);
             }
         }
         self.forget_gone(now_ns);
@@ -409,10 +458,19 @@ impl Events {
 
     fn tell(&mut self, device: &Device, batch: &Batch) {
         for event in &batch.events {
+            if let Some(bits) = self.limited.get_mut(&event.tag) {
+                let bit = 1 << event.resource;
+                match event.kind {
+                    event::LIMITED => *bits |= bit,
+                    event::UNLIMITED => *bits &= !bit,
+                    _ => {}
+                }
+                self.told_ns = self.told_ns.max(event.time_ns);
+            }
             let members = self.members.iter_mut();
             for member in members.filter(|member| member.tag == event.tag) {
                 if event.kind == event::BACKLOG {
-                    self.backlog_ns = self.backlog_ns.max(event.time_ns);
+                    self.told_ns = self.told_ns.max(event.time_ns);
                     let resource = usize::from(event.resource);
                     let rises = member.above.rises(&member.filter, resource, event.datum);
                     if !rises {
@@ -434,6 +492,17 @@ impl Events {
             member.lost = member.lost.saturating_add(batch.lost);
             for resource in (0..RESOURCES).filter(|resource| bits >> resource & 1 == 1) {
                 member.tell_present(device, resource);
+            }
+        }
+    }
+
+    /// Events may be lost.
+    fn look_for_limits(&mut self, device: &Device) {
+        for (&tag, bits) in &mut self.limited {
+            for resource in 0..RESOURCES {
+                if let Some(entry) = device.class_entry(usize::from(tag), resource) {
+                    *bits = *bits & !(1 << resource) | u8::from(entry.is_limited) << resource;
+                }
             }
         }
     }
@@ -512,6 +581,12 @@ impl Source {
 
 /// Of all subscriptions; 0 is first.
 const PRIORITY: u64 = 1;
+/// What raises the CPU priority.
+const LIMITS: Filter = Filter {
+    kinds: 1 << event::LIMITED | 1 << event::UNLIMITED,
+    resources: (1 << RESOURCES) - 1,
+    backlog_bytes: u64::MAX,
+};
 
 impl Member {
     fn tell(&mut self, device: &Device, event: &Event) {
@@ -574,6 +649,12 @@ impl Agent {
             }
             _ => asked,
         }
+    }
+
+    fn class_of_tag(&self, tag: u8) -> Option<String> {
+        let rules = self.rules.rules.iter();
+        let mut rules = rules.filter(|rule| rule.tag.number() == tag);
+        rules.next().map(|rule| rule.class.clone())
     }
 
     /// Whether a process of this user is in the class, by a rule.

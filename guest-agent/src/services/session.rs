@@ -9,12 +9,14 @@ use crate::adapters::clock::Clock;
 use crate::adapters::port::{self, Port, ReadOutcome, Wants};
 use crate::adapters::procfs::sys_text;
 use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
+use crate::domain::raise::Raise;
 use crate::domain::rpc::{self, Call, Incoming};
 use crate::domain::rules::Refused;
 use crate::services::agent::Agent;
 use crate::services::events::Events;
 use crate::services::follow::{Follower, Heard};
 use crate::services::log::Level;
+use crate::services::raise::Raiser;
 use crate::services::reports::Reports;
 use crate::services::scanner::Depth;
 use nix::sys::signal::{SigSet, Signal};
@@ -44,6 +46,7 @@ const STOP_SERVING_BYTES: usize = 2 * MAX_LINE_BYTES;
 /// Beside the state file.
 const REPORT_SOCKET: &str = "report.sock";
 const EVENT_SOCKET: &str = "events.sock";
+pub const RAISED_FILE: &str = "raised.json";
 const STOP_LOGGING_BYTES: usize = MAX_LINE_BYTES / 4;
 
 pub struct Session {
@@ -70,10 +73,19 @@ pub struct Session {
 }
 
 impl Session {
-    /// `sockets`: the folder of those to which programs report, and ask for events.
-    pub fn new(mut agent: Agent, clock: Clock, port_path: PathBuf, sockets: &Path) -> Session {
-        let reports = Reports::open(&sockets.join(REPORT_SOCKET), clock.now_ns(), &mut agent);
-        let events = Events::open(&sockets.join(EVENT_SOCKET), clock.now_ns(), &mut agent);
+    /// `folder`: of the sockets to which programs report, and ask for events. `raises`: classes
+    /// whose CPU priority is raised while they are limited.
+    pub fn new(
+        mut agent: Agent,
+        clock: Clock,
+        port_path: PathBuf,
+        folder: &Path,
+        raises: &[Raise],
+    ) -> Session {
+        let reports = Reports::open(&folder.join(REPORT_SOCKET), clock.now_ns(), &mut agent);
+        let raiser = Raiser::new(folder.join(RAISED_FILE), raises);
+        let events_path = folder.join(EVENT_SOCKET);
+        let events = Events::open(&events_path, raiser, clock.now_ns(), &mut agent);
         // A predecessor on this very port had a host that cannot know of the
         // change: it goes on getting tables.
         let is_greeted = agent.has_work();

@@ -44,9 +44,22 @@ impl Host {
         (Host::start_in(folder, Stdio::inherit()), device)
     }
 
+    /// With more options, in a guest that has the device.
+    pub fn start_with_options(options: &[&str]) -> (Host, Device) {
+        let folder = new_folder();
+        let device = Device::plug(&folder);
+        let listener = UnixListener::bind(folder.join("port")).unwrap();
+        let agent = agent_command(&folder).args(options).spawn().unwrap();
+        (Host::of(folder, listener, agent), device)
+    }
+
     fn start_in(folder: PathBuf, stderr: Stdio) -> Host {
         let listener = UnixListener::bind(folder.join("port")).unwrap();
         let agent = spawn_agent(&folder, stderr);
+        Host::of(folder, listener, agent)
+    }
+
+    fn of(folder: PathBuf, listener: UnixListener, agent: Child) -> Host {
         let stream = accept(&listener);
         Host {
             agent,
@@ -179,16 +192,19 @@ fn new_folder() -> PathBuf {
 }
 
 fn spawn_agent(folder: &Path, stderr: Stdio) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+    agent_command(folder).stderr(stderr).spawn().unwrap()
+}
+
+fn agent_command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-agent"));
+    command
         .arg("--port")
         .arg(folder.join("port"))
         .arg("--state")
         .arg(folder.join("state.json"))
         .arg("--devices")
-        .arg(folder.join("devices"))
-        .stderr(stderr)
-        .spawn()
-        .unwrap()
+        .arg(folder.join("devices"));
+    command
 }
 
 fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
