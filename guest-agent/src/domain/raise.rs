@@ -32,6 +32,9 @@ impl FromStr for Raise {
         let Some((class, (runtime, period))) = parts.filter(|(class, _)| !class.is_empty()) else {
             return Err("say CLASS=RUNTIME/PERIOD, as video=200ms/1s".to_owned());
         };
+        if class == "default" {
+            return Err("processes of the class default are in no rule: name another class".into());
+        }
         let budget = Budget {
             runtime_ns: time_ns(runtime)?,
             period_ns: time_ns(period)?,
@@ -93,6 +96,7 @@ mod tests {
         for bad in [
             "video",
             "=1ms/40ms",
+            "default=1ms/40ms",
             "video=1ms",
             "video=200/1s",
             "video=950ms/1s",

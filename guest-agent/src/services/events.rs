@@ -302,21 +302,27 @@ impl Events {
     }
 
     /// The classes whose threads may be raised: rules may have changed.
-    fn find_raised(&mut self, agent: &Agent) {
-        let tags = self.raiser.classes();
-        let tags = tags.filter_map(|class| agent.tag_of_class(class).ok()?);
+    fn find_raised(&mut self, now_ns: u64, agent: &mut Agent) {
         let former = std::mem::take(&mut self.limited);
-        self.limited = tags
-            .map(|tag| {
-                let tag = tag.number();
-                (tag, former.get(&tag).copied().unwrap_or(0))
-            })
-            .collect();
+        for class in self.raiser.classes() {
+            match agent.tag_of_class(class) {
+                Ok(Some(tag)) => {
+                    let bits = former.get(&tag.number()).copied().unwrap_or(0);
+                    self.limited.insert(tag.number(), bits);
+                }
+                // Until the host has sent rules no class is known.
+                Err(error) if agent.has_work() => {
+                    let text = format!("--raise {class}: no CPU priority ({error})");
+                    agent.log.add(now_ns, Level::Warning, text);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// A process may be in another class by now.
     fn check_rights(&mut self, now_ns: u64, agent: &mut Agent) {
-        self.find_raised(agent);
+        self.find_raised(now_ns, agent);
         for member in &mut self.members {
             let sender = (member.pid, member.uid);
             match agent.class_for_events(now_ns, sender, member.request.class.as_deref()) {
@@ -434,7 +440,9 @@ impl Events {
         } else {
             Batch::default()
         };
-        source.interrupt.allow();
+        if was_interrupted {
+            source.interrupt.allow();
+        }
         let has_new_grants = batch.events.iter().any(|event| event.kind == event::GRANTS);
         if has_new_grants || batch.lost > 0 {
             // A class that came again under its tag has no subscription.
