@@ -177,6 +177,12 @@ enum ChannelCommand {
         #[arg(long, value_name = "N", default_value_t = 100,
               value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
         count: u64,
+        /// Upcalls too: events that are asked for, and awaited by the interrupt
+        #[arg(long)]
+        upcall: bool,
+        /// Messages too, over a port whose host's end sends back all that it gets
+        #[arg(long, value_name = "PATH")]
+        port_echo: Option<PathBuf>,
     },
 }
 
@@ -236,8 +242,17 @@ fn channel(
     let mut out = std::io::stdout().lock();
     match command {
         None => show(&mut out, as_json, &channel_view::state(&device)),
-        Some(ChannelCommand::Ping { count }) => {
-            show(&mut out, as_json, &channel_view::ping(&device, *count)?)
+        Some(ChannelCommand::Ping {
+            count,
+            upcall,
+            port_echo,
+        }) => {
+            let more = channel_view::More {
+                upcall: *upcall,
+                port: port_echo.as_deref(),
+            };
+            let pings = channel_view::ping(&device, *count, &more)?;
+            show(&mut out, as_json, &pings)
         }
     }
 }

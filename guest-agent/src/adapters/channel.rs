@@ -334,6 +334,10 @@ impl Device {
         self.set_register(register::EVENTS, u32::from(are_told));
     }
 
+    pub fn has_events(&self) -> bool {
+        self.register(register::EVENTS) == 1
+    }
+
     /// Clears the cause of the interrupt: before the patterns are taken, or one is missed.
     pub fn clear_interrupt(&self) {
         self.set_register(register::INTERRUPT, 1);

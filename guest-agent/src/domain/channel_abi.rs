@@ -122,6 +122,7 @@ pub mod service {
     pub const PING: u32 = 0;
     pub const EVENTS: u32 = 3;
     pub const SUBSCRIBE: u32 = 0;
+    pub const ECHO: u32 = 1;
 }
 
 /// Offsets in a result.
@@ -146,7 +147,8 @@ pub mod event {
     pub const LIMIT_CHANGED: u8 = 3;
     pub const BACKLOG: u8 = 4;
     pub const GRANTS: u8 = 5;
-    pub const KINDS: u8 = 6;
+    /// The answer to a ping, which is no news to anybody else.
+    pub const ECHO: u8 = 6;
 }
 
 /// Offsets in a class entry.
@@ -286,7 +288,8 @@ mod tests {
         (event::LIMIT_CHANGED as usize, "SLUICE_EVENT_LIMIT_CHANGED"),
         (event::BACKLOG as usize, "SLUICE_EVENT_BACKLOG"),
         (event::GRANTS as usize, "SLUICE_EVENT_GRANTS"),
-        (event::KINDS as usize, "SLUICE_EVENT_KINDS"),
+        (event::ECHO as usize, "SLUICE_EVENT_ECHO"),
+        (service::ECHO as usize, "SLUICE_EVENTS_ECHO"),
         (SERVICES, "SLUICE_CHANNEL_SERVICES"),
         (SERVICE_BYTES, "sizeof(SluiceChannelService)"),
         (RESULT_BYTES, "sizeof(SluiceChannelResult)"),

@@ -21,7 +21,7 @@ pub struct Event {
 impl Event {
     /// A later host may have more kinds.
     pub fn is_known(&self) -> bool {
-        (event::LIMITED..event::KINDS).contains(&self.kind)
+        (event::LIMITED..event::ECHO).contains(&self.kind)
             && usize::from(self.tag) < TAGS
             && usize::from(self.resource) < RESOURCES
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 pub struct Spread {
     pub min_ns: u64,
     pub median_ns: u64,
+    pub p95_ns: u64,
     pub p99_ns: u64,
 }
 
@@ -18,6 +19,7 @@ impl Spread {
         Some(Spread {
             min_ns: times_ns[0],
             median_ns: times_ns[last / 2],
+            p95_ns: times_ns[(last * 95).div_ceil(100)],
             p99_ns: times_ns[(last * 99).div_ceil(100)],
         })
     }
@@ -35,7 +37,7 @@ mod tests {
             (1, 50, 100)
         );
         let many = Spread::of((1..=1001).collect()).unwrap();
-        assert_eq!((many.median_ns, many.p99_ns), (501, 991));
+        assert_eq!((many.median_ns, many.p95_ns, many.p99_ns), (501, 951, 991));
         let one = Spread::of(vec![7]).unwrap();
         assert_eq!((one.min_ns, one.median_ns, one.p99_ns), (7, 7, 7));
         assert_eq!(Spread::of(Vec::new()), None);

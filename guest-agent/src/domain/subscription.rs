@@ -16,7 +16,7 @@ pub const KIND_NAMES: [&str; 5] = [
     "backlog",
     "grants-changed",
 ];
-const ALL_KINDS: u8 = (1 << event::KINDS) - 2;
+const ALL_KINDS: u8 = (1 << event::ECHO) - 2;
 const ALL_RESOURCES: u8 = (1 << RESOURCES) - 1;
 
 /// What a program asks for, as it is sent to the agent: one JSON object.
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_request_chooses_kinds_and_resources() {
         let all = filter("{}");
-        for kind in event::LIMITED..event::KINDS {
+        for kind in event::LIMITED..event::ECHO {
             assert!(all.takes(&event(kind, 3, 1)));
         }
         let some = filter(

@@ -10,6 +10,7 @@ use crate::domain::channel_abi::{
 };
 use crate::domain::spread::Spread;
 use crate::services::log::escaped;
+use crate::services::ping::{Messages, Upcalls, ping_port, ping_upcall};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io;
@@ -73,6 +74,18 @@ struct Class {
 pub struct Pings {
     fast: Fast,
     deferred: Deferred,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upcall: Option<Upcalls>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<Messages>,
+}
+
+/// Pings beside those of calls.
+#[derive(Debug, Default)]
+pub struct More<'a> {
+    pub upcall: bool,
+    /// A port whose host's end sends back all that it gets.
+    pub port: Option<&'a Path>,
 }
 
 #[derive(Debug, Serialize)]
@@ -223,7 +236,7 @@ impl std::fmt::Display for State {
 }
 
 /// Times `count` calls of each kind. A driver is announced for their time if there is none.
-pub fn ping(device: &Device, count: u64) -> io::Result<Pings> {
+pub fn ping(device: &Device, count: u64, more: &More) -> io::Result<Pings> {
     let had_driver = device.driver() != 0;
     if !had_driver && !device.set_driver(VERSION) {
         let text = format!(
@@ -234,7 +247,14 @@ pub fn ping(device: &Device, count: u64) -> io::Result<Pings> {
     }
     let pings = ping_fast(device, count).and_then(|fast| {
         let deferred = ping_deferred(device, count)?;
-        Ok(Pings { fast, deferred })
+        let upcall = more.upcall.then(|| ping_upcall(device, SLOT, count));
+        let port = more.port.map(|path| ping_port(path, count));
+        Ok(Pings {
+            fast,
+            deferred,
+            upcall: upcall.transpose()?,
+            port: port.transpose()?,
+        })
     });
     if !had_driver {
         device.set_driver(0);
@@ -322,8 +342,8 @@ impl std::fmt::Display for Pings {
                 let mut text = String::new();
                 let _ = write!(
                     text,
-                    "min {} ns, median {} ns, p99 {} ns",
-                    of.min_ns, of.median_ns, of.p99_ns
+                    "min {} ns, median {} ns, p95 {} ns, p99 {} ns",
+                    of.min_ns, of.median_ns, of.p95_ns, of.p99_ns
                 );
                 text
             })
@@ -344,7 +364,21 @@ impl std::fmt::Display for Pings {
             deferred.register_accesses,
             spread(&deferred.put),
             spread(&deferred.taken)
-        )
+        )?;
+        if let Some(upcall) = &self.upcall {
+            writeln!(
+                f,
+                "upcall     {} events, {} register accesses: {}",
+                upcall.count,
+                upcall.register_accesses,
+                spread(&upcall.woken)
+            )?;
+        }
+        if let Some(port) = &self.port {
+            let times = spread(&port.round_trip);
+            writeln!(f, "port       {} messages: {times}", port.count)?;
+        }
+        Ok(())
     }
 }
 
@@ -406,7 +440,7 @@ mod tests {
     fn a_device_that_answers_no_ping_is_an_error() {
         let fake = FakeDevice::new("no-ping");
         let device = open(&fake.root).unwrap();
-        let error = ping(&device, 1).unwrap_err();
+        let error = ping(&device, 1, &More::default()).unwrap_err();
         assert!(error.to_string().contains("did not answer"), "{error}");
         assert_eq!(fake.get(0, register::DRIVER, 1), [0], "as it was");
     }

@@ -8,6 +8,7 @@ pub mod event_view;
 pub mod events;
 pub mod follow;
 pub mod log;
+pub mod ping;
 pub mod raise;
 pub mod reports;
 pub mod scanner;

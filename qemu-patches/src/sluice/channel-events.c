@@ -9,7 +9,7 @@
  */
 #include "sluice/channel.h"
 
-#define KINDS_MASK  ((1u << SLUICE_EVENT_KINDS) - 2)    /* from kind 1 on */
+#define KINDS_MASK  ((1u << SLUICE_EVENT_ECHO) - 2)     /* from kind 1 on */
 
 bool sluice_events_subscribe(SluiceEvents *events, unsigned tag, uint64_t kinds,
                              uint64_t priority, uint64_t backlog_bytes)

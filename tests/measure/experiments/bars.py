@@ -80,6 +80,10 @@ FIGURES = {
     "set_aside": ("pairs set aside", "{:.0f}"),
     "stock": ("stock", "{:,.0f}"),
     "patched": ("patched", "{:,.0f}"),
+    "median_us": ("median, µs", "{:.2f}"),
+    "p95_us": ("p95, µs", "{:.2f}"),
+    "exits": ("exits of each", "{:.2f}"),
+    "serial_ratio": ("virtio-serial round trip ÷ it", "{:.2f}"),
 }
 
 
@@ -197,6 +201,7 @@ IDLE = "let the machine do nothing else and run again"
 _SAME_RATE = "the limit is not kept"
 _RING = "the row says nothing before the ring is full: give the flood more depth or more senders"
 _CALM = "the control must not fill the ring: lower its rate or its depth"
+_QUICK = f"it is slow beside virtio-serial: {IDLE}, under KVM"
 _FLOOD = "a flood reaches its neighbours, or the machine was busy"
 
 
@@ -284,9 +289,30 @@ BARS: dict[str, tuple[Bar, ...]] = {
         _flood(1.1, "same guest", Bar("elsewhere_fill_ratio", _RING, low=FULL_MIN)),
         _flood(1.05, "other guest"),
     ),
+    "E12": (
+        Bar(
+            "exits",
+            "a deferred call touches a register, or the guest did: see the accesses in the trace",
+            high=0,
+            subjects=("deferred call",),
+        ),
+        Bar(
+            "median_us",
+            f"the clock alone may take so long: {IDLE}, under KVM",
+            high=0.1,
+            of_median=True,
+            subjects=("deferred call",),
+        ),
+        Bar("serial_ratio", _QUICK, low=5, of_median=True, subjects=("fast call",)),
+        Bar("serial_ratio", _QUICK, low=3, of_median=True, subjects=("upcall",)),
+    ),
 }
 
 EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
+    "E12": tuple(
+        ("channel", subject)
+        for subject in ("fast call", "deferred call", "upcall", "virtio-serial round trip")
+    ),
     "E1": (
         ("disk", "fio 4 KiB, requests/s"),
         ("disk", "fio 128 KiB, requests/s"),

@@ -82,7 +82,12 @@ def _verdicts(found: dict[str, Any]) -> str:
 
 
 def _section(experiment: str, part: str, rows: list[dict[str, Any]]) -> str:
-    plot = _rates(rows) if "rate_bps" in rows[0] else _ratios(experiment, rows)
+    if "rate_bps" in rows[0]:
+        plot = _rates(rows)
+    elif "median_us" in rows[0]:
+        plot = _times(rows)
+    else:
+        plot = _ratios(experiment, rows)
     return f'<h2>{html.escape(part)}</h2>{plot}<div class="wide">{_table(rows)}</div>'
 
 
@@ -99,6 +104,19 @@ def _rates(rows: list[dict[str, Any]]) -> str:
     axes.axhspan(-bar, bar, alpha=0.15, label=f"bar: ±{bar:g} %")
     axes.set_yscale("symlog", linthresh=1)
     axes.set(xscale="log", xlabel="rate that was set, MB/s", ylabel="error over 10 s, %")
+    axes.legend()
+    return _svg(figure)
+
+
+def _times(rows: list[dict[str, Any]]) -> str:
+    """Draw the median and the 95th percentile of each row, on one logarithmic scale."""
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)))
+    for marker, key in (("o", "median_us"), ("|", "p95_us")):
+        times = [row[key]["median"] for row in rows]
+        axes.plot(times, range(len(rows)), marker, label=FIGURES[key][0])
+    axes.set_yticks(range(len(rows)), [row["subject"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set(xscale="log", xlabel="µs")
     axes.legend()
     return _svg(figure)
 

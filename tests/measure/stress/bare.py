@@ -47,7 +47,7 @@ class DiskRequests:
 
 
 class Machine:
-    """One QEMU process. ``incoming`` waits for a migration to its socket."""
+    """One QEMU process. ``incoming`` waits for a migration to its socket; ``more`` are options."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Machine:
         disk_options: str = "",
         root_options: str = ",shaper=sluice0",
         trace: Sequence[str] = (),
+        more: Sequence[str] = (),
     ):
         self.name = name
         self._sandbox = sandbox
@@ -71,7 +72,7 @@ class Machine:
         self._make_tap()
         monitor = files.folder / f"{name}.qmp"
         options = {"root": root_options, "data": f",shaper=sluice0{disk_options}"}
-        command = self._command(accelerator, monitor, incoming, options, trace)
+        command = [*self._command(accelerator, monitor, incoming, options, trace), *more]
         self.log = files.folder / "logs" / f"qemu-{name}.log"
         self.task: Task = sandbox.popen(command, name=f"QEMU {name}", log=self.log)
         try:

@@ -54,7 +54,7 @@ static SluiceCallStatus events_service(Shaper *shaper,
     ShaperChannel *channel = &shaper->channel;
     uint64_t tag = call->arguments[0];
 
-    if (call->operation != SLUICE_EVENTS_SUBSCRIBE) {
+    if (call->operation > SLUICE_EVENTS_ECHO) {
         return SLUICE_CALL_UNKNOWN;
     }
     if (tag >= SLUICE_CHANNEL_TAGS) {
@@ -62,6 +62,10 @@ static SluiceCallStatus events_service(Shaper *shaper,
     }
     if (!(channel->granted >> tag & 1)) {
         return SLUICE_CALL_DENIED;
+    }
+    if (call->operation == SLUICE_EVENTS_ECHO) {
+        shaper_channel_echo(channel, tag, call->arguments[1]);
+        return SLUICE_CALL_OK;
     }
     return sluice_events_subscribe(&channel->upcalls, tag, call->arguments[1],
                                    call->arguments[2], call->arguments[3])

@@ -69,6 +69,14 @@ void shaper_channel_flush_events(ShaperChannel *channel)
     }
 }
 
+void shaper_channel_echo(ShaperChannel *channel, unsigned tag, uint64_t word)
+{
+    make_event(channel, &(SluiceChannelEvent){
+        .time_ns = get_clock(), .kind = SLUICE_EVENT_ECHO, .tag = tag,
+        .datum = word,
+    });
+}
+
 /* Caller holds the lock. */
 static void tell(ShaperChannel *channel, unsigned kind, unsigned tag,
                  unsigned resource, uint64_t datum)

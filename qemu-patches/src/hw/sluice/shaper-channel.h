@@ -132,6 +132,8 @@ SluiceCallStatus shaper_channel_read_stream(ShaperChannel *channel, unsigned i,
                                             bool anyway);
 SluiceCallStatus shaper_channel_read_server(ShaperChannel *channel, unsigned i,
                                             bool anyway);
+/* Makes an event with the word, of a tag that is granted. The machine runs. */
+void shaper_channel_echo(ShaperChannel *channel, unsigned tag, uint64_t word);
 /* Until its sequence is another, or the grants are, it is not read again. */
 void shaper_channel_remove_stream(ShaperChannel *channel, unsigned i);
 void shaper_channel_remove_server(ShaperChannel *channel, unsigned i);

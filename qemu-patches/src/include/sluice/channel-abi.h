@@ -73,6 +73,7 @@ enum {
     SLUICE_CHANNEL_FIND = 1,
     SLUICE_CLASSES_REFRESH = 0,
     SLUICE_EVENTS_SUBSCRIBE = 0,
+    SLUICE_EVENTS_ECHO = 1,
     SLUICE_RECORD_UPDATE = 0,
     SLUICE_RECORD_REMOVE = 1,
 };
@@ -94,6 +95,7 @@ enum {
     SLUICE_EVENT_LIMIT_CHANGED = 3,
     SLUICE_EVENT_BACKLOG = 4,
     SLUICE_EVENT_GRANTS = 5,
+    SLUICE_EVENT_ECHO = 6,      /* of a call, not of a subscription */
     SLUICE_EVENT_KINDS,
 };
 

@@ -250,6 +250,12 @@ static uint64_t event_count(Channel *channel)
     return le64_to_cpu(read_host(channel, header.event_head));
 }
 
+static uint32_t echo(Channel *channel, uint64_t tag, uint64_t word)
+{
+    return fast_status(channel, SLUICE_SERVICE_EVENTS, SLUICE_EVENTS_ECHO, tag,
+                       word);
+}
+
 static void test_subscribe(void)
 {
     Guest *guest = machine_new("");
@@ -265,6 +271,58 @@ static void test_subscribe(void)
                      SLUICE_CALL_BAD);
     g_assert_cmpuint(subscribe(channel, 0, 1, 0, 0), ==, SLUICE_CALL_BAD);
     g_assert_cmpuint(event_count(channel), ==, 0);
+    machine_free(guest);
+}
+
+/* An echo needs no subscription, and interrupts as any event. A deferred one does, too. */
+static void test_echo(void)
+{
+    Guest *guest = machine_new("");
+    Channel *channel = &guest->channel;
+    SluiceChannelEvent event;
+
+    set_register(channel, SLUICE_CHANNEL_REG_EVENTS, 1);
+    g_assert_cmpuint(echo(channel, 0, 1ULL << 63 | 5), ==, SLUICE_CALL_OK);
+    event = last_event(channel);
+    g_assert_cmpuint(event.kind, ==, SLUICE_EVENT_ECHO);
+    g_assert_cmpuint(event.tag, ==, 0);
+    g_assert_cmpuint(event.priority, ==, 0);
+    g_assert_cmpuint(le64_to_cpu(event.datum), ==, 1ULL << 63 | 5);
+    g_assert_cmpuint(le64_to_cpu(read_guest(channel, pattern[0])), ==, 1);
+    wait_for(interrupts(channel));
+
+    g_assert_cmpuint(echo(channel, BULK, 0), ==, SLUICE_CALL_DENIED);
+    g_assert_cmpuint(echo(channel, 16, 0), ==, SLUICE_CALL_BAD);
+    g_assert_cmpuint(echo(channel, 1ULL << 32, 0), ==, SLUICE_CALL_BAD);
+    g_assert_cmpuint(fast_status(channel, SLUICE_SERVICE_EVENTS,
+                                 SLUICE_EVENTS_ECHO + 1, 0, 0), ==,
+                     SLUICE_CALL_UNKNOWN);
+    g_assert_cmpuint(subscribe(channel, 0, KIND(ECHO), 0, 0), ==,
+                     SLUICE_CALL_BAD);
+    g_assert_cmpuint(event_count(channel), ==, 1);
+
+    subscribe(channel, 0, KIND(LIMITED), 3, 0);
+    defer_call_of(channel, make_call(SLUICE_SERVICE_EVENTS, SLUICE_EVENTS_ECHO,
+                                     0, 6), 0, 0);
+    kick(guest);
+    event = last_event(channel);
+    g_assert_cmpuint(event.priority, ==, 3);
+    g_assert_cmpuint(le64_to_cpu(event.datum), ==, 6);
+    machine_free(guest);
+}
+
+/* An echo more than CALLS_MAX allows makes no event. */
+static void test_echo_busy(void)
+{
+    Guest *guest = machine_new(",calls=10");
+    Channel *channel = &guest->channel;
+    uint64_t answered = 0;
+
+    for (unsigned i = 0; i < 5; i++) {
+        answered += echo(channel, 0, i) == SLUICE_CALL_OK;
+    }
+    g_assert_cmpuint(answered, ==, 1);
+    g_assert_cmpuint(event_count(channel), ==, answered);
     machine_free(guest);
 }
 
@@ -641,6 +699,8 @@ int main(int argc, char **argv)
     qtest_add_func("sluice/channel-call/delayed", test_delayed);
     qtest_add_func("sluice/channel-call/deferred-refused", test_deferred_refused);
     qtest_add_func("sluice/channel-call/subscribe", test_subscribe);
+    qtest_add_func("sluice/channel-call/echo", test_echo);
+    qtest_add_func("sluice/channel-call/echo-busy", test_echo_busy);
     qtest_add_func("sluice/channel-call/changes", test_changes);
     qtest_add_func("sluice/channel-call/interrupt", test_interrupt);
     qtest_add_func("sluice/channel-call/limited", test_limited);

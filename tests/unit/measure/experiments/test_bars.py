@@ -74,7 +74,20 @@ def _cost_row(part, subject, **figures):
     }
 
 
-ROWS = {"E1": _cost_row, "E2": _rate_row, "FLOOD": _flood_row}
+def _call_row(part, subject, **figures):
+    return {
+        "part": part,
+        "subject": subject,
+        "runs": 5,
+        "median_us": _spread(0.05),
+        "p95_us": _spread(0.08),
+        "exits": _spread(0 if subject == "deferred call" else 1),
+        **({"serial_ratio": _spread(6.0)} if subject in ("fast call", "upcall") else {}),
+        **figures,
+    }
+
+
+ROWS = {"E1": _cost_row, "E2": _rate_row, "E12": _call_row, "FLOOD": _flood_row}
 
 
 def _found(experiment, changes=None, **figures):
@@ -120,6 +133,10 @@ SLUICE_READ = ("disk read", "sluice")
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, 1.11), "≤ 1.100"),
         ("E2", ("disk write", "sluice"), "longest_wait_ratio", (1, 1, math.inf), "≤ 1.100"),
         ("E2", ("net in", "sluice"), "longest_standstill_ms", (20, 20, 66), "≤ 50"),
+        ("E12", ("channel", "deferred call"), "exits", (0, 0, 0.01), "≤ 0.00"),
+        ("E12", ("channel", "deferred call"), "median_us", (0.1, 0.11, 0.2), "≤ 0.10"),
+        ("E12", ("channel", "fast call"), "serial_ratio", (4, 4.9, 6), "≥ 5.00"),
+        ("E12", ("channel", "upcall"), "serial_ratio", (1, 2.9, 6), "≥ 3.00"),
         ("FLOOD", ("same guest", "ping"), "pooled_p99_ratio", (1.11,), "≤ 1.100"),
         ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
         ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
