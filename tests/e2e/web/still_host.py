@@ -475,6 +475,7 @@ ANSWERS: dict[str, Any] = {
     ],
     "/v1/domains/db/processes": "No agent answers in db: the VM waits for a restart.",
     **{f"/v1/domains/{name}": domain(name) for name in NAMES},
+    **{f"/v1/domains/{name}/streams": [] for name in NAMES},
     **{f"/v1/history?domain={name}": history(name) for name in MOVES},
     **{f"/v1/streams/{one['name']}/history": verdicts() for one in STREAMS},
 }

@@ -47,6 +47,18 @@ def stream(name):
     }
 
 
+def told(name):
+    return {
+        "class": "movie",
+        "name": name,
+        "source": "program",
+        "at": 1.0,
+        "verdict": "poor",
+        "reason": "3 late and 1 lost of 100 frames in 5 s",
+        "stream": None,
+    }
+
+
 def group(name):
     return {
         "name": name,
@@ -86,6 +98,7 @@ MEDIA = {
 ANSWERS = {
     "/v1/domains": [MEDIA],
     "/v1/domains/media": MEDIA,
+    "/v1/domains/media/streams": [told(name) for name in WORDS],
     "/v1/classes": [],
     "/v1/streams": [stream(name) for name in WORDS],
     "/v1/groups": [group(name) for name in WORDS],

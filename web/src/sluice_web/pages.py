@@ -108,6 +108,7 @@ def vm(domain: str):
         grantable=grantable,
         settings=settings,
         card_fields=document.body("/domains/{domain}/cards/{card}"),
+        told=controller().get(path_of("domains", domain, "streams")),
     )
 
 

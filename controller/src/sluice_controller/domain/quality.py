@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A stream's quality, from its client's measurements or, without them, the host's.
+"""A stream's quality, from its client's measurements or, without any report, the host's.
 
 perfect: no error, no stall, and the nominal rate delivered. good: stalls below
 1 % of the time. poor: the rest. Deliveries come in lumps, so the delivered
@@ -21,6 +21,7 @@ DELIVERY_WINDOW_S = 10.0
 LUMPY_DELIVERY = 0.98
 POOR_DELIVERY = 0.9
 REPORT_AGE_S = 5.0
+UNTOLD = "neither a client nor the guest reports"
 
 
 def _counted(most: float) -> Number:
@@ -88,8 +89,11 @@ def stream_verdict(
 def host_verdict(sample: Mapping[str, Any] | None, deadline_ms: float) -> tuple[str, str]:
     """The host's own judgement: whether the stream's reads come back in time."""
     if sample is None or not sample["bytes_per_second"]:
-        return "unknown", "the stream's class moves no data"
+        return "unknown", f"the stream's class moves no data; {UNTOLD}"
     waited = sample["service_mean_ms"] + sample["held_mean_ms"]
     if waited > deadline_ms:
-        return "poor", f"its requests take {waited:.0f} ms, {deadline_ms:.0f} ms would be in time"
-    return "good", f"its requests take {waited:.0f} ms; no client reports"
+        return (
+            "poor",
+            f"its requests take {waited:.0f} ms, {deadline_ms:.0f} ms are in time; {UNTOLD}",
+        )
+    return "good", f"its requests take {waited:.0f} ms; {UNTOLD}"

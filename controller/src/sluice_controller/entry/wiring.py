@@ -24,6 +24,7 @@ from ..adapters.libvirt_metadata import LibvirtMetadata
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
+from ..domain.models import as_json
 from ..services.agent_install import AgentInstaller
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
@@ -31,6 +32,7 @@ from ..services.catalogue import Catalogue
 from ..services.declared import Declared
 from ..services.domains import Domains
 from ..services.groups import Groups
+from ..services.guest_streams import ROUND_SECONDS, GuestStreams
 from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
 from ..services.reconcile import Reconciler
@@ -120,8 +122,17 @@ class Services:
             self.clock,
         )
         self.nightly = Nightly(self.store, self.clock)
+        shapers = QmpShapers(self.qmp_host)
+        self.guest_streams = GuestStreams(
+            self.host, shapers, self.declared, self.clock, time.monotonic
+        )
         self.streams = Streams(
-            self.store, self.declared, self.sampler, self.clock, self.catalogue.about
+            self.store,
+            self.declared,
+            self.sampler,
+            self.clock,
+            self.catalogue.about,
+            self.guest_streams.of,
         )
         self.auto = Auto(
             self.store,
@@ -142,7 +153,6 @@ class Services:
             self.clock,
             self._changed,
         )
-        shapers = QmpShapers(self.qmp_host)
         self.reconciler = Reconciler(
             self.store,
             self.host,
@@ -192,6 +202,10 @@ class Services:
         self.catalogue.check_known(domain)
         return self.records.history(domain, since, step)
 
+    def said(self, domain: str) -> list[dict[str, Any]]:
+        self.catalogue.check_known(domain)
+        return as_json(self.guest_streams.of(domain))
+
     # Threads
 
     def _poll_libvirt(self) -> None:
@@ -220,6 +234,7 @@ class Services:
             Loop("agents", 0.0, self.agents.round),
             Loop("sampler", 1 / SAMPLE_HZ, self._sample),
             Loop("records", 0.0, self._record),
+            Loop("streams", ROUND_SECONDS, self.guest_streams.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
@@ -241,6 +256,7 @@ class Services:
     def stop(self) -> None:
         self.stopping.set()
         self.reconciler.close()
+        self.guest_streams.close()
         self.agents.wake()
         self.records.wake()
         for thread in self._threads:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Streams, their reports and their quality."""
+"""Streams, their reports and their quality.
+
+A client's fresh reports count first, then what the guest says of the stream's class, then the
+host's own view.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +24,7 @@ from ..domain.quality import (
     parse_report,
     stream_verdict,
 )
+from ..domain.stream_records import GuestStream, counting
 from .catalogue import audited, find_class, find_grant
 from .declared import Declared
 from .ports import Clock, Store, Transaction
@@ -58,6 +63,8 @@ class Streams:
     sampler: Sampler
     clock: Clock
     about: Callable[[str], AbstractContextManager[Transaction]]
+    # What a domain's guest says of its streams.
+    said: Callable[[str], Sequence[GuestStream]] = lambda _domain: ()
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,27 +84,36 @@ class Streams:
         return stream
 
     def _json(self, stream: Stream) -> dict[str, Any]:
+        said = [s for s in self.said(stream.domain) if s.class_name == stream.class_name]
+        guest = counting(said)
         with self._lock:
             now = self.clock()
             memory = self._memory.setdefault(stream.name, _Memory(since=now))
+            last = memory.reports[-1] if memory.reports else None
             reports = [r for r in memory.reports if now - DELIVERY_WINDOW_S <= r.at <= now]
             fresh = bool(reports) and now - reports[-1].at <= REPORT_AGE_S
             if fresh:
+                source, source_at = "client", reports[-1].at
                 verdict, reason = stream_verdict(
                     [r.values for r in reports], stream.nominal_bytes_per_second
                 )
+            elif guest is not None:
+                source, source_at = guest.source, guest.at
+                verdict, reason = guest.verdict, f"{guest.name}: {guest.reason}"
             else:
+                source, source_at = "host", None
                 verdict, reason = self._host_verdict(stream)
             if verdict != memory.verdict:
                 memory.verdict, memory.since = verdict, now
             memory.reason = reason
-            last = memory.reports[-1] if memory.reports else None
             return {
                 **as_json(stream),
                 "verdict": verdict,
                 "since": memory.since,
                 "reason": reason,
-                "source": "client" if fresh else "host",
+                "source": source,
+                "source_at": source_at,
+                "guest": as_json(said),
                 "last_report": {"at": last.at, **last.values} if last else None,
             }
 

@@ -19,6 +19,7 @@ from ...domain.model import AutoSettings, ClassName, StreamBody
 from ...domain.models import answer_of
 from ...domain.quality import Report
 from ...domain.render import Granted
+from ...domain.stream_records import SOURCES, GuestStream
 from ...services.ports import Uplink
 
 Limits = Mapping[Resource, Limit]
@@ -236,7 +237,9 @@ class Stream(StreamBody):  # type: ignore[misc,valid-type]
     verdict: Annotated[str, Word(("perfect", "good", "poor", "unknown"))]
     since: float
     reason: str
-    source: Annotated[str, Word(("client", "host"))]
+    source: Annotated[str, Word(("client", *SOURCES, "host"), help="whom the verdict is of")]
+    source_at: float | None
+    guest: list[GuestStream]
     last_report: Mapping[str, float] | None
 
 

@@ -18,6 +18,7 @@ from ...domain.queues import Queue
 from ...domain.render import Granted
 from ...domain.scheduling import Scheduling
 from ...domain.state import State, etag
+from ...domain.stream_records import GuestStream
 from . import answers
 from .operations import Answer, Asked, Call, Operation, called
 
@@ -455,6 +456,12 @@ _STREAMS = [
         "streams.history",
         list[answers.StreamReport],
         query=("since",),
+    ),
+    op(
+        f"GET {DOMAIN}/streams",
+        "What the guest says of its streams",
+        "said",
+        list[GuestStream],
     ),
     op("GET /auto", "State of auto-shaping", "auto.status", answers.Auto),
     op(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -25,10 +26,35 @@ def list_streams(context: typer.Context) -> Answered:
         "class": lambda s: f"{s['domain']}/{s['class']}",
         "rate": lambda s: format_rate(s["nominal_bytes_per_second"]),
         "verdict": "verdict",
-        "seen by": "source",
+        "seen by": lambda s: s["source"] + _ago(s["source_at"]),
         "reason": "reason",
     }
     return context.obj.call("GET", "streams"), shown(columns, empty="no streams")
+
+
+def _ago(at: float | None) -> str:
+    return "" if at is None else f", {max(0.0, time.time() - at):.0f} s ago"
+
+
+@command(streams, "records")
+def stream_records(context: typer.Context, domain: Domain) -> Answered:
+    """List what a domain's guest says of its streams.
+
+    A record of a class without a declared stream judges nothing.
+    """
+    columns = {
+        "class": "class",
+        "record": "name",
+        "told by": lambda r: r["source"] + _ago(r["at"]),
+        "frames": "frames",
+        "late": "late",
+        "lost": "lost",
+        "verdict": "verdict",
+        "reason": "reason",
+        "stream": lambda r: r["stream"] or "none declared",
+    }
+    answer = context.obj.call("GET", "domains", domain, "streams")
+    return answer, shown(columns, empty="the guest says nothing of streams")
 
 
 @command(streams, "set")
