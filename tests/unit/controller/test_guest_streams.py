@@ -25,7 +25,7 @@ class Host:
 
     def __init__(self):
         self.has_channel, self.incarnation = True, 1
-        self.rows, self.asked, self.refuses = [], 0, False
+        self.rows, self.asked, self.refuses, self.fault = [], 0, False, None
 
     def guests(self):
         live = Description(shaper_id="sluice0", has_channel=self.has_channel)
@@ -38,6 +38,8 @@ class Host:
             {"id": "sluice0"},
         )
         self.asked += 1
+        if self.fault:
+            raise self.fault
         if self.refuses:
             raise Conflict("shaper", "media", "has no channel", "restart it")
         return {"streams": self.rows}
@@ -165,6 +167,29 @@ def test_guests_are_asked_no_more_than_needed(scene):
     scene.host.has_channel = False
     scene.look()
     assert scene.host.asked == 4
+
+
+def test_two_users_records_of_one_name_are_two(scene):
+    """Else any user of a guest could hide another one's stream behind a second record."""
+    scene.declare()
+    for second in range(11):
+        scene.now += 1
+        right = row(frames=25 * second, last_ns=second * SECOND)
+        scene.host.rows = [right, row(number=1, frames=3, last_ns=SECOND)]
+        scene.look()
+    assert [one["frames"] for one in scene.film["guest"]] == [250, 3]
+    assert scene.film["guest"][0]["verdict"] == "perfect"
+
+
+def test_an_answer_that_cannot_be_read_is_said_once(scene, caplog):
+    scene.declare()
+    scene.host.fault = ValueError("Exceeds the limit (4300 digits)")
+    caplog.set_level("INFO")
+    for _ in range(3):
+        scene.now += SELDOM_S
+        scene.look()
+    (said,) = [one.getMessage() for one in caplog.records if "streams" in one.getMessage()]
+    assert "guest media" in said and "4300 digits" in said
 
 
 def test_a_guest_that_starts_anew_has_said_nothing(scene):

@@ -55,6 +55,8 @@ def plays(seconds, rate=25):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"number": 64},
+        {"number": None},
         {"tag": 16},
         {"tag": -1},
         {"tag": True},
@@ -129,10 +131,32 @@ def test_too_few_frames(rate, verdict):
 def test_no_frame_for_a_while():
     found = series(*plays(5))
     assert found.verdict(6)[0] == "perfect"
-    assert found.verdict(8)[0] == "poor"
+    found.add(8, 1008.0, found.newest.reading)
+    assert found.verdict(8) == ("poor", "no frame for 4 s")
     verdict, reason = found.verdict(4 + FRESH_S + 1)
     assert verdict == "unknown"
     assert "nothing new for 11 s" in reason
+
+
+def test_nothing_is_said_of_the_time_since_the_last_look():
+    """A guest without a declared stream is asked seldom."""
+    found = Series()
+    for second in (0, 5):
+        found.add(second, 1000.0, reading(frames=25 * second, last_ns=second * SECOND))
+    assert found.verdict(9.5)[0] == "perfect"
+
+
+def test_a_pace_that_changes_is_no_frame():
+    found = series(*plays(5))
+    for second in range(5, 9):
+        still = reading(frames=100, last_ns=4 * SECOND, pace_bytes_per_second=second)
+        found.add(second, 1000.0 + second, still)
+    assert found.verdict(8)[0] == "poor"
+
+
+def test_a_counter_that_goes_back_begins_anew():
+    found = series({"frames": 10, "late": 5}, {"frames": 25}, {"frames": 50})
+    assert found.verdict(2)[0] == "perfect"
 
 
 def test_a_program_that_begins_anew_has_no_faults_of_before():

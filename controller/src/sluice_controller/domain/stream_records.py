@@ -30,6 +30,7 @@ FRESH_S = 10.0
 _MOST_CHANGES = 40
 _COUNTER = 1 << 32
 _BOUNDS = {
+    "number": MOST_RECORDS,
     "tag": 16,
     "rate-millihertz": _COUNTER,
     "frames": 1 << 64,
@@ -45,6 +46,7 @@ _VERDICTS = ("poor", "good", "unknown", "perfect")
 class Reading:
     """A record. `last_ns` is of the guest's clock; `late` and `lost` are modulo 2^32."""
 
+    number: int
     tag: int
     source: str
     name: str
@@ -56,8 +58,9 @@ class Reading:
     pace_bytes_per_second: int
 
     @property
-    def key(self) -> tuple[int, str, str]:
-        return self.tag, self.source, self.name
+    def key(self) -> tuple[int, int, str, str]:
+        """Two users of a guest may give their streams of one class one name."""
+        return self.number, self.tag, self.source, self.name
 
 
 def readings(answer: Any) -> list[Reading]:
@@ -81,8 +84,8 @@ def _reading(row: Any) -> Reading | None:
         return None
     if not (name.isascii() and name.isprintable()):
         return None
-    tag, *others = numbers
-    return Reading(tag, source, name, *others)
+    number, tag, *others = numbers
+    return Reading(number, tag, source, name, *others)
 
 
 @dataclass(frozen=True)
@@ -96,17 +99,22 @@ class _Change:
 
 @dataclass
 class Series:
-    """The changes of one record, oldest first."""
+    """The changes of one record, oldest first. `looked_s`: when it was last read; `framed_s`: when
+    it last had another number of frames."""
 
     changes: deque[_Change] = field(default_factory=lambda: deque(maxlen=_MOST_CHANGES))
+    looked_s: float = 0.0
+    framed_s: float = 0.0
 
     def add(self, at_s: float, shown_at: float, reading: Reading) -> None:
-        if self.changes:
-            last = self.changes[-1].reading
-            if reading == last:
-                return
-            if reading.frames < last.frames or reading.rate_millihertz != last.rate_millihertz:
-                self.changes.clear()  # the program began anew
+        self.looked_s = at_s
+        last = self.changes[-1].reading if self.changes else None
+        if reading == last:
+            return
+        if last is None or reading.frames != last.frames:
+            self.framed_s = at_s
+        if last is not None and _began_anew(last, reading):
+            self.changes.clear()
         self.changes.append(_Change(at_s, shown_at, reading))
 
     @property
@@ -122,12 +130,22 @@ class Series:
         silent_s = now_s - last.at_s
         if silent_s > FRESH_S:
             return "unknown", f"nothing new for {silent_s:.0f} s"
-        if silent_s > STALL_S and last.reading.rate_millihertz:
-            return "poor", f"no frame for {silent_s:.0f} s"
+        # Since the last look, frames may have come.
+        still_s = self.looked_s - self.framed_s
+        if still_s > STALL_S and last.reading.rate_millihertz:
+            return "poor", f"no frame for {still_s:.0f} s"
         window = [c for c in self.changes if now_s - c.at_s <= DELIVERY_WINDOW_S]
         if len(window) < 2:
             return "unknown", "one report so far"
         return _faults(window, now_s) or _delivery(window[0].reading, last.reading)
+
+
+def _began_anew(old: Reading, new: Reading) -> bool:
+    goes_back = any(
+        (after - before) % _COUNTER >= _COUNTER // 2
+        for before, after in ((old.late, new.late), (old.lost, new.lost))
+    )
+    return goes_back or new.frames < old.frames or new.rate_millihertz != old.rate_millihertz
 
 
 def _faults(window: Sequence[_Change], now_s: float) -> tuple[str, str] | None:

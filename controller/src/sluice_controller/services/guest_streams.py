@@ -33,7 +33,7 @@ class _Asked:
     """Knowledge of one running domain. A domain that starts anew has new series."""
 
     of: tuple[str, int]
-    series: dict[tuple[int, str, str], Series] = field(default_factory=dict)
+    series: dict[tuple[int, int, str, str], Series] = field(default_factory=dict)
     running: Future[None] | None = None
     asked_s: float | None = None
     refused: bool = False
@@ -83,7 +83,8 @@ class GuestStreams:
         question = {"id": guest.live.shaper_id}
         try:
             answer = self.shapers.execute(guest.name, "query-shaper-channel", question)
-        except SluiceError as error:
+        except Exception as error:
+            # A QEMU that its guest has taken over may answer what is no JSON.
             if not asked.refused:
                 log.info("what guest %s says of its streams is not known: %s", guest.name, error)
             asked.refused = True
@@ -106,7 +107,7 @@ class GuestStreams:
             asked = self._asked.get(domain)
             found = [
                 said(series, classes[tag], streams.get(classes[tag]), now_s)
-                for (tag, _source, _name), series in (asked.series if asked else {}).items()
+                for (_number, tag, *_), series in (asked.series if asked else {}).items()
                 if tag in classes
             ]
         return sorted(found, key=lambda one: (one.class_name, one.name, one.source))
