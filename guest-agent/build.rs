@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! Compiles the part of the agent that runs in the kernel.
+//! Compiles the parts of the agent that run in the kernel.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCE: &str = "bpf/sockets.bpf.c";
+const PARTS: [&str; 2] = ["ioprio", "sockets"];
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
-    let object = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("sockets.bpf.o");
+    for part in PARTS {
+        compile(part);
+    }
+}
+
+fn compile(part: &str) {
+    let source = format!("bpf/{part}.bpf.c");
+    println!("cargo:rerun-if-changed={source}");
+    let object = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join(format!("{part}.bpf.o"));
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap();
     // Headers of the C library that Debian keeps apart for each machine.
     let headers = format!("/usr/include/{machine}-linux-gnu");
@@ -22,12 +29,12 @@ fn main() {
         ))
         .arg("-I")
         .arg(Path::new(&headers))
-        .args(["-c", SOURCE, "-o"])
+        .args(["-c", &source, "-o"])
         .arg(&object)
         .status();
     match status {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("clang: {status} for {SOURCE}; install libbpf-dev if bpf/ is missing"),
+        Ok(status) => panic!("clang: {status} for {source}; install libbpf-dev if bpf/ is missing"),
         Err(error) => panic!("clang: {error}; install clang and libbpf-dev"),
     }
 }

@@ -103,7 +103,11 @@ enum Command {
         command: Option<ChannelCommand>,
     },
     /// Take off the tags that a killed agent left, as the service does when it stops
-    Untag,
+    Untag {
+        /// Not where systemd says that the agent is started again (SERVICE_RESULT)
+        #[arg(long)]
+        unless_restarted: bool,
+    },
 }
 
 #[derive(Args)]
@@ -195,7 +199,8 @@ fn main() -> ExitCode {
         }
         Some(Command::Report(report)) => send_report(report),
         Some(Command::Events(options)) => tell_events(options),
-        Some(Command::Untag) => untag(options.state, options.devices),
+        Some(Command::Untag { unless_restarted }) if *unless_restarted && is_restarted() => Ok(()),
+        Some(Command::Untag { .. }) => untag(options.state, options.devices),
         None if options.once => print_table(),
         None => serve(options),
     };
@@ -218,6 +223,17 @@ fn serve(options: Options) -> Result<(), Box<dyn Error>> {
 
 fn folder_of(state: &Path) -> PathBuf {
     state.parent().unwrap_or(Path::new("")).to_owned()
+}
+
+/// Whether this runs after an agent that nobody has stopped, with the unit's Restart=always and
+/// its RestartPreventExitStatus=2.
+fn is_restarted() -> bool {
+    let told = |name| std::env::var(name).unwrap_or_default();
+    match told("SERVICE_RESULT").as_str() {
+        "signal" | "core-dump" | "oom-kill" => true,
+        "exit-code" => told("EXIT_STATUS") != "2",
+        _ => false,
+    }
 }
 
 fn untag(state: PathBuf, devices: PathBuf) -> Result<(), Box<dyn Error>> {

@@ -420,6 +420,30 @@ fn what_a_killed_agent_left_can_be_taken_off_without_another_one() {
 }
 
 #[test]
+fn tags_stay_where_systemd_starts_the_next_agent_and_nowhere_else() {
+    let mut host = Host::start();
+    let watched = Watched::start();
+    host.assign(watched.pid(), 3);
+    host.end(libc::SIGKILL);
+    for (result, status) in [
+        ("signal", "KILL"),
+        ("oom-kill", "KILL"),
+        ("core-dump", "SEGV"),
+        ("exit-code", "1"),
+    ] {
+        assert!(host.untag_after(result, status));
+        assert_eq!(ioprio(watched.pid()), TAG_3, "{result} {status}");
+    }
+    for (result, status) in [("timeout", "KILL"), ("exit-code", "2"), ("success", "0")] {
+        host.start_again();
+        eventually("tagged again", || ioprio(watched.pid()) == TAG_3);
+        host.end(libc::SIGKILL);
+        assert!(host.untag_after(result, status));
+        assert_eq!(ioprio(watched.pid()), 0, "{result} {status}");
+    }
+}
+
+#[test]
 fn where_no_agent_was_killed_there_is_nothing_to_take_off() {
     let mut host = Host::start();
     let watched = Watched::start();

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Nobody chooses a network class for himself: neither a guest's process nor a stranger.
+"""Nobody chooses a class for himself: neither a guest's process nor a stranger.
 
 The agent of a real guest writes the port map into the channel's device, and QEMU classes frames
 by it, in both directions. A user without privileges marks his traffic with the DSCP of another
-granted class, and the sender of what he receives does so, too.
+granted class, and the sender of what he receives does so, too. He lays the I/O priority down by
+which his disk requests are classed, as often as he can.
 """
 
 import time
@@ -37,6 +38,34 @@ for _ in range({REQUESTS}):
     with socket.create_connection((sys.argv[1], {PORT}), 20) as visit:
         while visit.recv(65536):
             pass
+"""
+# ioprio_set() of itself, its group and its user, to none, to each level and to idle; again in a
+# child, which goes on with it while the parent writes. Numbers of x86-64.
+FILE = "/home/player/bytes"
+WRITE_BYTES = 4 * 2**20
+LAY_DOWN = f"""
+sub is_tagged {{ syscall(252, 1, 0) >> 13 == 1 }}
+for (1 .. 600) {{ last if is_tagged(); select(undef, undef, undef, 0.1) }}
+is_tagged() or die "the process has no tag";
+my $laid_down = 0;
+sub lay_down {{
+    for my $prio (0, 3 << 13, map {{ 2 << 13 | $_ }} 0 .. 7) {{
+        for ([1, 0], [1, $$], [2, 0], [3, $<]) {{
+            $laid_down++ if syscall(251, $$_[0], $$_[1], $prio) >= 0;
+        }}
+    }}
+}}
+lay_down();
+my $child = fork() // die;
+while (!$child) {{ lay_down(); exit 1 if $laid_down; exit 0 if getppid() == 1 }}
+my $file = "if=/dev/zero of={FILE} bs=64k conv=notrunc oflag=direct status=none";
+my $count = {WRITE_BYTES} / 65536;
+for my $how ("-c3", "-c2 -n0", "-c2 -n7", "-c0") {{
+    system("ionice -t $how dd $file count=" . $count / 4) == 0 or die;
+}}
+kill "KILL", $child;
+wait();
+die "laid down" if $laid_down || $? >> 8;
 """
 
 
@@ -111,6 +140,18 @@ def test_a_dscp_chooses_nothing(testbed: Testbed, guest: Guest, tags, resource, 
     print(f"{resource}: {grown(start, end)}, of which with the port in the map: {moved}")
     assert grown(start, end)[WISHED] == 0
     assert moved[OWN] >= 1_000_000 and moved[OWN] >= 0.9 * sum(moved.values())
+
+
+def test_an_io_priority_cannot_be_laid_down(guest: Guest, tags):
+    guest.ssh("cat >/run/lay-down.pl", input=LAY_DOWN)
+    guest.ssh(f"install -o player /dev/null {FILE}; head -c {WRITE_BYTES} /dev/zero >{FILE}; sync")
+    before = bytes_of(guest, "blk-write")
+    guest.ssh("runuser -u player -- perl /run/lay-down.pl", timeout_seconds=120)
+    moved = grown(before, bytes_of(guest, "blk-write"))
+    print(f"blk-write: {moved}")
+    # Others of the guest write, too, and the file system's own thread: in the class `default`.
+    assert moved[WISHED] == 0
+    assert moved[OWN] >= WRITE_BYTES
 
 
 def test_short_connections_are_counted(testbed: Testbed, guest: Guest, tags):

@@ -4,7 +4,7 @@
 
 use crate::domain::ports::{Endpoint, Protocol};
 use aya::maps::{MapData, RingBuf};
-use aya::programs::{FEntry, FExit, ProgramError};
+use aya::programs::{FEntry, FExit};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,13 +29,23 @@ pub struct SocketEvents {
 }
 
 impl SocketEvents {
-    /// Reads the description of all types of the kernel: takes a tenth of a second, and 40 MB
-    /// meanwhile.
-    pub fn open() -> Result<SocketEvents, String> {
-        let loaded = load();
-        // SAFETY: gives pages that are free back to the system, and touches nothing else.
-        unsafe { libc::malloc_trim(0) };
-        loaded.map_err(|error| with_reasons(&*error))
+    pub fn open(types: &Btf) -> Result<SocketEvents, Box<dyn Error>> {
+        let mut programs = EbpfLoader::new().btf(Some(types)).load(OBJECT)?;
+        for name in AT_ENTRY {
+            let program: &mut FEntry = found(programs.program_mut(name))?.try_into()?;
+            program.load(name, types)?;
+            program.attach()?;
+        }
+        for name in AT_EXIT {
+            let program: &mut FExit = found(programs.program_mut(name))?.try_into()?;
+            program.load(name, types)?;
+            program.attach()?;
+        }
+        let ring = RingBuf::try_from(found(programs.take_map("opened_sockets"))?)?;
+        Ok(SocketEvents {
+            ring,
+            _programs: programs,
+        })
     }
 }
 
@@ -60,26 +70,6 @@ impl AsFd for SocketEvents {
     }
 }
 
-fn load() -> Result<SocketEvents, Box<dyn Error>> {
-    let types = Btf::from_sys_fs()?;
-    let mut programs = EbpfLoader::new().btf(Some(&types)).load(OBJECT)?;
-    for name in AT_ENTRY {
-        let program: &mut FEntry = found(programs.program_mut(name))?.try_into()?;
-        program.load(name, &types)?;
-        program.attach()?;
-    }
-    for name in AT_EXIT {
-        let program: &mut FExit = found(programs.program_mut(name))?.try_into()?;
-        program.load(name, &types)?;
-        program.attach()?;
-    }
-    let ring = RingBuf::try_from(found(programs.take_map("opened_sockets"))?)?;
-    Ok(SocketEvents {
-        ring,
-        _programs: programs,
-    })
-}
-
 fn found<T>(part: Option<T>) -> Result<T, &'static str> {
     part.ok_or("the object lacks a part")
 }
@@ -101,20 +91,6 @@ fn parse(item: &[u8]) -> Option<Opened> {
             port: half(12)?,
         },
     })
-}
-
-/// The error and its causes. The verifier's account of a program is long and for nobody here.
-fn with_reasons(error: &(dyn Error + 'static)) -> String {
-    if let Some(ProgramError::LoadError { io_error, .. }) = error.downcast_ref() {
-        return format!("the kernel does not load the program: {io_error}");
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use crate::adapters::follow::{Connector, Message};
 use crate::adapters::follow_sockets::{Opened, SocketEvents};
+use crate::adapters::programs::Programs;
 use crate::domain::follow::{Look, MOST_LOOKS, Pace, ProcessEvent, coalesce};
 use crate::domain::matching::{self, Assignment, Node};
 use crate::domain::rules::Rule;
@@ -36,7 +37,8 @@ pub struct Follower {
     source: Source,
     pace: Pace,
     has_told_of_loss: bool,
-    sockets: SocketSource,
+    programs: Kernel,
+    has_told_of_programs: bool,
 }
 
 enum Source {
@@ -54,12 +56,12 @@ enum Source {
     Absent,
 }
 
-enum SocketSource {
-    Off,
+/// The programs in it.
+enum Kernel {
+    Bare,
     /// By a thread of its own: the kernel's types take long to read.
-    Opening(Receiver<Result<SocketEvents, String>>),
-    Live(Box<SocketEvents>),
-    Absent,
+    Opening(Receiver<Programs>),
+    Open(Box<Programs>),
 }
 
 /// What the kernel has told.
@@ -76,7 +78,8 @@ impl Default for Follower {
             source: Source::Off,
             pace: Pace::new(PARTS),
             has_told_of_loss: false,
-            sockets: SocketSource::Off,
+            programs: Kernel::Bare,
+            has_told_of_programs: false,
         }
     }
 }
@@ -84,7 +87,7 @@ impl Default for Follower {
 impl Follower {
     /// Listens while `is_wanted`, as far as the kernel lets it.
     pub fn tend(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
-        self.tend_sockets(now_ns, is_wanted, log);
+        self.tend_programs(now_ns, is_wanted, log);
         match &self.source {
             Source::Absent => {}
             _ if !is_wanted => self.source = Source::Off,
@@ -105,39 +108,54 @@ impl Follower {
         }
     }
 
-    fn tend_sockets(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
-        match &self.sockets {
-            SocketSource::Absent => {}
-            SocketSource::Off if is_wanted => {
+    fn tend_programs(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
+        match &self.programs {
+            Kernel::Bare if is_wanted => {
                 let (sender, receiver) = channel();
                 // It is waited for by its answer. If there is no thread, there is none.
                 let opening = std::thread::Builder::new().name("opening".into());
                 let opening = opening.spawn(move || {
                     yield_to_others();
-                    let _ = sender.send(SocketEvents::open());
+                    let _ = sender.send(Programs::open());
                 });
                 drop(opening);
-                self.sockets = SocketSource::Opening(receiver);
+                self.programs = Kernel::Opening(receiver);
             }
-            SocketSource::Opening(receiver) => match receiver.try_recv() {
-                Ok(Ok(events)) => self.sockets = SocketSource::Live(Box::new(events)),
-                Ok(Err(reason)) => self.do_without_sockets(now_ns, &reason, log),
+            Kernel::Opening(receiver) => match receiver.try_recv() {
+                Ok(programs) => self.take_programs(now_ns, programs, log),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
-                    self.do_without_sockets(now_ns, "no thread could be started", log);
+                    let absent = Programs::absent("no thread could be started");
+                    self.take_programs(now_ns, absent, log);
                 }
             },
-            SocketSource::Live(_) if !is_wanted => self.sockets = SocketSource::Off,
-            SocketSource::Off | SocketSource::Live(_) => {}
+            // Of a kernel that takes none, none is wanted again.
+            Kernel::Open(programs) if !is_wanted && programs.has_any() => {
+                self.programs = Kernel::Bare;
+            }
+            Kernel::Bare | Kernel::Open(_) => {}
         }
     }
 
-    fn do_without_sockets(&mut self, now_ns: u64, reason: &str, log: &mut Log) {
-        self.sockets = SocketSource::Absent;
-        let text = format!(
-            "the kernel does not tell of new sockets ({reason}); scans find them, within 1 s"
-        );
-        log.add(now_ns, Level::Info, text);
+    fn take_programs(&mut self, now_ns: u64, programs: Programs, log: &mut Log) {
+        if !std::mem::replace(&mut self.has_told_of_programs, true) {
+            let without_sockets = programs.sockets.as_ref().err().map(|reason| {
+                format!(
+                    "the kernel does not tell of new sockets ({reason}); scans find them, \
+                     within 1 s"
+                )
+            });
+            let without_guard = programs.guard.as_ref().err().map(|reason| {
+                format!(
+                    "the kernel does not keep I/O priorities ({reason}): a process can set its \
+                     own, and scans set it back, within 1 s"
+                )
+            });
+            for text in without_sockets.into_iter().chain(without_guard) {
+                log.add(now_ns, Level::Info, text);
+            }
+        }
+        self.programs = Kernel::Open(Box::new(programs));
     }
 
     fn give_up(&mut self, now_ns: u64, reason: &str, log: &mut Log) {
@@ -168,8 +186,8 @@ impl Follower {
     }
 
     fn socket_events(&self) -> Option<&SocketEvents> {
-        match &self.sockets {
-            SocketSource::Live(events) => Some(events),
+        match &self.programs {
+            Kernel::Open(programs) => programs.sockets.as_ref().ok(),
             _ => None,
         }
     }
@@ -199,10 +217,11 @@ impl Follower {
 
     /// The sockets that have got a port since.
     pub fn opened(&mut self) -> Vec<Opened> {
-        match &mut self.sockets {
-            SocketSource::Live(events) => events.by_ref().take(MOST_OPENED).collect(),
-            _ => Vec::new(),
-        }
+        let Kernel::Open(programs) = &mut self.programs else {
+            return Vec::new();
+        };
+        let events = programs.sockets.iter_mut().flatten();
+        events.take(MOST_OPENED).collect()
     }
 
     /// Reads what the kernel has told since.

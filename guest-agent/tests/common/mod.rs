@@ -83,15 +83,24 @@ impl Host {
 
     /// The command that takes off the tags of a killed agent; whether it could.
     pub fn untag(&self) -> bool {
-        Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
-            .arg("--state")
-            .arg(self.folder.join("state.json"))
-            .arg("--devices")
-            .arg(self.folder.join("devices"))
-            .arg("untag")
-            .status()
-            .unwrap()
-            .success()
+        self.untag_command().status().unwrap().success()
+    }
+
+    /// As systemd runs it after an agent that ended with this result and exit status.
+    pub fn untag_after(&self, result: &str, status: &str) -> bool {
+        let mut command = self.untag_command();
+        command.arg("--unless-restarted");
+        command.env("SERVICE_RESULT", result);
+        command.env("EXIT_STATUS", status);
+        command.status().unwrap().success()
+    }
+
+    fn untag_command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-agent"));
+        command.arg("--state").arg(self.folder.join("state.json"));
+        command.arg("--devices").arg(self.folder.join("devices"));
+        command.arg("untag");
+        command
     }
 
     pub fn end(&mut self, signal: i32) {
