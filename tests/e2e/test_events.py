@@ -12,8 +12,10 @@ from testbed import Controller, Guest, patience
 CLASS = "watched"
 LIMIT_BPS = 2_000_000
 HEARD = "/run/heard"
-# Waits in the class for as long as a few of the host's looks, which are four a second.
-WRITES = "dd if=/dev/zero of=/var/tmp/load bs=256k count=64 oflag=direct status=none"
+# Longer than the agent takes to find the process, and than a few of the host's looks, which are
+# four a second.
+WRITE = "dd if=/dev/zero of=/var/tmp/load bs=256k count=64 oflag=direct status=none"
+WRITES = f"timeout 60 sh -c 'while {WRITE}; do :; done'"
 
 
 @pytest.fixture
