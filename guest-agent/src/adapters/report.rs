@@ -4,9 +4,9 @@
 //!
 //! Any user may pass any descriptors. All that the kernel can pass are taken, as it would leave
 //! some of a message that is cut in this process. Closing a descriptor may take for ever (a
-//! connection that lingers, a file of FUSE), so a thread of its own closes all but sockets of
-//! Unix. Only a socket that leads to no named one is answered: as a message of root, an answer
-//! would count where its sender may not send.
+//! connection that lingers, a file of FUSE), and with a socket of Unix all that waits in it is
+//! closed, so a thread of its own closes them. Only a socket that leads to no named one is
+//! answered: as a message of root, an answer would count where its sender may not send.
 
 use crate::domain::report::MAX_REPORT_BYTES;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -18,6 +18,7 @@ use nix::sys::socket::{
 use std::cell::OnceCell;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -38,11 +39,12 @@ const MOST_WAITING: usize = 64;
 pub struct ReportSocket {
     socket: UnixDatagram,
     path: PathBuf,
-    /// Started when a sender passes something strange.
+    /// Started when a sender passes something.
     closer: OnceCell<Closer>,
 }
 
 /// A thread that closes descriptors of others.
+#[derive(Debug, Clone)]
 struct Closer {
     queue: Sender<OwnedFd>,
     /// Not closed yet.
@@ -69,8 +71,29 @@ impl Closer {
 
     fn close(&self, descriptor: OwnedFd) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // The thread ends after this object alone.
+        // The thread ends after all of its senders.
         let _ = self.queue.send(descriptor);
+    }
+}
+
+/// A descriptor of somebody else's, which the thread closes.
+#[derive(Debug)]
+pub struct Passed {
+    descriptor: ManuallyDrop<OwnedFd>,
+    closer: Closer,
+}
+
+impl AsFd for Passed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Passed {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it after this.
+        let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
+        self.closer.close(descriptor);
     }
 }
 
@@ -79,7 +102,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
     pub pid: i32,
     pub uid: u32,
-    answer_to: Option<OwnedFd>,
+    answer_to: Option<Passed>,
 }
 
 impl ReportSocket {
@@ -103,15 +126,13 @@ impl ReportSocket {
         })
     }
 
-    /// The error is that no thread could be started; then it is closed here.
-    fn close(&self, descriptor: OwnedFd) -> io::Result<()> {
-        if self.closer.get().is_none() {
-            let _ = self.closer.set(Closer::start()?);
-        }
+    /// The error is that no thread could be started.
+    fn closer(&self) -> io::Result<Closer> {
         if let Some(closer) = self.closer.get() {
-            closer.close(descriptor);
+            return Ok(closer.clone());
         }
-        Ok(())
+        let closer = Closer::start()?;
+        Ok(self.closer.get_or_init(|| closer).clone())
     }
 
     /// Whether descriptors that senders passed do not close: no report is to be taken.
@@ -154,16 +175,24 @@ impl ReportSocket {
         }
         let length = message.bytes;
         bytes.truncate(length);
-        let (sockets, strange): (Vec<OwnedFd>, Vec<OwnedFd>) =
-            passed.into_iter().partition(is_unix_socket);
-        for descriptor in strange {
-            self.close(descriptor)?;
+        let mut answer_to = None;
+        if !passed.is_empty() {
+            // Without the thread they are closed here.
+            let closer = self.closer()?;
+            let passed = passed.into_iter().map(|descriptor| Passed {
+                descriptor: ManuallyDrop::new(descriptor),
+                closer: closer.clone(),
+            });
+            let passed: Vec<Passed> = passed.collect();
+            answer_to = passed.into_iter().find(|passed| {
+                is_unix_socket(&passed.descriptor) && leads_to_no_name(&passed.descriptor)
+            });
         }
         Ok(Some(Received {
             bytes,
             pid,
             uid,
-            answer_to: sockets.into_iter().find(leads_to_no_name),
+            answer_to,
         }))
     }
 }
@@ -183,8 +212,8 @@ impl Drop for ReportSocket {
 impl Received {
     /// The sender's end for more than one answer: a sequenced-packet socket, where messages
     /// keep their bounds and the closing shows.
-    pub fn take_subscriber(&mut self) -> Option<OwnedFd> {
-        let is_apt = |end: &OwnedFd| {
+    pub fn take_subscriber(&mut self) -> Option<Passed> {
+        let is_apt = |end: &Passed| {
             let kind = getsockopt(end, sockopt::SockType);
             kind.is_ok_and(|kind| kind == SockType::SeqPacket)
         };
@@ -195,7 +224,7 @@ impl Received {
     pub fn answer(&self, text: &str) {
         if let Some(to) = &self.answer_to {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let _ = send(to.as_raw_fd(), text.as_bytes(), flags);
+            let _ = send(to.descriptor.as_raw_fd(), text.as_bytes(), flags);
         }
     }
 }
@@ -317,9 +346,8 @@ mod tests {
         assert_eq!(length.unwrap(), 0);
     }
 
-    #[test]
-    fn a_descriptor_that_does_not_close_keeps_the_thread_of_nobody_else() {
-        let (socket, path) = bound("lingers");
+    /// A connection that takes ten hours to close.
+    fn lingering() -> (std::net::TcpStream, std::net::TcpListener) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         // More than the buffers hold, and nobody reads.
@@ -331,6 +359,40 @@ mod tests {
         };
         setsockopt(&lingers, nix::sys::socket::sockopt::Linger, &hours).unwrap();
         lingers.set_nonblocking(false).unwrap();
+        (lingers, listener)
+    }
+
+    #[test]
+    fn what_waits_in_a_passed_socket_keeps_nobody_when_it_is_closed() {
+        use nix::sys::socket::{AddressFamily, SockFlag, socketpair};
+        for kind in [SockType::Datagram, SockType::SeqPacket] {
+            let (socket, path) = bound(&format!("queue-{kind:?}"));
+            let (lingers, _listener) = lingering();
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+            let descriptors = [lingers.as_raw_fd()];
+            let rights = [ControlMessage::ScmRights(&descriptors)];
+            let slices = [IoSlice::new(b"x")];
+            let flags = MsgFlags::empty();
+            sendmsg::<()>(ours.as_raw_fd(), &slices, &rights, flags, None).unwrap();
+            pass(&path, &[theirs.as_raw_fd()]);
+            drop((lingers, theirs));
+            let (done, is_done) = channel();
+            std::thread::spawn(move || {
+                let mut received = socket.receive().unwrap().unwrap();
+                drop(received.take_subscriber());
+                drop(received);
+                done.send(()).unwrap();
+            });
+            let found = is_done.recv_timeout(Duration::from_secs(30));
+            assert_eq!(found, Ok(()), "{kind:?}: the thread that receives waits");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_does_not_close_keeps_the_thread_of_nobody_else() {
+        let (socket, path) = bound("lingers");
+        let (lingers, _listener) = lingering();
         pass(&path, &[lingers.as_raw_fd()]);
         drop(lingers);
         let (_reader, writer) = io::pipe().unwrap();

@@ -2,7 +2,7 @@
 //! A program's end of a subscription, and the program's own view of it: a socket that can be
 //! read once for each event. The agent has one end, the program the other.
 
-use super::report::send_with;
+use super::report::{Passed, send_with};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -18,7 +18,7 @@ pub const DEFAULT_PATH: &str = "/run/sluice-agent/events.sock";
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-pub struct Subscriber(OwnedFd);
+pub struct Subscriber(Passed);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
@@ -30,7 +30,7 @@ pub enum Told {
 
 impl Subscriber {
     /// Whatever size the program had chosen, the kernel keeps no more than this for it.
-    pub fn new(end: OwnedFd) -> io::Result<Subscriber> {
+    pub fn new(end: Passed) -> io::Result<Subscriber> {
         setsockopt(&end, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
         Ok(Subscriber(end))
     }
@@ -38,7 +38,7 @@ impl Subscriber {
     /// Never waits.
     pub fn tell(&self, bytes: &[u8]) -> Told {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        match send(self.0.as_raw_fd(), bytes, flags) {
+        match send(self.0.as_fd().as_raw_fd(), bytes, flags) {
             Ok(_) => Told::Yes,
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => Told::No,
             Err(_) => Told::Gone,
