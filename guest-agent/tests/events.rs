@@ -6,8 +6,10 @@
 mod common;
 use common::*;
 use serde_json::{Value, json};
-use sluice_agent::domain::channel_abi::{CALL_BYTES, CLASS_NAME_BYTES, EVENTS, call, event};
-use sluice_agent::domain::channel_abi::{guest, host, register, service};
+use sluice_agent::domain::channel_abi::{
+    CALL_BYTES, CLASS_BYTES, CLASS_NAME_BYTES, EVENT_BYTES, EVENTS, RESOURCES, call, class, event,
+    guest, host, register, service,
+};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -166,11 +168,14 @@ fn command(host: &Host, more: &[&str]) -> Command {
     command
 }
 
-/// Until the agent reads events, as it does while there are subscribers.
-fn until_subscribed(device: &Device) {
-    eventually("somebody has subscribed", || {
-        device.byte(0, register::EVENTS) == 1
-    });
+/// Files that the agent has open: more while there are subscribers.
+fn open_files(host: &Host) -> usize {
+    let count = |_| {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", host.agent.id()));
+        files.unwrap().count()
+    };
+    // A scan opens some for a moment.
+    (0..20).map(count).min().unwrap()
 }
 
 fn crate_folder(name: &str) -> PathBuf {
@@ -194,9 +199,10 @@ fn compiled(host: &Host) -> PathBuf {
 #[test]
 fn a_command_prints_the_events_of_its_class() {
     let (host, device) = start();
+    let before = open_files(&host);
     let of = ["--kind", "limited,limit-changed", "--json", "--count", "2"];
     let mut listener = Listener::start(&mut command(&host, &of));
-    until_subscribed(&device);
+    device.until_read();
     device.make_event(1, [event::BACKLOG, TAG, DISK_WRITE], 5);
     device.make_event(2, [event::LIMITED, TAG + 1, DISK_WRITE], 6);
     device.make_event(3, [event::LIMITED, TAG, DISK_WRITE], 7);
@@ -209,9 +215,50 @@ fn a_command_prints_the_events_of_its_class() {
     assert_eq!(first, expected);
     assert!(listener.line().contains("1000000"));
     assert!(listener.child.wait().unwrap().success());
-    eventually("nobody is told any more", || {
-        device.byte(0, register::EVENTS) == 0
+    eventually("it is forgotten", || open_files(&host) == before);
+}
+
+#[test]
+fn an_interrupt_that_nobody_takes_is_not_asked_for() {
+    let (host, device) = start();
+    let _listener = Listener::start(&mut command(&host, &["--kind", "limited"]));
+    device.until_read();
+    device.make_event(1, [event::LIMITED, TAG, DISK_WRITE], 7);
+    eventually("the agent looks", || {
+        device.byte(2, guest::PATTERN + 9) == 0
     });
+    assert_eq!(
+        device.byte(0, register::EVENTS),
+        0,
+        "the line may be shared"
+    );
+}
+
+#[test]
+fn entries_count_after_a_migration_to_a_host_with_an_earlier_clock() {
+    let (host, device) = start();
+    let at = (usize::from(TAG) * RESOURCES + usize::from(DISK_WRITE)) * CLASS_BYTES;
+    let backlog = |bytes: u8| device.set(4, host::CLASSES + at + class::BACKLOG_BYTES, &[bytes]);
+    let written = |ns: u64| device.set(4, host::HEARTBEAT_NS, &ns.to_le_bytes());
+    let happened = |slot: usize, ns: u64| {
+        let at = host::EVENTS + slot * EVENT_BYTES + event::TIME_NS;
+        device.set(4, at, &ns.to_le_bytes());
+    };
+    device.set(4, host::CLASSES + at + class::USED, &[1]);
+    written(1000);
+    let of = ["--kind", "backlog,limit-changed", "--backlog", "100"];
+    let mut listener = Listener::start(&mut command(&host, &of));
+    device.until_read();
+    backlog(101);
+    assert_eq!(listener.line(), "c disk.write backlog: 101 bytes wait");
+    backlog(0);
+    happened(0, 5000);
+    device.make_event(1, [event::BACKLOG, TAG, DISK_WRITE], 50);
+    device.make_event(2, [event::LIMIT_CHANGED, TAG, DISK_WRITE], 0);
+    assert_eq!(listener.line(), "c disk.write limit-changed: no limit");
+    backlog(102);
+    written(10);
+    assert_eq!(listener.line(), "c disk.write backlog: 102 bytes wait");
 }
 
 #[test]
@@ -219,7 +266,7 @@ fn the_host_is_asked_for_the_class() {
     let (host, device) = start();
     let of = ["--kind", "backlog", "--backlog", "4096"];
     let _listener = Listener::start(&mut command(&host, &of));
-    until_subscribed(&device);
+    device.until_read();
     eventually("a call is written", || {
         // In the order of the tags; this device answers none, so each is tried again.
         let at = guest::CALLS;
@@ -241,7 +288,7 @@ fn a_filter_then_a_signal() {
     let target = format!("{}:SIGRTMIN+1", program.child.id());
     let of = ["--kind", "backlog", "--above", "10", "--signal", &target];
     let mut listener = Listener::start(&mut command(&host, &of));
-    until_subscribed(&device);
+    device.until_read();
     device.make_event(1, [event::BACKLOG, TAG, DISK_WRITE], 10);
     device.make_event(2, [event::BACKLOG, TAG, 2], 11);
     assert_eq!(program.line(), "4 2 11");
@@ -255,7 +302,7 @@ fn a_command_is_run_for_each_event() {
     let (host, device) = start();
     let shell = "echo $SLUICE_EVENT $SLUICE_CLASS $SLUICE_RESOURCE $SLUICE_DATUM";
     let mut listener = Listener::start(&mut command(&host, &["--command", shell]));
-    until_subscribed(&device);
+    device.until_read();
     device.make_event(1, [event::LIMIT_CHANGED, TAG, DISK_WRITE], 9);
     assert_eq!(listener.line(), "limit-changed c disk.write 9");
     device.make_event(2, [event::UNLIMITED, TAG, 3], 0);
@@ -324,14 +371,16 @@ fn a_user_sees_the_classes_of_his_own_processes() {
     };
     let error = ask("c").error();
     assert!(error.contains("which is \"d\""), "{error}");
+    let before = open_files(&host);
     let mut listener = ask("e");
-    until_subscribed(&device);
+    device.until_read();
     device.make_event(1, [event::LIMITED, 1, 0], 1);
     device.make_event(2, [event::LIMITED, 3, 0], 2);
     assert!(listener.line().contains("disk.read limited: 2"));
+    eventually("it is forgotten", || open_files(&host) == before);
     // Events end with the process that gave the right to them.
     let mut listener = ask("e");
-    until_subscribed(&device);
+    eventually("it has subscribed", || open_files(&host) > before);
     user.kill().unwrap();
     user.wait().unwrap();
     let error = listener.error();
@@ -352,7 +401,7 @@ fn a_slow_program_is_told_how_much_it_lost() {
     let gate = host.folder.join("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut listener = Listener::start(command(&host, &of).env("GATE", &gate));
-    until_subscribed(&device);
+    device.until_read();
     for number in 1..=MORE {
         device.make_event(number, [event::LIMITED, TAG, 0], number);
         // Not so quick that the ring is overwritten.
@@ -383,7 +432,7 @@ fn a_slow_program_is_told_how_much_it_lost() {
 
 #[test]
 fn garbage_floods_and_crowds_leave_the_agent_well() {
-    let (mut host, device) = start();
+    let (mut host, _device) = start();
     let sender = UnixDatagram::unbound().unwrap();
     sender.connect(socket(&host)).unwrap();
     sender.set_nonblocking(true).unwrap();
@@ -396,6 +445,7 @@ fn garbage_floods_and_crowds_leave_the_agent_well() {
         let _ = sender.send(text.as_bytes());
     }
     assert!(host.call("get_processes", json!({}))["result"].is_object());
+    let before = open_files(&host);
     let crowd: Vec<Listener> = (0..17)
         .map(|_| Listener::start(command(&host, &[]).uid(NOBODY)))
         .collect();
@@ -409,7 +459,5 @@ fn garbage_floods_and_crowds_leave_the_agent_well() {
         refused == 1
     });
     drop(crowd);
-    eventually("they are forgotten", || {
-        device.byte(0, register::EVENTS) == 0
-    });
+    eventually("they are forgotten", || open_files(&host) == before);
 }

@@ -101,9 +101,7 @@ fn an_event_raises_before_the_entries_tell() {
     }
     let (_host, device, mut watched) = start("c=9s/10s");
     let pid = watched.pid();
-    eventually("the agent reads events", || {
-        device.byte(0, sluice_agent::domain::channel_abi::register::EVENTS) == 1
-    });
+    device.until_read();
     // The entries are older than the event, so they do not count.
     let at = host::EVENTS + event::TIME_NS;
     device.set(4, at, &1_u64.to_le_bytes());

@@ -57,6 +57,8 @@ struct Source {
     generation: u64,
     reader: Reader,
     interrupt: Interrupt,
+    /// As the device was told.
+    interrupts: Option<bool>,
     /// As the host was told.
     in_force: [Option<Need>; TAGS],
 }
@@ -78,6 +80,8 @@ pub struct Events {
     interrupt_ns: u64,
     /// Of the host's clock: the newest event that entries may not show yet.
     told_ns: u64,
+    /// Of the host's clock: when the entries were written that were looked at.
+    written_ns: u64,
     /// Why there is no interrupt, as was said.
     said: String,
 }
@@ -107,6 +111,7 @@ impl Events {
             rights_ns: 0,
             interrupt_ns: 0,
             told_ns: 0,
+            written_ns: 0,
             said: String::new(),
         }
     }
@@ -126,13 +131,11 @@ impl Events {
         let rest_ns = Some(self.rest_until_ns).filter(|until_ns| *until_ns > now_ns);
         let mut next_ns = self.update_ns.unwrap_or(u64::MAX);
         next_ns = next_ns.min(rest_ns.unwrap_or(u64::MAX));
-        if !self.members.is_empty() {
-            next_ns = next_ns.min(self.entries_ns).min(self.rights_ns);
-        }
-        if self.raiser.classes().next().is_some() {
+        if !self.members.is_empty() || self.raiser.classes().next().is_some() {
             next_ns = next_ns.min(self.rights_ns);
         }
-        if !self.limited.is_empty() {
+        // Without a device there are no entries to look at.
+        if self.source.is_some() && !(self.members.is_empty() && self.limited.is_empty()) {
             next_ns = next_ns.min(self.entries_ns);
         }
         next_ns = next_ns.min(self.raiser.next_ns(now_ns));
@@ -146,7 +149,8 @@ impl Events {
     pub fn serve(&mut self, now_ns: u64, agent: &mut Agent) {
         self.take_requests(now_ns, agent);
         let raises = self.raiser.classes().next().is_some();
-        if self.members.is_empty() && self.source.is_none() && !raises {
+        let is_idle = self.members.is_empty() && self.source.is_none() && !raises;
+        if is_idle && self.update_ns.is_none() {
             return;
         }
         self.drop_ended(now_ns, agent);
@@ -362,6 +366,7 @@ impl Events {
         if let (Some(source), Ok((device, _))) = (retries, agent.device()) {
             self.interrupt_ns = now_ns.saturating_add(INTERRUPT_NS);
             source.interrupt = Interrupt::open(device.folder());
+            source.interrupt_if_taken(device);
         }
     }
 
@@ -400,14 +405,18 @@ impl Events {
         if self.source.is_some() {
             return;
         }
-        self.source = Some(Source {
+        let mut source = Source {
             generation,
             reader: Reader::new(device),
             interrupt: Interrupt::open(device.folder()),
+            interrupts: None,
             in_force: [None; TAGS],
-        });
+        };
+        source.interrupt_if_taken(device);
+        self.source = Some(source);
         self.interrupt_ns = now_ns.saturating_add(INTERRUPT_NS);
-        device.set_events(true);
+        // It ends again if nobody has become a subscriber.
+        self.update_soon(now_ns);
     }
 
     fn say_why_not(&mut self, now_ns: u64, agent: &mut Agent) {
@@ -443,6 +452,7 @@ impl Events {
         if was_interrupted {
             source.interrupt.allow();
         }
+        source.interrupt_if_taken(device);
         let has_new_grants = batch.events.iter().any(|event| event.kind == event::GRANTS);
         if has_new_grants || batch.lost > 0 {
             // A class that came again under its tag has no subscription.
@@ -456,7 +466,13 @@ impl Events {
         if now_ns >= self.entries_ns {
             self.entries_ns = now_ns.saturating_add(ENTRIES_NS);
             // Entries older than an event would say that the backlog had fallen.
-            if device.header().heartbeat_ns >= self.told_ns {
+            let written_ns = device.header().heartbeat_ns;
+            if written_ns < self.written_ns {
+                // Of another host's clock, after a migration.
+                self.told_ns = 0;
+            }
+            self.written_ns = written_ns;
+            if written_ns >= self.told_ns {
                 self.tell_deep_backlogs(device);
                 self.look_for_limits(device);
             }
@@ -542,6 +558,16 @@ impl Events {
 }
 
 impl Source {
+    /// Events raise the interrupt only where it is taken: a line that nobody lowers would end
+    /// the interrupts of each device that shares it.
+    fn interrupt_if_taken(&mut self, device: &Device) {
+        let is_taken = self.interrupt.why_not().is_none();
+        if self.interrupts != Some(is_taken) {
+            device.set_events(is_taken);
+            self.interrupts = Some(is_taken);
+        }
+    }
+
     /// Why the host does not tell all that is wanted.
     fn tell_host(&mut self, device: &Device, wanted: &[Option<Need>; TAGS]) -> Option<String> {
         let mut refused = None;
@@ -673,5 +699,40 @@ impl Agent {
                 .map(|found| &self.rules.rules[found.rule]);
             process.facts.uid == uid && rule.is_some_and(|rule| rule.class == class)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::rules::RuleSet;
+
+    const NOW_NS: u64 = 5_000_000_000;
+
+    /// In a guest without a device, with rules.
+    fn without_a_device(name: &str, raises: &[&str]) -> (Events, Agent) {
+        let rule = json!({"id": "a", "class": "video", "tag": 3, "match": {"exe": "/no/such"}});
+        let class = json!({"name": "video", "tag": 3});
+        let params =
+            json!({"revision": 1, "interval_ms": 250, "classes": [class], "rules": [rule]});
+        let mut agent = Agent::observer().unwrap();
+        agent.rules = RuleSet::from_params(&params, Tag::MAX).unwrap();
+        let path = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
+        let raises: Vec<_> = raises.iter().map(|raise| raise.parse().unwrap()).collect();
+        let raiser = Raiser::new(path.with_extension("json"), &raises);
+        (Events::open(&path, raiser, 0, &mut agent), agent)
+    }
+
+    #[test]
+    fn without_a_device_nothing_is_due_at_once_for_ever() {
+        let (mut events, mut agent) = without_a_device("raises", &["video=1ms/40ms"]);
+        events.serve(NOW_NS, &mut agent);
+        assert!(!events.limited.is_empty());
+        assert!(events.next_ns(NOW_NS) > NOW_NS, "a class of --raise");
+        let (mut events, mut agent) = without_a_device("left", &[]);
+        // The last subscriber left while the device was away.
+        events.update_ns = Some(NOW_NS);
+        events.serve(NOW_NS, &mut agent);
+        assert_eq!(events.next_ns(NOW_NS), u64::MAX);
     }
 }

@@ -238,6 +238,7 @@ impl Device {
         device.set(0, register::MAGIC, &MAGIC.to_le_bytes());
         device.set(4, host::MAGIC, HEADER_MAGIC);
         device.set(4, host::EPOCH, &[1]);
+        device.leave_a_bit();
         for (name, text) in [
             ("enable", "0"),
             ("device", "0x10fc"),
@@ -272,6 +273,18 @@ impl Device {
         self.set(4, host::EVENT_HEAD, &number.to_le_bytes());
         let bit = 1_u64 << (tag * 4 + resource);
         self.set(2, guest::PATTERN + 8, &bit.to_le_bytes());
+    }
+
+    /// An event of before, of the last priority: a bit that a new reader takes first.
+    fn leave_a_bit(&self) {
+        self.set(2, guest::PATTERN + 24, &[1]);
+    }
+
+    /// Until the agent reads events, as it does while there are subscribers.
+    pub fn until_read(&self) {
+        eventually("the agent reads events", || {
+            self.byte(2, guest::PATTERN + 24) == 0
+        });
     }
 
     pub fn entry(&self, index: usize) -> u8 {
