@@ -11,12 +11,20 @@ export function localTimes() {
   }
 }
 
+// Names, in the parts around a control, of the thing that it is about.
+const ABOUT = ["group", "domain", "card", "class", "resource", "kind"];
+const about = (control) => ABOUT.map((name) => control.parentElement?.closest(`[data-${name}]`)?.dataset[name]);
+
 // The control that has taken this one's place, when its part was drawn anew: it has the id of
-// this one or its data attributes. Null if there is none.
+// this one, or its data attributes and is about the same thing. Null if there is none.
 export function successor(control) {
   if (control.id) return document.getElementById(control.id);
   const data = [...control.attributes].filter((one) => one.name.startsWith("data-"));
-  return data.length ? document.querySelector(control.localName + data.map((one) => `[${one.name}="${CSS.escape(one.value)}"]`).join("")) : null;
+  if (!data.length) return null;
+  const alike = document.querySelectorAll(control.localName + data.map((one) => `[${one.name}="${CSS.escape(one.value)}"]`).join(""));
+  const named = about(control);
+  // The part that was taken out has lost what is around it.
+  return [...alike].find((one) => about(one).every((name, i) => [undefined, name].includes(named[i]))) ?? null;
 }
 
 // False if the page cannot be read now; the banner says why.
