@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 
+import httpx
 import pytest
 from argon2 import PasswordHasher
 
@@ -479,6 +480,13 @@ def test_a_read_that_takes_too_long_is_named_with_what_may_be_short(tmp_path, mo
     assert "has not answered GET /v1/classes within 0.05 s" in late.value.body["detail"]
     assert "short of processor" in late.value.body["remedy"]
     assert "start sluiced" not in late.value.body["remedy"]
+
+
+def test_a_change_that_takes_too_long_is_not_to_be_repeated_blindly(tmp_path):
+    late = httpx.ReadTimeout("late")
+    problem = Controller(tmp_path / "s.sock", tmp_path / "t")._unreachable("PUT", "/v1/a", late)
+    assert "look before you repeat it" in problem.body["detail"]
+    assert "try again" not in problem.body["detail"].lower()
 
 
 def test_first_start_shows_a_password_once_that_works(tmp_path, capsys, monkeypatch):

@@ -140,8 +140,9 @@ class Controller:
         if isinstance(error, httpx.ReadTimeout):
             waited = _timeout_seconds(method, path)
             detail = f"sluiced has not answered {method} {path} within {waited:g} s"
+            again = "see whether it was made" if sent else "try again"
             remedy = (
-                "try again: the host is short of processor, perhaps (uptime, top). If this lasts,"
+                f"{again}: the host is short of processor, perhaps (uptime, top). If this lasts,"
                 " look at sluiced's log, and restart it"
             )
         else:
