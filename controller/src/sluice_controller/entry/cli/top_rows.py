@@ -258,7 +258,7 @@ def _resource_line(resource: str, sample: Mapping[str, Any]) -> str:
         ),
         *([f"held p99 {_milliseconds(sample['held_p99_ms'])}"] if sample["held_p99_ms"] else []),
         *([f"{sample['backlog_requests']} wait"] if sample["backlog_requests"] else []),
-        *([f"{share:.0%} untagged"] if (share := sample["untagged_share"]) else []),
+        *([f"{share:.0%} untagged"] if (share := sample["untagged_share"] or 0) >= 0.005 else []),
         *(f"{reason} {rate:.0f}/s" for reason, rate in drops.items() if rate > 0),
     ]
     return f"{resource}: {', '.join(parts)}"
