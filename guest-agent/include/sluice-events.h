@@ -205,10 +205,12 @@ static inline int sluice_events_next(int fd, struct sluice_event *event)
 {
     ssize_t length = recv(fd, event, sizeof(*event), MSG_DONTWAIT);
 
-    if (length == (ssize_t)sizeof(*event)) {
+    /* The agent's reason to end may be as long as an event. */
+    if (length == (ssize_t)sizeof(*event) && event->kind >= SLUICE_LIMITED
+        && event->kind <= SLUICE_GRANTS_CHANGED) {
         return 1;
     }
-    if (length < 0) {
+    if (length < 0 && errno != ECONNRESET) {
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     }
     return -EPIPE;

@@ -44,6 +44,23 @@ static int wait_for_signal(void)
     return 0;
 }
 
+/* The agent's reason to end, as long as an event; or it has ended before it read something. */
+static int has_ended(int reset)
+{
+    char reason[sizeof(struct sluice_event) + 1];
+    struct sluice_event event;
+    int ends[2];
+    snprintf(reason, sizeof(reason), "{\"error\":\"%060d\"}", 0);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0) {
+        return 0;
+    }
+    if (send(reset ? ends[0] : ends[1], reason, sizeof(event), 0) != sizeof(event)) {
+        return 0;
+    }
+    close(ends[1]);
+    return sluice_events_next(ends[0], &event) == -EPIPE;
+}
+
 int main(int argc, char **argv)
 {
     struct sluice_event_request wanted = {
@@ -56,6 +73,10 @@ int main(int argc, char **argv)
     int found;
     if (argc < 2) {
         return wait_for_signal();
+    }
+    if (!has_ended(0) || !has_ended(1)) {
+        puts("an end is taken for an event, or for an error");
+        return 4;
     }
     waited.fd = sluice_events_open_at(&wanted, argv[1]);
     if (waited.fd < 0) {

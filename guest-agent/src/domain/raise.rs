@@ -69,6 +69,18 @@ fn time_ns(text: &str) -> Result<u64, String> {
 }
 
 impl Budget {
+    /// When the first period begins of events that are pending from `now_ns` on: with them,
+    /// or, if a period of earlier ones that began at `last_ns` is not over, then.
+    pub fn begin(&self, last_ns: Option<u64>, now_ns: u64) -> u64 {
+        let last_ns = last_ns.filter(|last_ns| now_ns.saturating_sub(*last_ns) < self.period_ns);
+        last_ns.unwrap_or(now_ns)
+    }
+
+    /// When the period began that is at `now_ns`.
+    pub fn began(&self, since_ns: u64, now_ns: u64) -> u64 {
+        now_ns - now_ns.saturating_sub(since_ns) % self.period_ns
+    }
+
     /// Whether threads have the priority now, and when that changes. Events are pending
     /// since `since_ns`; a period begins then.
     pub fn at(&self, since_ns: u64, now_ns: u64) -> (bool, u64) {
@@ -112,6 +124,29 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_class_that_is_limited_again_and_again_has_no_more(
+            runtime_ms in 1_u64..900,
+            turns_ms in prop::collection::vec((1_u64..500, 1_u64..500), 1..9),
+        ) {
+            let budget = Budget { runtime_ns: runtime_ms * NS_PER_MS, period_ns: 1000 * NS_PER_MS };
+            let (mut now_ns, mut since_ns) = (NS_PER_MS, None);
+            // Milliseconds in which it is raised.
+            let mut raised = Vec::new();
+            for (limited_ms, free_ms) in turns_ms {
+                let began_ns = budget.begin(since_ns, now_ns);
+                for _ in 0..limited_ms {
+                    raised.push(budget.at(began_ns, now_ns).0);
+                    now_ns += NS_PER_MS;
+                }
+                since_ns = Some(budget.began(began_ns, now_ns));
+                raised.extend((0..free_ms).map(|_| false));
+                now_ns += free_ms * NS_PER_MS;
+            }
+            let total = raised.iter().filter(|&&is_raised| is_raised).count() as u64;
+            prop_assert!(total <= (raised.len() as u64 / 1000 + 1) * runtime_ms);
+        }
+
         #[test]
         fn no_more_than_the_runtime_in_any_period(
             runtime_ms in 1_u64..900, since_ns in 0_u64..1 << 50, offset_ns in 0_u64..1 << 40,

@@ -27,6 +27,8 @@ struct Class {
     raise: Raise,
     /// Since when it is limited.
     since_ns: Option<u64>,
+    /// When the last period began of the time before.
+    last_ns: Option<u64>,
     raised: BTreeMap<i32, Shared>,
     is_raised: bool,
 }
@@ -45,6 +47,7 @@ impl Raiser {
         let class = |raise: &Raise| Class {
             raise: raise.clone(),
             since_ns: None,
+            last_ns: None,
             raised: BTreeMap::new(),
             is_raised: false,
         };
@@ -77,7 +80,8 @@ impl Raiser {
         for at in 0..self.classes.len() {
             let class = &mut self.classes[at];
             if !is_limited(&class.raise.class) {
-                if class.since_ns.take().is_some() {
+                if let Some(since_ns) = class.since_ns.take() {
+                    class.last_ns = Some(class.raise.budget.began(since_ns, now_ns));
                     self.lower(at);
                     let name = &self.classes[at].raise.class;
                     let text = format!("class {name} is no longer limited: no CPU priority");
@@ -85,8 +89,10 @@ impl Raiser {
                 }
                 continue;
             }
-            let since_ns = *class.since_ns.get_or_insert(now_ns);
-            let (wants, _) = class.raise.budget.at(since_ns, now_ns);
+            let budget = class.raise.budget;
+            let begin_ns = budget.begin(class.last_ns, now_ns);
+            let since_ns = *class.since_ns.get_or_insert(begin_ns);
+            let (wants, _) = budget.at(since_ns, now_ns);
             if wants && !class.is_raised {
                 class.is_raised = true;
                 self.raise(now_ns, at, agent);
