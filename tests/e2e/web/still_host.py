@@ -288,8 +288,33 @@ def stream(name: str, vm: str, one: str, verdict: str, reason: str, since: float
         "since": since,
         "reason": reason,
         "source": "client",
+        "source_at": NOW - 2,
+        "guest": [],
         "last_report": None,
     }
+
+
+def told_streams(name: str) -> list[dict[str, Any]]:
+    """The streams that a guest's programs report by themselves."""
+    return [
+        {
+            "class": one["class"],
+            "name": "vlc",
+            "source": "program",
+            "frames_per_second": 25.0,
+            "frames": 133_500,
+            "late": 0,
+            "lost": 0,
+            "pace_bytes_per_second": None,
+            "at": NOW - 2,
+            "verdict": "perfect",
+            "reason": "all of 125 frames in time in 5 s",
+            "stream": one["name"],
+            "fresh": True,
+        }
+        for one in STREAMS[:1]
+        if one["domain"] == name
+    ]
 
 
 STREAMS = [
@@ -475,7 +500,7 @@ ANSWERS: dict[str, Any] = {
     ],
     "/v1/domains/db/processes": "No agent answers in db: the VM waits for a restart.",
     **{f"/v1/domains/{name}": domain(name) for name in NAMES},
-    **{f"/v1/domains/{name}/streams": [] for name in NAMES},
+    **{f"/v1/domains/{name}/streams": told_streams(name) for name in NAMES},
     **{f"/v1/history?domain={name}": history(name) for name in MOVES},
     **{f"/v1/streams/{one['name']}/history": verdicts() for one in STREAMS},
 }

@@ -204,5 +204,6 @@ SHAPES = {
 
 @pytest.mark.parametrize("path", SHAPES)
 def test_the_still_host_answers_as_the_controller_promises(path):
-    assert ANSWERS[path]
+    # Most guests tell of no stream.
+    assert ANSWERS[path] or path.endswith("/streams")
     adapter(SHAPES[path]).validate_python(ANSWERS[path])

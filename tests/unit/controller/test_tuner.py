@@ -97,12 +97,13 @@ def test_the_disk_settles_soon_with_most_of_its_capacity(capacity_bps, times):
         demand.bytes_per_second *= capacity_bps / 45e6
     busy.run(unshaped_s, enabled=False)
     busy.run(21)
+    assert busy.state.phase == SETTLED
+    assert busy.state.settled_after_ns <= bar_s * SECOND
+    # It may look for more, or give some back, at any time after that.
     deadline_ms = 150
     for _ in range(200):
         busy.tick()
         assert busy.waits_ms[-1] < 2 * deadline_ms
-    assert busy.state.phase == SETTLED
-    assert busy.state.settled_after_ns <= bar_s * SECOND
     assert busy.rate("blk-read") >= 0.85 * capacity_bps
 
 

@@ -48,6 +48,7 @@ class Host:
             "/v1/domains/media": self.domain,
             "/v1/domains/media/assignments": [],
             "/v1/domains/media/processes": {"processes": []},
+            "/v1/domains/media/streams": [],
             "/v1/classes": [{**self.grant, "name": "video", "title": "<Video>"}],
             "/v1/rules": [],
             "/v1/streams": [],
