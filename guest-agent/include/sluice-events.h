@@ -150,7 +150,8 @@ static inline int sluice_events_answer(int fd)
 }
 
 /*
- * Waits for the agent's answer, for 10 s at most. Returns a descriptor that does not block, or
+ * Waits for the agent's answer, for 10 s at most; before that, for room in the agent's socket,
+ * without end where the agent stands still. Returns a descriptor that does not block, or
  * a negative errno: -ENOENT or -ECONNREFUSED without an agent, -EACCES if the agent refuses
  * (`sluice-agent events` says why).
  */
