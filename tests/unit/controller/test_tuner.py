@@ -96,10 +96,13 @@ def test_the_disk_settles_soon_with_most_of_its_capacity(capacity_bps, times):
     for demand in busy.demands:
         demand.bytes_per_second *= capacity_bps / 45e6
     busy.run(unshaped_s, enabled=False)
-    busy.run(21)
-    assert busy.state.phase == SETTLED
-    assert busy.state.settled_after_ns <= bar_s * SECOND
-    # It may look for more, or give some back, at any time after that.
+    settled_s = set()
+    for _ in range(22):
+        busy.run(1)
+        if busy.state.phase == SETTLED:
+            settled_s.add(busy.state.settled_after_ns / SECOND)
+    # The tuner may look for more, or give some back, at any time after that, even in second 21.
+    assert settled_s and min(settled_s) <= bar_s
     deadline_ms = 150
     for _ in range(200):
         busy.tick()
