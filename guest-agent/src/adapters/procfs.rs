@@ -143,8 +143,16 @@ impl Proc {
     }
 
     /// Bytes of real block I/O so far: (read, written).
-    pub fn io(&mut self, pid: i32) -> io::Result<(u64, u64)> {
-        let length = self.read(&format!("{pid}/io"))?;
+    ///
+    /// A process's counters have those of its children that were waited for: a shell would
+    /// seem to read what its commands read. The counters of its only thread have its own alone.
+    pub fn io(&mut self, pid: i32, is_alone: bool) -> io::Result<(u64, u64)> {
+        let thread = if is_alone {
+            format!("task/{pid}/")
+        } else {
+            String::new()
+        };
+        let length = self.read(&format!("{pid}/{thread}io"))?;
         let counters = Io::from_read(&self.buffer[..length]).map_err(io::Error::other)?;
         Ok((counters.read_bytes, counters.write_bytes))
     }
@@ -332,6 +340,9 @@ pub fn sys_text(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -351,8 +362,43 @@ mod tests {
         );
         assert!(proc.cgroup(pid).starts_with('/'));
         assert!(proc.effective_uid(pid).is_some());
-        assert!(proc.io(pid).is_ok());
+        assert!(proc.io(pid, false).is_ok());
         assert!(proc.threads(pid).unwrap().contains(&pid));
+    }
+
+    #[test]
+    fn a_shell_has_not_written_what_its_command_wrote() {
+        let file = std::env::current_dir()
+            .unwrap()
+            .join(format!("written-{}", std::process::id()));
+        let script = format!(
+            "head -c 4194304 /dev/zero > {}; echo; read line",
+            file.display()
+        );
+        let mut shell = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        BufReader::new(shell.stdout.take().unwrap())
+            .read_line(&mut String::new())
+            .unwrap();
+        let mut proc = Proc::open().unwrap();
+        let pid = shell.id() as i32;
+        let [whole, own] = [false, true].map(|is_alone| proc.io(pid, is_alone).unwrap().1);
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        // A file system in memory counts nothing.
+        if whole == 0 {
+            eprintln!("not tried: {} counts no bytes written", file.display());
+            return;
+        }
+        assert!(
+            whole >= 4 << 20 && own < 1 << 20,
+            "{whole} of all, {own} of the shell"
+        );
     }
 
     #[test]

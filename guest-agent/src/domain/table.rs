@@ -11,6 +11,8 @@ pub struct Reading {
     pub io_at_ns: u64,
     pub read_bytes: u64,
     pub write_bytes: u64,
+    /// The I/O of one thread alone. Counters of another kind are no continuation of these.
+    pub is_alone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -24,7 +26,11 @@ pub struct Rates {
 /// I/O that was not read anew keeps no rate of its own: the caller carries it.
 pub fn rates(before: &Reading, now: &Reading, ticks_per_second: u64) -> Rates {
     let cpu_ns = now.at_ns.saturating_sub(before.at_ns);
-    let io_ns = now.io_at_ns.saturating_sub(before.io_at_ns);
+    let io_ns = if before.is_alone == now.is_alone {
+        now.io_at_ns.saturating_sub(before.io_at_ns)
+    } else {
+        0
+    };
     let ticks = now.cpu_ticks.saturating_sub(before.cpu_ticks);
     Rates {
         cpu_ratio: if cpu_ns == 0 {
@@ -142,6 +148,7 @@ mod tests {
             cpu_ticks: ticks,
             read_bytes: read,
             write_bytes: 2 * read,
+            is_alone: false,
         }
     }
 
@@ -194,6 +201,12 @@ mod tests {
             rates(&reading(1, 9, 9), &reading(2, 1, 1), 100),
             Rates::default()
         );
+        let is_alone = Reading {
+            is_alone: true,
+            ..reading(2, 9, 9)
+        };
+        let changed = rates(&reading(1, 1, 1), &is_alone, 100);
+        assert_eq!((changed.read_bps, changed.write_bps), (0, 0));
         let huge = rates(
             &reading(0, 0, 0),
             &Reading {

@@ -313,7 +313,8 @@ impl Scanner {
                 process.rates.write_bps = 0;
                 continue;
             }
-            let Ok((read_bytes, write_bytes)) = self.proc.io(pid) else {
+            let is_alone = process.threads == 1;
+            let Ok((read_bytes, write_bytes)) = self.proc.io(pid, is_alone) else {
                 continue;
             };
             let read_ns = now_ns.saturating_add(self.clock.now_ns());
@@ -321,6 +322,7 @@ impl Scanner {
             let reading = &mut process.reading;
             (reading.io_at_ns, reading.read_bytes, reading.write_bytes) =
                 (read_ns, read_bytes, write_bytes);
+            reading.is_alone = is_alone;
             // Without an earlier reading there is no rate to tell.
             let rate = if before.io_at_ns == 0 {
                 Rates::default()
