@@ -281,6 +281,7 @@ def test_a_stream_is_declared_and_a_players_report_shows(service, page):
     assert answer.json()["verdict"] == "poor"
     # The page hears of it by itself.
     expect(row.locator(".verdict")).to_contain_text("poor")
+    expect(row.locator("[data-field=source]")).to_have_text("client")
     page.goto(f"{service.address}/")
     expect(page.get_by_test_id("headline")).to_contain_text("film is poor")
 

@@ -187,6 +187,24 @@ def compare_with_stored(page: Page, name: str) -> None:
     )
 
 
+def test_a_guests_word_on_its_streams_is_shown_while_the_page_is_open(studio):
+    """Figures, a stream more, and none at all; by itself, each within some seconds."""
+    studio.show("vm")
+    told = studio.tab.get_by_test_id("told")
+    path = "/v1/domains/media/streams"
+    before = ANSWERS[path][0]
+    for streams in (
+        [{**before, "verdict": "poor", "reason": "3 of 125 frames lost in 5 s"}],
+        [before, {**before, "name": "radio", "source": "sockets", "stream": None}],
+    ):
+        studio.host.answers = {**ANSWERS, path: streams}
+        for stream in streams:
+            expect(told).to_contain_text(f"{stream['name']} {stream['verdict']}, {stream['reason']}")
+    expect(told).to_contain_text("no stream is declared")
+    studio.host.answers = {**ANSWERS, path: []}
+    expect(told).to_be_hidden()
+
+
 def test_no_picture_is_of_a_page_that_is_not_taken():
     assert {path.stem for path in STORED.iterdir()} == {f"{name}-{look}" for name, look in TAKEN}
 

@@ -31,6 +31,7 @@ PERIOD_TICKS = {
     "auto": 2,
     "domains": 2,
     "domain": 2,
+    "told": 2,
     "groups": 2,
 }
 # Of a guest: its processes, and to viewers the same without arguments.

@@ -57,6 +57,8 @@ def fetch(topic: tuple[str, str]) -> Any:
         return get("/v1/live")
     if kind == "domain":
         return get(path_of("domains", domain))
+    if kind == "told":
+        return get(path_of("domains", domain, "streams"))
     if kind == "programs":
         return views.without_arguments(fetch(("processes", domain)))
     if kind == "processes":
@@ -224,7 +226,7 @@ def event_stream():
             topics.add((kind, ""))
         elif kind == "processes" and domain:
             topics.add((kind if g.person.may("operator") else "programs", domain))
-        elif kind == "live" or (kind == "domain" and domain):
+        elif kind == "live" or (kind in ("domain", "told") and domain):
             topics.add((kind, domain))
     if request.method == "HEAD":
         return Response(content_type=EVENTS_TYPE)

@@ -25,6 +25,7 @@ export function showVerdict(row, stream) {
   const shown = row.querySelector("[data-field=verdict]");
   const word = stream.verdict ?? "unknown";
   setText(row.querySelector("[data-field=reason]"), stream.reason ?? "");
+  setText(row.querySelector("[data-field=source]"), stream.source ?? "client");
   if (shown.classList.contains(word)) return false;
   shown.className = `verdict ${word}`;
   shown.textContent = `${MARKS[word]} ${word}`;

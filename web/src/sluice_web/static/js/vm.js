@@ -10,7 +10,7 @@ import { closeDialog, element, isInDialog, openDialog, setText } from "./dom.js"
 import * as lanes from "./lanes.js";
 import { last, on } from "./live.js";
 import * as processes from "./processes.js";
-import { refresh } from "./refresh.js";
+import { localTimes, refresh } from "./refresh.js";
 
 const domain = document.body.dataset.domain;
 let described = null;
@@ -115,6 +115,22 @@ function showPageError(error) {
   line.hidden = !error;
 }
 
+// Streams, as the guest tells of them: another list is worded by the server, its figures here.
+function showTold(told) {
+  if (told.problem) return;
+  const rows = [...document.querySelectorAll("#told li")];
+  const key = (one) => JSON.stringify([one.class, one.name, one.source, one.stream]);
+  if (told.length !== rows.length || told.some((one, i) => JSON.stringify(JSON.parse(rows[i].dataset.told)) !== key(one))) {
+    refresh("#told");
+    return;
+  }
+  told.forEach((one, i) => {
+    setText(rows[i].querySelector("[data-field=said]"), `${one.verdict}, ${one.reason}`);
+    rows[i].querySelector("time").dataset.at = one.at;
+  });
+  localTimes();
+}
+
 on("live", (live) => {
   if (live.problem) return;
   showPageError(live.domains?.[domain]?.error);
@@ -123,6 +139,7 @@ on("live", (live) => {
 });
 on("domain", showDomain);
 on("processes", processes.show);
+on("told", showTold);
 lanes.start();
 advanced.start();
 cards.start();
