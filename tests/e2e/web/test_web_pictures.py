@@ -199,7 +199,9 @@ def test_a_guests_word_on_its_streams_is_shown_while_the_page_is_open(studio):
     ):
         studio.host.answers = {**ANSWERS, path: streams}
         for stream in streams:
-            expect(told).to_contain_text(f"{stream['name']} {stream['verdict']}, {stream['reason']}")
+            expect(told).to_contain_text(
+                f"{stream['name']} {stream['verdict']}, {stream['reason']}"
+            )
     expect(told).to_contain_text("no stream is declared")
     studio.host.answers = {**ANSWERS, path: []}
     expect(told).to_be_hidden()
