@@ -9,6 +9,7 @@ use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
 use sluice_agent::domain::raise::Raise;
 use sluice_agent::domain::report::Report;
 use sluice_agent::domain::rules::RuleSet;
+use sluice_agent::domain::shape::{self, Message};
 use sluice_agent::domain::subscription::{KIND_NAMES, Request};
 use sluice_agent::domain::tag::Tag;
 use sluice_agent::services::agent::Agent;
@@ -22,9 +23,19 @@ use sluice_agent::services::session::{RAISED_FILE, Session};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+const SHAPE_EXAMPLES: &str = "\
+Examples:
+  sluice-agent shape --class bulk 4711                 a process that runs
+  sluice-agent shape --class bulk -- tar cf /b.tar /   a command
+  sluice-agent shape --list
+  sluice-agent shape --release 4711
+
+Rules of the host go first: of a process that one matches, the request is refused.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,12 +113,39 @@ enum Command {
         #[command(subcommand)]
         command: Option<ChannelCommand>,
     },
+    /// Put a process, with its children, into a class that the host has granted (root only)
+    #[command(after_help = SHAPE_EXAMPLES)]
+    Shape(ShapeOptions),
     /// Take off the tags that a killed agent left, as the service does when it stops
     Untag {
         /// Not where systemd says that the agent is started again (SERVICE_RESULT)
         #[arg(long)]
         unless_restarted: bool,
     },
+}
+
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["class", "list", "release"]))]
+struct ShapeOptions {
+    /// The class
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// The process
+    #[arg(value_name = "PID", requires = "class", conflicts_with = "program",
+          value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+    /// Show the processes that were put into classes here
+    #[arg(long)]
+    list: bool,
+    /// Let the rules of the host decide about a process again
+    #[arg(long, value_name = "PID")]
+    release: Option<i32>,
+    /// The socket of the agent
+    #[arg(long, value_name = "PATH", default_value = report::DEFAULT_PATH)]
+    socket: PathBuf,
+    /// A command to run in the class
+    #[arg(last = true, value_name = "COMMAND", requires = "class")]
+    program: Vec<std::ffi::OsString>,
 }
 
 #[derive(Args)]
@@ -198,6 +236,7 @@ fn main() -> ExitCode {
             channel(&options.devices, *json, command.as_ref())
         }
         Some(Command::Report(report)) => send_report(report),
+        Some(Command::Shape(wanted)) => shape(wanted),
         Some(Command::Events(options)) => tell_events(options),
         Some(Command::Untag { unless_restarted }) if *unless_restarted && is_restarted() => Ok(()),
         Some(Command::Untag { .. }) => untag(options.state, options.devices),
@@ -296,15 +335,49 @@ fn send_report(options: &ReportOptions) -> Result<(), Box<dyn Error>> {
     };
     let text = serde_json::to_vec(&report)?;
     Report::parse(&text)?;
-    let socket = options.socket.display();
-    let answer = report::send_report(&options.socket, &text).map_err(|error| {
-        format!("cannot report to {socket} ({error}): see that sluice-agent runs here")
+    ask_agent(&options.socket, &text).map(|_| ())
+}
+
+fn shape(options: &ShapeOptions) -> Result<(), Box<dyn Error>> {
+    let request = match (&options.class, options.release) {
+        (Some(class), _) if options.pid.is_none() && options.program.is_empty() => {
+            return Err(format!("class {class}: name a PID, or a command after --").into());
+        }
+        (Some(class), _) => shape::Request::Put {
+            pid: options.pid,
+            class: class.clone(),
+        },
+        (None, Some(pid)) => shape::Request::Release { pid },
+        (None, None) => shape::Request::List,
+    };
+    let text = serde_json::to_vec(&Message { shape: request })?;
+    let answer = ask_agent(&options.socket, &text)?;
+    if let Some((program, arguments)) = options.program.split_first() {
+        // This process keeps its class as another program.
+        let error = std::process::Command::new(program).args(arguments).exec();
+        return Err(format!("cannot run {}: {error}", program.to_string_lossy()).into());
+    }
+    let mut out = std::io::stdout().lock();
+    for row in answer["shaped"].as_array().into_iter().flatten() {
+        let text = |name: &str| escaped(row[name].as_str().unwrap_or_default());
+        let (class, state) = (text("class"), text("state"));
+        let pid = row["pid"].as_i64().unwrap_or_default();
+        writeln!(out, "{pid:>8}  class {class}, {state}")?;
+    }
+    Ok(())
+}
+
+/// The answer, unless that is an error.
+fn ask_agent(path: &Path, text: &[u8]) -> Result<serde_json::Value, Box<dyn Error>> {
+    let socket = path.display();
+    let answer = report::send_report(path, text).map_err(|error| {
+        format!("cannot ask {socket} ({error}): see that sluice-agent runs here")
     })?;
     let answer: serde_json::Value = serde_json::from_str(&answer)
         .map_err(|error| format!("{socket} answered with {} ({error})", escaped(&answer)))?;
     match answer["error"].as_str() {
         Some(error) => Err(escaped(error).into()),
-        None => Ok(()),
+        None => Ok(answer),
     }
 }
 

@@ -79,17 +79,8 @@ fn socket(host: &Host) -> std::path::PathBuf {
     host.folder.join("report.sock")
 }
 
-/// The program where every user reaches it, which a build folder need not be.
-fn reachable_agent(host: &Host) -> std::path::PathBuf {
-    let copy = host.folder.join("sluice-agent");
-    if !copy.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_sluice-agent"), &copy).unwrap();
-    }
-    copy
-}
-
 fn by_command(host: &Host, more: &[&str], uid: u32) -> Output {
-    Command::new(reachable_agent(host))
+    Command::new(host.reachable_agent())
         .args([
             "report",
             "--name",

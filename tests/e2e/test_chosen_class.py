@@ -154,6 +154,21 @@ def test_an_io_priority_cannot_be_laid_down(guest: Guest, tags):
     assert moved[OWN] >= WRITE_BYTES
 
 
+def test_root_of_the_guest_shapes_a_command(guest: Guest, tags):
+    """In a class that no rule names: the host has granted it."""
+    guest.ssh(f"install -o player /dev/null {FILE}; head -c {WRITE_BYTES} /dev/zero >{FILE}; sync")
+    before = bytes_of(guest, "blk-write")
+    dd = f"dd if=/dev/zero of={FILE} bs=64k count={WRITE_BYTES // 65536} conv=notrunc oflag=direct"
+    guest.ssh(f"sluice-agent shape --class {WISHED} -- {dd}", timeout_seconds=120)
+    moved = grown(before, bytes_of(guest, "blk-write"))
+    print(f"blk-write: {moved}")
+    assert moved[WISHED] >= WRITE_BYTES
+    refused = guest.ssh(
+        f"runuser -u player -- sluice-agent shape --class {WISHED} -- true 2>&1 || echo refused"
+    )
+    assert "may not choose" in refused.stdout and "refused" in refused.stdout
+
+
 def test_short_connections_are_counted(testbed: Testbed, guest: Guest, tags):
     """A server's connections have its port: each is in its class from the first frame on."""
     guest.ssh("cat >/run/serve.pl", input=SERVER)

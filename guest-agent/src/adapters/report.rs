@@ -31,6 +31,8 @@ use std::time::Duration;
 pub const DEFAULT_PATH: &str = "/run/sluice-agent/report.sock";
 /// A busy guest's agent may take its time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// A list of all that is shaped.
+const MOST_ANSWER_BYTES: usize = 128 * 1024;
 /// The kernel's SCM_MAX_FD.
 const MOST_DESCRIPTORS: usize = 253;
 /// Descriptors that wait to be closed; beyond that none is taken.
@@ -257,7 +259,7 @@ pub fn send_report(path: &Path, report: &[u8]) -> io::Result<String> {
     ours.set_read_timeout(Some(ANSWER_WITHIN))?;
     send_with(path, report, &theirs)?;
     drop(theirs);
-    let mut answer = vec![0; 4096];
+    let mut answer = vec![0; MOST_ANSWER_BYTES];
     let length = ours.recv(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }

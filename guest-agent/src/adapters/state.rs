@@ -4,6 +4,7 @@
 //! boot, as process ids do.
 
 use crate::domain::rpc::OLDEST_PROTOCOL;
+use crate::domain::shape::Wish;
 use crate::domain::tagging::{TaggedProcess, TaggedSocket};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -52,6 +53,9 @@ pub struct SavedState {
     /// Not in the file of an older agent, which passes over it.
     #[serde(default)]
     pub heirs: Vec<SavedHeir>,
+    /// Not in the file of an older agent, which passes over it.
+    #[serde(default)]
+    pub wishes: Vec<Wish>,
     pub sockets: BTreeMap<u64, TaggedSocket>,
 }
 
@@ -69,6 +73,7 @@ impl SavedState {
             rules,
             processes: Vec::new(),
             heirs: Vec::new(),
+            wishes: Vec::new(),
             sockets: BTreeMap::new(),
         }
     }

@@ -91,6 +91,8 @@ pub struct Rule {
     pub class: String,
     pub tag: Tag,
     pub condition: Match,
+    /// Root of this guest asked for it. The rules of the host go first.
+    pub is_wish: bool,
 }
 
 /// A rule that is not in force, and why.
@@ -202,6 +204,21 @@ impl Match {
 }
 
 impl Rule {
+    /// Of a process that root of this guest has put into a granted class.
+    pub fn of_wish(pid: i32, start_time_ticks: u64, class: &str, tag: Tag) -> Rule {
+        let conditions = vec![
+            Condition::Pid(pid),
+            Condition::StartTimeTicks(start_time_ticks),
+        ];
+        Rule {
+            id: format!("shape-{pid}-{start_time_ticks}"),
+            class: class.to_owned(),
+            tag,
+            condition: Match(conditions),
+            is_wish: true,
+        }
+    }
+
     /// Whether both are one rule, though its class may have changed: heirs of the rule
     /// keep it.
     pub fn same_origin(&self, other: &Rule) -> bool {
@@ -276,14 +293,18 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// The rule that decides: pid rules first, then the order given.
+    /// The rule that decides: pid rules first, then the order given, then wishes of the guest.
     pub fn first_match(&self, facts: &Facts) -> Option<usize> {
-        let find = |by_pid: bool| {
+        let find = |by_pid: bool, is_wish: bool| {
             self.rules.iter().position(|rule| {
-                rule.condition.is_of_process() == by_pid && rule.condition.holds(facts)
+                rule.is_wish == is_wish
+                    && rule.condition.is_of_process() == by_pid
+                    && rule.condition.holds(facts)
             })
         };
-        find(true).or_else(|| find(false))
+        find(true, false)
+            .or_else(|| find(false, false))
+            .or_else(|| find(true, true))
     }
 }
 
@@ -370,6 +391,7 @@ fn parse_rule(
         class: class.name.clone(),
         tag: class.tag,
         condition: parse_match(&format!("{field}.match"), &raw.r#match, room)?,
+        is_wish: false,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::domain::follow::Look;
 use crate::domain::matching::{self, INIT, Node};
 use crate::domain::rpc::{self, ParamError};
 use crate::domain::rules::RuleSet;
+use crate::domain::shape::Wish;
 use crate::domain::table::{Head, Row, render, unit_of};
 use crate::domain::tag::Tag;
 use crate::domain::tagging::TaggedProcess;
@@ -45,6 +46,8 @@ enum End {
 pub struct Agent {
     pub log: Log,
     pub rules: RuleSet,
+    /// Of root of this guest; those in force are rules, too.
+    pub(super) wishes: Vec<Wish>,
     pub max_tag: u8,
     /// As the host greeted last, this agent or its predecessor.
     pub protocol: u64,
@@ -56,7 +59,7 @@ pub struct Agent {
     state_path: Option<PathBuf>,
     /// Of the state file, for as long as this agent lives.
     _lock: Option<Flock<File>>,
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
     /// The assignments are of rules that are no longer in force.
     pub(super) is_unresolved: bool,
     saved_at_ns: u64,
@@ -109,6 +112,7 @@ impl Agent {
         Ok(Agent {
             log: Log::default(),
             rules: RuleSet::none(),
+            wishes: Vec::new(),
             max_tag: Tag::MAX,
             protocol: rpc::OLDEST_PROTOCOL,
             boot_id: sys_text(BOOT_ID),
@@ -151,7 +155,7 @@ impl Agent {
     /// Tags with which threads, children and connections were born since the last
     /// scan are known only as long as the old rules are, so these are seen to
     /// first. Those born while tags change show after that.
-    fn settle(&mut self, now_ns: u64) {
+    pub(super) fn settle(&mut self, now_ns: u64) {
         if self.has_work() {
             self.look(now_ns, Depth::Full);
         }
@@ -159,6 +163,7 @@ impl Agent {
 
     fn replace_rules(&mut self, now_ns: u64, rules: RuleSet) {
         self.rules = rules;
+        self.add_wishes();
         self.estates.clear();
         self.follow_links();
         self.match_anew();
@@ -167,7 +172,7 @@ impl Agent {
         self.look(now_ns, Depth::Quick);
     }
 
-    fn match_anew(&mut self) {
+    pub(super) fn match_anew(&mut self) {
         for pid in self.pids() {
             if let Some(process) = self.scanner.process_mut(pid) {
                 process.direct = None;
@@ -321,7 +326,7 @@ impl Agent {
         }
     }
 
-    fn look(&mut self, now_ns: u64, depth: Depth) {
+    pub(super) fn look(&mut self, now_ns: u64, depth: Depth) {
         let changes = match self.scanner.scan(now_ns, depth) {
             Ok(changes) => changes,
             Err(error) => {
@@ -342,6 +347,9 @@ impl Agent {
         self.forget(now_ns, gone);
         if any || self.is_unresolved {
             self.resolve();
+            if self.end_wishes() {
+                self.resolve();
+            }
             self.adopt_newborn(&self.pids());
             self.is_unresolved = false;
         }
@@ -432,7 +440,20 @@ impl Agent {
             .flatten()
             .find(|class| class["name"] == name);
         let tag = found.and_then(|class| Tag::new(class["tag"].as_u64()?));
-        let unknown = || format!("class: the host has granted no class {name:?} to this guest");
+        let unknown = || {
+            let granted: Vec<&str> = classes
+                .into_iter()
+                .flatten()
+                .filter_map(|class| class["name"].as_str())
+                .collect();
+            let granted = match granted.is_empty() {
+                true => "none".to_owned(),
+                false => granted.join(", "),
+            };
+            format!(
+                "class: the host has granted no class {name:?} to this guest; granted: {granted}"
+            )
+        };
         tag.map(Some).ok_or_else(unknown)
     }
 
@@ -727,7 +748,7 @@ impl Agent {
         let Some(path) = &self.state_path else {
             return Ok(());
         };
-        let saved = match SavedState::load(path, &self.boot_id) {
+        let mut saved = match SavedState::load(path, &self.boot_id) {
             Ok(Some(saved)) => saved,
             Ok(None) => return Ok(()),
             Err(text) => {
@@ -747,6 +768,8 @@ impl Agent {
                     .add(now_ns, Level::Warning, format!("saved rules: {error}")),
             }
         }
+        self.wishes = std::mem::take(&mut saved.wishes);
+        self.add_wishes();
         self.scanner.scan(now_ns, Depth::Full)?;
         let is_clean = saved.is_clean;
         self.attach(saved);
@@ -844,6 +867,7 @@ impl Agent {
         let mut state = SavedState::new(&self.boot_id, self.rules.params.clone());
         state.protocol = self.protocol;
         state.is_clean = end == End::Clean;
+        state.wishes.clone_from(&self.wishes);
         state.sockets = self
             .sockets
             .sockets
@@ -885,7 +909,7 @@ impl Agent {
 }
 
 /// A tag on init would reach every service, and a tag on this agent is of no use.
-fn is_exempt(pid: i32) -> bool {
+pub(super) fn is_exempt(pid: i32) -> bool {
     pid == INIT || pid == std::process::id() as i32
 }
 

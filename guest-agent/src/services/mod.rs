@@ -13,4 +13,5 @@ pub mod raise;
 pub mod reports;
 pub mod scanner;
 pub mod session;
+pub mod shape;
 pub mod tagger;

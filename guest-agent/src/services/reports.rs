@@ -6,10 +6,12 @@
 use crate::adapters::channel::Device;
 use crate::adapters::clock::monotonic_ns;
 use crate::adapters::report::{Received, ReportSocket};
-use crate::domain::report::{Report, Streams};
+use crate::domain::report::{MAX_REPORT_BYTES, Report, Streams};
+use crate::domain::shape::Message;
 use crate::services::agent::Agent;
+use crate::services::follow::Follower;
 use crate::services::log::{Level, escaped};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -64,7 +66,7 @@ impl Reports {
     }
 
     /// Takes a batch of reports.
-    pub fn serve(&mut self, now_ns: u64, agent: &mut Agent) {
+    pub fn serve(&mut self, now_ns: u64, agent: &mut Agent, follower: &mut Follower) {
         self.follow_device(agent);
         for place in self.streams.expire(monotonic_ns()) {
             if let Ok((device, _)) = agent.device() {
@@ -88,8 +90,8 @@ impl Reports {
                     break;
                 }
             };
-            let answer = match self.take(now_ns, &received, agent) {
-                Ok(place) => json!({ "record": place }),
+            let answer = match self.take(now_ns, &received, agent, follower) {
+                Ok(answer) => answer,
                 Err(error) => json!({"error": escaped(&error)}),
             };
             received.answer(&answer.to_string());
@@ -97,22 +99,33 @@ impl Reports {
         self.rest_until_ns = now_ns.saturating_add(REST_NS);
     }
 
-    /// The number of the record that has the report now.
+    /// Of a report, the number of the record that has it now.
     fn take(
         &mut self,
         now_ns: u64,
         received: &Received,
         agent: &mut Agent,
-    ) -> Result<usize, String> {
-        let report = Report::parse(&received.bytes)?;
+        follower: &mut Follower,
+    ) -> Result<Value, String> {
         let sender = (received.pid, received.uid);
+        if received.bytes.len() <= MAX_REPORT_BYTES {
+            if let Some(message) = Message::parse(&received.bytes) {
+                // Before the answer, after which a command may start children at once. Others
+                // are refused, and cost no more than that.
+                if received.uid == 0 {
+                    follower.tend(now_ns, true, &mut agent.log);
+                }
+                return agent.shape(now_ns, sender, message.shape);
+            }
+        }
+        let report = Report::parse(&received.bytes)?;
         let tag = agent.class_of_sender(now_ns, sender, report.class.as_deref())?;
         let (place, record) = self
             .streams
             .update(monotonic_ns(), received.uid, tag, &report)?;
         let (device, _) = agent.device()?;
         device.write_stream(place, record);
-        Ok(place)
+        Ok(json!({ "record": place }))
     }
 
     /// Another device, or a reset one, has no records yet.

@@ -125,7 +125,8 @@ impl Session {
             let is_wanted = self.agent.has_work();
             self.follower.tend(now_ns, is_wanted, &mut self.agent.log);
             self.scan_if_due(now_ns);
-            self.reports.serve(now_ns, &mut self.agent);
+            self.reports
+                .serve(now_ns, &mut self.agent, &mut self.follower);
             self.events.serve(now_ns, &mut self.agent);
             self.serve_one();
             self.send_log();

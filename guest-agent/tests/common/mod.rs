@@ -103,6 +103,19 @@ impl Host {
         command
     }
 
+    /// The program where every user reaches it, which a build folder need not be. Another process
+    /// copies it: a file that is open for writing here, and so in a child that another test
+    /// starts in that moment, cannot be run.
+    pub fn reachable_agent(&self) -> PathBuf {
+        let copy = self.folder.join("sluice-agent");
+        if !copy.exists() {
+            let mut cp = Command::new("cp");
+            cp.arg(env!("CARGO_BIN_EXE_sluice-agent")).arg(&copy);
+            assert!(cp.status().unwrap().success());
+        }
+        copy
+    }
+
     pub fn end(&mut self, signal: i32) {
         // SAFETY: the pid is of our child, which is not reaped yet.
         unsafe { libc::kill(self.agent.id() as i32, signal) };
