@@ -87,11 +87,11 @@ def _note(accelerator: str) -> str:
     )
     return (
         f"Each run times {COUNT} of each, by the guest's clock; a figure is the median, least"
-        " and greatest of the runs. A deferred call's time is that of its writing. An upcall's"
-        " begins with the fast call that asks for it and ends when the interrupt has woken the"
-        " program. Exits are accesses to registers and configuration in QEMU's trace, per call;"
-        f" an interrupt's delivery is not among them.{emulated}{vsock}, so nothing is compared"
-        " with vsock."
+        " and greatest of the runs. A deferred call's time is that of its writing, in bursts of 32."
+        " An upcall's begins with the fast call that asks for it and ends when the interrupt has"
+        " woken the program. Exits are accesses to registers and configuration in QEMU's trace, per"
+        f" call; an interrupt's delivery is not among them.{emulated}{vsock}, so nothing is"
+        " compared with vsock."
     )
 
 
