@@ -186,3 +186,26 @@ def _sample(read: Callable[[], float]) -> Sample:
     count = read()
     after = time.monotonic()
     return Sample((before + after) / 2, count, (after - before) / 2)
+
+
+def web_server(port: int) -> str:
+    """Return a Perl program: a web server that answers each connection's request and closes it."""
+    return f"""
+use IO::Socket::INET;
+my $server = IO::Socket::INET->new(Listen => 128, LocalPort => {port}, ReuseAddr => 1) or die;
+while (my $visit = $server->accept) {{
+    while (defined(my $line = <$visit>)) {{ last if $line =~ /^\\r?$/ }}
+    print $visit "HTTP/1.0 200 OK\\r\\nContent-Length: 1000\\r\\n\\r\\n", "x" x 1000;
+    close $visit;
+}}
+"""
+
+
+def httperf(
+    address: str, port: int, per_second: int, connections: int, timeout_seconds: int
+) -> list[str]:
+    """Return a command that asks a web server for a page by each of so many connections."""
+    return [
+        "httperf", "--hog", f"--server={address}", f"--port={port}", "--uri=/", "--num-calls=1",
+        f"--rate={per_second}", f"--num-conns={connections}", f"--timeout={timeout_seconds}",
+    ]  # fmt: skip
