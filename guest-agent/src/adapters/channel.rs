@@ -6,9 +6,10 @@
 use super::mapping::{Access, Mapping, in_order};
 use crate::domain::channel_abi::{
     self as abi, Call, ClassEntry, HEADER_MAGIC, Status, StreamRecord, call, class, event, guest,
-    host, register, result, service, stream,
+    host, register, result, server, service, stream,
 };
 use crate::domain::events::{Event, Source};
+use crate::domain::servers::ServerRecord;
 use crate::domain::tag::Tag;
 use nix::fcntl::{Flock, FlockArg};
 use std::cell::Cell;
@@ -282,7 +283,7 @@ impl Device {
     }
 
     pub fn write_stream(&self, index: usize, record: &StreamRecord) {
-        self.rewrite_stream(index, |at| {
+        self.rewrite(stream_at(index), |at| {
             let of = &self.guest;
             of.set_u8(at + stream::USED, 1);
             of.set_u8(at + stream::TAG, record.tag.map_or(0, Tag::number));
@@ -301,27 +302,45 @@ impl Device {
 
     /// Numbers of records that somebody has written.
     pub fn used_streams(&self) -> Vec<usize> {
-        let is_used = |index: &usize| {
-            let at = guest::STREAMS + index * abi::STREAM_BYTES;
-            self.guest.u8(at + stream::USED) != 0
-        };
+        let is_used = |index: &usize| self.guest.u8(stream_at(*index) + stream::USED) != 0;
         (0..abi::STREAMS).filter(is_used).collect()
     }
 
     pub fn clear_stream(&self, index: usize) {
-        self.rewrite_stream(index, |at| self.guest.set_u8(at + stream::USED, 0));
+        self.rewrite(stream_at(index), |at| {
+            self.guest.set_u8(at + stream::USED, 0);
+        });
     }
 
-    /// The record's sequence is odd meanwhile, and another one afterwards.
-    fn rewrite_stream(&self, index: usize, write: impl FnOnce(usize)) {
-        assert!(index < abi::STREAMS, "stream record {index}");
-        let at = guest::STREAMS + index * abi::STREAM_BYTES;
-        let odd = self.guest.u32(at + stream::SEQ) | 1;
-        self.guest.set_u32(at + stream::SEQ, odd);
+    pub fn write_server(&self, index: usize, record: &ServerRecord) {
+        self.rewrite(server_at(index), |at| {
+            let of = &self.guest;
+            of.set_u8(at + server::USED, 1);
+            of.set_u8(at + server::TAG, record.tag.number());
+            of.set_u16(at + server::PORT, record.port);
+            of.set_u32(at + server::QUEUED, record.queued);
+            of.set_u32(at + server::QUEUE_MAX, record.queue_max);
+            of.set_u32(at + server::OPEN, record.open);
+            of.set_u32(at + server::OPEN_MAX, 0);
+        });
+    }
+
+    pub fn clear_server(&self, index: usize) {
+        let at = server_at(index);
+        if self.guest.u8(at + server::USED) != 0 {
+            self.rewrite(at, |at| self.guest.set_u8(at + server::USED, 0));
+        }
+    }
+
+    /// Of a record, which begins with its sequence: that is odd meanwhile, and another one
+    /// afterwards.
+    fn rewrite(&self, at: usize, write: impl FnOnce(usize)) {
+        let odd = self.guest.u32(at) | 1;
+        self.guest.set_u32(at, odd);
         in_order();
         write(at);
         in_order();
-        self.guest.set_u32(at + stream::SEQ, odd.wrapping_add(1));
+        self.guest.set_u32(at, odd.wrapping_add(1));
     }
 
     /// The folder in sysfs.
@@ -405,6 +424,16 @@ impl Ring<'_> {
         pages.set_u32(guest::RING_HEAD, head.wrapping_add(1));
         head
     }
+}
+
+fn stream_at(index: usize) -> usize {
+    assert!(index < abi::STREAMS, "stream record {index}");
+    guest::STREAMS + index * abi::STREAM_BYTES
+}
+
+fn server_at(index: usize) -> usize {
+    assert!(index < abi::SERVERS, "server record {index}");
+    guest::SERVERS + index * abi::SERVER_BYTES
 }
 
 fn places(folder: &Path) -> String {

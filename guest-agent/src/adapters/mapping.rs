@@ -125,6 +125,10 @@ impl Mapping {
         self.store(offset, value);
     }
 
+    pub fn set_u16(&self, offset: usize, value: u16) {
+        self.store(offset, value.to_le());
+    }
+
     pub fn set_u32(&self, offset: usize, value: u32) {
         self.store(offset, value.to_le());
     }

@@ -8,6 +8,7 @@ pub mod follow_sockets;
 pub mod guard;
 pub mod interrupt;
 pub mod ioprio;
+pub mod listeners;
 pub mod mapping;
 pub mod port;
 pub mod procfs;

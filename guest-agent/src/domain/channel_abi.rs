@@ -21,6 +21,8 @@ pub const CALL_BYTES: usize = 64;
 pub const ARGUMENTS: usize = 6;
 pub const STREAMS: usize = 64;
 pub const STREAM_BYTES: usize = 64;
+pub const SERVERS: usize = 64;
+pub const SERVER_BYTES: usize = 32;
 pub const EVENTS: usize = 256;
 pub const EVENT_BYTES: usize = 32;
 pub const PRIORITIES: usize = 4;
@@ -59,6 +61,7 @@ pub mod guest {
     pub const CALLS: usize = 0x1000;
     pub const RING: usize = 0x2000;
     pub const STREAMS: usize = 0x6000;
+    pub const SERVERS: usize = 0x7000;
     pub const PORT_MAP: usize = 0x20000;
 }
 
@@ -87,6 +90,18 @@ pub mod stream {
     pub const NAME: usize = 40;
 
     pub const SOURCE_PROGRAM: u8 = 1;
+}
+
+/// Offsets in a server record.
+pub mod server {
+    pub const SEQ: usize = 0;
+    pub const USED: usize = 4;
+    pub const TAG: usize = 5;
+    pub const PORT: usize = 6;
+    pub const QUEUED: usize = 8;
+    pub const QUEUE_MAX: usize = 12;
+    pub const OPEN: usize = 16;
+    pub const OPEN_MAX: usize = 20;
 }
 
 /// Offsets in the host's pages.
@@ -263,6 +278,8 @@ mod tests {
         (ARGUMENTS, "SLUICE_CHANNEL_ARGUMENTS"),
         (STREAMS, "SLUICE_CHANNEL_STREAMS"),
         (STREAM_BYTES, "sizeof(SluiceChannelStream)"),
+        (SERVERS, "SLUICE_CHANNEL_SERVERS"),
+        (SERVER_BYTES, "sizeof(SluiceChannelServer)"),
         (EVENTS, "SLUICE_CHANNEL_EVENTS"),
         (EVENT_BYTES, "sizeof(SluiceChannelEvent)"),
         (PRIORITIES, "SLUICE_CHANNEL_PRIORITIES"),
@@ -310,6 +327,7 @@ mod tests {
         (guest::CALLS, "offsetof(SluiceChannelGuest, calls)"),
         (guest::RING, "offsetof(SluiceChannelGuest, ring)"),
         (guest::STREAMS, "offsetof(SluiceChannelGuest, streams)"),
+        (guest::SERVERS, "offsetof(SluiceChannelGuest, servers)"),
         (guest::PORT_MAP, "offsetof(SluiceChannelGuest, port_map)"),
         (call::SERVICE, "offsetof(SluiceChannelCall, service)"),
         (call::OPERATION, "offsetof(SluiceChannelCall, operation)"),
@@ -334,6 +352,17 @@ mod tests {
         ),
         (stream::NAME, "offsetof(SluiceChannelStream, name)"),
         (stream::SOURCE_PROGRAM as usize, "SLUICE_STREAM_PROGRAM"),
+        (server::SEQ, "offsetof(SluiceChannelServer, seq)"),
+        (server::USED, "offsetof(SluiceChannelServer, used)"),
+        (server::TAG, "offsetof(SluiceChannelServer, tag)"),
+        (server::PORT, "offsetof(SluiceChannelServer, port)"),
+        (server::QUEUED, "offsetof(SluiceChannelServer, queued)"),
+        (
+            server::QUEUE_MAX,
+            "offsetof(SluiceChannelServer, queue_max)",
+        ),
+        (server::OPEN, "offsetof(SluiceChannelServer, open)"),
+        (server::OPEN_MAX, "offsetof(SluiceChannelServer, open_max)"),
         (host::MAGIC, "offsetof(SluiceChannelHeader, magic)"),
         (host::VERSION, "offsetof(SluiceChannelHeader, version)"),
         (host::RING_TAIL, "offsetof(SluiceChannelHeader, ring_tail)"),

@@ -11,6 +11,7 @@ pub mod raise;
 pub mod report;
 pub mod rpc;
 pub mod rules;
+pub mod servers;
 pub mod shape;
 pub mod spread;
 pub mod subscription;

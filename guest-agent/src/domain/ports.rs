@@ -266,6 +266,16 @@ impl PortTable {
         self.claims.len()
     }
 
+    /// The class of a TCP socket of this port, and how many of that class's sockets have the port.
+    pub fn server(&self, inode: u64, port: u16) -> Option<(Tag, u32)> {
+        let protocol = Protocol::Tcp;
+        let endpoint = Endpoint { protocol, port };
+        let known = self.sockets.get(&inode)?;
+        let claims = self.claims.get(&endpoint)?;
+        let own = claims.by_tag.iter().find(|(tag, _)| *tag == known.tag)?;
+        (known.local == Local::Bound(endpoint)).then_some(*own)
+    }
+
     /// Ports of several classes that were not told yet: (port, class that has it, other).
     pub fn take_conflicts(&mut self) -> Vec<(Endpoint, Tag, Tag)> {
         std::mem::take(&mut self.conflicts)

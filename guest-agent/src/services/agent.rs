@@ -19,6 +19,7 @@ use crate::services::channel::Channel;
 use crate::services::follow::Estate;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
+use crate::services::servers::Servers;
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
 use nix::fcntl::Flock;
 use serde_json::Value;
@@ -56,6 +57,7 @@ pub struct Agent {
     pub(super) sockets: SocketTagger,
     /// Of an agent that serves.
     channel: Option<Channel>,
+    servers: Servers,
     state_path: Option<PathBuf>,
     /// Of the state file, for as long as this agent lives.
     _lock: Option<Flock<File>>,
@@ -119,6 +121,7 @@ impl Agent {
             scanner: Scanner::new()?,
             sockets: SocketTagger::default(),
             channel: None,
+            servers: Servers::default(),
             state_path: None,
             _lock: None,
             is_dirty: false,
@@ -373,6 +376,8 @@ impl Agent {
         }
         let order = (!self.rules.params.is_null()).then(|| self.rules.tags_in_order());
         channel.keep(now_ns, order, ports, &mut self.log);
+        self.servers
+            .keep(now_ns, channel.device(), ports, &mut self.log);
     }
 
     /// The device and its generation; the error says why there is none.

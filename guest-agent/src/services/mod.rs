@@ -12,6 +12,7 @@ pub mod ping;
 pub mod raise;
 pub mod reports;
 pub mod scanner;
+pub mod servers;
 pub mod session;
 pub mod shape;
 pub mod tagger;
