@@ -84,6 +84,11 @@ FIGURES = {
     "p95_us": ("p95, µs", "{:.2f}"),
     "exits": ("exits of each", "{:.2f}"),
     "serial_ratio": ("virtio-serial round trip ÷ it", "{:.2f}"),
+    "served_ms": ("of a served connection, ms", "{:.2f}"),
+    "refused_ms": ("of a refused connection, ms", "{:.3f}"),
+    "idle_ms": ("of a second of the idle guest, ms", "{:.1f}"),
+    "refused_share": ("refused ÷ offered", "{:.3f}"),
+    "cost_ratio": ("refused ÷ served", "{:.3f}"),
 }
 
 
@@ -306,6 +311,14 @@ BARS: dict[str, tuple[Bar, ...]] = {
         Bar("serial_ratio", _QUICK, low=5, of_median=True, subjects=("fast call",)),
         Bar("serial_ratio", _QUICK, low=3, of_median=True, subjects=("upcall",)),
     ),
+    "SYN": (
+        Bar(
+            "cost_ratio",
+            f"something of what is refused reaches the guest, or its idle time varies: {IDLE}",
+            high=0.05,
+            needs=(Bar("refused_share", "offer more than the limit lets in", low=0.9),),
+        ),
+    ),
 }
 
 EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
@@ -328,6 +341,7 @@ EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
         for part in ("same guest", "other guest")
         for subject in ("disk read", "ping")
     ),
+    "SYN": (("network", "refused connections"),),
 }
 
 

@@ -87,7 +87,27 @@ def _call_row(part, subject, **figures):
     }
 
 
-ROWS = {"E1": _cost_row, "E2": _rate_row, "E12": _call_row, "FLOOD": _flood_row}
+def _syn_row(part, subject, **figures):
+    return {
+        "part": part,
+        "subject": subject,
+        "runs": 3,
+        "served_ms": _spread(5.0),
+        "refused_ms": _spread(0.05),
+        "idle_ms": _spread(3.0),
+        "refused_share": _spread(0.97),
+        "cost_ratio": _spread(0.01),
+        **figures,
+    }
+
+
+ROWS = {
+    "E1": _cost_row,
+    "E2": _rate_row,
+    "E12": _call_row,
+    "FLOOD": _flood_row,
+    "SYN": _syn_row,
+}
 
 
 def _found(experiment, changes=None, **figures):
@@ -140,6 +160,7 @@ SLUICE_READ = ("disk read", "sluice")
         ("FLOOD", ("same guest", "ping"), "pooled_p99_ratio", (1.11,), "≤ 1.100"),
         ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
         ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
+        ("SYN", ("network", "refused connections"), "cost_ratio", (0.01, 0.02, 0.051), "≤ 0.050"),
     ],
 )
 def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, values, bar):
