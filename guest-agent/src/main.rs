@@ -3,15 +3,16 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
-use sluice_agent::adapters::clock::Clock;
+use sluice_agent::adapters::clock::{Clock, monotonic_ns};
 use sluice_agent::adapters::{report, state, subscriber};
 use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
 use sluice_agent::domain::raise::Raise;
-use sluice_agent::domain::report::Report;
+use sluice_agent::domain::report::{Report, Source};
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::shape::{self, Message};
 use sluice_agent::domain::subscription::{KIND_NAMES, Request};
 use sluice_agent::domain::tag::Tag;
+use sluice_agent::domain::vlc;
 use sluice_agent::services::agent::Agent;
 use sluice_agent::services::channel::Channel;
 use sluice_agent::services::channel_view;
@@ -20,6 +21,7 @@ use sluice_agent::services::log::escaped;
 use sluice_agent::services::raise;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::{RAISED_FILE, Session};
+use sluice_agent::services::sources::{self, Look, Password, Vlc};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
@@ -149,22 +151,30 @@ struct ShapeOptions {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("numbers").required(true).args(["frames", "vlc"]))]
 struct ReportOptions {
     /// 1 to 24 printable characters
     #[arg(long)]
     name: String,
-    /// Desired frames per second
-    #[arg(long)]
-    rate: f64,
+    /// Desired frames per second; else VLC says it
+    #[arg(long, required_unless_present = "vlc")]
+    rate: Option<f64>,
     /// Frames shown or sent since the stream began
     #[arg(long)]
-    frames: u64,
+    frames: Option<u64>,
     /// Of these, frames that were late
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, conflicts_with = "vlc")]
     late: u64,
     /// Frames lost since the stream began
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, conflicts_with = "vlc")]
     lost: u64,
+    /// Report twice a second the statistics of the VLC with this HTTP interface, as
+    /// http://127.0.0.1:8080. SLUICE_VLC_PASSWORD is its password
+    #[arg(long, value_name = "URL")]
+    vlc: Option<vlc::Address>,
+    /// A file whose first line is the password
+    #[arg(long, value_name = "FILE", requires = "vlc")]
+    password_file: Option<PathBuf>,
     /// The class, which must be this process's own, unless root reports
     #[arg(long)]
     class: Option<String>,
@@ -325,17 +335,65 @@ fn show<T: Serialize + Display>(
 }
 
 fn send_report(options: &ReportOptions) -> Result<(), Box<dyn Error>> {
-    let report = Report {
+    let mut source: Box<dyn Look> = if let Some(address) = &options.vlc {
+        let password = match &options.password_file {
+            Some(path) => Password::File(path.clone()),
+            None => Password::Known(std::env::var("SLUICE_VLC_PASSWORD").unwrap_or_default()),
+        };
+        Box::new(Vlc::new(address.clone(), password))
+    } else {
+        return give_report(&options.socket, &one_report(options));
+    };
+    let plan = sources::Plan {
         name: options.name.clone(),
+        source: Source::Vlc,
         rate: options.rate,
-        frames: options.frames,
-        late: options.late,
-        lost: options.lost,
         class: options.class.clone(),
     };
-    let text = serde_json::to_vec(&report)?;
+    // Now, as it would be wrong at each try.
+    Report::parse(&serde_json::to_vec(&plan.first())?)?;
+    sources::run(source.as_mut(), &plan, &mut Reporter(&options.socket));
+    Ok(())
+}
+
+fn one_report(options: &ReportOptions) -> Report {
+    Report {
+        name: options.name.clone(),
+        rate: options.rate.unwrap_or(0.0),
+        frames: options.frames.unwrap_or(0),
+        late: options.late,
+        lost: options.lost,
+        source: Source::Program,
+        pace: 0,
+        class: options.class.clone(),
+    }
+}
+
+fn give_report(socket: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
+    let text = serde_json::to_vec(report)?;
     Report::parse(&text)?;
-    ask_agent(&options.socket, &text).map(|_| ())
+    ask_agent(socket, &text).map(|_| ())
+}
+
+/// Reports to the agent with this socket.
+struct Reporter<'a>(&'a Path);
+
+impl sources::World for Reporter<'_> {
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn tell(&mut self, report: &Report) -> Result<(), String> {
+        give_report(self.0, report).map_err(|error| error.to_string())
+    }
+
+    fn say(&mut self, line: &str) {
+        let _ = writeln!(std::io::stderr(), "sluice-agent: {line}");
+    }
 }
 
 fn shape(options: &ShapeOptions) -> Result<(), Box<dyn Error>> {

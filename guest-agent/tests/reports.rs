@@ -6,6 +6,8 @@ mod common;
 use common::*;
 use serde_json::json;
 use sluice_agent::domain::channel_abi::{STREAM_BYTES, STREAMS, guest};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -193,6 +195,65 @@ fn a_user_reports_for_no_other_class() {
     assert!(by_command(&host, &[], NOBODY).status.success());
     assert_eq!(found(&device, "by command").map(|seen| seen.1), Some(2));
     watched.end();
+}
+
+/// Answers each question as a VLC does, with ever more pictures, and asks for a password.
+fn vlc_like() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (number, stream) in (1..).zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let mut head = String::new();
+            let mut lines = BufReader::new(&stream);
+            while !head.ends_with("\r\n\r\n") && lines.read_line(&mut head).unwrap() > 0 {}
+            let status = json!({
+                "state": "playing",
+                "information": {"category": {"Stream 0": {"Frame_rate": "25"}}},
+                "stats": {"displayedpictures": 1000 + number, "lostpictures": 3},
+            });
+            // ":secret"
+            let answer = if head.contains("Basic OnNlY3JldA==\r\n") {
+                format!("HTTP/1.1 200 OK\r\n\r\n{status}")
+            } else {
+                "HTTP/1.0 401 Unauthorized\r\n\r\n".to_owned()
+            };
+            // The one that asked may have been ended.
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    port
+}
+
+#[test]
+fn a_vlc_is_asked_over_and_over() {
+    let (host, device) = start();
+    let password = host.folder.join("password");
+    std::fs::write(&password, "wrong\n").unwrap();
+    let mut reporter = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .args(["report", "--name", "film", "--vlc"])
+        .arg(format!("http://127.0.0.1:{}", vlc_like()))
+        .arg("--password-file")
+        .arg(&password)
+        .arg("--socket")
+        .arg(socket(&host))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(reporter.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.contains("refuses the password"), "{line}");
+    std::fs::write(&password, "secret\n").unwrap();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.ends_with("it reports again"), "{line}");
+    let shown = || found(&device, "film").map_or(0, |record| record.5);
+    eventually("there is a record", || shown() > 1000);
+    let before = shown();
+    eventually("the record goes on", || shown() > before);
+    let record = found(&device, "film").unwrap();
+    assert_eq!((record.1, record.2, record.3, record.6), (3, 2, 25_000, 3));
+    reporter.kill().unwrap();
+    reporter.wait().unwrap();
 }
 
 #[test]

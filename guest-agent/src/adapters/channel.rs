@@ -293,7 +293,7 @@ impl Device {
             of.set_u64(at + stream::FRAMES, record.frames);
             of.set_u64(at + stream::LAST_NS, record.last_ns);
             of.set_u32(at + stream::LOST, record.lost);
-            of.set_u32(at + stream::PACE, 0);
+            of.set_u32(at + stream::PACE, record.pace_kib_per_second);
             for (place, byte) in record.name.iter().enumerate() {
                 of.set_u8(at + stream::NAME + place, *byte);
             }
@@ -688,13 +688,15 @@ pub mod tests {
             last_ns: 88,
             late: 1,
             lost: 2,
+            pace_kib_per_second: 9,
             name,
         };
         device.write_stream(63, &record);
         let at = guest::STREAMS + 63 * abi::STREAM_BYTES;
         let bytes = fake.get(2, at, abi::STREAM_BYTES);
         assert_eq!(bytes[..12], [2, 0, 0, 0, 1, 3, 1, 0, 0xa8, 0x61, 0, 0]);
-        assert_eq!((bytes[16], bytes[24], bytes[32]), (77, 88, 2));
+        let numbers = (bytes[16], bytes[24], bytes[32], bytes[36]);
+        assert_eq!(numbers, (77, 88, 2, 9));
         assert_eq!(bytes[40..45], *b"film\0");
         device.clear_stream(63);
         assert_eq!(fake.get(2, at, 5), [4, 0, 0, 0, 0]);

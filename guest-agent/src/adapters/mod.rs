@@ -6,6 +6,7 @@ pub mod clock;
 pub mod follow;
 pub mod follow_sockets;
 pub mod guard;
+pub mod http;
 pub mod interrupt;
 pub mod ioprio;
 pub mod listeners;

@@ -90,6 +90,10 @@ pub mod stream {
     pub const NAME: usize = 40;
 
     pub const SOURCE_PROGRAM: u8 = 1;
+    pub const SOURCE_VLC: u8 = 2;
+    pub const SOURCE_FFMPEG: u8 = 3;
+    pub const SOURCE_GSTREAMER: u8 = 4;
+    pub const SOURCE_SOCKET: u8 = 5;
 }
 
 /// Offsets in a server record.
@@ -230,6 +234,8 @@ pub struct StreamRecord {
     pub last_ns: u64,
     pub late: u32,
     pub lost: u32,
+    /// 0: not known.
+    pub pace_kib_per_second: u32,
     pub name: [u8; NAME_BYTES],
 }
 
@@ -352,6 +358,10 @@ mod tests {
         ),
         (stream::NAME, "offsetof(SluiceChannelStream, name)"),
         (stream::SOURCE_PROGRAM as usize, "SLUICE_STREAM_PROGRAM"),
+        (stream::SOURCE_VLC as usize, "SLUICE_STREAM_VLC"),
+        (stream::SOURCE_FFMPEG as usize, "SLUICE_STREAM_FFMPEG"),
+        (stream::SOURCE_GSTREAMER as usize, "SLUICE_STREAM_GSTREAMER"),
+        (stream::SOURCE_SOCKET as usize, "SLUICE_STREAM_SOCKET"),
         (server::SEQ, "offsetof(SluiceChannelServer, seq)"),
         (server::USED, "offsetof(SluiceChannelServer, used)"),
         (server::TAG, "offsetof(SluiceChannelServer, tag)"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! Pure values and decisions: no clock, no files, no system calls.
 
+pub mod account;
 pub mod channel_abi;
 pub mod events;
 pub mod follow;
@@ -18,3 +19,4 @@ pub mod subscription;
 pub mod table;
 pub mod tag;
 pub mod tagging;
+pub mod vlc;

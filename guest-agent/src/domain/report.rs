@@ -11,12 +11,26 @@ use std::collections::HashMap;
 pub const MAX_REPORT_BYTES: usize = 1024;
 /// A stream that says nothing for so long has ended.
 pub const LASTS_NS: u64 = 10_000_000_000;
-const MOST_FRAMES_PER_SECOND: f64 = 1e6;
+pub const MOST_FRAMES_PER_SECOND: f64 = 1e6;
+
+/// Where the numbers are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Source {
+    /// The program itself.
+    #[default]
+    Program = stream::SOURCE_PROGRAM,
+    Vlc = stream::SOURCE_VLC,
+    Ffmpeg = stream::SOURCE_FFMPEG,
+    Gstreamer = stream::SOURCE_GSTREAMER,
+    Socket = stream::SOURCE_SOCKET,
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// 1 to 24 printable characters of ASCII; a stream is its class and its name.
+    /// 1 to 24 printable characters of ASCII; a stream is its class, its source and its name.
     pub name: String,
     /// Desired frames per second.
     pub rate: f64,
@@ -26,6 +40,11 @@ pub struct Report {
     pub late: u64,
     #[serde(default)]
     pub lost: u64,
+    #[serde(default)]
+    pub source: Source,
+    /// Bytes per second; 0: not known.
+    #[serde(default)]
+    pub pace: u64,
     /// The sender's own, or any if the sender is root.
     pub class: Option<String>,
 }
@@ -62,13 +81,14 @@ impl Report {
         name[..self.name.len()].copy_from_slice(self.name.as_bytes());
         StreamRecord {
             tag,
-            source: stream::SOURCE_PROGRAM,
+            source: self.source as u8,
             rate_millihertz: (self.rate * 1000.0).round() as u32,
             frames: self.frames,
             last_ns: now_ns,
             // Both count modulo 2^32.
             late: self.late as u32,
             lost: self.lost as u32,
+            pace_kib_per_second: self.pace.div_ceil(1024).try_into().unwrap_or(u32::MAX),
             name,
         }
     }
@@ -101,7 +121,8 @@ impl Streams {
         let mut record = report.record(now_ns, tag);
         let is_same = |place: &Option<Stream>| {
             place.as_ref().is_some_and(|known| {
-                known.uid == uid && known.record.tag == tag && known.record.name == record.name
+                let of = |record: &StreamRecord| (record.tag, record.source, record.name);
+                known.uid == uid && of(&known.record) == of(&record)
             })
         };
         let place = match self.places.iter().position(is_same) {
@@ -196,6 +217,8 @@ mod tests {
             frames,
             late: 1 << 32 | 5,
             lost: 6,
+            source: Source::Program,
+            pace: 0,
             class: None,
         }
     }
@@ -209,6 +232,23 @@ mod tests {
             (25.0, 7, 0, 0)
         );
         assert_eq!(found.class.as_deref(), Some("video"));
+        assert_eq!((found.source, found.pace), (Source::Program, 0));
+    }
+
+    #[test]
+    fn a_report_names_its_source_and_pace() {
+        let bytes = br#"{"name":"a","rate":25,"frames":7,"source":"vlc","pace":1025}"#;
+        let found = Report::parse(bytes).unwrap();
+        let record = found.record(0, None);
+        assert_eq!(
+            (record.source, record.pace_kib_per_second),
+            (stream::SOURCE_VLC, 2)
+        );
+        let fastest = Report {
+            pace: u64::MAX,
+            ..found
+        };
+        assert_eq!(fastest.record(0, None).pace_kib_per_second, u32::MAX);
     }
 
     #[test]
@@ -224,6 +264,7 @@ mod tests {
             (r#"{"name":"a","rate":1}"#, "frames"),
             (r#"{"name":"a","rate":1,"frames":-1}"#, "-1"),
             (r#"{"name":"a","rate":1,"frames":1,"tag":3}"#, "tag"),
+            (r#"{"name":"a","rate":1,"frames":1,"source":"x"}"#, "vlc"),
             (&" ".repeat(2000), "1024"),
         ] {
             let error = Report::parse(bytes.as_bytes()).unwrap_err();
@@ -250,6 +291,15 @@ mod tests {
         assert_eq!((place, record.last_ns), (0, 13));
         let (_, record) = streams.update(14, 7, video, &report("a", 2)).unwrap();
         assert_eq!(record.last_ns, 13, "no frame came since");
+        let by_vlc = Report {
+            source: Source::Vlc,
+            ..report("b", 1)
+        };
+        let (place, _) = streams.update(14, 7, video, &by_vlc).unwrap();
+        assert_eq!(
+            place, 3,
+            "another source tells of a stream of the same name"
+        );
         assert_eq!(streams.next_end_ns(), Some(11 + LASTS_NS));
         assert_eq!(
             streams.expire(11 + LASTS_NS),

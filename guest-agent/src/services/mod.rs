@@ -15,4 +15,5 @@ pub mod scanner;
 pub mod servers;
 pub mod session;
 pub mod shape;
+pub mod sources;
 pub mod tagger;
