@@ -205,6 +205,7 @@ def live() -> dict[str, Any]:
         "dropped_per_second": 0.0,
         "bytes_per_second": 17.2e6,
         "link_bytes_per_second": 25e6,
+        "ports": ["eno1"],
     }
     return {"at": NOW, "domains": domains, "uplink": uplink}
 

@@ -14,6 +14,7 @@ from sluice_controller.domain.agent_protocol import Preview
 from sluice_controller.domain.errors import BadValue, Conflict, NotFound, Unavailable
 from sluice_controller.domain.guests import Guest
 from sluice_controller.domain.model import MAX_ASSIGNMENTS, Assignment
+from sluice_controller.domain.uplinks import Link, ports
 from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
@@ -90,9 +91,18 @@ def agents():
     return Agents()
 
 
+class Uplinks:
+    """A host whose one way out is eno1."""
+
+    def ports(self, name):
+        return ports([Link(2, "eno1", queue="mq")], name)
+
+
 @pytest.fixture
 def catalogue(store, host, agents):
-    found = Catalogue(store, host, agents, AutoLimits(), lambda: 5.0, lambda domain: None)
+    found = Catalogue(
+        store, host, agents, AutoLimits(), lambda: 5.0, lambda domain: None, Uplinks()
+    )
     found.put_class("batch", {})
     found.put_grant("web1", "batch", {})
     return found
@@ -491,3 +501,11 @@ def test_a_rule_that_is_posted_again_is_answered_with_the_one_that_is_there(serv
     assert first.get_json() == again.get_json()
     (rule,) = services.catalogue.rules(None)
     assert first.get_json() == {**rule, "later": first.get_json()["later"]}
+
+
+def test_an_uplink_that_cannot_be_watched_is_refused(catalogue):
+    with pytest.raises(BadValue, match="eno7.*there is no interface eno7; there are eno1"):
+        catalogue.put_settings({"uplink": "eno7"})
+    assert catalogue.settings()["uplink"] is None
+    assert catalogue.put_settings({"uplink": "eno1"})["uplink"] == "eno1"
+    assert catalogue.put_settings({"history_seconds": 60})["uplink"] == "eno1"

@@ -6,6 +6,7 @@ import io
 from rich.console import Console
 
 from sluice_controller.entry.cli.live import render
+from sluice_controller.entry.cli.output import uplink_line
 
 SAMPLE = {
     "bytes_per_second": 0.0,
@@ -56,3 +57,16 @@ def test_an_older_qemu_tells_only_how_many():
 def test_the_share_of_untagged_requests_is_said_where_requests_came():
     assert "37%" in printed(bytes_per_second=1.0, untagged_share=0.37)
     assert "%" not in printed(bytes_per_second=1.0)
+
+
+def test_an_uplink_s_ports_are_told():
+    uplink = {
+        "name": "br0",
+        "backlog_bytes": 5,
+        "dropped_per_second": 0.0,
+        "bytes_per_second": 1e6,
+        "link_bytes_per_second": None,
+        "ports": ["eno1", "eno2"],
+    }
+    assert uplink_line(uplink).startswith("uplink br0 (eno1, eno2): 1.00 MB/s of unknown, 5 B wait")
+    assert uplink_line({**uplink, "ports": ["br0"]}).startswith("uplink br0: ")

@@ -75,7 +75,9 @@ def test_a_shell_reads_a_domain_s_name_as_one_word(tmp_path, name):
     store = SqlStore(f"sqlite:///{tmp_path / 'sluice.db'}")
     host = Host()
     host.uuids = {name: "u-1"}
-    catalogue = Catalogue(store, host, Agents(), AutoLimits(), lambda: 5.0, lambda domain: None)
+    catalogue = Catalogue(
+        store, host, Agents(), AutoLimits(), lambda: 5.0, lambda domain: None, None
+    )
     for one in ("batch", "film"):
         catalogue.put_class(one, {})
     catalogue.put_grant(name, "batch", {})

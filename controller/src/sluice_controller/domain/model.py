@@ -188,7 +188,7 @@ class Settings(Model):
             _INTERFACE_NAME,
             parse_interface,
             optional=True,
-            help="interface whose queue auto-shaping watches; 'none': none",
+            help="interface whose queue auto-shaping watches, or one above it; 'none': none",
             example="eno1",
         ),
     ] = None

@@ -79,6 +79,7 @@ class Services:
             self.auto_limits,
             self.clock,
             self._changed,
+            self.uplinks,
         )
         editing = DomainLocks()
         editor = LibvirtEditor(self.host, config.pages_dir)

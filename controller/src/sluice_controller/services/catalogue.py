@@ -53,7 +53,7 @@ from ..domain.scheduling import Scheduling, check_all_within
 from ..domain.values import parse_integer
 from .auto_limits import AutoLimits
 from .names import settle
-from .ports import USUAL_ROWS, Agents, Clock, Host, Store, Transaction
+from .ports import USUAL_ROWS, Agents, Clock, Host, Store, Transaction, Uplinks
 
 # The asker's role: a page's operator may not change a program that sluiced runs as root.
 ADMIN = "admin"
@@ -86,7 +86,7 @@ def audited(
     unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, *values))
 
 
-def check_emulator_right(before: Settings, after: Settings) -> None:
+def _check_emulator_right(before: Settings, after: Settings) -> None:
     """sluiced runs the emulator, as root, to find its abilities."""
     if after.emulator != before.emulator and current_role.get() != ADMIN:
         raise Forbidden(
@@ -163,6 +163,7 @@ class Catalogue:
     auto_limits: AutoLimits
     clock: Clock
     changed: Callable[[str | None], None]
+    uplinks: Uplinks
     asking_seconds: float = ASKING_SECONDS
 
     def __post_init__(self) -> None:
@@ -674,11 +675,20 @@ class Catalogue:
         with self.store.transaction() as unit:
             return as_json(unit.settings())
 
+    def check_settings(self, before: Settings, after: Settings) -> None:
+        """Raises SluiceError if the change is not this actor's, or can have no effect."""
+        _check_emulator_right(before, after)
+        if after.uplink not in (None, before.uplink):
+            try:
+                self.uplinks.ports(after.uplink)
+            except ValueError as error:
+                raise BadValue("uplink", after.uplink, "cannot be watched", str(error)) from error
+
     def put_settings(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self.store.transaction() as unit:
             before = unit.settings()
             after = parse_settings(body, before)
-            check_emulator_right(before, after)
+            self.check_settings(before, after)
             unit.put_settings(after)
             audited(unit, self.clock, "settings", "", before, after)
         self.changed(None)

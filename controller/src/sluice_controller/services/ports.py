@@ -216,12 +216,16 @@ class Pages(Protocol):
 
 @dataclass(frozen=True)
 class UplinkReading:
-    """Counters of an interface's root queue; the link's rate if it is known."""
+    """Counters of an interface's root queue; the link's rate if it is known.
+
+    ``ports``: the interfaces whose queues these are, where it has none of its own.
+    """
 
     backlog_bytes: int
     dropped_packets: int
     bytes: int
     link_bytes_per_second: float | None
+    ports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -233,8 +237,10 @@ class Uplink(Model):
     dropped_per_second: float
     bytes_per_second: float
     link_bytes_per_second: float | None
+    ports: tuple[str, ...]
 
 
 class Uplinks(Protocol):
     def names(self) -> list[str]: ...
+    def ports(self, name: str) -> list[str]: ...
     def read(self, name: str) -> UplinkReading: ...

@@ -254,4 +254,5 @@ def _uplink(name: str, readings: list[tuple[int, UplinkReading]]) -> Uplink:
         max(0, new.dropped_packets - old.dropped_packets) / span,
         max(0, new.bytes - old.bytes) / span,
         new.link_bytes_per_second,
+        new.ports,
     )

@@ -24,6 +24,7 @@ from ..domain.model import (
     Grant,
     GrantBody,
     Rule,
+    Settings,
     ShapingClass,
     Stream,
     choose_colour,
@@ -36,7 +37,7 @@ from ..domain.model import (
 from ..domain.models import parse
 from ..domain.rules import RuleBody, parse_match
 from .auto import Auto
-from .catalogue import Catalogue, audited, check_emulator_right
+from .catalogue import Catalogue, audited
 from .groups import Groups, refuse_another_kind, refuse_second
 from .ports import Clock, Store, Transaction
 from .streams import Streams
@@ -390,7 +391,7 @@ class States:
                     _check_etag(before, if_match)
                     change = _Change(unit, given, prune, self.catalogue, self.clock)
                     change.make()
-                    new_auto = _values(unit, raw, auto)
+                    new_auto = _values(unit, raw, auto, self.catalogue.check_settings)
                     after = _document(unit, new_auto)
                     found = documents.changes(before, after)
                     if dry_run:
@@ -466,12 +467,17 @@ def _document(unit: Transaction, auto: AutoSettings) -> documents.Document:
     )
 
 
-def _values(unit: Transaction, raw: Mapping[str, Any], auto: AutoSettings) -> AutoSettings:
+def _values(
+    unit: Transaction,
+    raw: Mapping[str, Any],
+    auto: AutoSettings,
+    check: Callable[[Settings, Settings], None],
+) -> AutoSettings:
     """Stores the settings; those of auto-shaping as they are then."""
     present = unit.settings()
     after = parse_settings(raw.get("settings") or {}, present)
     with within("settings"):
-        check_emulator_right(present, after)
+        check(present, after)
     if after != present:
         unit.put_settings(after)
     new = parse_auto(raw.get("auto") or {}, auto)

@@ -10,7 +10,7 @@ import typer
 
 from ...domain.rates import format_rate
 from .common import Answered, AnyDomain, Interval, command
-from .output import Columns, console, safe, table
+from .output import Columns, console, safe, table, uplink_line
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -87,16 +87,7 @@ def render(answer: dict[str, Any], everything: bool) -> Group:
                     rows.append({**place, **sample})
     uplink = answer["uplink"]
     if uplink is not None:
-        link = uplink["link_bytes_per_second"]
-        notes.append(
-            Text(
-                safe(
-                    f"uplink {uplink['name']}: {format_rate(uplink['bytes_per_second'])}"
-                    f" of {format_rate(link) if link else 'unknown'}, backlog "
-                    f"{uplink['backlog_bytes']} B, {uplink['dropped_per_second']:.0f} drops/s"
-                )
-            )
-        )
+        notes.append(Text(safe(uplink_line(uplink))))
     head = Text(time.strftime("%H:%M:%S", time.localtime(answer["at"])))
     body = table(rows, COLUMNS, NUMBERS) if rows else Text("no shaped domain moves data")
     return Group(head, body, *notes)

@@ -44,6 +44,18 @@ def safe(value: Any) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def uplink_line(uplink: Mapping[str, Any]) -> str:
+    """The uplink's rate and queue, with the ports in whose queues its frames wait."""
+    name, ports = uplink["name"], uplink["ports"]
+    beneath = "" if ports == [name] else f" ({', '.join(ports)})"
+    link = uplink["link_bytes_per_second"]
+    return (
+        f"uplink {name}{beneath}: {format_rate(uplink['bytes_per_second'])} of "
+        f"{format_rate(link) if link else 'unknown'}, {uplink['backlog_bytes']} B wait, "
+        f"{uplink['dropped_per_second']:.0f} drops/s"
+    )
+
+
 def take_any_encoding(*streams: TextIO) -> None:
     """A character that the terminal has not is written as its number.
 

@@ -14,7 +14,7 @@ from ...domain.limits import RESOURCES
 from ...domain.model import DEFAULT_CLASS
 from ...domain.rates import format_rate
 from .domains import shaping_text
-from .output import limit_text, safe
+from .output import limit_text, safe, uplink_line
 
 Rates = Mapping[str, float | None]
 VM, CLASS, PROCESS = 1, 2, 3
@@ -343,10 +343,5 @@ def notes(reading: Mapping[str, Any], rows: Iterable[Row]) -> list[str]:
     found = []
     uplink = reading["live"]["uplink"]
     if uplink is not None:
-        link = uplink["link_bytes_per_second"]
-        found.append(
-            f"uplink {uplink['name']}: {format_rate(uplink['bytes_per_second'])} of "
-            f"{format_rate(link) if link else 'unknown'}, {uplink['backlog_bytes']} B wait, "
-            f"{uplink['dropped_per_second']:.0f} drops/s"
-        )
+        found.append(uplink_line(uplink))
     return found + [f"{row.name}: {row.note}" for row in rows if row.note]

@@ -21,7 +21,8 @@ function showLive(live) {
   const uplink = live.uplink;
   if (uplink) {
     const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}` : "";
-    setText(document.getElementById("uplink"), `${uplink.name}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
+    const beneath = uplink.ports.join() === uplink.name ? "" : ` (${uplink.ports.join(", ")})`;
+    setText(document.getElementById("uplink"), `${uplink.name}${beneath}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
   } else {
     setText(document.getElementById("uplink"), NO_UPLINK);
   }

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An interface's queue and rate, as this kernel tells of them."""
+
+import contextlib
+import json
+import subprocess
+import sys
+
+import pytest
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+from sluice_controller.adapters.uplink import shaped_rate
+
+MAKE = """
+ip link add out0 type veth peer name away
+ip link set out0 up
+ip link set away up
+ip link add br0 type bridge
+ip link set br0 up
+ip link set out0 master br0
+"""
+ASK = """
+import json
+from dataclasses import asdict
+from sluice_controller.adapters.uplink import LinuxUplinks
+uplinks = LinuxUplinks()
+def said(name):
+    try:
+        return asdict(uplinks.read(name))
+    except OSError as error:
+        return str(error)
+print(json.dumps([uplinks.names(), said("out0"), said("br0")]))
+"""
+
+
+def told(*commands):
+    """Its (names, reading of ``out0``, reading of ``br0``) in a namespace of its own."""
+    script = "\n".join(["set -e", MAKE, *commands, f"exec {sys.executable} -c '{ASK}'"])
+    done = subprocess.run(
+        ["unshare", "--net", "bash", "-c", script], capture_output=True, text=True, check=False
+    )
+    if "qdisc kind is unknown" in done.stderr:
+        pytest.skip(f"this kernel has none: {commands[0]}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_nothing_waits_where_there_is_no_queue():
+    names, reading, bridge = told()
+    assert names == []
+    assert "out0 has no queue" in reading
+    assert "br0 has no port that leads out" in bridge
+
+
+@pytest.mark.parametrize(
+    "discipline",
+    [
+        "tbf rate 40mbit burst 10k latency 10ms",
+        "cake bandwidth 40mbit",
+        "netem rate 40mbit",
+        "htb",
+    ],
+)
+def test_a_discipline_s_rate_is_the_link_s(discipline):
+    more = ["tc class add dev out0 parent 1: classid 1:1 htb rate 9mbit ceil 40mbit"]
+    root = f"tc qdisc add dev out0 root handle 1: {discipline}"
+    names, reading, _ = told(root, *(more if discipline == "htb" else []))
+    assert names == ["out0"]
+    assert reading["link_bytes_per_second"] == 5_000_000
+    assert reading["ports"] == ["out0"]
+
+
+def through_the_kernel_s_format(kind, **options):
+    """A discipline as netlink carries it, without a kernel that has it."""
+    message = tcmsg()
+    message["index"] = 1
+    message["attrs"] = [["TCA_KIND", kind], ["TCA_OPTIONS", {"attrs": list(options.items())}]]
+    message.encode()
+    read = tcmsg(bytes(message.data))
+    with contextlib.suppress(AttributeError):
+        read.decode()
+    return read
+
+
+def test_cake_s_rate_is_read():
+    assert shaped_rate(through_the_kernel_s_format("cake", TCA_CAKE_BASE_RATE64=5_000_000)) == 5e6
+    assert shaped_rate(through_the_kernel_s_format("cake", TCA_CAKE_BASE_RATE64=0)) is None
+    assert shaped_rate(through_the_kernel_s_format("fq_codel")) is None
