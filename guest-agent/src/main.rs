@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+mod report_command;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
-use sluice_agent::adapters::clock::{Clock, monotonic_ns};
+use sluice_agent::adapters::clock::Clock;
 use sluice_agent::adapters::{report, state, subscriber};
 use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
 use sluice_agent::domain::raise::Raise;
-use sluice_agent::domain::report::{Report, Source};
 use sluice_agent::domain::rules::RuleSet;
 use sluice_agent::domain::shape::{self, Message};
 use sluice_agent::domain::subscription::{KIND_NAMES, Request};
 use sluice_agent::domain::tag::Tag;
-use sluice_agent::domain::vlc;
 use sluice_agent::services::agent::Agent;
 use sluice_agent::services::channel::Channel;
 use sluice_agent::services::channel_view;
@@ -21,7 +21,6 @@ use sluice_agent::services::log::escaped;
 use sluice_agent::services::raise;
 use sluice_agent::services::scanner::Depth;
 use sluice_agent::services::session::{RAISED_FILE, Session};
-use sluice_agent::services::sources::{self, Look, Password, Vlc};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
@@ -103,7 +102,8 @@ enum Command {
         file: PathBuf,
     },
     /// Tell the host how a stream of this process's class is
-    Report(ReportOptions),
+    #[command(after_help = report_command::EXAMPLES)]
+    Report(report_command::Options),
     /// Tell of events of this process's class: limited, limit changed, backlog
     #[command(after_help = EVENT_EXAMPLES)]
     Events(EventOptions),
@@ -148,39 +148,6 @@ struct ShapeOptions {
     /// A command to run in the class
     #[arg(last = true, value_name = "COMMAND", requires = "class")]
     program: Vec<std::ffi::OsString>,
-}
-
-#[derive(Args)]
-#[command(group = clap::ArgGroup::new("numbers").required(true).args(["frames", "vlc"]))]
-struct ReportOptions {
-    /// 1 to 24 printable characters
-    #[arg(long)]
-    name: String,
-    /// Desired frames per second; else VLC says it
-    #[arg(long, required_unless_present = "vlc")]
-    rate: Option<f64>,
-    /// Frames shown or sent since the stream began
-    #[arg(long)]
-    frames: Option<u64>,
-    /// Of these, frames that were late
-    #[arg(long, default_value_t = 0, conflicts_with = "vlc")]
-    late: u64,
-    /// Frames lost since the stream began
-    #[arg(long, default_value_t = 0, conflicts_with = "vlc")]
-    lost: u64,
-    /// Report twice a second the statistics of the VLC with this HTTP interface, as
-    /// http://127.0.0.1:8080. SLUICE_VLC_PASSWORD is its password
-    #[arg(long, value_name = "URL")]
-    vlc: Option<vlc::Address>,
-    /// A file whose first line is the password
-    #[arg(long, value_name = "FILE", requires = "vlc")]
-    password_file: Option<PathBuf>,
-    /// The class, which must be this process's own, unless root reports
-    #[arg(long)]
-    class: Option<String>,
-    /// The socket of the agent
-    #[arg(long, value_name = "PATH", default_value = report::DEFAULT_PATH)]
-    socket: PathBuf,
 }
 
 #[derive(Args)]
@@ -245,7 +212,7 @@ fn main() -> ExitCode {
         Some(Command::Channel { json, command }) => {
             channel(&options.devices, *json, command.as_ref())
         }
-        Some(Command::Report(report)) => send_report(report),
+        Some(Command::Report(report)) => report_command::run(report),
         Some(Command::Shape(wanted)) => shape(wanted),
         Some(Command::Events(options)) => tell_events(options),
         Some(Command::Untag { unless_restarted }) if *unless_restarted && is_restarted() => Ok(()),
@@ -331,68 +298,6 @@ fn show<T: Serialize + Display>(
         Ok(writeln!(out, "{}", serde_json::to_string(shown)?)?)
     } else {
         Ok(write!(out, "{shown}")?)
-    }
-}
-
-fn send_report(options: &ReportOptions) -> Result<(), Box<dyn Error>> {
-    let mut source: Box<dyn Look> = if let Some(address) = &options.vlc {
-        let password = match &options.password_file {
-            Some(path) => Password::File(path.clone()),
-            None => Password::Known(std::env::var("SLUICE_VLC_PASSWORD").unwrap_or_default()),
-        };
-        Box::new(Vlc::new(address.clone(), password))
-    } else {
-        return give_report(&options.socket, &one_report(options));
-    };
-    let plan = sources::Plan {
-        name: options.name.clone(),
-        source: Source::Vlc,
-        rate: options.rate,
-        class: options.class.clone(),
-    };
-    // Now, as it would be wrong at each try.
-    Report::parse(&serde_json::to_vec(&plan.first())?)?;
-    sources::run(source.as_mut(), &plan, &mut Reporter(&options.socket));
-    Ok(())
-}
-
-fn one_report(options: &ReportOptions) -> Report {
-    Report {
-        name: options.name.clone(),
-        rate: options.rate.unwrap_or(0.0),
-        frames: options.frames.unwrap_or(0),
-        late: options.late,
-        lost: options.lost,
-        source: Source::Program,
-        pace: 0,
-        class: options.class.clone(),
-    }
-}
-
-fn give_report(socket: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
-    let text = serde_json::to_vec(report)?;
-    Report::parse(&text)?;
-    ask_agent(socket, &text).map(|_| ())
-}
-
-/// Reports to the agent with this socket.
-struct Reporter<'a>(&'a Path);
-
-impl sources::World for Reporter<'_> {
-    fn now_ns(&self) -> u64 {
-        monotonic_ns()
-    }
-
-    fn pause(&mut self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
-    fn tell(&mut self, report: &Report) -> Result<(), String> {
-        give_report(self.0, report).map_err(|error| error.to_string())
-    }
-
-    fn say(&mut self, line: &str) {
-        let _ = writeln!(std::io::stderr(), "sluice-agent: {line}");
     }
 }
 

@@ -6,8 +6,8 @@ mod common;
 use common::*;
 use serde_json::json;
 use sluice_agent::domain::channel_abi::{STREAM_BYTES, STREAMS, guest};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -252,6 +252,70 @@ fn a_vlc_is_asked_over_and_over() {
     eventually("the record goes on", || shown() > before);
     let record = found(&device, "film").unwrap();
     assert_eq!((record.1, record.2, record.3, record.6), (3, 2, 25_000, 3));
+    reporter.kill().unwrap();
+    reporter.wait().unwrap();
+}
+
+#[test]
+fn an_ffmpegs_progress_is_reported_until_it_ends() {
+    let (host, device) = start();
+    let mut reporter = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .args([
+            "report",
+            "--name",
+            "cut",
+            "--rate",
+            "25",
+            "--ffmpeg-progress",
+            "-",
+        ])
+        .arg("--socket")
+        .arg(socket(&host))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut progress = reporter.stdin.take().unwrap();
+    progress
+        .write_all(b"frame=50\ndup_frames=2\ndrop_frames=1\nprogress=continue\n")
+        .unwrap();
+    let expected = (1, 3, 3, 25_000, 2, 50, 1, "cut".to_owned());
+    eventually("the record is there", || {
+        found(&device, "cut").as_ref() == Some(&expected)
+    });
+    progress.write_all(b"frame=60\nprogress=end\n").unwrap();
+    assert!(reporter.wait().unwrap().success());
+    assert_eq!(found(&device, "cut").map(|record| record.5), Some(60));
+}
+
+#[test]
+fn the_sockets_of_a_process_are_looked_at() {
+    let (host, device) = start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut theirs, _) = listener.accept().unwrap();
+    let mut reporter = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .args([
+            "report",
+            "--name",
+            "flow",
+            "--desired",
+            "102400",
+            "--sockets",
+        ])
+        .arg(std::process::id().to_string())
+        .arg("--socket")
+        .arg(socket(&host))
+        .spawn()
+        .unwrap();
+    let shown = || found(&device, "flow").map(|record| record.5);
+    eventually("the record is there", || shown().is_some());
+    let before = shown().unwrap();
+    let mut bytes = [0; 51_200];
+    ours.write_all(&bytes).unwrap();
+    theirs.read_exact(&mut bytes).unwrap();
+    eventually("its frames are KiB", || shown() >= Some(before + 50));
+    let record = found(&device, "flow").unwrap();
+    assert_eq!((record.1, record.2, record.3), (3, 5, 100_000));
     reporter.kill().unwrap();
     reporter.wait().unwrap();
 }

@@ -4,9 +4,11 @@
 pub mod account;
 pub mod channel_abi;
 pub mod events;
+pub mod ffmpeg;
 pub mod follow;
 pub mod framing;
 pub mod matching;
+pub mod pace;
 pub mod ports;
 pub mod raise;
 pub mod report;
