@@ -213,21 +213,9 @@ impl Proc {
         text
     }
 
-    /// The path in the cgroup v2 tree, or in systemd's own tree if there is none.
     pub fn cgroup(&mut self, pid: i32) -> String {
         let length = self.read(&format!("{pid}/cgroup")).unwrap_or(0);
-        let text = String::from_utf8_lossy(&self.buffer[..length]);
-        let path_after = |marker: &str| {
-            text.lines().find_map(|line| {
-                let (_, rest) = line.split_once(':')?;
-                rest.strip_prefix(marker)
-            })
-        };
-        let unified = path_after(":").filter(|path| *path != "/");
-        unified
-            .or_else(|| path_after("name=systemd:"))
-            .unwrap_or("/")
-            .to_owned()
+        path_of_cgroup(&String::from_utf8_lossy(&self.buffer[..length])).to_owned()
     }
 
     pub fn effective_uid(&mut self, pid: i32) -> Option<u32> {
@@ -262,6 +250,19 @@ impl Proc {
         // a longer command line is not needed.
         file.read(&mut self.buffer)
     }
+}
+
+/// The path in systemd's own tree, or in that of version 2. Where there are both, an engine of
+/// containers may know of the former alone.
+fn path_of_cgroup(text: &str) -> &str {
+    let path_in = |tree: &str| {
+        text.lines().find_map(|line| {
+            let (_number, rest) = line.split_once(':')?;
+            rest.strip_prefix(tree)?.strip_prefix(':')
+        })
+    };
+    let systemd = path_in("name=systemd").filter(|path| *path != "/");
+    systemd.or_else(|| path_in("")).unwrap_or("/")
 }
 
 /// User names by uid, from /etc/passwd, read again when it changes. A static
@@ -364,6 +365,32 @@ mod tests {
         assert!(proc.effective_uid(pid).is_some());
         assert!(proc.io(pid, false).is_ok());
         assert!(proc.threads(pid).unwrap().contains(&pid));
+    }
+
+    #[test]
+    fn the_cgroup_is_systemds_or_that_of_version_2() {
+        for (text, path) in [
+            (
+                "0::/system.slice/docker-1.scope\n",
+                "/system.slice/docker-1.scope",
+            ),
+            // version 1, and both, where Docker knows version 1 alone
+            ("4:pids:/docker/1\n1:name=systemd:/docker/1\n", "/docker/1"),
+            (
+                "4:pids:/docker/1\n1:name=systemd:/docker/1\n0::/system.slice/docker.service\n",
+                "/docker/1",
+            ),
+            ("1:name=systemd:/\n0::/user.slice\n", "/user.slice"),
+            // A user may have a cgroup of his own name.
+            (
+                "0::/a:name=systemd:/docker/1\n",
+                "/a:name=systemd:/docker/1",
+            ),
+            ("4:pids:/docker/1\n", "/"),
+            ("", "/"),
+        ] {
+            assert_eq!(path_of_cgroup(text), path, "{text}");
+        }
     }
 
     #[test]

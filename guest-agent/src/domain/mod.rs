@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod channel_abi;
+pub mod container;
 pub mod events;
 pub mod ffmpeg;
 pub mod follow;

@@ -3,6 +3,7 @@
 //! and cannot fail later. A rule that cannot be followed is refused by itself;
 //! a set that cannot be understood is refused whole.
 
+use super::container;
 use super::rpc::ParamError;
 use super::tag::Tag;
 use regex::{Regex, RegexBuilder};
@@ -73,8 +74,12 @@ pub enum Condition {
     User(String),
     #[serde(deserialize_with = "unit_name")]
     Unit(String),
-    #[serde(deserialize_with = "absolute_path")]
-    Cgroup(String),
+    #[serde(deserialize_with = "cgroup")]
+    Cgroup(Pattern),
+    #[serde(deserialize_with = "container_id")]
+    Container(String),
+    #[serde(deserialize_with = "pod_uid")]
+    Pod(String),
     #[serde(deserialize_with = "pid")]
     Pid(i32),
     /// Beside the process id, so that a reused one never matches.
@@ -121,7 +126,9 @@ impl Condition {
             Condition::Cmdline(pattern) => pattern.is_found(&facts.cmdline),
             Condition::User(user) => *user == facts.user || *user == facts.uid.to_string(),
             Condition::Unit(unit) => facts.cgroup.split('/').any(|part| part == unit),
-            Condition::Cgroup(prefix) => is_path_prefix(prefix, &facts.cgroup),
+            Condition::Cgroup(pattern) => pattern.is_found(&facts.cgroup),
+            Condition::Container(id) => container::is_in_container(&facts.cgroup, id),
+            Condition::Pod(uid) => container::is_in_pod(&facts.cgroup, uid),
             Condition::Pid(pid) => *pid == facts.pid,
             Condition::StartTimeTicks(ticks) => *ticks == facts.start_time_ticks,
         }
@@ -308,10 +315,18 @@ impl RuleSet {
     }
 }
 
-fn is_path_prefix(prefix: &str, path: &str) -> bool {
-    let prefix = prefix.trim_end_matches('/');
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// The expression for a path or one below it, in which `*` stands for any part of a name, and `**`
+/// for any number of names.
+fn expression_of_path(path: &str) -> String {
+    let literal = |text: &str| regex::escape(text);
+    let names = |text: &str| {
+        let parts: Vec<String> = text.split('*').map(literal).collect();
+        parts.join("[^/]*")
+    };
+    let runs: Vec<String> = path.trim_end_matches('/').split("**").map(names).collect();
+    // Any number may be none: `/**/x` is `/x`, too.
+    let expression = runs.join(".*").replace("/.*/", "/(?:.*/)?");
+    format!("(?s)^{expression}(?:/.*)?$")
 }
 
 /// The parameters of `set_rules`. Of a rule only the id must be readable.
@@ -422,7 +437,7 @@ fn parse_match(field: &str, value: &Value, room: &mut PatternRoom) -> Result<Mat
         // The member's name says which condition it is.
         let mut condition = Condition::deserialize(member)
             .map_err(|error| ParamError::new(&at, value, error.to_string()))?;
-        if let Condition::Cmdline(pattern) = &mut condition {
+        if let Condition::Cmdline(pattern) | Condition::Cgroup(pattern) = &mut condition {
             let compiled = room.compile(&pattern.source);
             pattern.regex = Some(compiled.map_err(|remedy| ParamError::new(at, value, remedy))?);
         }
@@ -490,6 +505,17 @@ checked!(
     "give a unit with its suffix, such as nginx.service, of at most 256 bytes",
     |unit| is_text(unit, 256) && unit.contains('.') && !unit.contains('/')
 );
+checked!(
+    container_id -> String,
+    "give the id of a container, or its first 12 digits or more, as `docker ps` shows it: its \
+     name is known to its daemon alone",
+    |id| container::is_id(id)
+);
+checked!(
+    pod_uid -> String,
+    "give the UID of a pod, as `metadata.uid` shows it",
+    |uid| container::is_uid(uid)
+);
 checked!(expression -> String, "give a text of 1 to 4096 bytes", |source| {
     is_text(source, 4096)
 });
@@ -502,6 +528,11 @@ checked!(
 fn program<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
     let path = absolute_path(from)?;
     Ok(Program { path, file: None })
+}
+
+fn cgroup<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
+    let (source, regex) = (expression_of_path(&absolute_path(from)?), None);
+    Ok(Pattern { source, regex })
 }
 
 fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {

@@ -62,6 +62,15 @@ fn each_key_matches_and_misses() {
         (json!({"cgroup": "/user.slice/"}), true),
         (json!({"cgroup": "/user.sli"}), false),
         (json!({"cgroup": "/"}), true),
+        (json!({"cgroup": "/user.slice/user-*.slice"}), true),
+        (json!({"cgroup": "/user.slice/*@*.service"}), false),
+        (json!({"cgroup": "/user.slice/**/vlc.*"}), true),
+        (json!({"cgroup": "/user.slice/**/user-1000.slice"}), true),
+        (json!({"cgroup": "/**"}), true),
+        (json!({"cgroup": "/*.slice"}), true),
+        (json!({"cgroup": "/*.sli"}), false),
+        (json!({"cgroup": "/user?slice"}), false),
+        (json!({"cgroup": "/user.slice/.*"}), false),
         (json!({"pid": 42, "start_time_ticks": 900}), true),
         (json!({"pid": 42, "start_time_ticks": 901}), false),
     ] {
@@ -71,6 +80,45 @@ fn each_key_matches_and_misses() {
             "{condition}"
         );
     }
+}
+
+#[test]
+fn containers_and_pods_match_by_cgroup() {
+    let id = "0123456789abcdef".repeat(4);
+    let uid = "7f3c9b52-0d4e-4a1b-9c58-2f6e1d0a7b43";
+    let folder = format!("/kubepods/burstable/pod{uid}/{id}");
+    let process = Facts {
+        cgroup: folder,
+        ..vlc()
+    };
+    for (condition, holds) in [
+        (json!({"container": id}), true),
+        (json!({"container": "0123456789ab"}), true),
+        (json!({"container": "123456789abc"}), false),
+        (json!({"pod": uid}), true),
+        (
+            json!({"pod": "00000000-0d4e-4a1b-9c58-2f6e1d0a7b43"}),
+            false,
+        ),
+        (json!({"cgroup": "/kubepods*/**/pod*"}), true),
+        (json!({"cgroup": "/kubepods/besteffort"}), false),
+    ] {
+        let condition = accepted(condition);
+        assert_eq!(condition.holds(&process), holds, "{condition:?}");
+        assert!(!condition.holds(&vlc()), "{condition:?}");
+    }
+}
+
+/// systemd writes such a character into a cgroup's name as `\x2d`.
+#[test]
+fn a_cgroup_has_no_other_wildcards() {
+    let name = r"/a.slice/b\x2d[c]{1}+$.slice";
+    let process = Facts {
+        cgroup: name.into(),
+        ..vlc()
+    };
+    assert!(accepted(json!({"cgroup": name})).holds(&process));
+    assert!(!accepted(json!({"cgroup": r"/a.slice/b\x2dc.slice"})).holds(&process));
 }
 
 #[test]
@@ -213,6 +261,8 @@ fn bad_conditions_name_the_field() {
         ),
         (json!({"unit": "nginx"}), "rules[0].match.unit"),
         (json!({"cgroup": "system.slice"}), "rules[0].match.cgroup"),
+        (json!({"container": "web"}), "rules[0].match.container"),
+        (json!({"pod": "web-0"}), "rules[0].match.pod"),
         (json!({"pid": 42}), "rules[0].match.start_time_ticks"),
         (json!({"start_time_ticks": 42}), "rules[0].match.pid"),
         (

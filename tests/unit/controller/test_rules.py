@@ -17,6 +17,9 @@ from sluice_controller.domain.rules import agent_rules, parse_match
         ({"pid": 1}, "match.pid"),
         ({"exe": "cat"}, "match.exe"),
         ({"cgroup": "system.slice"}, "match.cgroup"),
+        ({"container": "web"}, "match.container"),
+        ({"container": "4B0F2F1A6C1E"}, "match.container"),
+        ({"pod": "web-0"}, "match.pod"),
         ({"cmdline": ""}, "match.cmdline"),
         ({"cmdline": "a" * 4097}, "match.cmdline"),
         ({"user": "a\nb"}, "match.user"),
@@ -61,7 +64,7 @@ def test_what_the_agent_is_told():
 
 @given(
     st.dictionaries(
-        st.sampled_from(["exe", "cmdline", "user", "unit", "cgroup", "pid"]),
+        st.sampled_from(["exe", "cmdline", "user", "unit", "cgroup", "container", "pod", "pid"]),
         st.one_of(st.text(max_size=40), st.integers(), st.none()),
     )
 )

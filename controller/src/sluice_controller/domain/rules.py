@@ -80,7 +80,31 @@ class Match(Model):
     ] = None
     cgroup: Annotated[
         str | None,
-        Condition(**_PATH, help="path of the cgroup or one above", example="/system.slice"),
+        Condition(
+            **_PATH,
+            help="path or one above, * for any part",
+            example="/kubepods*.slice",
+        ),
+    ] = None
+    container: Annotated[
+        str | None,
+        Condition(
+            pattern="[0-9a-f]{12,64}",
+            called="a container's id",
+            longest_bytes=64,
+            help="its id, or the first 12 digits",
+            example="4b0f2f1a6c1e",
+        ),
+    ] = None
+    pod: Annotated[
+        str | None,
+        Condition(
+            pattern="[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}",
+            called="a pod's UID",
+            longest_bytes=36,
+            help="UID of a Kubernetes pod",
+            example="7f3c9b52-0d4e-4a1b-9c58-2f6e1d0a7b43",
+        ),
     ] = None
 
     def check(self, thing: str) -> None:
