@@ -65,6 +65,15 @@ use_target_folder() {
     flock -s 8
     [ ! -d "$CARGO_TARGET_DIR" ] || touch "$CARGO_TARGET_DIR/.complete"
 }
+# Cargo goes by the times of files: output that another checkout made since counts as newer than these
+# sources, though it is of others.
+take_sources_as_new() { find "$crate" -name '*.rs' -exec touch {} +; }
+take_over_output() {
+    local owner=$CARGO_TARGET_DIR/.checkout
+    [ "$(cat "$owner" 2>/dev/null)" != "$crate" ] || return 0
+    take_sources_as_new
+    printf '%s\n' "$crate" >"$owner"
+}
 # The last step, as it gives the lock away: unless somebody else is at it.
 remove_old() {
     ! flock -n 8 || remove_unused "$kept" '(target(-[0-9a-f]{8})?|[0-9a-f]{16}(\.new)?)'
@@ -75,6 +84,7 @@ build() {
     # Another checkout may have built it while this one waited for the lock.
     [ ! -x "$out/sluice-agent" ] || return 0
     rm -rf "$out.new"
+    take_sources_as_new
     cargo build --release --locked --target "$target" --manifest-path "$crate/Cargo.toml"
     mkdir -p "$out.new"
     cp "$CARGO_TARGET_DIR/$target/release/sluice-agent" "$crate/systemd/"* "$out.new/"
@@ -93,9 +103,13 @@ build)
     remove_old
     ;;
 key) key ;;
-test) cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml" ;;
+test)
+    take_over_output
+    cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml"
+    ;;
 lint)
     need_linters
+    take_over_output
     cargo fmt --check --manifest-path "$crate/Cargo.toml"
     cargo clippy --locked --all-targets --target "$target" --manifest-path "$crate/Cargo.toml" -- -D warnings
     ;;
