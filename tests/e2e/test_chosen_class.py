@@ -171,6 +171,24 @@ def test_root_of_the_guest_shapes_a_command(guest: Guest, tags, how):
     assert "may not choose" in refused.stdout and "refused" in refused.stdout
 
 
+def test_a_rule_names_a_container(controller: Controller, guest: Guest, tags):
+    """By the scope that systemd makes for Docker."""
+    container = "4b0f2f1a6c1e7d3b" * 4
+    match = {"container": container[:12]}
+    body = {"domain": guest.name, "class": WISHED, "match": match}
+    rule = controller.call("POST", "/v1/rules", body)
+    guest.ssh(f"head -c {WRITE_BYTES} /dev/zero >{FILE}; sync")
+    before = bytes_of(guest, "blk-write")
+    dd = f"dd if=/dev/zero of={FILE} bs=64k count={WRITE_BYTES // 65536} oflag=direct conv=notrunc"
+    script = f"until ionice -p $$ | grep -q realtime; do sleep 0.1; done; {dd}"
+    scope = f"systemd-run --scope --unit docker-{container}.scope"
+    guest.ssh(f"{scope} sh -c '{script}'", timeout_seconds=120)
+    moved = grown(before, bytes_of(guest, "blk-write"))
+    controller.call("DELETE", f"/v1/rules/{rule['id']}")
+    print(f"blk-write: {moved}")
+    assert moved[WISHED] >= WRITE_BYTES
+
+
 def test_short_connections_are_counted(testbed: Testbed, guest: Guest, tags):
     """A server's connections have its port: each is in its class from the first frame on."""
     guest.ssh("cat >/run/serve.pl", input=SERVER)
