@@ -10,6 +10,7 @@ pub mod follow;
 pub mod framing;
 pub mod matching;
 pub mod pace;
+pub mod pattern;
 pub mod ports;
 pub mod raise;
 pub mod report;

@@ -4,9 +4,9 @@
 //! a set that cannot be understood is refused whole.
 
 use super::container;
+use super::pattern::{Pattern, PatternRoom};
 use super::rpc::ParamError;
 use super::tag::Tag;
-use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::{Map, Value};
@@ -14,12 +14,7 @@ use serde_path_to_error::Segment;
 use std::collections::HashSet;
 
 pub const DEFAULT_INTERVAL_MS: u64 = 1000;
-const MAX_RULES: usize = 1024;
-/// Of one pattern, compiled; of all patterns of a set; and the least room of
-/// every pattern, so that many small ones always fit.
-const MAX_REGEX_BYTES: usize = 1 << 20;
-const MAX_REGEXES_BYTES: usize = 16 << 20;
-const SMALL_REGEX_BYTES: usize = MAX_REGEXES_BYTES / MAX_RULES;
+pub(super) const MAX_RULES: usize = 1024;
 const PID_MAX: i32 = 1 << 22;
 const MAX_WHY_BYTES: usize = 300;
 
@@ -46,19 +41,6 @@ pub struct Program {
 impl PartialEq for Program {
     fn eq(&self, other: &Program) -> bool {
         self.path == other.path
-    }
-}
-
-/// A regular expression, which is compiled when its set has room for it.
-#[derive(Debug, Clone)]
-pub struct Pattern {
-    source: String,
-    regex: Option<Regex>,
-}
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Pattern) -> bool {
-        self.source == other.source
     }
 }
 
@@ -157,14 +139,6 @@ impl Facts {
 
 fn last_part(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-impl Pattern {
-    fn is_found(&self, text: &str) -> bool {
-        self.regex
-            .as_ref()
-            .is_some_and(|regex| regex.is_match(text))
-    }
 }
 
 impl Refused {
@@ -315,20 +289,6 @@ impl RuleSet {
     }
 }
 
-/// The expression for a path or one below it, in which `*` stands for any part of a name, and `**`
-/// for any number of names.
-fn expression_of_path(path: &str) -> String {
-    let literal = |text: &str| regex::escape(text);
-    let names = |text: &str| {
-        let parts: Vec<String> = text.split('*').map(literal).collect();
-        parts.join("[^/]*")
-    };
-    let runs: Vec<String> = path.trim_end_matches('/').split("**").map(names).collect();
-    // Any number may be none: `/**/x` is `/x`, too.
-    let expression = runs.join(".*").replace("/.*/", "/(?:.*/)?");
-    format!("(?s)^{expression}(?:/.*)?$")
-}
-
 /// The parameters of `set_rules`. Of a rule only the id must be readable.
 #[derive(Deserialize)]
 struct RawSet {
@@ -438,8 +398,8 @@ fn parse_match(field: &str, value: &Value, room: &mut PatternRoom) -> Result<Mat
         let mut condition = Condition::deserialize(member)
             .map_err(|error| ParamError::new(&at, value, error.to_string()))?;
         if let Condition::Cmdline(pattern) | Condition::Cgroup(pattern) = &mut condition {
-            let compiled = room.compile(&pattern.source);
-            pattern.regex = Some(compiled.map_err(|remedy| ParamError::new(at, value, remedy))?);
+            let compiled = pattern.compile(room);
+            compiled.map_err(|remedy| ParamError::new(at, value, remedy))?;
         }
         conditions.push(condition);
     }
@@ -531,70 +491,11 @@ fn program<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
 }
 
 fn cgroup<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
-    let (source, regex) = (expression_of_path(&absolute_path(from)?), None);
-    Ok(Pattern { source, regex })
+    absolute_path(from).map(|path| Pattern::of_path(&path))
 }
 
 fn pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Pattern, D::Error> {
-    let (source, regex) = (expression(from)?, None);
-    Ok(Pattern { source, regex })
-}
-
-/// Memory left for the patterns of one set. How much a compiled pattern takes
-/// is not told, only whether it is within a limit: the limit is doubled until
-/// it is, and charged.
-#[derive(Debug, Clone)]
-struct PatternRoom {
-    left_bytes: usize,
-    /// Of each, for the states that it remembers as it searches.
-    search_bytes: usize,
-}
-
-impl PatternRoom {
-    fn of(rules: usize) -> PatternRoom {
-        PatternRoom {
-            left_bytes: MAX_REGEXES_BYTES,
-            search_bytes: (MAX_REGEXES_BYTES / rules.max(1)).min(MAX_REGEX_BYTES),
-        }
-    }
-
-    /// The error is the remedy.
-    fn compile(&mut self, source: &str) -> Result<Regex, String> {
-        self.compiled(source).map_err(|error| {
-            // Of syntax, the last line says the fault, and those before it the place.
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or("bad syntax");
-            let reason = reason.trim_start_matches("error: ").trim();
-            match error {
-                regex::Error::CompiledTooBig(_) => format!(
-                    "give a shorter or simpler pattern, or fewer of them \
-                     ({reason} Together they may have {MAX_REGEXES_BYTES}.)"
-                ),
-                _ => format!("give a regular expression ({reason})"),
-            }
-        })
-    }
-
-    fn compiled(&mut self, source: &str) -> Result<Regex, regex::Error> {
-        let most_bytes = self.left_bytes.min(MAX_REGEX_BYTES);
-        let mut limit_bytes = SMALL_REGEX_BYTES.min(most_bytes);
-        loop {
-            let outcome = RegexBuilder::new(source)
-                .size_limit(limit_bytes)
-                .dfa_size_limit(self.search_bytes)
-                .build();
-            match outcome {
-                Err(regex::Error::CompiledTooBig(_)) if limit_bytes < most_bytes => {
-                    limit_bytes = (limit_bytes * 2).min(most_bytes);
-                }
-                Ok(regex) => {
-                    self.left_bytes -= limit_bytes;
-                    return Ok(regex);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
+    expression(from).map(Pattern::of_expression)
 }
 
 #[cfg(test)]
