@@ -206,6 +206,7 @@ def live() -> dict[str, Any]:
         "bytes_per_second": 17.2e6,
         "link_bytes_per_second": 25e6,
         "ports": ["eno1"],
+        "is_beyond": False,
     }
     return {"at": NOW, "domains": domains, "uplink": uplink}
 
@@ -482,7 +483,12 @@ ANSWERS: dict[str, Any] = {
         "host": {"name": "kvm1", "accelerator_note": ""},
         "uplinks": ["eno1", "eno2"],
     },
-    "/v1/settings": {"history_seconds": 86_400, "uplink": "eno1", "emulator": "/usr/bin/qemu"},
+    "/v1/settings": {
+        "history_seconds": 86_400,
+        "uplink": "eno1",
+        "link_bytes_per_second": None,
+        "emulator": "/usr/bin/qemu",
+    },
     "/v1/domains": [domain(name) for name in NAMES],
     "/v1/classes": classes(),
     "/v1/groups": GROUPS,

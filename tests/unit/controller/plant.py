@@ -85,6 +85,8 @@ class Link:
     rate_bps: float
     length_bytes: float = 500e3
     queue_bytes: float = 0.0
+    # Its queue is another host's: nobody here sees backlog, drops, or what goes through.
+    is_beyond: bool = False
 
     def offer(self, offered_bytes):
         """Returns (bytes carried on, packets dropped)."""
@@ -142,7 +144,8 @@ class Plant:
         self.waits_ms.append(self.disk.wait_ms(utilisation))
         offered = self._offered(net)
         carried, dropped = self.link.offer(offered + self.nominal_bps * TICK_S)
-        self.carried.append(carried / TICK_S)
+        sent = offered + self.nominal_bps * TICK_S if self.link.is_beyond else carried
+        self.carried.append(sent / TICK_S)
         self.drops.append(dropped)
         self.backlogs.append(self.link.queue_bytes)
         self.now_ns += 100 * MS
@@ -168,10 +171,11 @@ class Plant:
             **changes,
         )
         uplink = UplinkView(
-            max(self.backlogs),
-            sum(self.drops),
+            0.0 if self.link.is_beyond else max(self.backlogs),
+            0 if self.link.is_beyond else sum(self.drops),
             sum(self.carried) / len(self.carried),
             self.link.rate_bps,
+            self.link.is_beyond,
         )
         return Observation((stream,), tuple(d.load() for d in self.demands), uplink)
 

@@ -67,6 +67,7 @@ def test_an_uplink_s_ports_are_told():
         "bytes_per_second": 1e6,
         "link_bytes_per_second": None,
         "ports": ["eno1", "eno2"],
+        "is_beyond": False,
     }
     assert uplink_line(uplink).startswith("uplink br0 (eno1, eno2): 1.00 MB/s of unknown, 5 B wait")
     assert uplink_line({**uplink, "ports": ["br0"]}).startswith("uplink br0: ")

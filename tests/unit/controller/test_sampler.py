@@ -11,6 +11,7 @@ from sluice_controller.adapters.database import store as store_module
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.model import Grant, Settings, ShapingClass
+from sluice_controller.services.ports import UplinkReading
 from unit.controller.sampling import parts
 from unit.controller.test_counters import MS, header, put
 
@@ -136,6 +137,24 @@ def test_an_uplink_that_fails_as_nobody_foresaw_costs_no_guest_its_samples(scene
     assert scene.sampler.live()["uplink"] is None
     assert scene.sampler.observed()[1:] == (None, True)
     assert len([r for r in caplog.records if "uplink eno1" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "named", "known"),
+    [(125e6, 5e6, (5e6, True)), (125e6, 250e6, (125e6, False)), (None, 5e6, (5e6, True))],
+)
+def test_the_slower_link_counts(scene, store, own, named, known):
+    class Card:
+        def read(self, name):
+            return UplinkReading(0, 0, 1000, own, (name,))
+
+    scene.sampler.uplinks = Card()
+    with store.transaction() as unit:
+        unit.put_settings(Settings(uplink="eno1", link_bytes_per_second=named))
+    scene.declared.fresh()
+    scene.ticks(3)
+    view = scene.sampler.observed()[1]
+    assert (view.link_bytes_per_second, view.is_beyond) == known
 
 
 def test_much_history_that_is_too_old_is_gone_in_seconds(scene, store, monkeypatch):

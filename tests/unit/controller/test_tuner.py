@@ -265,6 +265,20 @@ def test_a_link_of_unknown_rate_is_found_out():
     assert sum(busy.drops) == 0
 
 
+@pytest.mark.parametrize("rate_bps", [50e6, 12.5e6, 3e6])
+def test_a_link_beyond_the_host_whose_rate_is_named_is_not_overfilled(rate_bps):
+    busy = plant.busy_link(rate_bps)
+    busy.link.is_beyond = True
+    for demand in busy.demands:
+        demand.bytes_per_second *= rate_bps / 50e6
+    busy.run(10)
+    for _ in range(900):
+        busy.tick()
+        assert busy.drops[-1] == 0
+    assert busy.state.phase == SETTLED
+    assert busy.rate("net-tx") >= 0.85 * (rate_bps - 2 * busy.nominal_bps) - 2 * FLOOR
+
+
 # Blame
 
 

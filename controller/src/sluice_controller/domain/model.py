@@ -192,6 +192,17 @@ class Settings(Model):
             example="eno1",
         ),
     ] = None
+    link_bytes_per_second: Annotated[
+        float | None,
+        Number(
+            MIN_BYTES_PER_SECOND,
+            MAX_PER_SECOND,
+            "bytes per second",
+            optional=True,
+            help="rate of a slower link beyond the uplink; 'none': none",
+            option="--link",
+        ),
+    ] = None
     emulator: Annotated[
         str, Name("/.*", _parse_path, help="path of the patched QEMU", example="/usr/bin/qemu")
     ] = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"

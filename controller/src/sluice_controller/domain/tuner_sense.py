@@ -27,6 +27,8 @@ WORST_EDGE = 2.0
 LONGEST_DEADLINE_MS = 150.0
 # Fewer requests in a second have no mean worth the name: one of them was late.
 REQUESTS_OF_A_MEAN = 3
+# Share of a link whose queue is not seen. Beyond it a queue grows there, unknown to this host.
+FULL_LINK = 0.95
 # Below this pressure a resource is not blamed for a client's report.
 BLAME_PRESSURE = 0.6
 
@@ -64,6 +66,11 @@ def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Pol
         delay_ms = 1000 * uplink.backlog_bytes / rate
     value = delay_ms / policy.queue_delay_ms
     words = f"uplink queue {delay_ms:.0f} ms"
+    if uplink.is_beyond and rate:
+        used = uplink.bytes_per_second / (FULL_LINK * rate)
+        if used > value:
+            value = used
+            words = f"link in use {100 * uplink.bytes_per_second / rate:.0f} %"
     if uplink.dropped:
         value, words = max(2.0, value), f"{words}, {uplink.dropped} packets dropped"
     return Pressure(value, value, stream.name, words)

@@ -90,6 +90,8 @@ class UplinkView:
     dropped: int
     bytes_per_second: float
     link_bytes_per_second: float | None
+    # The link of this rate lies beyond the host: its queue is not in the backlog.
+    is_beyond: bool = False
 
 
 class Background(Sequence[Load]):

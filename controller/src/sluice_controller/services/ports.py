@@ -238,6 +238,7 @@ class Uplink(Model):
     bytes_per_second: float
     link_bytes_per_second: float | None
     ports: tuple[str, ...]
+    is_beyond: bool
 
 
 class Uplinks(Protocol):

@@ -185,7 +185,8 @@ class Sampler:
             readings.append((now_ns, reading))
             while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
                 readings.popleft()
-            self._uplink = _uplink(name, list(readings))
+            slower = self.declared.now.settings.link_bytes_per_second
+            self._uplink = _uplink(name, list(readings), slower)
 
     def _record(self) -> None:
         """Hands history to the writing thread: the store delays no tick."""
@@ -233,6 +234,7 @@ class Sampler:
                     round(self._uplink.dropped_per_second),
                     self._uplink.bytes_per_second,
                     self._uplink.link_bytes_per_second,
+                    self._uplink.is_beyond,
                 )
             return dict(self._states), view, unseen
 
@@ -244,15 +246,17 @@ class Sampler:
             return state.window.readings[-1].header.generation
 
 
-def _uplink(name: str, readings: list[tuple[int, UplinkReading]]) -> Uplink:
-    """Over the readings of the last second."""
+def _uplink(name: str, readings: list[tuple[int, UplinkReading]], slower: float | None) -> Uplink:
+    """Over the readings of the last second. ``slower``: rate of a link beyond, if one is named."""
     (old_ns, old), (new_ns, new) = readings[0], readings[-1]
     span = (new_ns - old_ns) / 1e9 or 1.0
+    is_beyond = slower is not None and slower < (new.link_bytes_per_second or float("inf"))
     return Uplink(
         name,
         new.backlog_bytes,
         max(0, new.dropped_packets - old.dropped_packets) / span,
         max(0, new.bytes - old.bytes) / span,
-        new.link_bytes_per_second,
+        slower if is_beyond else new.link_bytes_per_second,
         new.ports,
+        is_beyond,
     )

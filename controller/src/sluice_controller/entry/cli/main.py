@@ -12,6 +12,7 @@ import typer
 
 from ... import __version__
 from ...domain.errors import BadValue, SluiceError
+from ...domain.knobs import knob
 from ...domain.model import Settings
 from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state, top
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
@@ -70,15 +71,20 @@ def status(context: typer.Context) -> Answered:
     return context.obj.call("GET", "status"), _say_status
 
 
+def _told(setting: tuple[str, Any]) -> str:
+    name, value = setting
+    return "none" if value is None else knob(Settings, name).told(value)
+
+
 @command(app, "settings", options=Settings)
 def settings(context: typer.Context, **options: Any) -> Answered:
     """Show the settings, or change the given ones.
 
-    Example: sluice settings --uplink eno1
+    Example: sluice settings --uplink eno1 --link 40Mbit
     """
 
     def tell(answer: dict[str, Any]) -> None:
-        columns = {"setting": lambda item: item[0], "value": lambda item: item[1] or "none"}
+        columns = {"setting": lambda item: item[0], "value": _told}
         show(answer.items(), columns)
 
     body = given_of(Settings, options)

@@ -49,9 +49,11 @@ def uplink_line(uplink: Mapping[str, Any]) -> str:
     name, ports = uplink["name"], uplink["ports"]
     beneath = "" if ports == [name] else f" ({', '.join(ports)})"
     link = uplink["link_bytes_per_second"]
+    full = format_rate(link) if link else "unknown"
+    beyond = " beyond the host" if uplink["is_beyond"] else ""
     return (
         f"uplink {name}{beneath}: {format_rate(uplink['bytes_per_second'])} of "
-        f"{format_rate(link) if link else 'unknown'}, {uplink['backlog_bytes']} B wait, "
+        f"{full}{beyond}, {uplink['backlog_bytes']} B wait, "
         f"{uplink['dropped_per_second']:.0f} drops/s"
     )
 

@@ -20,7 +20,7 @@ function showLive(live) {
   }
   const uplink = live.uplink;
   if (uplink) {
-    const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}` : "";
+    const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}${uplink.is_beyond ? " beyond the host" : ""}` : "";
     const beneath = uplink.ports.join() === uplink.name ? "" : ` (${uplink.ports.join(", ")})`;
     setText(document.getElementById("uplink"), `${uplink.name}${beneath}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
   } else {
