@@ -81,3 +81,14 @@ def test_a_child_leads_to_what_brought_it_into_its_class(page):
     assert page.evaluate(BRINGER, [many, 4999]) == [1, "2"]
     # A loop of parents, from a hostile guest, ends.
     assert page.evaluate(BRINGER, [[child(1, 2), child(2, 1)], 1])[0] in (1, 2)
+
+
+CHOSEN = """async (rules) => {
+    const { isChosenInGuest } = await import("/static/js/tree.js");
+    return rules.map((rule) => isChosenInGuest({ rule }));
+}"""
+
+
+def test_a_choice_of_the_guest_is_no_rule_of_the_host(page):
+    rules = ["shape-4711-8151", "rule-7", "assignment-4711", None]
+    assert page.evaluate(CHOSEN, rules) == [True, False, False, False]

@@ -9,7 +9,7 @@ import { closeDialog, element, openDialog, RESOURCES } from "./dom.js";
 import { rate } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
 import { last } from "./live.js";
-import { bringerOf, ruleOf } from "./tree.js";
+import { bringerOf, isChosenInGuest, ruleOf } from "./tree.js";
 
 const domain = document.body.dataset.domain;
 const called = (process) => `${process.comm} (pid ${process.pid})`;
@@ -115,6 +115,9 @@ export async function unassign(process, report) {
   const bringer = bringerOf(process, report.processes, (one) => byHand(one, report));
   const hand = byHand(bringer, report);
   if (hand) return removeAssignment(bringer, hand);
+  if (isChosenInGuest(bringer)) {
+    return failed(new Error(`Root of ${domain} has put ${called(bringer)} into ${bringer.class} (sluice-agent shape). Put it into another class here, which goes before that, or withdraw the class.`));
+  }
   let rule = null;
   try {
     rule = (await call("GET", "/rules")).find((one) => String(one.id) === ruleOf(bringer));

@@ -6,7 +6,7 @@ import { byHand, openAssign, unassign } from "./assign.js";
 import { element, mayChange, setText } from "./dom.js";
 import { age, percent, rate, size } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
-import { activity, classOf, groups, ruleOf } from "./tree.js";
+import { activity, classOf, groups, isChosenInGuest, ruleOf } from "./tree.js";
 
 const REORDER_MS = 5000;
 const table = document.getElementById("processes");
@@ -159,6 +159,7 @@ function update(row, process) {
 function placedBy(process) {
   if (byHand(process, report)) return "hand, once";
   if (process.inherited) return "its parent";
+  if (isChosenInGuest(process)) return "its guest";
   if (ruleOf(process) !== null) return `rule ${ruleOf(process)}`;
   return "";
 }

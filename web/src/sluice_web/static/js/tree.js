@@ -8,6 +8,8 @@ export const activity = (process) => (process.read_bps ?? 0) + (process.write_bp
 // The number of the rule that placed a process; null if none did. The agent knows it
 // as rule-7.
 export const ruleOf = (process) => (process.rule ? process.rule.replace(/^rule-/, "") : null);
+// Whether root of the guest put it into its class, by sluice-agent shape: no rule of this host.
+export const isChosenInGuest = (process) => /^shape-\d/.test(process.rule ?? "");
 
 // The ancestor by which a process is in its class; itself if it was placed directly.
 // A hostile guest may report a loop of parents.
