@@ -27,15 +27,24 @@ class Stream:
 
     ``frames``, ``late`` and ``lost`` count since the stream began. ``rate`` is the desired
     rate in frames per second, ``name`` has 1 to 24 printable characters of ASCII. ``class_``
-    must be the process's own class, unless root reports.
+    must be the process's own class, unless root reports. ``source`` is ``program``, or whose
+    numbers these are: ``vlc``, ``ffmpeg``, ``gstreamer``, ``socket``.
     """
 
-    def __init__(self, name: str, rate: float, class_: str | None = None, path: str = PATH) -> None:
+    def __init__(
+        self,
+        name: str,
+        rate: float,
+        class_: str | None = None,
+        path: str = PATH,
+        source: str = "program",
+    ) -> None:
         if not 1 <= len(name) <= 24 or not (name.isascii() and name.isprintable()):
             raise ValueError(f"name: {name!r} is not 1 to 24 printable characters of ASCII")
         self.name = name
         self.rate = rate
         self.class_ = class_
+        self.source = source
         self.frames = self.late = self.lost = 0
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -49,6 +58,7 @@ class Stream:
             "frames": self.frames,
             "late": self.late,
             "lost": self.lost,
+            "source": self.source,
             "class": self.class_,
         }
         try:

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 }
 "#;
 const IN_PYTHON: &str = "import sys, sluice_report
-with sluice_report.Stream('in Python', rate=25, path=sys.argv[1]) as stream:
+with sluice_report.Stream('in Python', 25, path=sys.argv[1], source='gstreamer') as stream:
     stream.frames, stream.lost = 7, 8
     if not stream.report():
         sys.exit(1)
@@ -146,7 +146,7 @@ fn a_program_in_python_reports() {
             .unwrap()
     };
     let mut reporter = python(&socket(&host));
-    let expected = (1, 3, 1, 25_000, 0, 7, 8, "in Python".to_owned());
+    let expected = (1, 3, 4, 25_000, 0, 7, 8, "in Python".to_owned());
     eventually("the record is there", || {
         found(&device, "in Python").as_ref() == Some(&expected)
     });
