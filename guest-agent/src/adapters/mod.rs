@@ -9,7 +9,6 @@ pub mod guard;
 pub mod http;
 pub mod interrupt;
 pub mod ioprio;
-pub mod kept;
 pub mod listeners;
 pub mod mapping;
 pub mod port;

@@ -23,6 +23,8 @@ pub enum Seen {
     Counts(Counts),
     /// As before.
     Nothing,
+    /// It is there, and does not answer: its stream may stand still. Says why.
+    Hangs(String),
     End,
 }
 
@@ -80,12 +82,18 @@ impl Plan {
 pub fn run(source: &mut dyn Look, plan: &Plan, world: &mut dyn World) {
     let mut account = Account::default();
     let mut faults = Faults::default();
+    let mut last = None;
     loop {
         let outcome = match source.look() {
             Ok(Seen::Counts(counts)) => {
                 let (total, pace) = account.add(world.now_ns(), &counts);
-                world.tell(&plan.report(&total, pace))
+                world.tell(last.insert(plan.report(&total, pace)))
             }
+            // Without a report the agent would take the stream for ended.
+            Ok(Seen::Hangs(why)) => last
+                .as_ref()
+                .map_or(Ok(()), |last| world.tell(last))
+                .and(Err(why)),
             Ok(Seen::Nothing) => Ok(()),
             Ok(Seen::End) => return,
             Err(error) => Err(error),
@@ -151,22 +159,27 @@ impl Vlc {
     pub fn new(address: Address, password: Password) -> Vlc {
         Vlc { address, password }
     }
+
+    fn asked(&self, within: Duration) -> Result<Seen, String> {
+        let question = vlc::question(&self.address, &self.password.read()?);
+        let named = |error: String| format!("VLC at {}: {error}", self.address);
+        match http::ask(self.address.socket, question.as_bytes(), within) {
+            Ok(answer) => vlc::answer(&answer).map(Seen::Counts).map_err(named),
+            Err(error) => match error.kind() {
+                io::ErrorKind::TimedOut => Ok(Seen::Hangs(named(error.to_string()))),
+                io::ErrorKind::ConnectionRefused => Err(named(
+                    "nobody listens there: see that VLC runs with --extraintf=http and this port"
+                        .to_owned(),
+                )),
+                _ => Err(named(error.to_string())),
+            },
+        }
+    }
 }
 
 impl Look for Vlc {
     fn look(&mut self) -> Result<Seen, String> {
-        let question = vlc::question(&self.address, &self.password.read()?);
-        let named = |error: String| format!("VLC at {}: {error}", self.address);
-        let answer = http::ask(self.address.socket, question.as_bytes(), ANSWER_WITHIN)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::ConnectionRefused => {
-                    "nobody listens there: see that VLC runs with --extraintf=http and this port"
-                        .to_owned()
-                }
-                _ => error.to_string(),
-            })
-            .map_err(named)?;
-        vlc::answer(&answer).map(Seen::Counts).map_err(named)
+        self.asked(ANSWER_WITHIN)
     }
 }
 
@@ -277,6 +290,30 @@ mod tests {
         assert_eq!(
             notes.pauses_ms,
             [500, 1000, 2000, 4000, 4000, 4000, 500, 1000]
+        );
+    }
+
+    #[test]
+    fn a_source_that_hangs_keeps_its_stream() {
+        let hangs = || Ok(Seen::Hangs("no answer".to_owned()));
+        let notes = noted(None, None, vec![hangs(), plays(5, 25.0), hangs(), hangs()]);
+        let frames = notes.told.iter().map(|told| told.frames);
+        assert_eq!(frames.collect::<Vec<_>>(), [5, 5, 5]);
+        let no_answer = "no answer; it tries again";
+        assert_eq!(notes.said, [no_answer, "it reports again", no_answer]);
+        assert_eq!(notes.pauses_ms, [500, 500, 1000, 2000]);
+    }
+
+    #[test]
+    fn a_vlc_that_does_not_answer_hangs() {
+        // The kernel takes the connection, and nobody reads.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let password = Password::Known(String::new());
+        let seen = Vlc::new(url.parse().unwrap(), password).asked(Duration::from_millis(20));
+        assert!(
+            matches!(&seen, Ok(Seen::Hangs(why)) if why.contains(&url)),
+            "{seen:?}"
         );
     }
 
