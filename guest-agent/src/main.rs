@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use sluice_agent::adapters::channel::PCI_DEVICES;
 use sluice_agent::adapters::clock::Clock;
+use sluice_agent::adapters::kept::Kept;
 use sluice_agent::adapters::{report, state, subscriber};
 use sluice_agent::domain::channel_abi::RESOURCE_NAMES;
 use sluice_agent::domain::raise::Raise;
@@ -230,11 +231,13 @@ fn main() -> ExitCode {
 }
 
 fn serve(options: Options) -> Result<(), Box<dyn Error>> {
+    // SAFETY: nothing is opened before.
+    let kept = unsafe { Kept::take() };
     let clock = Clock::start();
     let folder = folder_of(&options.state);
     let channel = Channel::at(options.devices);
     let agent = Agent::new(clock.now_ns(), Some(options.state), channel)?;
-    Ok(Session::new(agent, clock, options.port, &folder, &options.raise).run()?)
+    Ok(Session::new(agent, clock, options.port, &folder, &options.raise, kept).run()?)
 }
 
 fn folder_of(state: &Path) -> PathBuf {

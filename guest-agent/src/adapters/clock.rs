@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //! The one place that reads clocks.
 
+use nix::time::{ClockId, clock_gettime};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +24,17 @@ impl Clock {
 
 /// As programs of this guest see it: CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
-    let Ok(time) = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC) else {
-        // Every kernel has this clock.
+    ns_of(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Of a processor, to this thread.
+pub fn thread_cpu_ns() -> u64 {
+    ns_of(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn ns_of(clock: ClockId) -> u64 {
+    let Ok(time) = clock_gettime(clock) else {
+        // Every kernel has these clocks.
         return 0;
     };
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64

@@ -2,14 +2,17 @@
 //! Programs in the kernel that tell which process has got a local port (bpf/sockets.bpf.c). They
 //! need a kernel that describes its types (BTF), CAP_BPF and CAP_PERFMON.
 
+use crate::adapters::guard::attach;
+use crate::adapters::kept::{Kept, name};
 use crate::domain::ports::{Endpoint, Protocol};
-use aya::maps::{MapData, RingBuf};
+use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{FEntry, FExit};
-use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Btf, EbpfLoader, include_bytes_aligned};
 use std::error::Error;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sockets.bpf.o"));
+const RING: &str = "opened_sockets";
 const AT_ENTRY: [&str; 1] = ["tcp_connect"];
 const AT_EXIT: [&str; 2] = ["inet_csk_get_port", "udp_lib_get_port"];
 
@@ -24,28 +27,44 @@ pub struct Opened {
 
 pub struct SocketEvents {
     ring: RingBuf<MapData>,
-    /// The programs are in force as long as this is held.
-    _programs: Ebpf,
+    /// The programs are in force as long as these are held.
+    links: Vec<(&'static str, OwnedFd)>,
 }
 
 impl SocketEvents {
     pub fn open(types: &Btf) -> Result<SocketEvents, Box<dyn Error>> {
         let mut programs = EbpfLoader::new().btf(Some(types)).load(OBJECT)?;
+        let mut links = Vec::new();
         for name in AT_ENTRY {
             let program: &mut FEntry = found(programs.program_mut(name))?.try_into()?;
             program.load(name, types)?;
-            program.attach()?;
+            links.push((name, attach(program.fd()?.as_fd())?));
         }
         for name in AT_EXIT {
             let program: &mut FExit = found(programs.program_mut(name))?.try_into()?;
             program.load(name, types)?;
-            program.attach()?;
+            links.push((name, attach(program.fd()?.as_fd())?));
         }
-        let ring = RingBuf::try_from(found(programs.take_map("opened_sockets"))?)?;
-        Ok(SocketEvents {
+        let ring = RingBuf::try_from(found(programs.take_map(RING))?)?;
+        Ok(SocketEvents { ring, links })
+    }
+
+    /// Those of a predecessor, with what they have told since.
+    pub fn of(kept: &mut Kept) -> Option<SocketEvents> {
+        let ring = kept.get(&name(OBJECT, RING))?;
+        let ring = RingBuf::try_from(Map::RingBuf(MapData::from_fd(ring).ok()?)).ok()?;
+        let names = AT_ENTRY.into_iter().chain(AT_EXIT);
+        let links = names.map(|part| Some((part, kept.get(&name(OBJECT, part))?)));
+        Some(SocketEvents {
+            links: links.collect::<Option<_>>()?,
             ring,
-            _programs: programs,
         })
+    }
+
+    pub fn parts(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        let links = self.links.iter().map(|(part, link)| (*part, link.as_fd()));
+        let all = std::iter::once((RING, self.as_fd())).chain(links);
+        all.map(|(part, fd)| (name(OBJECT, part), fd)).collect()
     }
 }
 

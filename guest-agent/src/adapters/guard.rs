@@ -5,13 +5,14 @@
 //! aya has no programs of the kind "fmod_ret", whose answer is the answer of the function. So it
 //! fits the program to the kernel, and the two system calls are made here.
 
+use crate::adapters::kept::{Kept, name};
 use aya::Btf;
 use aya_obj::btf::BtfKind;
 use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ioprio.bpf.o"));
 const PROGRAM: &str = "keep_tag";
@@ -19,7 +20,7 @@ const AT: &str = "security_task_setioprio";
 
 /// Tags stay as long as this is held.
 pub struct Guard {
-    _link: OwnedFd,
+    link: OwnedFd,
 }
 
 impl Guard {
@@ -33,9 +34,19 @@ impl Guard {
             types.id_by_type_name_kind(AT, BtfKind::Func)?,
         )
         .map_err(|error| format!("the kernel does not load the program: {error}"))?;
-        let link = attach(&loaded)
+        let link = attach(loaded.as_fd())
             .map_err(|error| format!("the kernel does not attach the program: {error}"))?;
-        Ok(Guard { _link: link })
+        Ok(Guard { link })
+    }
+
+    /// That of a predecessor.
+    pub fn of(kept: &mut Kept) -> Option<Guard> {
+        let link = kept.get(&name(OBJECT, PROGRAM))?;
+        Some(Guard { link })
+    }
+
+    pub fn parts(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        vec![(name(OBJECT, PROGRAM), self.link.as_fd())]
     }
 }
 
@@ -58,7 +69,8 @@ fn load(object: &Object, function: &Function, at: u32) -> io::Result<OwnedFd> {
     call(bpf_cmd::BPF_PROG_LOAD, &attributes)
 }
 
-fn attach(loaded: &OwnedFd) -> io::Result<OwnedFd> {
+/// The program is in force as long as the answer is held by somebody.
+pub(super) fn attach(loaded: BorrowedFd) -> io::Result<OwnedFd> {
     // SAFETY: all zeroes is a value of this union of numbers.
     let mut attributes: bpf_attr = unsafe { std::mem::zeroed() };
     attributes.raw_tracepoint.prog_fd = loaded.as_raw_fd() as u32;

@@ -9,6 +9,7 @@ pub mod guard;
 pub mod http;
 pub mod interrupt;
 pub mod ioprio;
+pub mod kept;
 pub mod listeners;
 pub mod mapping;
 pub mod port;

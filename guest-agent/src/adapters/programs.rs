@@ -4,9 +4,11 @@
 
 use crate::adapters::follow_sockets::SocketEvents;
 use crate::adapters::guard::Guard;
+use crate::adapters::kept::Kept;
 use aya::Btf;
 use aya::programs::ProgramError;
 use std::error::Error;
+use std::os::fd::BorrowedFd;
 
 /// Each in force as long as it is held, or the reason why it is not.
 pub struct Programs {
@@ -30,6 +32,22 @@ impl Programs {
         // SAFETY: gives pages that are free back to the system, and touches nothing else.
         unsafe { libc::malloc_trim(0) };
         programs
+    }
+
+    /// A predecessor's, if it has left all of them.
+    pub fn of(kept: &mut Kept) -> Option<Programs> {
+        let (sockets, guard) = (SocketEvents::of(kept), Guard::of(kept));
+        Some(Programs {
+            sockets: Ok(sockets?),
+            guard: Ok(guard?),
+        })
+    }
+
+    /// By their names.
+    pub fn parts(&self) -> Vec<(String, BorrowedFd<'_>)> {
+        let sockets = self.sockets.iter().flat_map(SocketEvents::parts);
+        let guard = self.guard.iter().flat_map(Guard::parts);
+        sockets.chain(guard).collect()
     }
 
     pub fn absent(reason: &str) -> Programs {

@@ -3,7 +3,7 @@
 //! belongs to which class, tag and untag, remember.
 
 use crate::adapters::channel::Device;
-use crate::adapters::clock::wall_ns;
+use crate::adapters::clock::{thread_cpu_ns, wall_ns};
 use crate::adapters::ioprio;
 use crate::adapters::procfs::sys_text;
 use crate::adapters::state::{self, SavedHeir, SavedLineage, SavedProcess, SavedState};
@@ -29,6 +29,11 @@ use std::io;
 use std::path::PathBuf;
 
 const SAVE_EVERY_NS: u64 = 1_000_000_000;
+/// Of the time at most one part in so many goes to saves, and to descriptors of processes that
+/// have many: 100,000 sockets are long to list, and long to write down.
+const PARTS: u64 = 100;
+/// Longer nothing waits, however slow this guest is.
+const LONGEST_REST_NS: u64 = 60_000_000_000;
 /// Of a preview; a table has no more rows.
 const MOST_PREVIEWED: usize = 4096;
 /// Of processes that no rule matches.
@@ -64,7 +69,9 @@ pub struct Agent {
     pub(super) is_dirty: bool,
     /// The assignments are of rules that are no longer in force.
     pub(super) is_unresolved: bool,
-    saved_at_ns: u64,
+    next_save_ns: u64,
+    /// Between looks at the descriptors of a process that has many.
+    descriptors_every_ns: u64,
     page_bytes: u64,
     /// Of processes that ended lately.
     pub(super) estates: HashMap<i32, Estate>,
@@ -126,7 +133,8 @@ impl Agent {
             _lock: None,
             is_dirty: false,
             is_unresolved: false,
-            saved_at_ns: 0,
+            next_save_ns: 0,
+            descriptors_every_ns: 0,
             page_bytes: procfs::page_size(),
             estates: HashMap::new(),
         })
@@ -199,8 +207,17 @@ impl Agent {
     }
 
     pub fn scan(&mut self, now_ns: u64, depth: Depth) {
+        self.descriptors_every_ns = self.descriptors_period_ns();
         self.look(now_ns, depth);
+        // Other looks are at all that there is, as rules end or begin.
+        self.descriptors_every_ns = 0;
         self.save(now_ns, false);
+    }
+
+    fn descriptors_period_ns(&self) -> u64 {
+        let many = self.scanner.processes();
+        let many = many.filter(|(_, process)| process.descriptors > MANY_DESCRIPTORS);
+        rest_ns(many.map(|(_, process)| process.descriptors_took_ns).sum())
     }
 
     /// The table as JSON text of at most `limit_bytes`, as of the last scan.
@@ -343,6 +360,11 @@ impl Agent {
                 return self.log.add(now_ns, Level::Error, text);
             }
         };
+        self.act(now_ns, depth, changes);
+    }
+
+    /// On what a scan has found.
+    fn act(&mut self, now_ns: u64, depth: Depth, changes: Changes) {
         let Changes { any, gone } = changes;
         if depth != Depth::Quick && self.follow_links() {
             self.match_anew();
@@ -701,7 +723,9 @@ impl Agent {
         let wants_threads = is_full || is_new;
         let has_few_sockets = !process.held.is_empty() && process.descriptors <= MANY_DESCRIPTORS;
         // The kernel shows a process's descriptors by its main thread only.
-        let wants_sockets = (wants_threads || has_few_sockets) && !process.is_zombie;
+        let wants_sockets = (wants_threads || has_few_sockets)
+            && !process.is_zombie
+            && (is_new || tagger::is_due(process, now_ns, self.descriptors_every_ns));
         if let Some((former, base)) = process.former {
             heritage.tags.push(former);
             heritage.base_ioprio = base;
@@ -712,8 +736,11 @@ impl Agent {
         }
         if wants_sockets {
             outcome = outcome.and_then(|threads_changed| {
-                let sockets_changed = self.sockets.tag(proc, pid, process, tag, is_full)?;
-                Ok(threads_changed || sockets_changed)
+                let began_ns = thread_cpu_ns();
+                let sockets_changed = self.sockets.tag(proc, pid, process, tag, is_full);
+                process.descriptors_seen_ns = now_ns;
+                process.descriptors_took_ns = thread_cpu_ns().saturating_sub(began_ns);
+                Ok(threads_changed || sockets_changed?)
             });
         }
         match outcome {
@@ -775,7 +802,7 @@ impl Agent {
         }
         self.wishes = std::mem::take(&mut saved.wishes);
         self.add_wishes();
-        self.scanner.scan(now_ns, Depth::Full)?;
+        let changes = self.scanner.scan(now_ns, Depth::Full)?;
         let is_clean = saved.is_clean;
         self.attach(saved);
         if !is_clean {
@@ -793,7 +820,8 @@ impl Agent {
         self.log.add(now_ns, Level::Info, text);
         self.is_unresolved = true;
         self.is_dirty = true;
-        self.look(now_ns, Depth::Full);
+        // On the scan above: another one would only make the classes wait.
+        self.act(now_ns, Depth::Full, changes);
         self.save(now_ns, true);
         Ok(())
     }
@@ -861,10 +889,13 @@ impl Agent {
     }
 
     pub(super) fn save(&mut self, now_ns: u64, at_once: bool) {
-        if !self.is_dirty || (!at_once && now_ns.saturating_sub(self.saved_at_ns) < SAVE_EVERY_NS) {
+        if !self.is_dirty || (!at_once && now_ns < self.next_save_ns) {
             return;
         }
+        let began_ns = thread_cpu_ns();
         self.save_as(now_ns, End::Open);
+        let rest_ns = rest_ns(thread_cpu_ns().saturating_sub(began_ns)).max(SAVE_EVERY_NS);
+        self.next_save_ns = now_ns.saturating_add(rest_ns);
     }
 
     fn save_as(&mut self, now_ns: u64, end: End) {
@@ -900,7 +931,6 @@ impl Agent {
         match state.save(path) {
             Ok(()) => {
                 self.is_dirty = false;
-                self.saved_at_ns = now_ns;
             }
             Err(error) => {
                 let text = format!(
@@ -916,6 +946,11 @@ impl Agent {
 /// A tag on init would reach every service, and a tag on this agent is of no use.
 pub(super) fn is_exempt(pid: i32) -> bool {
     pid == INIT || pid == std::process::id() as i32
+}
+
+/// After work that took so much of a processor's time.
+fn rest_ns(took_ns: u64) -> u64 {
+    took_ns.saturating_mul(PARTS).min(LONGEST_REST_NS)
 }
 
 fn saved_lineage(lineage: &Lineage) -> SavedLineage {

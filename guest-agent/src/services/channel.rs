@@ -18,7 +18,7 @@ const LOOK_NS: u64 = 2_000_000_000;
 /// Between looks for connections that are closing, while there are any: this, or so many times
 /// the length of the last look. A guest may have 100,000 connections.
 const TAILS_NS: u64 = 1_000_000_000;
-const REST_PER_LOOK: u64 = 32;
+const REST_PER_LOOK: u64 = 99;
 const WITHOUT: &str = "packets carry their class as a DSCP alone";
 const NO_RULES: &str = "the host has sent no rules yet";
 

@@ -5,6 +5,7 @@
 
 use crate::adapters::follow::{Connector, Message};
 use crate::adapters::follow_sockets::{Opened, SocketEvents};
+use crate::adapters::kept::Kept;
 use crate::adapters::programs::Programs;
 use crate::domain::follow::{Look, MOST_LOOKS, Pace, ProcessEvent, coalesce};
 use crate::domain::matching::{self, Assignment, Node};
@@ -39,6 +40,7 @@ pub struct Follower {
     has_told_of_loss: bool,
     programs: Kernel,
     has_told_of_programs: bool,
+    kept: Kept,
 }
 
 enum Source {
@@ -72,9 +74,11 @@ pub struct Heard {
     pub is_incomplete: bool,
 }
 
-impl Default for Follower {
-    fn default() -> Follower {
+impl Follower {
+    /// `kept`: of a predecessor, and for a successor.
+    pub fn new(kept: Kept) -> Follower {
         Follower {
+            kept,
             source: Source::Off,
             pace: Pace::new(PARTS),
             has_told_of_loss: false,
@@ -82,9 +86,7 @@ impl Default for Follower {
             has_told_of_programs: false,
         }
     }
-}
 
-impl Follower {
     /// Listens while `is_wanted`, as far as the kernel lets it.
     pub fn tend(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
         self.tend_programs(now_ns, is_wanted, log);
@@ -111,6 +113,12 @@ impl Follower {
     fn tend_programs(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
         match &self.programs {
             Kernel::Bare if is_wanted => {
+                // A predecessor's have never stopped: they are taken over as they are.
+                if let Some(programs) = Programs::of(&mut self.kept) {
+                    self.programs = Kernel::Open(Box::new(programs));
+                    return;
+                }
+                self.kept.drop_all();
                 let (sender, receiver) = channel();
                 // It is waited for by its answer. If there is no thread, there is none.
                 let opening = std::thread::Builder::new().name("opening".into());
@@ -131,6 +139,9 @@ impl Follower {
             },
             // Of a kernel that takes none, none is wanted again.
             Kernel::Open(programs) if !is_wanted && programs.has_any() => {
+                for (name, _) in programs.parts() {
+                    self.kept.forget(&name);
+                }
                 self.programs = Kernel::Bare;
             }
             Kernel::Bare | Kernel::Open(_) => {}
@@ -154,6 +165,9 @@ impl Follower {
             for text in without_sockets.into_iter().chain(without_guard) {
                 log.add(now_ns, Level::Info, text);
             }
+        }
+        for (name, fd) in programs.parts() {
+            self.kept.keep(&name, fd);
         }
         self.programs = Kernel::Open(Box::new(programs));
     }

@@ -76,6 +76,9 @@ pub struct Process {
     /// Inodes of its sockets that are not of IP.
     pub not_ip: HashSet<u64>,
     pub descriptors: usize,
+    /// When they were looked through, and the processor's time that took.
+    pub descriptors_seen_ns: u64,
+    pub descriptors_took_ns: u64,
     /// From which of its many sockets on their marks are checked next.
     pub verify_turn: usize,
     first_seen_ns: u64,

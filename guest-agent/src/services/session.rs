@@ -6,6 +6,7 @@
 //! many of them delay neither scans nor a signal.
 
 use crate::adapters::clock::Clock;
+use crate::adapters::kept::Kept;
 use crate::adapters::port::{self, Port, ReadOutcome, Wants};
 use crate::adapters::procfs::sys_text;
 use crate::domain::framing::{Frame, LineFramer, MAX_LINE_BYTES};
@@ -74,13 +75,14 @@ pub struct Session {
 
 impl Session {
     /// `folder`: of the sockets to which programs report, and ask for events. `raises`: classes
-    /// whose CPU priority is raised while they are limited.
+    /// whose CPU priority is raised while they are limited. `kept`: of a predecessor.
     pub fn new(
         mut agent: Agent,
         clock: Clock,
         port_path: PathBuf,
         folder: &Path,
         raises: &[Raise],
+        kept: Kept,
     ) -> Session {
         let reports = Reports::open(&folder.join(REPORT_SOCKET), clock.now_ns(), &mut agent);
         let raiser = Raiser::new(folder.join(RAISED_FILE), raises);
@@ -91,7 +93,7 @@ impl Session {
         let is_greeted = agent.has_work();
         Session {
             agent,
-            follower: Follower::default(),
+            follower: Follower::new(kept),
             clock,
             reports,
             events,

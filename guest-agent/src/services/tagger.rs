@@ -57,6 +57,14 @@ impl Heritage {
     }
 }
 
+/// Whether it is time to look through the process's descriptors: of many only every so long, or
+/// when nearly as many sockets were told of as are remembered.
+pub fn is_due(process: &Process, now_ns: u64, every_ns: u64) -> bool {
+    process.descriptors <= MANY_DESCRIPTORS
+        || process.noted.len() >= MOST_NOTED / 2
+        || now_ns.saturating_sub(process.descriptors_seen_ns) >= every_ns
+}
+
 /// Whether anything to remember changed.
 pub fn tag_threads(
     proc: &Proc,
@@ -544,6 +552,19 @@ mod tests {
         assert!(is_known(&last));
         assert!((1..=last).filter(is_known).count() <= MOST_NOTED);
         assert!(tagger.ports.has_tails(), "their connections may be closing");
+    }
+
+    #[test]
+    fn many_descriptors_are_looked_through_when_it_is_time_or_much_was_told() {
+        let mut process = Process::default();
+        assert!(is_due(&process, 1, 5), "they are few");
+        process.descriptors = MANY_DESCRIPTORS + 1;
+        process.descriptors_seen_ns = 10;
+        assert!(!is_due(&process, 14, 5));
+        assert!(is_due(&process, 15, 5));
+        assert!(is_due(&process, 10, 0), "every look is at all");
+        process.noted = (1..=MOST_NOTED as u64 / 2).collect();
+        assert!(is_due(&process, 14, 5));
     }
 
     #[test]
