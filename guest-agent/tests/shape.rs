@@ -102,6 +102,28 @@ fn a_command_runs_in_its_class_and_its_children_after_it() {
 }
 
 #[test]
+fn children_keep_the_class_when_the_agent_is_restarted() {
+    let mut host = start();
+    let words = "setsid sleep 305 >/dev/null 2>&1 & echo $!";
+    let mut ran = command(&host);
+    let ran = ran.args(["--class", "bulk", "--", "sh", "-c", words]);
+    let told = String::from_utf8(ran.output().unwrap().stdout).unwrap();
+    let orphan: i32 = told.trim().parse().unwrap();
+    let _stray = Stray(orphan);
+    eventually("the orphan is in the class", || {
+        host.row(orphan).is_some_and(|row| row["class"] == "bulk")
+    });
+    let before = said(&host, &["--list"]);
+    assert!(before.contains("its children go on"), "{before}");
+    host.restart(libc::SIGTERM);
+    eventually("the next agent serves", || {
+        shape(&host, &["--list"]).status.success()
+    });
+    assert_eq!(said(&host, &["--list"]), before);
+    assert_eq!(ioprio(orphan), TAG_IOPRIO);
+}
+
+#[test]
 fn the_hosts_word_goes_first() {
     let mut host = start();
     let mut watched = Watched::start();

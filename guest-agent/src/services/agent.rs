@@ -267,11 +267,12 @@ impl Agent {
             .collect())
     }
 
-    /// Takes every tag off. The rules stay in the state file for a successor, and
+    /// Takes every tag off. The rules and wishes stay in the state file for a successor, and
     /// the heirs of each: of an orphan nothing else would tell.
     pub fn stop(&mut self, now_ns: u64) {
         let params = self.rules.params.clone();
         self.settle(now_ns);
+        let wishes = self.wishes.clone();
         let lineages = self.lineages();
         self.replace_rules(now_ns, RuleSet::none());
         // Nothing is left to do unless /proc could not be listed.
@@ -285,6 +286,7 @@ impl Agent {
             channel.end();
         }
         self.rules.params = params;
+        self.wishes = wishes;
         self.save_as(now_ns, End::Clean);
     }
 
