@@ -157,6 +157,27 @@ def test_the_slower_link_counts(scene, store, own, named, known):
     assert (view.link_bytes_per_second, view.is_beyond) == known
 
 
+def test_another_port_of_a_bond_is_no_burst(scene, store):
+    """Its counters began at another time: their difference is of no second."""
+
+    class Bond:
+        reading = UplinkReading(0, 10, 1000, 125e6, ("eno1",))
+
+        def read(self, name):
+            return self.reading
+
+    scene.sampler.uplinks = Bond()
+    with store.transaction() as unit:
+        unit.put_settings(Settings(uplink="bond0"))
+    scene.declared.fresh()
+    scene.ticks(12)
+    Bond.reading = UplinkReading(0, 7_000_010, 9_000_000_000, 125e6, ("eno2",))
+    for _ in range(12):
+        scene.ticks(1)
+        view = scene.sampler.observed()[1]
+        assert (view.dropped, view.bytes_per_second) == (0, 0)
+
+
 def test_much_history_that_is_too_old_is_gone_in_seconds(scene, store, monkeypatch):
     monkeypatch.setattr(store_module, "PRUNED_ROWS", 10)
     with store.transaction() as unit:

@@ -182,6 +182,9 @@ class Sampler:
         with self._lock:
             self._uplink_said = ""
             readings = self._uplink_readings
+            if readings and readings[-1][1].ports != reading.ports:
+                # Counters of other interfaces, as of a bond's other port: no difference counts.
+                readings.clear()
             readings.append((now_ns, reading))
             while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
                 readings.popleft()
