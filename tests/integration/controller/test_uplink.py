@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from sluice_controller.adapters.uplink import shaped_rate
+from sluice_controller.adapters.uplink import link_of, shaped_rate
 
 MAKE = """
 ip link add out0 type veth peer name away
@@ -31,11 +32,19 @@ def said(name):
         return str(error)
 print(json.dumps([uplinks.names(), said("out0"), said("br0")]))
 """
+ASK_ALONE = """
+import json
+from sluice_controller.adapters.uplink import LinuxUplinks
+uplinks = LinuxUplinks()
+uplinks._links = None
+print(json.dumps(uplinks.read("out0").ports))
+"""
 
 
-def told(*commands):
-    """Its (names, reading of ``out0``, reading of ``br0``) in a namespace of its own."""
-    script = "\n".join(["set -e", MAKE, *commands, f"exec {sys.executable} -c '{ASK}'"])
+def told(*commands, ask=ASK):
+    """The answer to ``ask`` in a namespace of its own: (names, reading of ``out0``, reading of
+    ``br0``), unless another is asked for."""
+    script = "\n".join(["set -e", MAKE, *commands, f"exec {sys.executable} -c '{ask}'"])
     done = subprocess.run(
         ["unshare", "--net", "bash", "-c", script], capture_output=True, text=True, check=False
     )
@@ -70,16 +79,33 @@ def test_a_discipline_s_rate_is_the_link_s(discipline):
     assert reading["ports"] == ["out0"]
 
 
+def test_an_interface_with_a_queue_is_found_without_a_list_of_all():
+    """A host has some for each guest, and a tick has 100 ms."""
+    queue = "tc qdisc add dev out0 root tbf rate 40mbit burst 10k latency 10ms"
+    assert told(queue, ask=ASK_ALONE) == ["out0"]
+
+
 def through_the_kernel_s_format(kind, **options):
     """A discipline as netlink carries it, without a kernel that has it."""
-    message = tcmsg()
+    options = {"attrs": list(options.items())}
+    return carried(tcmsg, [["TCA_KIND", kind], ["TCA_OPTIONS", options]])
+
+
+def carried(form, attributes):
+    message = form()
     message["index"] = 1
-    message["attrs"] = [["TCA_KIND", kind], ["TCA_OPTIONS", {"attrs": list(options.items())}]]
+    message["attrs"] = attributes
     message.encode()
-    read = tcmsg(bytes(message.data))
+    read = form(bytes(message.data))
     with contextlib.suppress(AttributeError):
         read.decode()
     return read
+
+
+@pytest.mark.parametrize(("more", "beneath"), [([], 7), ([["IFLA_LINK_NETNSID", 0]], None)])
+def test_a_number_of_another_namespace_is_of_none_here(more, beneath):
+    told_of = [["IFLA_IFNAME", "over0"], ["IFLA_LINK", 7], *more]
+    assert link_of(carried(ifinfmsg, told_of)).beneath == beneath
 
 
 def test_cake_s_rate_is_read():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from ..domain.uplinks import Link, ports
+from ..domain.uplinks import NO_QUEUE, Link, ports
 from ..services.ports import UplinkReading
 
 _ROOT = 0xFFFFFFFF
@@ -50,7 +51,13 @@ class LinuxUplinks:
             try:
                 if self._known is None or self._known[0] != name or self._is_old():
                     self._known = (name, time.monotonic(), self._ports(name))
-                readings = [_read(route, port) for port in self._known[2]]
+                # The kernel lists those of all interfaces, whichever are asked for.
+                roots = {
+                    qdisc["index"]: qdisc
+                    for qdisc in route.get_qdiscs()
+                    if qdisc["parent"] == _ROOT
+                }
+                readings = [_reading(route, port, roots.get(port.index)) for port in self._known[2]]
             except (NetlinkError, ValueError) as error:
                 self._known = None
                 raise OSError(str(error)) from error
@@ -63,10 +70,16 @@ class LinuxUplinks:
         return self._known is not None and time.monotonic() - self._known[1] > _PORTS_LAST_S
 
     def _ports(self, name: str) -> list[Link]:
+        with contextlib.suppress(NetlinkError):
+            for found in self._open().link("get", ifname=name):
+                own = link_of(found)
+                # Most have a queue of their own. A list of all takes long on a host of many guests.
+                if own.name == name and own.index != _LOOPBACK and own.queue != NO_QUEUE:
+                    return [own]
         return ports(self._links(), name)
 
     def _links(self) -> list[Link]:
-        return [_link(link) for link in self._open().get_links() if link["index"] != _LOOPBACK]
+        return [link_of(link) for link in self._open().get_links() if link["index"] != _LOOPBACK]
 
     def close(self) -> None:
         with self._lock:
@@ -83,30 +96,27 @@ def _can_be_watched(links: list[Link], name: str) -> bool:
     return True
 
 
-def _link(link: Any) -> Link:
+def link_of(link: Any) -> Link:
     info = link.get_attr("IFLA_LINKINFO")
     data = info.get_attr("IFLA_INFO_DATA") if info else None
     kind = (info.get_attr("IFLA_INFO_KIND") if info else None) or ""
+    # A number of another network namespace names no interface here.
+    is_elsewhere = link.get_attr("IFLA_LINK_NETNSID") is not None
     return Link(
         index=link["index"],
         name=link.get_attr("IFLA_IFNAME"),
         kind=kind,
         queue=link.get_attr("IFLA_QDISC") or "",
         master=link.get_attr("IFLA_MASTER"),
-        beneath=link.get_attr("IFLA_LINK"),
+        beneath=None if is_elsewhere else link.get_attr("IFLA_LINK"),
         active=data.get_attr("IFLA_BOND_ACTIVE_SLAVE") if kind == "bond" and data else None,
     )
 
 
-def _read(route: IPRoute, port: Link) -> UplinkReading:
-    roots = [
-        qdisc
-        for qdisc in route.get_qdiscs(index=port.index)
-        if qdisc["index"] == port.index and qdisc["parent"] == _ROOT
-    ]
-    if not roots:
+def _reading(route: IPRoute, port: Link, root: Any) -> UplinkReading:
+    if root is None:
         raise OSError(f"interface {port.name} has no queue discipline")
-    stats = roots[0].get_attr("TCA_STATS2")
+    stats = root.get_attr("TCA_STATS2")
     queue = stats.get_attr("TCA_STATS_QUEUE") if stats else None
     basic = stats.get_attr("TCA_STATS_BASIC") if stats else None
     if queue is None or basic is None:
@@ -115,7 +125,7 @@ def _read(route: IPRoute, port: Link) -> UplinkReading:
         backlog_bytes=queue["backlog"],
         dropped_packets=queue["drops"],
         bytes=basic["bytes"],
-        link_bytes_per_second=_link_rate(route, port, roots[0]),
+        link_bytes_per_second=_link_rate(route, port, root),
         ports=(port.name,),
     )
 
