@@ -123,6 +123,13 @@ class Testbed:
         self.guests[spec.name] = guest
         return guest
 
+    def take(self, guest: Guest) -> Guest:
+        """Return a guest that has migrated from another testbed to this one."""
+        key = paths.image("id_ed25519")
+        here = Guest(guest.spec, guest.placement, self.sandbox, self.hypervisor, key)
+        self.guests[here.name] = here
+        return here
+
     def remove_guest(self, guest: Guest) -> None:
         """Stop a guest and undefine it. Its address is not used again."""
         guest.stop()
