@@ -152,6 +152,7 @@ def prepare(guest: Guest, source: Testbed) -> None:
     log = f"cat {REFUSED}; journalctl --no-pager --lines=5 --unit=sluice-agent"
     await_that(lambda: guest.ssh(log).stdout, has_heard)
     await_that(lambda: channel(guest), lambda: channel(guest)["port-map"])
+    await_that(lambda: "no server", lambda: str(PORT) in guest.ssh("ss -Htln").stdout)
     moved: dict[str, int] = {}
 
     def is_classed() -> bool:
