@@ -89,6 +89,10 @@ FIGURES = {
     "idle_ms": ("of a second of the idle guest, ms", "{:.1f}"),
     "refused_share": ("refused ÷ offered", "{:.3f}"),
     "cost_ratio": ("refused ÷ served", "{:.3f}"),
+    "agent_ratio": ("the agent, of a CPU", "{:.3f}"),
+    "added_ratio": ("the guest with agent − without, of a CPU", "{:.3f}"),
+    "absent_ratio": ("the guest without agent, of a CPU", "{:.3f}"),
+    "forks_per_second": ("forks/s", "{:.0f}"),
 }
 
 
@@ -311,6 +315,15 @@ BARS: dict[str, tuple[Bar, ...]] = {
         Bar("serial_ratio", _QUICK, low=5, of_median=True, subjects=("fast call",)),
         Bar("serial_ratio", _QUICK, low=3, of_median=True, subjects=("upcall",)),
     ),
+    "BURDEN": tuple(
+        Bar(
+            figure,
+            f"the agent costs more than its share, or the guest's load varied: {IDLE}",
+            high=0.05,
+            of_median=True,
+        )
+        for figure in ("agent_ratio", "added_ratio")
+    ),
     "SYN": (
         Bar(
             "cost_ratio",
@@ -342,6 +355,7 @@ EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
         for subject in ("disk read", "ping")
     ),
     "SYN": (("network", "refused connections"),),
+    "BURDEN": tuple(("agent", load) for load in ("forks", "sockets held", "sockets churned")),
 }
 
 

@@ -101,12 +101,26 @@ def _syn_row(part, subject, **figures):
     }
 
 
+def _burden_row(part, subject, **figures):
+    return {
+        "part": part,
+        "subject": subject,
+        "runs": 3,
+        "agent_ratio": _spread(0.02),
+        "added_ratio": _spread(0.03),
+        "absent_ratio": _spread(0.5),
+        "forks_per_second": _spread(167),
+        **figures,
+    }
+
+
 ROWS = {
     "E1": _cost_row,
     "E2": _rate_row,
     "E12": _call_row,
     "FLOOD": _flood_row,
     "SYN": _syn_row,
+    "BURDEN": _burden_row,
 }
 
 
@@ -161,6 +175,8 @@ SLUICE_READ = ("disk read", "sluice")
         ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
         ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
         ("SYN", ("network", "refused connections"), "cost_ratio", (0.01, 0.02, 0.051), "≤ 0.050"),
+        ("BURDEN", ("agent", "forks"), "agent_ratio", (0.01, 0.051, 0.06), "≤ 0.050"),
+        ("BURDEN", ("agent", "sockets held"), "added_ratio", (0.01, 0.051, 0.06), "≤ 0.050"),
     ],
 )
 def test_a_figure_beyond_its_bar_is_missed_and_named(experiment, row, figure, values, bar):
