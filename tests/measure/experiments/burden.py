@@ -131,8 +131,9 @@ def program(subject: str) -> str:
 
 def _row(guest: Guest, subject: str, repeats: int, say: Say) -> dict[str, Any]:
     guest.ssh("cat >/run/load.pl", input=program(subject))
-    load = f"ulimit -n {EACH + 100}; exec runuser -u player -- perl /run/load.pl >{OPENED}"
-    guest.spawn(load, unit="load")
+    # Not outside of it: runuser gives the limits of the first process.
+    limited = f"ulimit -n {EACH + 100}; exec perl /run/load.pl"
+    guest.spawn(f"exec runuser -u player -- sh -c '{limited}' >{OPENED}", unit="load")
     try:
         if subject != FORKS:
             opened = f"wc -l <{OPENED}"
