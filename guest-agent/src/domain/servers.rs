@@ -4,7 +4,7 @@
 use super::channel_abi::SERVERS;
 use super::ports::PortTable;
 use super::tag::Tag;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A TCP socket that listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,8 @@ pub struct ServerRecord {
     pub open: u32,
 }
 
-/// By tag and port; those beyond the room that the host has are left out, and counted.
+/// By tag and port; those beyond the room that the host has are left out, and counted. Each class
+/// has an equal share of that room.
 pub fn servers(listeners: &[Listener], ports: &PortTable) -> (Vec<ServerRecord>, usize) {
     let mut found: BTreeMap<(Tag, u16), ServerRecord> = BTreeMap::new();
     for listener in listeners {
@@ -50,7 +51,20 @@ pub fn servers(listeners: &[Listener], ports: &PortTable) -> (Vec<ServerRecord>,
         }
     }
     let left_out = found.len().saturating_sub(SERVERS);
-    (found.into_values().take(SERVERS).collect(), left_out)
+    let mut of_tag: HashMap<Tag, usize> = HashMap::new();
+    let mut ranked: Vec<(usize, ServerRecord)> = found
+        .into_values()
+        .map(|record| {
+            let rank = of_tag.entry(record.tag).or_default();
+            *rank += 1;
+            (*rank, record)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let mut records: Vec<ServerRecord> = ranked.into_iter().map(|(_, record)| record).collect();
+    records.truncate(SERVERS);
+    records.sort_by_key(|record| (record.tag, record.port));
+    (records, left_out)
 }
 
 #[cfg(test)]
@@ -135,5 +149,20 @@ mod tests {
             .collect();
         let (found, left_out) = servers(&listeners, &ports);
         assert_eq!((found.len(), left_out), (SERVERS, 3));
+    }
+
+    #[test]
+    fn a_class_with_very_many_servers_hides_no_other_ones() {
+        let count = 2 * SERVERS as u16;
+        let many = (1..=count).map(|port| (u64::from(port), port, 3));
+        let ports = table(many.chain([(1000, 5001, 5), (1001, 5002, 5)]));
+        let listeners: Vec<Listener> = (1..=count)
+            .map(|port| listener(port, u64::from(port), 0, 1))
+            .chain([listener(5001, 1000, 9, 9), listener(5002, 1001, 9, 9)])
+            .collect();
+        let (found, left_out) = servers(&listeners, &ports);
+        assert_eq!((found.len(), left_out), (SERVERS, SERVERS + 2));
+        let ports: Vec<u16> = found.iter().map(|one| one.port).collect();
+        assert_eq!(ports[SERVERS - 3..], [SERVERS as u16 - 2, 5001, 5002]);
     }
 }

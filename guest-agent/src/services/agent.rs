@@ -283,6 +283,9 @@ impl Agent {
             self.inherit(pid, start_time_ticks, lineage);
         }
         if let Some(channel) = &mut self.channel {
+            if let Ok((device, _)) = channel.device() {
+                self.servers.end(device);
+            }
             channel.end();
         }
         self.rules.params = params;
@@ -951,7 +954,7 @@ pub(super) fn is_exempt(pid: i32) -> bool {
 }
 
 /// After work that took so much of a processor's time.
-fn rest_ns(took_ns: u64) -> u64 {
+pub(super) fn rest_ns(took_ns: u64) -> u64 {
     took_ns.saturating_mul(PARTS).min(LONGEST_REST_NS)
 }
 

@@ -3,13 +3,15 @@
 //! of new connections can follow that.
 
 use crate::adapters::channel::Device;
+use crate::adapters::clock::thread_cpu_ns;
 use crate::adapters::listeners::listeners;
 use crate::domain::channel_abi::SERVERS;
 use crate::domain::ports::PortTable;
-use crate::domain::servers::{ServerRecord, servers};
+use crate::domain::servers::{Listener, ServerRecord, servers};
+use crate::services::agent::rest_ns;
 use crate::services::log::{Level, Log};
 
-/// Between looks.
+/// Between looks: this, or more where any user's listening sockets are very many.
 const LOOK_NS: u64 = 500_000_000;
 
 #[derive(Default)]
@@ -44,12 +46,14 @@ impl Servers {
         if now_ns < self.look_ns {
             return;
         }
-        self.look_ns = now_ns.saturating_add(LOOK_NS);
+        let began_ns = thread_cpu_ns();
         let found = if ports.ports() == 0 {
             Vec::new()
         } else {
             self.look(now_ns, ports, log)
         };
+        let took_ns = thread_cpu_ns().saturating_sub(began_ns);
+        self.look_ns = now_ns.saturating_add(rest_ns(took_ns).max(LOOK_NS));
         for (place, record) in found.iter().enumerate() {
             if self.written.get(place) != Some(record) {
                 device.write_server(place, record);
@@ -59,8 +63,15 @@ impl Servers {
         self.written = found;
     }
 
+    /// Leaves no record, which nobody would keep up to date.
+    pub fn end(&mut self, device: &Device) {
+        (0..self.written.len()).for_each(|place| device.clear_server(place));
+        self.written.clear();
+    }
+
     fn look(&mut self, now_ns: u64, ports: &PortTable, log: &mut Log) -> Vec<ServerRecord> {
-        let listening = match listeners() {
+        let is_known = |one: &Listener| ports.server(one.inode, one.port).is_some();
+        let listening = match listeners(is_known) {
             Ok(listening) => listening,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failure_told, true) {
@@ -135,5 +146,27 @@ mod tests {
         keep(2 * LOOK_NS, &ports);
         assert_eq!(record(&fake, 0)[4], 0);
         assert!(log.take().is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_ends_leaves_no_record() {
+        let fake = FakeDevice::new("servers-end");
+        let device = Device::open(&fake.folder()).unwrap();
+        let record_of = |port| ServerRecord {
+            tag: Tag::new(3).unwrap(),
+            port,
+            queued: 7,
+            queue_max: 8,
+            open: 9,
+        };
+        let mut servers = Servers {
+            written: vec![record_of(80), record_of(443)],
+            ..Servers::default()
+        };
+        for (place, one) in servers.written.iter().enumerate() {
+            device.write_server(place, one);
+        }
+        servers.end(&device);
+        assert_eq!((record(&fake, 0)[4], record(&fake, 1)[4]), (0, 0));
     }
 }
