@@ -31,7 +31,8 @@ CLASS = "burdened"
 FORKS_PER_SECOND = 167
 PROCESSES, EACH = 10, 10_000
 CHURN_PER_SECOND = 100
-SECONDS = 30
+# Not less than the longest time between looks at many sockets.
+SECONDS = 60
 SETTLE_SECONDS = 10
 READY_SECONDS = 300
 FORK = """
@@ -133,10 +134,11 @@ def _row(guest: Guest, subject: str, repeats: int, say: Say) -> dict[str, Any]:
     guest.ssh("cat >/run/load.pl", input=program(subject))
     # Not outside of it: runuser gives the limits of the first process.
     limited = f"ulimit -n {EACH + 100}; exec perl /run/load.pl"
+    guest.ssh(f"rm -f {OPENED}")
     guest.spawn(f"exec runuser -u player -- sh -c '{limited}' >{OPENED}", unit="load")
     try:
         if subject != FORKS:
-            opened = f"wc -l <{OPENED}"
+            opened = f"cat {OPENED} 2>/dev/null | wc -l"
             _await(lambda: int(guest.ssh(opened).stdout) == PROCESSES, "the sockets are not open")
         measured = [_measure(guest, subject, number, say) for number in range(repeats)]
     finally:
