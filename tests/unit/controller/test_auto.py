@@ -52,7 +52,7 @@ def store(tmp_path):
         unit.put_grant(Grant("media", "batch", 1, (), limits, scheduling))
         unit.put_grant(Grant("media", "movie", 2))
         unit.put_grant(Grant("media", "backup", 3))
-        unit.put_stream(Stream("film", "media", "movie", 875e3))
+        unit.put_stream(Stream("film", "media", "movie", 1.5e6))
     yield store
     store.close()
 

@@ -38,6 +38,11 @@ grows without bound (a queue near saturation).
   the pressure is below 0.5 just under it: waiting grows gradually towards a true edge, so that
   failure had another cause (a busy host, a passing burst). Otherwise it is forgotten after a
   while, and later each time a probe fails, so that the loop finds new room without oscillation.
+* elsewhere: cuts that leave the pressure near its peak for 5 s go down to the floors. If that
+  does not help within 3 s, all is given back, for the stream waits for something else (a limit of
+  its own, a slow store). Cuts are tried again after 30 s, and later each time they do not help.
+* greedy: a stream that has moved more than 1.5 times its nominal rate for 2 s gives no pressure;
+  its waits are of its own making.
 * not seen: missing knowledge of a stream, of a held class or of the uplink loosens nothing. The
   caps stay until it is seen again or the stream has been idle.
 
@@ -74,6 +79,7 @@ from .tuner_types import (
     Policy,
     Pressure,
     State,
+    StreamView,
 )
 
 UNEXPLAINED_REPEAT_NS = 10 * SECOND
@@ -92,6 +98,8 @@ class _Look:
     observation: Observation
     policy: Policy
     now_ns: int
+    # Streams that move no more than they declare: the others give no pressure.
+    modest: tuple[StreamView, ...]
 
     @cached_property
     def loads(self) -> list[Load]:
@@ -128,11 +136,14 @@ def decide(
 ) -> tuple[State, tuple[Decision, ...]]:
     """One tick. The new state's caps should hold from now on."""
     protected = _protected(observation)
-    felt = pressures(observation, policy)
+    greedy_since_ns = _greedy_since(observation, state, policy, now_ns)
+    greedy = {name for name, at in greedy_since_ns.items() if now_ns - at >= policy.greedy_ns}
+    modest = tuple(s for s in observation.streams if s.name not in greedy)
+    felt = pressures(replace(observation, streams=modest), policy)
     decisions: list[Decision] = []
     arms = {}
     for name, arm in state.arms.items():
-        look = _Look(name, felt[name], observation, policy, now_ns)
+        look = _Look(name, felt[name], observation, policy, now_ns, modest)
         # A class that was held may have become a stream's.
         if any((*pair, resource) in arm.caps for pair in protected for resource in RESOURCES):
             caps = {key: cap for key, cap in arm.caps.items() if key[:2] not in protected}
@@ -140,7 +151,7 @@ def decide(
         arms[name], decision = _step(arm, look)
         if decision is not None:
             decisions.append(decision)
-    state = replace(state, arms=arms)
+    state = replace(state, arms=arms, greedy_since_ns=greedy_since_ns)
     stream = unexplained(observation, felt)
     if stream is not None and (
         state.unexplained_ns is None or now_ns - state.unexplained_ns >= UNEXPLAINED_REPEAT_NS
@@ -148,6 +159,18 @@ def decide(
         state = replace(state, unexplained_ns=now_ns)
         decisions.append(Decision(None, "unexplained", stream, "disk and uplink are at ease"))
     return state, tuple(decisions)
+
+
+def _greedy_since(
+    observation: Observation, state: State, policy: Policy, now_ns: int
+) -> dict[str, int]:
+    """{stream: since when it has moved much more than it declares}"""
+    return {
+        s.name: state.greedy_since_ns.get(s.name, now_ns)
+        for s in observation.streams
+        if max(s.disk_bytes_per_second, s.net_bytes_per_second)
+        > policy.greedy_factor * s.nominal_bytes_per_second
+    }
 
 
 def _protected(observation: Observation) -> set[tuple[str, str]]:
@@ -162,11 +185,17 @@ def _step(arm: Arm, look: _Look) -> Step:
     risky = look.pressure.value > 1.0
     arm = replace(arm, risky_ticks=arm.risky_ticks + 1 if risky else 0)
     if arm.level is None:
+        alike = look.pressure.value <= RISING_RATIO * arm.elsewhere_pressure
+        if look.now_ns < arm.elsewhere_until_ns and alike:
+            return arm, None
         if arm.risky_ticks >= look.policy.risk_ticks or look.pressure.fault:
             return _first_reaction(arm, look)
         return arm, None
-    if not look.observation.streams or look.now_ns - arm.active_ns > look.policy.idle_ns:
+    if not look.modest or look.now_ns - arm.active_ns > look.policy.idle_ns:
         return _release(arm, look)
+    arm = _helped(arm, look)
+    if arm.helped_ns is not None and look.now_ns - arm.helped_ns >= look.policy.help_ns:
+        return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)
     if arm.resume_level is not None:
         return _drain(arm, look)
     return _on_risk(arm, look) if risky else _on_ease(arm, look)
@@ -196,6 +225,8 @@ def _first_reaction(arm: Arm, look: _Look) -> Step:
         failures=1,
         risk_began_ns=look.now_ns,
         settled_ns=None,
+        peak=look.pressure.value,
+        helped_ns=look.now_ns,
     )
     caps = first_split(level, look.loads, look.policy.floors)
     return _lowered(arm, level, caps, look)
@@ -214,6 +245,54 @@ def _first_level(arm: Arm, look: _Look) -> tuple[float, float | None]:
         return policy.first_factor * max(steady, now / RISING_RATIO**2), None
     level = policy.first_factor * steady
     return level if arm.safe_level is None else min(level, arm.safe_level), steady
+
+
+# Help, or none
+
+
+def _helped(arm: Arm, look: _Look) -> Arm:
+    """Notes whether the pressure is well below its peak since the cuts began, or below the edge."""
+    value = look.pressure.value
+    if value <= 1.0:
+        # The cuts of this risk have helped; the next risk has a peak of its own.
+        return replace(arm, peak=0.0, helped_ns=look.now_ns, is_last_try=False, helpless=0)
+    well_below = value < look.policy.helped_share * arm.peak
+    if well_below or arm.helped_ns is None or look.misses(arm):
+        return replace(arm, helped_ns=look.now_ns, is_last_try=False)
+    if value > arm.peak:
+        return replace(arm, peak=value)
+    return arm
+
+
+def _try_last(arm: Arm, look: _Look) -> Step:
+    """Down to the floors: a disk may be slow until far below what it can do."""
+    policy = look.policy
+    arm = replace(
+        arm,
+        helped_ns=look.now_ns - policy.help_ns + policy.last_try_ns,
+        is_last_try=True,
+        resume_level=None,
+        resume_caps={},
+    )
+    level = look.floors_total()
+    caps = split(level, look.loads, policy.floors, arm.caps)
+    return _moved(arm, level, caps, "risk", BACKING_OFF, look)
+
+
+def _give_back(arm: Arm, look: _Look) -> Step:
+    policy = look.policy
+    wait_ns = min(policy.elsewhere_ns << arm.helpless, policy.longest_elsewhere_ns)
+    changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
+    words = f"{look.pressure.words}, though cut to their floors"
+    free = Arm(
+        safe_level=arm.safe_level,
+        active_ns=arm.active_ns,
+        helpless=min(arm.helpless + 1, MOST_FAILURES),
+        elsewhere_until_ns=look.now_ns + wait_ns,
+        elsewhere_pressure=max(arm.peak, look.pressure.value),
+    )
+    again = f"{words}; tried again in {wait_ns // SECOND} s"
+    return free, Decision(look.name, "elsewhere", look.pressure.stream, again, changes)
 
 
 # Backing off
@@ -435,5 +514,7 @@ def _release(arm: Arm, look: _Look) -> tuple[Arm, Decision]:
     changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
     streams = look.observation.streams
     name = streams[0].name if streams else None
-    words = "no stream uses it" if streams else "there is no stream"
+    words = "there is no stream"
+    if streams:
+        words = "no stream uses it" if look.modest else "streams move more than they declare"
     return Arm(safe_level=arm.safe_level), Decision(look.name, "idle", name, words, changes)

@@ -61,6 +61,17 @@ class Policy:
     split_ns: int = 500 * MS
     edge_ns: int = 2 * SECOND
     idle_ns: int = 30 * SECOND
+    # Cuts that do not bring the pressure below this share of its peak, for so long, do not help.
+    helped_share: float = 0.7
+    help_ns: int = 5 * SECOND
+    # Then everything but the floors is cut for so long: a last try.
+    last_try_ns: int = 3 * SECOND
+    # Before cuts are tried again; twice as long after each try that did not help.
+    elsewhere_ns: int = 30 * SECOND
+    longest_elsewhere_ns: int = 600 * SECOND
+    # A stream that moves so much more than its nominal rate, for so long, is no reason to cut.
+    greedy_factor: float = 1.5
+    greedy_ns: int = 2 * SECOND
     smallest_change: float = 0.02
 
 
@@ -151,12 +162,22 @@ class Arm:
     step: float = 0.02
     risk_began_ns: int | None = None
     settled_ns: int | None = None
+    # The most pressure since the cuts began, and when they last were seen to help.
+    peak: float = 0.0
+    helped_ns: int | None = None
+    is_last_try: bool = False
+    # Tries in a row that did not help; until when, and up to which pressure, none is made.
+    helpless: int = 0
+    elsewhere_until_ns: int = 0
+    elsewhere_pressure: float = 0.0
 
 
 @dataclass(frozen=True)
 class State:
     arms: Mapping[str, Arm] = field(default_factory=lambda: {DISK: Arm(), NETWORK: Arm()})
     unexplained_ns: int | None = None
+    # Streams that move more than they declare, by name: since when.
+    greedy_since_ns: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def caps(self) -> Mapping[Key, float]:

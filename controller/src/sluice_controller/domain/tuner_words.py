@@ -44,6 +44,8 @@ def sentence(decision: Decision) -> str:
         return f"Room beside {stream}: {decision.words}; {listed}"
     if decision.kind == "drained":
         return f"The queue before {stream} has drained; {listed}"
+    if decision.kind == "elsewhere":
+        return f"{stream} waits for something else than the others: {decision.words}; {listed}"
     if decision.kind == "idle":
         return f"Limits on the {decision.arm} lifted, {decision.words}: {listed}"
     return f"Fault on {stream} without a cause here: {decision.words}; nothing was changed"
