@@ -67,7 +67,7 @@ impl Look for Sockets {
             Ok(found) => Ok(Seen::Counts(self.pace.add(found))),
             Err(error) => Err(format!(
                 "cannot look at the sockets of process {pid} ({error}): run this as its user, \
-                 or as root"
+                 or as root, who alone may where kernel.yama.ptrace_scope is not 0"
             )),
         }
     }

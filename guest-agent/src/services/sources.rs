@@ -16,6 +16,8 @@ pub const EVERY: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const MOST_PASSWORD_BYTES: u64 = 1024;
+const NO_RATE: &str = "it does not say how many frames a second there should be, so nobody sees that \
+                       some are missing: give --rate";
 
 /// What a look has found.
 #[derive(Debug, PartialEq)]
@@ -83,9 +85,17 @@ pub fn run(source: &mut dyn Look, plan: &Plan, world: &mut dyn World) {
     let mut account = Account::default();
     let mut faults = Faults::default();
     let mut last = None;
+    let mut is_rate_asked_for = false;
     loop {
         let outcome = match source.look() {
             Ok(Seen::Counts(counts)) => {
+                let has_rate = plan.rate.or(counts.rate).is_some();
+                if !has_rate
+                    && counts.frames > 0
+                    && !std::mem::replace(&mut is_rate_asked_for, true)
+                {
+                    world.say(NO_RATE);
+                }
                 let (total, pace) = account.add(world.now_ns(), &counts);
                 world.tell(last.insert(plan.report(&total, pace)))
             }
@@ -291,6 +301,22 @@ mod tests {
             notes.pauses_ms,
             [500, 1000, 2000, 4000, 4000, 4000, 500, 1000]
         );
+    }
+
+    #[test]
+    fn a_rate_that_nobody_says_is_asked_for_once() {
+        let unknown = |frames| {
+            Ok(Seen::Counts(Counts {
+                frames,
+                ..Counts::default()
+            }))
+        };
+        // At the beginning a VLC has not read its film yet.
+        let looks = || vec![unknown(0), plays(0, 25.0), unknown(5), unknown(9)];
+        let said = noted(None, None, looks()).said;
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("--rate"), "{said:?}");
+        assert!(noted(Some(25.0), None, looks()).said.is_empty());
     }
 
     #[test]
