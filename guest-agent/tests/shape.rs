@@ -5,7 +5,9 @@
 mod common;
 use common::*;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 const TAG: u8 = 2;
@@ -99,6 +101,27 @@ fn a_command_runs_in_its_class_and_its_children_after_it() {
     eventually("the wish ends with the last of them", || {
         said(&host, &["--list"]).is_empty()
     });
+}
+
+/// By what the kernel tells the agent of processes, and where programs talk to it.
+fn sockets_of(host: &Host) -> BTreeSet<PathBuf> {
+    let folder = format!("/proc/{}/fd", host.agent.id());
+    let open = std::fs::read_dir(folder).unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .collect()
+}
+
+#[test]
+fn the_kernel_is_listened_to_as_long_as_something_is_shaped() {
+    let mut host = start();
+    let mut watched = Watched::start();
+    said(&host, &["--class", "bulk", &watched.pid().to_string()]);
+    let before = sockets_of(&host);
+    host.set_rules(json!([{"name": "bulk", "tag": TAG}]), json!([]));
+    assert_eq!(sockets_of(&host), before);
+    watched.end();
 }
 
 #[test]

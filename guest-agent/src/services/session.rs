@@ -322,7 +322,7 @@ impl Session {
                 let revision = rules.revision;
                 let refused: Vec<Value> = rules.refused.iter().map(shown).collect();
                 // Before it scans: of processes that start meanwhile the kernel tells.
-                let is_wanted = !rules.rules.is_empty();
+                let is_wanted = !rules.rules.is_empty() || self.agent.has_wishes();
                 self.follower.tend(now_ns, is_wanted, &mut self.agent.log);
                 let matched = self.agent.set_rules(now_ns, *rules);
                 self.quick_scan_ns = now_ns.saturating_add(QUICK_SCAN_NS);

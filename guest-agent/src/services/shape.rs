@@ -34,6 +34,11 @@ impl Agent {
         }
     }
 
+    /// They may be rules, too, as soon as the host has said what it grants.
+    pub fn has_wishes(&self) -> bool {
+        !self.wishes.is_empty()
+    }
+
     fn put(&mut self, now_ns: u64, pid: i32, class: String) -> Result<Value, String> {
         if self.tag_of_class(&class)?.is_none() {
             return Err(format!(
