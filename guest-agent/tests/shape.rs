@@ -125,7 +125,7 @@ fn the_kernel_is_listened_to_as_long_as_something_is_shaped() {
 }
 
 #[test]
-fn children_keep_the_class_when_the_agent_is_restarted() {
+fn children_keep_the_class_over_a_pause_of_the_grant_and_a_restart_of_the_agent() {
     let mut host = start();
     let words = "setsid sleep 305 >/dev/null 2>&1 & echo $!";
     let mut ran = command(&host);
@@ -138,6 +138,15 @@ fn children_keep_the_class_when_the_agent_is_restarted() {
     });
     let before = said(&host, &["--list"]);
     assert!(before.contains("its children go on"), "{before}");
+
+    host.no_rules();
+    assert_eq!(ioprio(orphan), 0);
+    let list = said(&host, &["--list"]);
+    assert!(list.contains("the host does not grant"), "{list}");
+    host.set_rules(json!([{"name": "bulk", "tag": TAG}]), json!([]));
+    assert_eq!(ioprio(orphan), TAG_IOPRIO);
+    assert_eq!(said(&host, &["--list"]), before);
+
     host.restart(libc::SIGTERM);
     eventually("the next agent serves", || {
         shape(&host, &["--list"]).status.success()

@@ -20,6 +20,7 @@ use crate::services::follow::Estate;
 use crate::services::log::{Level, Log};
 use crate::services::scanner::{Changes, Depth, Lineage, Process, Scanner};
 use crate::services::servers::Servers;
+use crate::services::shape::rule_id;
 use crate::services::tagger::{self, Heritage, MANY_DESCRIPTORS, SocketTagger};
 use nix::fcntl::Flock;
 use serde_json::Value;
@@ -272,7 +273,6 @@ impl Agent {
     pub fn stop(&mut self, now_ns: u64) {
         let params = self.rules.params.clone();
         self.settle(now_ns);
-        let wishes = self.wishes.clone();
         let lineages = self.lineages();
         self.replace_rules(now_ns, RuleSet::none());
         // Nothing is left to do unless /proc could not be listed.
@@ -289,7 +289,6 @@ impl Agent {
             channel.end();
         }
         self.rules.params = params;
-        self.wishes = wishes;
         self.save_as(now_ns, End::Clean);
     }
 
@@ -573,6 +572,11 @@ impl Agent {
                     });
                 }
             }
+            // A class that is not granted now may be granted again.
+            None if process.lineage.as_ref().is_some_and(|lineage| {
+                let mut wishes = self.wishes.iter();
+                wishes.any(|wish| rule_id(wish) == lineage.rule.id)
+            }) => {}
             _ => process.lineage = None,
         }
     }

@@ -106,12 +106,18 @@ impl Agent {
             let state = match holds {
                 Some(rule) if rule == id => "in force".to_owned(),
                 Some(rule) => format!("rule {rule} of the host goes first"),
-                None if process.is_none() => "ended; its children go on".to_owned(),
+                None if process.is_none() && self.is_granted(wish) => {
+                    "ended; its children go on".to_owned()
+                }
                 None => "the host does not grant the class".to_owned(),
             };
             json!({"pid": wish.pid, "class": wish.class, "state": state})
         };
         self.wishes.iter().map(row).collect()
+    }
+
+    fn is_granted(&self, wish: &Wish) -> bool {
+        self.tag_of_class(&wish.class).is_ok()
     }
 
     /// Replaces the wish of this rule and acts at once.
@@ -153,10 +159,14 @@ impl Agent {
         if self.wishes.is_empty() {
             return false;
         }
-        let held = self.scanner.processes().filter_map(|(_, process)| {
-            let rule = process.assignment?.rule;
-            Some(self.rules.rules[rule].id.as_str())
+        let held = self.scanner.processes().flat_map(|(_, process)| {
+            let assigned = process
+                .assignment
+                .map(|found| &self.rules.rules[found.rule]);
+            let lineage = process.lineage.as_ref().map(|lineage| &lineage.rule);
+            [assigned, lineage]
         });
+        let held = held.flatten().map(|rule| rule.id.as_str());
         let held: HashSet<&str> = held.collect();
         let lives = |wish: &Wish| {
             let process = self.scanner.process(wish.pid);
@@ -174,6 +184,6 @@ impl Agent {
     }
 }
 
-fn rule_id(wish: &Wish) -> String {
+pub(super) fn rule_id(wish: &Wish) -> String {
     format!("shape-{}-{}", wish.pid, wish.start_time_ticks)
 }
