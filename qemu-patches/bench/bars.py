@@ -21,6 +21,8 @@ TIMES = (
     "hold-release",
     "all-in-use",
     "contended",
+    "pass-gated",
+    "gate-release",
     "lock",
     "qemu-mutex-core",
     "port-map",
@@ -43,6 +45,9 @@ BARS = {
     "pass-instructions": 98,
     "pass-unlimited": 15.0,
     "pass-unlimited-instructions": 98,
+    # What a gate adds to a request that passes: its decision and its completion.
+    "gate-of-baseline": 0.5,
+    "gate-instructions": 200,
     # Limits decide.
     "hold-release": 60.0,
     "hold-release-instructions": 391,
@@ -111,10 +116,21 @@ def added_ratio(figures: dict[str, float]) -> float | None:
     return (shaper - stock) / (throttle - stock) if throttle > stock else None
 
 
+def gate_added(figures: dict[str, float]) -> float | None:
+    """What a gate adds to a request that passes, or None if a figure is not there."""
+    if "pass-gated" not in figures or "pass" not in figures:
+        return None
+    return figures["pass-gated"] - figures["pass"]
+
+
 def time_rows(medians: dict[str, float]) -> list[Row]:
     slowness = max(1.0, medians.get(BASELINE, 0.0) / BASELINE_NS)
     rows = [Row(name, medians.get(name), "ns", slowness) for name in TIMES]
     rows.append(Row("pass-of-baseline", ratio(medians, "pass", BASELINE), "times"))
+    added = gate_added(medians)
+    if added is not None and medians.get(BASELINE):
+        added /= medians[BASELINE]
+    rows.append(Row("gate-of-baseline", added, "times"))
     rows += [Row(name, medians.get(name), "ns") for name in PATHS]
     rows.append(Row("path-added-of-throttle", added_ratio(medians), "times"))
     released = ratio(medians, "release-shaper", "release-throttle")
@@ -123,7 +139,8 @@ def time_rows(medians: dict[str, float]) -> list[Row]:
 
 
 def instruction_rows(counts: dict[str, float]) -> list[Row]:
-    return [Row(f"{name}-instructions", counts.get(name), "instructions") for name in COUNTED]
+    rows = [Row(f"{name}-instructions", counts.get(name), "instructions") for name in COUNTED]
+    return [*rows, Row("gate-instructions", gate_added(counts), "instructions")]
 
 
 def problems(rows: list[Row]) -> list[str]:

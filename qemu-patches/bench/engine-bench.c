@@ -36,6 +36,11 @@
  *   contended            the same with 10 classes of ample limits, under
  *                        a ceiling that is not: reservations, priorities and
  *                        weights decide every time
+ *   pass-gated           as "pass", behind a gate that is open, and the request is
+ *                        done before the next comes: the gate's whole work but
+ *                        for an update of its window
+ *   gate-release         a gate that is closed and one class that waits for it:
+ *                        a request is done, the next goes, another is held
  *   lock                 taking and releasing a lock of ours that is free, as
  *                        each request does twice
  *   qemu-mutex-core      the same with the mutex of the C library, which a
@@ -62,6 +67,7 @@
 #include "qemu/timer.h"
 #include "sluice/engine.h"
 #include "sluice/classify.h"
+#include "sluice/gate.h"
 #include "sluice/lock.h"
 #include "sluice/portmap.h"
 
@@ -127,19 +133,25 @@ static SluiceEngine *new_engine(uint32_t classes)
     return engine;
 }
 
-static void prepare_pass(void)
+static SluiceEngine *new_limited_engine(void)
 {
     SluiceLimit limit = {
         .bytes_per_second = AMPLE, .burst_bytes = AMPLE,
         .operations_per_second = AMPLE, .burst_operations = AMPLE,
     };
     SluiceClassConfig config = { .limit = limit, .priority = 5 };
+    SluiceEngine *engine = new_engine(16);
 
-    limited_engine = new_engine(16);
     for (uint32_t i = 0; i < 16; i++) {
-        sluice_engine_set_class(limited_engine, i, &config, 0);
+        sluice_engine_set_class(engine, i, &config, 0);
     }
-    sluice_engine_set_ceiling(limited_engine, &limit, 0);
+    sluice_engine_set_ceiling(engine, &limit, 0);
+    return engine;
+}
+
+static void prepare_pass(void)
+{
+    limited_engine = new_limited_engine();
 }
 
 static void prepare_unlimited(void)
@@ -431,6 +443,82 @@ static void run_contended(unsigned requests)
     run_backlog(&contended_10, requests);
 }
 
+/* pass-gated, gate-release */
+
+#define GATE_TARGET_NS  20000000ULL
+#define GATE_BYTES      4096
+
+static SluiceEngine *gated_engine, *closed_engine;
+static SluiceNode *in_flight[SLUICE_GATE_FIRST_BYTES / GATE_BYTES];
+static unsigned first_in_flight;
+
+static void prepare_gated(void)
+{
+    gated_engine = new_limited_engine();
+    sluice_engine_set_gate(gated_engine, 1, GATE_TARGET_NS, 0);
+}
+
+static void run_gated(unsigned requests)
+{
+    uint64_t now_ns = supplied_ns;
+    SluiceNode node = { .gated = false };
+
+    for (unsigned i = 0; i < requests; i++) {
+        now_ns += STEP_NS;
+        if (sluice_engine_submit(gated_engine, 3, &node, request_bytes(i), now_ns)
+            != SLUICE_PASS || !node.gated) {
+            fail("a request was held by an open gate, or not seen by it");
+        }
+        sluice_engine_complete(gated_engine, &node, GATE_TARGET_NS, now_ns);
+    }
+    supplied_ns = now_ns;
+}
+
+static void prepare_closed(void)
+{
+    SluiceNode *node;
+
+    closed_engine = new_engine(16);
+    sluice_engine_set_gate(closed_engine, 1, GATE_TARGET_NS, 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(in_flight); i++) {
+        node = g_new0(SluiceNode, 1);
+        if (sluice_engine_submit(closed_engine, 3, node, GATE_BYTES, 0)
+            != SLUICE_PASS) {
+            fail("the gate is closed too early");
+        }
+        in_flight[i] = node;
+    }
+    for (unsigned i = 0; i < HELD_PER_CLASS; i++) {
+        node = g_new0(SluiceNode, 1);
+        if (sluice_engine_submit(closed_engine, 3, node, GATE_BYTES, 0)
+            != SLUICE_HOLD) {
+            fail("the gate is open");
+        }
+    }
+}
+
+/* The latency is the target: the window stays. */
+static void run_closed(unsigned requests)
+{
+    uint64_t now_ns = supplied_ns;
+
+    for (unsigned i = 0; i < requests; i++) {
+        SluiceNode *done = in_flight[first_in_flight], *next;
+
+        now_ns += STEP_NS;
+        sluice_engine_complete(closed_engine, done, GATE_TARGET_NS, now_ns);
+        next = sluice_engine_release(closed_engine, now_ns);
+        if (!next || sluice_engine_release(closed_engine, now_ns)
+            || sluice_engine_submit(closed_engine, 3, done, GATE_BYTES, now_ns)
+               != SLUICE_HOLD) {
+            fail("a request was not done for another");
+        }
+        in_flight[first_in_flight] = next;
+        first_in_flight = (first_in_flight + 1) % ARRAY_SIZE(in_flight);
+    }
+    supplied_ns = now_ns;
+}
+
 /* lock, qemu-mutex-core */
 
 static SluiceLock lock;
@@ -539,6 +627,8 @@ static Variant variants[] = {
     { "hold-release", prepare_hold_release, run_hold_release },
     { "all-in-use", prepare_all_in_use, run_all_in_use },
     { "contended", prepare_contended, run_contended },
+    { "pass-gated", prepare_gated, run_gated },
+    { "gate-release", prepare_closed, run_closed },
     { "lock", prepare_lock, run_lock },
     { "qemu-mutex-core", prepare_mutex, run_mutex },
     { "port-map", prepare_frames, run_port_map },

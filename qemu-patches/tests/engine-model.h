@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "sluice/engine.h"
+#include "sluice/gate.h"
 #include "exact-bucket.h"
 #include "random.h"
 #include "tap.h"
@@ -85,6 +86,13 @@ typedef struct Model {
     uint64_t dropped;
     uint64_t admitted_bytes[CLASSES_MAX];
     Kept kept[RECEIPTS];
+    bool gated;                 /* there is a gate now and then */
+    uint64_t gate_target_ns;    /* 0: not now */
+    uint16_t streams;           /* classes beside it, a bit each */
+    uint64_t gate_moved_ns;     /* when a request came or went last */
+    Item *in_flight[ITEMS];     /* those that the gate counts */
+    uint32_t in_flight_count;
+    uint64_t in_flight_bytes;
     Item items[ITEMS];
 } Model;
 
@@ -167,16 +175,100 @@ static bool class_must_pass(const Model *model, uint32_t class_index)
            && exact_must_pass(&model->classes[class_index].peak);
 }
 
+/* The gate */
+
+static bool is_behind_gate(const Model *model, uint32_t class_index)
+{
+    return model->gate_target_ns && !model->classes[class_index].unmanaged
+           && !(model->streams & (1u << class_index));
+}
+
+static uint64_t window_bytes(const Model *model)
+{
+    return sluice_engine_gate(model->engine)->window_bytes;
+}
+
+/* After six seconds without a request that comes or goes it may not be closed for more than
+ * one; before five are over it is. */
+static bool gate_closed(const Model *model, uint64_t patience_ns)
+{
+    return model->in_flight_bytes >= window_bytes(model)
+           && model->now_ns - model->gate_moved_ns <= patience_ns;
+}
+
+static bool may_be_barred(const Model *model, uint32_t class_index)
+{
+    return is_behind_gate(model, class_index)
+           && gate_closed(model, 7 * (uint64_t)NANO);
+}
+
+static bool must_be_barred(const Model *model, uint32_t class_index)
+{
+    return is_behind_gate(model, class_index)
+           && gate_closed(model, 5 * (uint64_t)NANO);
+}
+
+/* It has gone to the device, and may be counted by the gate: then its node stays. */
+static bool enter_gate(Model *model, Item *item, uint32_t class_index)
+{
+    if (!check(item->node.gated == is_behind_gate(model, class_index))) {
+        return false;
+    }
+    item->in_use = item->node.gated;
+    if (item->node.gated) {
+        model->in_flight[model->in_flight_count++] = item;
+        model->in_flight_bytes += item->node.bytes;
+        model->gate_moved_ns = model->now_ns;
+    }
+    return true;
+}
+
+static bool in_flight_agrees(const Model *model)
+{
+    const SluiceGate *gate = sluice_engine_gate(model->engine);
+
+    return check_equal(gate->in_flight_bytes, model->in_flight_bytes)
+           && check_equal(gate->in_flight_requests, model->in_flight_count)
+           && check(!model->in_flight_count || model->gated);
+}
+
+/* Any of those in flight is done, or does not go to the device after all. */
+static bool finish_one(Model *model)
+{
+    uint32_t which;
+    Item *item;
+
+    if (model->in_flight_count == 0) {
+        return true;
+    }
+    which = random_below(&model->random, model->in_flight_count);
+    item = model->in_flight[which];
+    model->in_flight[which] = model->in_flight[--model->in_flight_count];
+    model->in_flight_bytes -= item->node.bytes;
+    model->gate_moved_ns = model->now_ns;
+    item->in_use = false;
+    if (random_chance(&model->random, 5)) {
+        sluice_engine_leave(model->engine, &item->node, model->now_ns);
+    } else {
+        sluice_engine_complete(model->engine, &item->node,
+                               random_magnitude(&model->random, 30),
+                               model->now_ns);
+    }
+    return check(!item->node.gated) && in_flight_agrees(model);
+}
+
 /* A class that waits for nothing but the ceiling, for certain. */
 static bool certainly_ready(const Model *model, uint32_t class_index)
 {
     return model->lengths[class_index] > 0
+           && !may_be_barred(model, class_index)
            && class_must_pass(model, class_index);
 }
 
 static bool possibly_ready(const Model *model, uint32_t class_index)
 {
     return model->lengths[class_index] > 0
+           && !must_be_barred(model, class_index)
            && class_may_pass(model, class_index);
 }
 
@@ -283,9 +375,11 @@ static bool admit(Model *model, uint32_t class_index, uint32_t bytes,
     bytes = bytes > class->charge_min ? bytes : class->charge_min;
     exact_charge(&class->peak, bytes);
     return check(may_pass(limiter))
+           && check(!must_be_barred(model, class_index))
            && check(may_pass(&model->ceiling))
            && check(!newcomer || model->lengths[class_index] == 0)
-           && check((newcomer && !is_limited(&model->ceiling))
+           && check((newcomer && !is_limited(&model->ceiling)
+                     && !is_behind_gate(model, class_index))
                     || !inverts(model, class_index, newcomer))
            && check(charge(model, limiter, bytes))
            && check(charge(model, &model->ceiling, bytes));
@@ -325,11 +419,12 @@ static bool may_hold(const Model *model, uint32_t class_index)
     if (model->classes[class_index].unmanaged) {
         return false;
     }
-    if (!class_must_pass(model, class_index) || !must_pass(&model->ceiling)) {
+    if (!class_must_pass(model, class_index) || !must_pass(&model->ceiling)
+        || may_be_barred(model, class_index)) {
         return true;
     }
     for (uint32_t i = 0; i < model->class_count; i++) {
-        if (is_limited(&model->ceiling)
+        if ((is_limited(&model->ceiling) || is_behind_gate(model, class_index))
             && (model->classes[i].priority <= priority
                 || model->classes[i].reserved)
             && possibly_ready(model, i)) {
@@ -363,7 +458,8 @@ static bool submit(Model *model)
     if (sluice_engine_submit(model->engine, class_index, &item->node, bytes,
                              model->now_ns) == SLUICE_PASS) {
         return admit(model, class_index, bytes, true)
-               && window_serves(model, class_index, SLUICE_IN_TIME);
+               && window_serves(model, class_index, SLUICE_IN_TIME)
+               && enter_gate(model, item, class_index);
     }
     item->in_use = true;
     if (!check(may_hold(model, class_index))
@@ -422,6 +518,7 @@ static bool released_rightly(Model *model, const SluiceNode *node, bool missed)
 {
     uint32_t class_index = node->class_index;
     uint32_t position = position_of(model, class_index, node);
+    Item *item;
 
     if (!check(position < model->lengths[class_index])
         || !check(may_go_next(model, class_index, position))) {
@@ -432,12 +529,16 @@ static bool released_rightly(Model *model, const SluiceNode *node, bool missed)
             return false;
         }
         model->dropped++;
-    } else if (!admit(model, class_index, node->bytes, false)
+        queue_remove(model, class_index, position);
+        return check(!node->gated);
+    }
+    if (!admit(model, class_index, node->bytes, false)
                || !window_serves(model, class_index, node->late)) {
         return false;           /* its own class may well be ready */
     }
+    item = model->queues[class_index][position];
     queue_remove(model, class_index, position);
-    return true;
+    return enter_gate(model, item, class_index);
 }
 
 /* Releases one request if there is one to release; false on a violation. */

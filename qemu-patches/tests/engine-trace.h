@@ -204,11 +204,40 @@ static bool correct(Model *model)
     return true;
 }
 
+/* Another target, other streams, or a narrower window. */
+static bool change_gate(Model *model)
+{
+    Random *random = &model->random;
+
+    if (random_chance(random, 20)) {
+        sluice_engine_shrink_gate(model->engine, random_below(random, 1100));
+        return true;
+    }
+    model->gate_target_ns = random_chance(random, 75)
+                            ? random_magnitude(random, 35) : 0;
+    model->streams = random_below(random, 1u << model->class_count);
+    return check(sluice_engine_set_gate(model->engine, model->streams,
+                                        model->gate_target_ns, model->now_ns));
+}
+
+static bool gate_step(Model *model)
+{
+    unsigned dice = random_below(&model->random, 100);
+
+    if (dice < 2) {
+        return change_gate(model);
+    }
+    return dice >= 40 || finish_one(model);
+}
+
 static bool one_step(Model *model)
 {
     unsigned dice = random_below(&model->random, 100);
     bool released;
 
+    if (model->gated && !gate_step(model)) {
+        return false;
+    }
     if (dice < 55) {
         return submit(model);
     }
@@ -248,7 +277,7 @@ static bool stats_agree(const Model *model)
             return false;
         }
     }
-    return true;
+    return in_flight_agrees(model);
 }
 
 /* How long a bucket can be without a token while `units` are charged to it,
@@ -323,6 +352,16 @@ static bool evicts(Model *model)
     return true;
 }
 
+static bool finish_all(Model *model)
+{
+    while (model->in_flight_count > 0) {
+        if (!finish_one(model)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* With nothing new coming, every held request gets out, one per event, and in
  * no more time than its bytes and operations take. */
 static bool drains(Model *model)
@@ -331,30 +370,32 @@ static bool drains(Model *model)
     bool released = true;
 
     while (backlog(model) > 0 && released) {
-        if (!next_event(model, &released)) {
+        if (!finish_all(model) || !next_event(model, &released)) {
             return false;
         }
     }
     if (backlog(model) > 0 ? !evicts(model) : !check(model->now_ns <= end_ns)) {
         return false;
     }
-    return check(!evict(model->engine))
+    return finish_all(model) && check(!evict(model->engine))
            && check_equal(sluice_engine_next_event_ns(model->engine),
                           SLUICE_NEVER);
 }
 
-/* With random, changes, all_knobs and spare_classes set; the engine is the
+/* With random, changes, all_knobs, gated and spare_classes set; the engine is the
  * caller's to free. */
 static bool run_trace(Model *model, unsigned steps)
 {
     Random random = model->random;
     bool changes = model->changes, all_knobs = model->all_knobs;
+    bool gated = model->gated;
     uint32_t spare_classes = model->spare_classes;
 
     memset(model, 0, sizeof(*model));
     model->random = random;
     model->changes = changes;
     model->all_knobs = all_knobs;
+    model->gated = gated;
     model->spare_classes = spare_classes;
     model->class_count = 1 + random_below(&model->random, CLASSES_MAX);
     model->rate_bits = 1 + random_below(&model->random, 39);
@@ -375,6 +416,9 @@ static bool run_trace(Model *model, unsigned steps)
         }
     }
     if (random_chance(&model->random, 70) && !change_ceiling(model)) {
+        return false;
+    }
+    if (gated && !change_gate(model)) {
         return false;
     }
     for (unsigned step = 0; step < steps && !random_is_spent(&model->random); step++) {

@@ -14,6 +14,7 @@ enum {
     KIND_CHANGES = 1,
     KIND_ALL_KNOBS = 2,
     KIND_FULL = 4,              /* as many classes as an engine may have */
+    KIND_GATED = 8,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -29,6 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     model.random = (Random){ .bytes = data + 1, .left = size - 1 };
     model.changes = data[0] & KIND_CHANGES;
     model.all_knobs = data[0] & KIND_ALL_KNOBS;
+    model.gated = data[0] & KIND_GATED;
     model.spare_classes = data[0] & KIND_FULL ? SLUICE_CLASSES_MAX - CLASSES_MAX
                                                  : 0;
     if (!run_trace(&model, STEPS_MAX) || tap_failures > 0) {

@@ -138,6 +138,9 @@ def commands() -> list[dict]:
             arguments = {"id": SHAPER, "resource": resource, "group": group}
             arguments["weight"] = 100 + 200 * index
             found.append({"execute": "shaper-set-group", "arguments": arguments})
+    # The least window: requests of the seeds reach it.
+    gate = {"id": SHAPER, "target-ns": 1000, "streams": ["short"], "window-percent": 1}
+    found.append({"execute": "shaper-set-gate", "arguments": gate})
     return [*found, {"execute": "query-shapers"}]
 
 

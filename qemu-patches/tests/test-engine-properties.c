@@ -9,13 +9,14 @@
 #define STEPS   1500
 
 static uint32_t spare_classes;
+static bool gated;
 
 static void run_traces(bool changes, bool all_knobs)
 {
     static Model model;
     uint64_t seed = tap_setting("SLUICE_TEST_SEED", 1);
     uint64_t traces = tap_setting("SLUICE_TEST_TRACES", 300);
-    uint64_t admitted = 0, late = 0, violations = 0, dropped = 0;
+    uint64_t admitted = 0, late = 0, violations = 0, dropped = 0, gate_held = 0;
 
     printf("# seeds %" PRIu64 " to %" PRIu64 "\n", seed, seed + traces - 1);
     for (uint64_t i = 0; i < traces; i++) {
@@ -23,6 +24,7 @@ static void run_traces(bool changes, bool all_knobs)
         model.changes = changes;
         model.all_knobs = all_knobs;
         model.spare_classes = spare_classes;
+        model.gated = gated;
         if (!run_trace(&model, STEPS)) {
             printf("# failed with seed %" PRIu64 "\n", seed + i);
             return;             /* the engine still holds requests */
@@ -35,12 +37,14 @@ static void run_traces(bool changes, bool all_knobs)
             violations += window->stats.violations;
         }
         dropped += model.dropped;
+        gate_held += sluice_engine_gate(model.engine)->held_times;
         sluice_engine_free(model.engine);
     }
     printf("# %" PRIu64 " requests admitted, %" PRIu64 " missed their window, of "
            "which %" PRIu64 " dropped; %" PRIu64 " violations\n", admitted, late,
            dropped, violations);
     check(admitted > traces * 100);
+    check(!gated || gate_held > traces * 10);
     check(!all_knobs || (dropped > 0 && late > dropped && violations > 0));
 }
 
@@ -62,6 +66,15 @@ static void test_every_knob(void)
 static void test_every_knob_under_change(void)
 {
     run_traces(true, true);
+}
+
+/* Bytes in flight, streams and the bound on waiting: engine-model.h. */
+static void test_behind_a_gate(void)
+{
+    gated = true;
+    run_traces(true, false);
+    run_traces(true, true);
+    gated = false;
 }
 
 /* A full engine, most of whose classes are idle. */
@@ -136,6 +149,7 @@ static const TapTest tests[] = {
     { "engine/property: every knob", test_every_knob },
     { "engine/property: every knob, reconfigured under backlog",
       test_every_knob_under_change },
+    { "engine/property: behind a gate", test_behind_a_gate },
     { "engine/property: every knob, in a full engine",
       test_every_knob_in_a_full_engine },
     { "engine/property: classes in order of eligibility",

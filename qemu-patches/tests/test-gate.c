@@ -24,7 +24,7 @@ static SluiceGate gate_of(uint64_t target_ns)
 static void serve(SluiceGate *gate, unsigned count, uint64_t latency_ns, uint64_t now_ns)
 {
     for (unsigned i = 0; i < count; i++) {
-        check(sluice_gate_admit(gate, KIB));
+        check(sluice_gate_admit(gate, KIB, now_ns));
     }
     for (unsigned i = 0; i < count; i++) {
         sluice_gate_complete(gate, KIB, latency_ns, now_ns);
@@ -36,13 +36,13 @@ static void test_an_open_gate_holds_nothing(void)
     SluiceGate gate = gate_of(0);
 
     for (unsigned i = 0; i < 1000; i++) {
-        check(sluice_gate_admit(&gate, 1024 * KIB));
+        check(sluice_gate_admit(&gate, 1024 * KIB, 0));
     }
     check_equal(gate.in_flight_bytes, 1000ULL * 1024 * KIB);
     sluice_gate_set_target(&gate, MS, 0);
-    check(!sluice_gate_admit(&gate, 1));
+    check(!sluice_gate_admit(&gate, 1, 0));
     sluice_gate_set_target(&gate, 0, 0);
-    check(sluice_gate_admit(&gate, 1));
+    check(sluice_gate_admit(&gate, 1, 0));
 }
 
 static void test_the_window_bounds_what_is_in_flight(void)
@@ -50,11 +50,11 @@ static void test_the_window_bounds_what_is_in_flight(void)
     SluiceGate gate = gate_of(100 * MS);
 
     for (unsigned i = 0; i < 4; i++) {
-        check(sluice_gate_admit(&gate, 1024 * KIB));
+        check(sluice_gate_admit(&gate, 1024 * KIB, 0));
     }
-    check(!sluice_gate_admit(&gate, 1));
+    check(!sluice_gate_admit(&gate, 1, 0));
     sluice_gate_complete(&gate, 1024 * KIB, MS, MS);
-    check(sluice_gate_admit(&gate, 1024 * KIB));
+    check(sluice_gate_admit(&gate, 1024 * KIB, MS));
 }
 
 static void test_one_request_goes_however_large_it_is(void)
@@ -63,11 +63,26 @@ static void test_one_request_goes_however_large_it_is(void)
 
     sluice_gate_shrink(&gate, 0);
     check_equal(gate.window_bytes, SLUICE_GATE_LEAST_BYTES);
-    check(sluice_gate_admit(&gate, UINT32_MAX));
-    check(!sluice_gate_admit(&gate, 1));
+    check(sluice_gate_admit(&gate, UINT32_MAX, 1));
+    check(!sluice_gate_admit(&gate, 1, 0));
     sluice_gate_complete(&gate, UINT32_MAX, 1, 1);
     check_equal(gate.in_flight_bytes, 0);
-    check(sluice_gate_admit(&gate, UINT32_MAX));
+    check(sluice_gate_admit(&gate, UINT32_MAX, 1));
+}
+
+static void test_a_device_that_hangs_gets_one_now_and_then(void)
+{
+    SluiceGate gate = gate_of(MS);
+    uint64_t now_ns = 7777 * MS;
+
+    check(sluice_gate_admit(&gate, SLUICE_GATE_FIRST_BYTES, now_ns));
+    for (unsigned i = 0; i < 3; i++) {
+        check(!sluice_gate_admit(&gate, 1, now_ns + 5000 * MS));
+        now_ns = sluice_gate_due_ns(&gate);
+        check(!sluice_gate_admit(&gate, 1, now_ns - 1));
+        check(sluice_gate_admit(&gate, 1, now_ns));
+    }
+    check(now_ns >= (7777 + 3 * 5000) * MS && now_ns <= (7777 + 3 * 6500) * MS);
 }
 
 static void test_a_slow_device_narrows_the_window_by_at_most_a_quarter(void)
@@ -91,8 +106,11 @@ static void test_the_window_widens_only_where_it_held(void)
 
     serve(&gate, 8, MS, 10 * MS);
     check_equal(gate.window_bytes, SLUICE_GATE_FIRST_BYTES);
-    check(sluice_gate_admit(&gate, KIB));
-    check(!sluice_gate_admit(&gate, UINT32_MAX));
+    check(sluice_gate_admit(&gate, SLUICE_GATE_FIRST_BYTES, 11 * MS));
+    check(!sluice_gate_admit(&gate, 1, 12 * MS));
+    sluice_gate_complete(&gate, SLUICE_GATE_FIRST_BYTES, MS, 15 * MS);
+    check_equal(gate.held_times, 1);
+    check_equal(gate.held_ns, 3 * MS);
     serve(&gate, 8, MS, 20 * MS);
     check_equal(gate.window_bytes, SLUICE_GATE_FIRST_BYTES / 4 * 5);
     /* Unused it falls back to its first size, and no further. */
@@ -117,7 +135,7 @@ static void test_latency_settles_at_the_target(void)
         unsigned head = 0, tail = 0;
 
         for (unsigned round = 0; round < ROUNDS; round++) {
-            while (sluice_gate_admit(&gate, REQUEST)) {
+            while (sluice_gate_admit(&gate, REQUEST, now_ns)) {
                 given[tail++ % QUEUE] = now_ns;
             }
             now_ns += REQUEST * 1000000000ULL / rates[i];
@@ -163,12 +181,13 @@ static void random_trace(uint64_t seed)
             if (count == 64) {
                 break;
             }
-            if (sluice_gate_admit(&gate, bytes)) {
-                check(!gate.target_ns || !count || sum + bytes <= gate.window_bytes);
+            if (sluice_gate_admit(&gate, bytes, now_ns)) {
+                check(!gate.target_ns || sum < gate.window_bytes);
                 in_flight[count++] = bytes;
                 sum += bytes;
             } else {
-                check(gate.target_ns && count && sum + bytes > gate.window_bytes);
+                check(gate.target_ns && sum >= gate.window_bytes);
+                check(sluice_gate_due_ns(&gate) > now_ns);
             }
             break;
         default:
@@ -176,8 +195,12 @@ static void random_trace(uint64_t seed)
                 unsigned which = random_below(&random, count);
 
                 sum -= in_flight[which];
-                sluice_gate_complete(&gate, in_flight[which],
-                                     random_below(&random, 1000) * MS, now_ns);
+                if (random_below(&random, 8)) {
+                    sluice_gate_complete(&gate, in_flight[which],
+                                         random_below(&random, 1000) * MS, now_ns);
+                } else {
+                    sluice_gate_leave(&gate, in_flight[which], now_ns);
+                }
                 in_flight[which] = in_flight[--count];
             }
         }
@@ -208,6 +231,8 @@ int main(void)
           test_the_window_bounds_what_is_in_flight },
         { "one request goes, however large it is",
           test_one_request_goes_however_large_it_is },
+        { "a device that hangs gets one request now and then",
+          test_a_device_that_hangs_gets_one_now_and_then },
         { "a slow device narrows the window by at most a quarter",
           test_a_slow_device_narrows_the_window_by_at_most_a_quarter },
         { "the window widens only where it held",

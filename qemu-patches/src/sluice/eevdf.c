@@ -188,3 +188,19 @@ SLUICE_HOT uint32_t eevdf_choose(const SluiceEngine *engine, unsigned priority)
     assert(first != NO_CLASS);
     return first;
 }
+
+/* Whether they are eligible says nothing: others of the average cannot go. */
+uint32_t eevdf_choose_among(const SluiceEngine *engine, unsigned priority,
+                            uint16_t classes)
+{
+    uint32_t first = NO_CLASS;
+
+    for_each_class(i, engine->levels[priority].classes & classes) {
+        if (first == NO_CLASS
+            || goes_before(&engine->classes[i], &engine->classes[first])) {
+            first = i;
+        }
+    }
+    assert(first != NO_CLASS);
+    return first;
+}

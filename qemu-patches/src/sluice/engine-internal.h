@@ -2,7 +2,7 @@
 /*
  * The engine from inside, shared by engine.c (data path), engine-config.c (life
  * cycle and configuration), eevdf.c (weights), and the files of what only some
- * classes have: leaky.c, flows.c, window.c.
+ * classes have: leaky.c, flows.c, window.c. The gate is gate.c.
  */
 #ifndef SLUICE_ENGINE_INTERNAL_H
 #define SLUICE_ENGINE_INTERNAL_H
@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "sluice/engine.h"
+#include "sluice/gate.h"
 #include "sluice/group.h"
 #include "bucket-inline.h"
 #include "hot.h"
@@ -19,8 +20,10 @@
 /* By so much may reserved service be late and still all be made up for; longer than
  * any window's period, or no request would ever be found late for it. */
 #define RESERVATIONS_LATE_MAX_NS    1000000000ULL
-/* Beside the priorities' bits: there is a group, so no short way. */
+/* Beside the priorities' bits: there is a group, or a gate, so no short way. */
 #define GROUP_BIT           (1u << 31)
+#define GATE_BIT            (1u << 30)
+#define PRIORITY_BITS       ((1u << SLUICE_PRIORITIES) - 1)
 
 typedef enum ClassPlace {
     PLACE_IDLE,                 /* holds nothing, or is in hand */
@@ -100,7 +103,7 @@ struct SluiceEngine {
     SluiceClass *classes;
     uint32_t class_count;
     uint32_t ready_priorities;  /* bit p: a class of priority p is READY;
-                                 * also GROUP_BIT */
+                                 * also GROUP_BIT, GATE_BIT */
     uint64_t now_ns;            /* newest time seen */
     uint64_t due_first_ns;      /* the earliest of due_ns, or UINT64_MAX */
     SluiceBucket ceiling_bytes; /* on both lines */
@@ -110,6 +113,7 @@ struct SluiceEngine {
     uint16_t reserved;          /* READY classes with a reservation, a bit each */
     bool ceiling_limited;
     bool draining;              /* an unmanaged class may hold requests */
+    uint16_t gated;             /* classes behind the gate, a bit each; 0: no gate */
     uint32_t ceiling_serial;    /* of its buckets, for receipts */
     uint32_t group_serial;
     SluiceGroupMember *group;   /* NULL: none above the ceiling */
@@ -118,6 +122,7 @@ struct SluiceEngine {
     uint64_t deadlines_noted;
     uint64_t due_ns[SLUICE_CLASSES_MAX];    /* of DUE classes */
     EevdfLevel levels[SLUICE_PRIORITIES];
+    SluiceGate gate;
 } __attribute__((aligned(CACHE_LINE_BYTES)));
 
 _Static_assert(offsetof(SluiceEngine, due) <= 2 * CACHE_LINE_BYTES,
@@ -202,7 +207,7 @@ static inline void charge_class(SluiceClass *class, uint32_t charged,
 
 static inline uint32_t ready_mask(const SluiceEngine *engine)
 {
-    return engine->ready_priorities & ~GROUP_BIT;
+    return engine->ready_priorities & PRIORITY_BITS;
 }
 
 static inline uint64_t reservations_late_max_ns(const SluiceEngine *engine)
@@ -232,6 +237,20 @@ static inline uint64_t window_period_ns(const SluiceClass *class)
     return class->special & SPECIAL_WINDOW ? class->extra->window.period_ns : 0;
 }
 
+/* The gate */
+
+static inline bool is_gated(const SluiceEngine *engine, uint32_t class_index)
+{
+    return engine->gated & (1u << class_index);
+}
+
+/* The classes that the gate holds now, a bit each. */
+static inline uint16_t barred(const SluiceEngine *engine, uint64_t now_ns)
+{
+    return UNLIKELY(engine->gated) && sluice_gate_due_ns(&engine->gate) > now_ns
+           ? engine->gated : 0;
+}
+
 /* engine.c */
 
 /* Puts a class that holds requests and is IDLE where it belongs now. */
@@ -256,6 +275,9 @@ void eevdf_return(SluiceEngine *engine, SluiceClass *class);
 void eevdf_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority that goes first; one must be READY there. */
 uint32_t eevdf_choose(const SluiceEngine *engine, unsigned priority);
+/* Of these, a bit each, one of which must be READY there; the others cannot go. */
+uint32_t eevdf_choose_among(const SluiceEngine *engine, unsigned priority,
+                            uint16_t classes);
 
 /* leaky.c: also of a class that is not leaky, which is charged as others are */
 

@@ -42,6 +42,14 @@
  * - Every request is charged once, when it goes on, and never when withdrawn.
  * - After _set_class() nothing allocates; guests cannot make the engine grow.
  *
+ * Gate. Below all there may be a gate (gate.c), for all classes but the streams. It bounds
+ * what they have in flight, so it opens when a request is done. While it is closed these
+ * classes stay READY, and only streams are chosen: nobody competes with those that
+ * cannot go, and no stream is held for the gate. It is asked before the group, and
+ * counts what goes. Behind a gate classes compete as under a ceiling. Between a
+ * stream and others of its priority weights decide as ever: what it was served
+ * while they were held counts as had, under a ceiling.
+ *
  * Group. Above the ceiling there may be a group, shared with other engines
  * (group.c). It is asked last, and charged by the same question. Under a group
  * classes compete as under a ceiling. Others may take its tokens at any time: a
@@ -79,6 +87,69 @@ static inline bool group_admits(const SluiceEngine *engine, uint32_t charged,
                                 uint64_t now_ns)
 {
     return !engine->group || sluice_group_admit(engine->group, charged, now_ns);
+}
+
+/* The gate below all */
+
+/* The READY classes of these priorities that may go. */
+static uint16_t open_classes(const SluiceEngine *engine, uint32_t priorities,
+                             uint64_t now_ns)
+{
+    uint16_t classes = 0;
+
+    for_each_class(priority, ready_mask(engine) & priorities) {
+        classes |= engine->levels[priority].classes;
+    }
+    return classes & ~barred(engine, now_ns);
+}
+
+static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
+                             SluiceNode *node, uint32_t bytes, uint64_t now_ns)
+{
+    if (UNLIKELY(is_gated(engine, class_index))) {
+        node->gated = true;
+        node->bytes = bytes;
+        sluice_gate_enter(&engine->gate, bytes, now_ns);
+    }
+}
+
+/* True, and noted, if the gate holds the class. */
+static bool gate_refuses(SluiceEngine *engine, uint32_t class_index,
+                         uint64_t now_ns)
+{
+    if (!(barred(engine, now_ns) & (1u << class_index))) {
+        return false;
+    }
+    sluice_gate_refuse(&engine->gate, now_ns);
+    return true;
+}
+
+void sluice_engine_complete(SluiceEngine *engine, SluiceNode *node,
+                            uint64_t latency_ns, uint64_t now_ns)
+{
+    if (node->gated) {
+        node->gated = false;
+        sluice_gate_complete(&engine->gate, node->bytes, latency_ns,
+                             advance_clock(engine, now_ns));
+    }
+}
+
+void sluice_engine_leave(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns)
+{
+    if (node->gated) {
+        node->gated = false;
+        sluice_gate_leave(&engine->gate, node->bytes,
+                          advance_clock(engine, now_ns));
+    }
+}
+
+void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
+                         SluiceNode *node, uint32_t bytes, uint64_t now_ns)
+{
+    if (!(class_at(engine, class_index)->special & SPECIAL_UNMANAGED)) {
+        pass_gate(engine, class_index, node, bytes,
+                  advance_clock(engine, now_ns));
+    }
 }
 
 /* The queue of a class */
@@ -137,14 +208,15 @@ static void queue_remove(SluiceClass *class, SluiceNode *before,
 
 /* Reserved turns */
 
-static uint32_t find_reserved_class(SluiceEngine *engine, uint64_t now_ns)
+static uint32_t find_reserved_class(SluiceEngine *engine, uint16_t classes,
+                                    uint64_t now_ns)
 {
     uint64_t clock_ns = reservations_now(engine, now_ns);
     uint64_t late_max_ns = reservations_late_max_ns(engine);
     int64_t first_ns = INT64_MAX;
     uint32_t first = NO_CLASS;
 
-    for_each_class(i, engine->reserved) {
+    for_each_class(i, classes) {
         int64_t due_ns = engine->classes[i].reservation.due_ns;
 
         first = due_ns < first_ns ? i : first;
@@ -164,7 +236,8 @@ static uint32_t find_reserved_class(SluiceEngine *engine, uint64_t now_ns)
  * settles the service that is lost by now. */
 static inline uint32_t reserved_class(SluiceEngine *engine, uint64_t now_ns)
 {
-    return engine->reserved ? find_reserved_class(engine, now_ns) : NO_CLASS;
+    return engine->reserved
+           ? find_reserved_class(engine, engine->reserved, now_ns) : NO_CLASS;
 }
 
 uint64_t engine_reservations_now(SluiceEngine *engine, uint64_t now_ns)
@@ -313,6 +386,21 @@ SLUICE_HOT void engine_promote_due(SluiceEngine *engine, uint64_t now_ns)
 
 /* Data path: submission */
 
+/* As below, with the gate closed. */
+static bool is_blocked_by_open(SluiceEngine *engine, const SluiceClass *class,
+                               uint64_t now_ns)
+{
+    uint16_t open = open_classes(engine, PRIORITY_BITS, now_ns);
+
+    if (open & engine->reserved
+        && find_reserved_class(engine, open & engine->reserved, now_ns)
+           != NO_CLASS) {
+        return true;
+    }
+    return open_classes(engine, (2u << class->priority) - 1, now_ns)
+           && !reservation_is_due(engine, class, now_ns);
+}
+
 static bool is_blocked_by_others(SluiceEngine *engine,
                                  const SluiceClass *class, uint64_t now_ns)
 {
@@ -320,6 +408,9 @@ static bool is_blocked_by_others(SluiceEngine *engine,
 
     if (engine->due_first_ns <= now_ns) {
         engine_promote_due(engine, now_ns);
+    }
+    if (UNLIKELY(barred(engine, now_ns))) {
+        return is_blocked_by_open(engine, class, now_ns);
     }
     if (reserved_class(engine, now_ns) != NO_CLASS) {
         return true;
@@ -329,9 +420,11 @@ static bool is_blocked_by_others(SluiceEngine *engine,
 }
 
 /* Everything that the short way leaves out. */
-static bool may_pass(SluiceEngine *engine, SluiceClass *class, uint32_t bytes,
+static bool may_pass(SluiceEngine *engine, uint32_t class_index, uint32_t bytes,
                      uint64_t now_ns)
 {
+    SluiceClass *class = &engine->classes[class_index];
+
     if (class->oldest) {
         return false;
     }
@@ -341,11 +434,13 @@ static bool may_pass(SluiceEngine *engine, SluiceClass *class, uint32_t bytes,
     if (!class_conforms(class, now_ns)) {
         return false;
     }
-    if (!engine->ceiling_limited && !engine->group) {
+    if (!engine->ceiling_limited && !engine->group
+        && !is_gated(engine, class_index)) {
         return true;
     }
     return !is_blocked_by_others(engine, class, now_ns)
            && ceiling_conforms(engine, now_ns)
+           && !gate_refuses(engine, class_index, now_ns)
            && group_admits(engine, charged_bytes(class, bytes), now_ns);
 }
 
@@ -389,7 +484,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
 {
     SluiceClass *class = &engine->classes[class_index];
 
-    if (!may_pass(engine, class, bytes, now_ns)) {
+    if (!may_pass(engine, class_index, bytes, now_ns)) {
         hold(engine, class_index, node, bytes, now_ns);
         return SLUICE_HOLD;
     }
@@ -397,6 +492,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (class->special & SPECIAL_UNMANAGED) {
         return SLUICE_PASS;
     }
+    pass_gate(engine, class_index, node, bytes, now_ns);
     leaky_charge(class, charged_bytes(class, bytes), now_ns);
     charge_ceiling(engine, charged_bytes(class, bytes), now_ns);
     /* It may have gone before a better priority by this right. */
@@ -466,6 +562,33 @@ static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
            && reserved_class(engine, now_ns) == NO_CLASS;
 }
 
+/* As below, with the gate closed: a stream, if any can go. */
+static __attribute__((noinline)) uint32_t choose_stream(SluiceEngine *engine,
+                                                        uint64_t now_ns)
+{
+    uint16_t open;
+    uint32_t class_index = NO_CLASS;
+
+    engine_promote_due(engine, now_ns);
+    open = open_classes(engine, PRIORITY_BITS, now_ns);
+    if (!open) {
+        if (ready_mask(engine)) {
+            sluice_gate_refuse(&engine->gate, now_ns);
+        }
+        return NO_CLASS;
+    }
+    if (open & engine->reserved) {
+        class_index = find_reserved_class(engine, open & engine->reserved, now_ns);
+    }
+    for_each_class(priority, ready_mask(engine)) {
+        if (class_index == NO_CLASS
+            && (engine->levels[priority].classes & open)) {
+            class_index = eevdf_choose_among(engine, priority, open);
+        }
+    }
+    return class_index;
+}
+
 /*
  * The class to serve next, or NO_CLASS; then put_back(). When just one class is
  * due and goes before all others there is nothing to choose: it does not even
@@ -475,6 +598,9 @@ static inline uint32_t choose_class(SluiceEngine *engine, uint64_t now_ns)
 {
     uint32_t class_index;
 
+    if (UNLIKELY(barred(engine, now_ns))) {
+        return choose_stream(engine, now_ns);
+    }
     if (engine->due_first_ns <= now_ns) {
         class_index = take_first_due(engine);
         if (engine->due_first_ns > now_ns
@@ -512,7 +638,7 @@ static inline void put_back(SluiceEngine *engine, uint32_t class_index,
     }
 }
 
-/* With a constant: most classes have nothing special, most engines no group. */
+/* With a constant: most classes have nothing special, most engines no group and no gate. */
 static inline __attribute__((always_inline)) SluiceNode *
 serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
 {
@@ -529,6 +655,7 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
     }
     node = take_oldest(class, now_ns);
     if (special) {
+        pass_gate(engine, class_index, node, node->bytes, now_ns);
         leaky_charge_held(class, charged, now_ns);
         if ((class->special & SPECIAL_WINDOW) && !node->late) {
             window_served(class);
@@ -649,7 +776,7 @@ SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
             return NULL;
         }
         if (LIKELY(engine->classes[class_index].special == SPECIAL_HOLDS
-                   && !engine->group)) {
+                   && !(engine->ready_priorities & ~PRIORITY_BITS))) {
             return serve(engine, class_index, now_ns, false);
         }
         again = false;
@@ -679,6 +806,24 @@ static uint64_t group_event_ns(const SluiceEngine *engine, uint64_t event_ns)
     return sluice_group_next_ns(engine->group, engine->now_ns);
 }
 
+/* When a class that holds requests may go, with the gate closed. */
+static uint64_t gate_event_ns(const SluiceEngine *engine, uint64_t now_ns)
+{
+    uint64_t opens_ns = sluice_gate_due_ns(&engine->gate);
+    uint64_t event_ns = ready_mask(engine) ? opens_ns : UINT64_MAX;
+
+    if (open_classes(engine, PRIORITY_BITS, now_ns)) {
+        return now_ns;
+    }
+    for_each_class(i, engine->due) {
+        uint64_t due_ns = later_ns(now_ns, engine->due_ns[i]);
+
+        due_ns = is_gated(engine, i) ? later_ns(due_ns, opens_ns) : due_ns;
+        event_ns = due_ns < event_ns ? due_ns : event_ns;
+    }
+    return event_ns;
+}
+
 SLUICE_HOT static __attribute__((noinline)) uint64_t
 next_event_specially(SluiceEngine *engine)
 {
@@ -687,7 +832,9 @@ next_event_specially(SluiceEngine *engine)
     if (UNLIKELY(engine->draining) && find_draining(engine) != NO_CLASS) {
         return event_ns;
     }
-    if (!ready_mask(engine)) {
+    if (UNLIKELY(barred(engine, event_ns))) {
+        event_ns = gate_event_ns(engine, event_ns);
+    } else if (!ready_mask(engine)) {
         event_ns = later_ns(event_ns, engine->due_first_ns);
     }
     return group_event_ns(engine, ceiling_event_ns(engine, event_ns));

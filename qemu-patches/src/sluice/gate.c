@@ -20,9 +20,12 @@
  * sluiced ten times a second (controller/src/sluice_controller/domain/gate.py).
  *
  * Invariants.
- * - A request is let through only if the bytes in flight with it are within W, or if no
- *   other is in flight. So nothing waits for an event that does not come, and the bytes in
- *   flight exceed W by at most one request, until W shrinks.
+ * - A request is let through while the bytes in flight are less than W: its own size does
+ *   not matter, so that the engine need not compare sizes. So the bytes in flight
+ *   exceed W by at most one request, until W shrinks.
+ * - A gate that is closed has something in flight, and asks again when that is done. If
+ *   nothing comes or goes for 5.4 to 6.5 s the device hangs, or one of several disks does;
+ *   then one request goes, and the next after as long.
  * - W stays between SLUICE_GATE_LEAST_BYTES and SLUICE_GATE_MOST_BYTES.
  * - An open gate holds nothing, and counts all the same.
  */
@@ -57,6 +60,15 @@ static void begin_anew(SluiceGate *gate, uint64_t now_ns)
     gate->updated_ns = now_ns;
 }
 
+/* Those who wait are served from now on, or have gone. */
+static void end_waiting(SluiceGate *gate, uint64_t now_ns)
+{
+    if (gate->waited) {
+        gate->waited = false;
+        gate->held_ns += now_ns - gate->refused_ns;
+    }
+}
+
 void sluice_gate_init(SluiceGate *gate)
 {
     memset(gate, 0, sizeof(*gate));
@@ -70,6 +82,9 @@ void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_n
         begin_anew(gate, now_ns);
     }
     gate->target_ns = target_ns;
+    if (!target_ns) {
+        end_waiting(gate, now_ns);
+    }
 }
 
 void sluice_gate_shrink(SluiceGate *gate, uint32_t parts)
@@ -77,16 +92,42 @@ void sluice_gate_shrink(SluiceGate *gate, uint32_t parts)
     set_window(gate, gate->window_bytes * within(parts, 0, ONE) / ONE);
 }
 
-bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes)
+void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
 {
-    if (gate->target_ns && gate->in_flight_requests
-        && gate->in_flight_bytes + bytes > gate->window_bytes) {
-        gate->held = true;
-        return false;
+    gate->held = true;
+    if (!gate->waited) {
+        gate->waited = true;
+        gate->refused_ns = now_ns;
+        gate->held_times++;
     }
+}
+
+void sluice_gate_enter(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+{
+    end_waiting(gate, now_ns);
+    gate->moved_ns = now_ns;
     gate->in_flight_bytes += bytes;
     gate->in_flight_requests++;
+}
+
+bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+{
+    if (sluice_gate_due_ns(gate) > now_ns) {
+        sluice_gate_refuse(gate, now_ns);
+        return false;
+    }
+    sluice_gate_enter(gate, bytes, now_ns);
     return true;
+}
+
+void sluice_gate_leave(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+{
+    gate->moved_ns = now_ns;
+    gate->in_flight_bytes -= bytes;
+    gate->in_flight_requests--;
+    if (gate->in_flight_bytes < gate->window_bytes) {
+        end_waiting(gate, now_ns);
+    }
 }
 
 /* T / L in 1024ths; latencies of a stuck device do not overflow. */
@@ -121,8 +162,7 @@ void sluice_gate_complete(SluiceGate *gate, uint32_t bytes, uint64_t latency_ns,
 {
     uint64_t since_ns = now_ns - gate->updated_ns;
 
-    gate->in_flight_bytes -= bytes;
-    gate->in_flight_requests--;
+    sluice_gate_leave(gate, bytes, now_ns);
     gate->completions++;
     gate->latency_ns += latency_ns;
     if (gate->target_ns

@@ -182,7 +182,7 @@ static void open_gate(Plant *plant, Vm *vm)
         }
         List *list = &vm->gated[vm->turn % SLUICE_CLASSES_MAX];
 
-        if (!sluice_gate_admit(&vm->gate, list->head->bytes)) {
+        if (!sluice_gate_admit(&vm->gate, list->head->bytes, plant->now_ns)) {
             break;
         }
         vm->gated_count--;

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice_controller.adapters.counters_page import CountersPages
-from sluice_controller.domain.counters import PAGE_BYTES, BadPage, read_page
+from sluice_controller.domain.counters import PAGE_BYTES, BadPage, GateState, Stream, read_page
 from unit.controller.shortening import shortened
 
 MS = 1_000_000
@@ -112,6 +112,20 @@ def test_untagged_requests_are_read_from_their_place():
     page = put(with_second_table(header()), 0, 3, "default")
     more = read(put_untagged(page, 0, 3, 7, 9), 0).slots["default", "net-rx"].more
     assert (more.untagged_requests, more.untagged_of_requests) == (7, 9)
+
+
+def test_streams_and_the_gate_are_read_from_their_places():
+    page = put(with_second_table(header(), 256), 0, 1, "default")
+    struct.pack_into("<16Q", page, PAGE_BYTES + 256 + 128, *range(16))
+    more = read(page, 0).slots["default", "blk-write"].more
+    assert more.stream == Stream(0, 1, 2, tuple(range(3, 11)))
+    assert more.gate == GateState(11, 12, 13, 14, 15)
+
+
+def test_a_writer_from_before_the_gate_tells_nothing_of_it():
+    page = put(with_second_table(header(), 248), 0, 1, "default")
+    more = read(page, 0).slots["default", "blk-write"].more
+    assert (more.stream, more.gate) == (None, None)
 
 
 @pytest.mark.parametrize("entry_bytes", [128, 256])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ SLOT_COUNT = 68
 PAGE_BYTES = HEADER_BYTES + SLOT_BYTES * SLOT_COUNT
 CEILING_SLOT = 64
 MORE_BYTES = 128
+# With the counters of streams and of the gate.
+GATE_BYTES = 256
 # Entries of later writers may be longer, within reason.
 MORE_BYTES_LIMIT = 4096
 TAIL_BYTES = 64
@@ -53,6 +55,9 @@ _SLOT = struct.Struct("<IBBBB32s15Q12Q")
 _SERVICE = struct.Struct("<3Q")
 _HISTOGRAM = struct.Struct("<12Q")
 _MORE = struct.Struct("<5Q5Q2qQ2Q")
+_STREAM = struct.Struct("<3Q8Q")
+_GATE = struct.Struct("<5Q")
+STREAM_OFFSET, GATE_OFFSET = 128, 216
 # The page's tokens of a bucket without a limit.
 _UNLIMITED = 2**63 - 1
 
@@ -78,11 +83,43 @@ AFTER = HEARTBEAT + 1
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """How the requests of a class that is a stream wait for the disk: exact sums.
+
+    `busy_ns` is the integral of the requests in flight over time, `outstanding_ns` the time with
+    any; `oldest_ns` is when the disk got the oldest of them (0: none). `depth[i]` of its
+    requests found i others in flight, the last entry also more.
+    """
+
+    busy_ns: int
+    outstanding_ns: int
+    oldest_ns: int
+    depth: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """The gate of a resource of a VM; `target_ns` is 0 without one.
+
+    `held_times` counts how often it began to be closed while a request waited for it, and
+    `held_ns` for how long it was so.
+    """
+
+    target_ns: int
+    window_bytes: int
+    in_flight_bytes: int
+    held_times: int
+    held_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class More:
     """Drops, marks, buffers and tokens of a slot; `drops` in the order of DROP_REASONS.
 
     Tokens are negative while the class is in debt, and None without such a limit. Of
-    `untagged_of_requests` requests nothing chose the class of `untagged_requests`.
+    `untagged_of_requests` requests nothing chose the class of `untagged_requests`. `stream` and
+    `gate` are None where the writer is from before there was a gate; the gate's figures are
+    those of the class `default`.
     """
 
     drops: tuple[int, ...]
@@ -95,6 +132,8 @@ class More:
     tokens_operations: int | None = None
     untagged_requests: int = 0
     untagged_of_requests: int = 0
+    stream: Stream | None = None
+    gate: GateState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +198,8 @@ class Content:
         _seq, _used, tag, resource, priority, name, *fields = _SLOT.unpack_from(
             self.slots, index * SLOT_BYTES
         )
-        more = _more(self.more, index * self.more_bytes) if self.more_bytes else None
+        length = self.more_bytes
+        more = _more(self.more, index * length, length) if length else None
         return Slot(
             _text(name),
             tag,
@@ -240,12 +280,17 @@ def _has_more(size: int, more_bytes: int, more_offset: int) -> bool:
     return PAGE_BYTES <= more_offset <= size - SLOT_COUNT * more_bytes
 
 
-def _more(table: bytes, offset: int) -> More:
+def _more(table: bytes, offset: int, length: int) -> More:
     values = _MORE.unpack_from(table, offset)
     *tokens, tokens_ns = values[10:13]
     # A writer from before there were tokens has zeros there.
     told = [value if tokens_ns and value != _UNLIMITED else None for value in tokens]
-    return More(values[:5], *values[5:10], *told, *values[13:])
+    more = More(values[:5], *values[5:10], *told, *values[13:])
+    if length < GATE_BYTES:
+        return more
+    sums = _STREAM.unpack_from(table, offset + STREAM_OFFSET)
+    gate = GateState(*_GATE.unpack_from(table, offset + GATE_OFFSET))
+    return replace(more, stream=Stream(*sums[:3], sums[3:]), gate=gate)
 
 
 def _counted_ns(header: Header, size: int, at_ns: int) -> int:

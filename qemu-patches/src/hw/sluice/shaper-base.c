@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The ground of the shaper's files, which calls none of the others but the page's: the
+ * The ground of the shaper's files, which calls none of the others but those that show: the
  * clock, identifiers, look-ups, checks of single values, and how a class is shown on
  * the counters page.
  */
@@ -204,6 +204,9 @@ static void show_counters(ShaperEngine *e, unsigned tag, uint64_t now_ns)
     counters->buffer_bytes_max = e->queues[tag].room.bytes;
     shaper_page_set_counters(e->shaper->page, shaper_slot_of(e, tag), counters,
                              sluice_engine_stats(e->engine, tag), &tokens);
+    if (shaper_is_disk(e->resource)) {
+        shaper_gate_show(e, tag, now_ns);
+    }
 }
 
 /* Class by class, so that no request waits for all of them. Tokens come by themselves. */

@@ -58,6 +58,7 @@ static void shaper_changed(Shaper *shaper)
         shaper->class_count += shaper->classes[tag] != NULL;
     }
     shaper_clients_resolve(shaper);
+    shaper_gate_resolve(shaper);
     shaper->generation++;
     shaper_channel_configure(shaper);
     if (shaper->page) {

@@ -11,6 +11,7 @@
 #include "shaper-page.h"
 #include "sluice/classify.h"
 #include "sluice/codel.h"
+#include "sluice/gate.h"
 #include "sluice/group.h"
 #include "sluice/lock.h"
 #include "sluice/paid.h"
@@ -51,6 +52,14 @@ typedef struct ShaperQueueState {
     SluiceBucket connections;
 } ShaperQueueState;
 
+/* A class that the gate takes for a stream, while it does; see shaper-gate.c. */
+typedef struct ShaperGateStream {
+    ShaperRequestList in_flight;        /* in the order in which the device got them */
+    uint64_t count;                     /* of these */
+    uint64_t moved_ns;                  /* when the sums were as they are */
+    ShaperPageStream sums;
+} ShaperGateStream;
+
 /*
  * One resource: an engine and the counters beside it. A request that passes needs the
  * first cache line, and one of its class's counters: beside a guest the caches have
@@ -60,6 +69,7 @@ typedef struct ShaperEngine {
     SluiceLock lock;            /* guards everything here */
     uint16_t granted_tags;      /* bit t: tag t has a class */
     uint16_t device_charged;    /* bit t: tag t is charged for the device */
+    uint16_t streams;           /* bit t: tag t is a stream; 0 without a gate */
     uint8_t resource;           /* ShaperResource */
     bool unsettled;             /* shaper_engine_settle() is to be called */
     SluiceEngine *engine;
@@ -78,6 +88,7 @@ typedef struct ShaperEngine {
     ShaperPageCounters counters[SHAPER_CLASSES];
     ShaperQueueState queues[SHAPER_CLASSES];
     ShaperWatch watch[SHAPER_CLASSES];
+    ShaperGateStream stream[SHAPER_CLASSES];
     SluicePaid paid[SHAPER_CLASSES];    /* charged requests found by stops */
     SluicePaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
@@ -101,6 +112,7 @@ struct Shaper {
     /* Complete (shaper-check.c), by tag; NULL: none. BQL, as the ceiling. */
     ShaperClassConfig *classes[SHAPER_CLASSES];
     ShaperLimitList *ceiling;
+    ShaperGate *gate;           /* NULL: there is none */
     unsigned class_count;
     uint8_t tag_of_dscp[SLUICE_DSCP_MAX + 1];   /* or SHAPER_NO_TAG */
     const uint8_t *port_map;    /* atomic; NULL: none is in force */
@@ -242,6 +254,20 @@ void shaper_watch_forget(Shaper *shaper, unsigned tag);
 /* Membership in groups. BQL. */
 void shaper_groups_leave(Shaper *shaper);
 ShaperMembershipList *shaper_groups_info(Shaper *shaper);
+
+/* The gate of the disks: shaper-gate.c. The caller holds the lock. */
+void shaper_gate_init(ShaperEngine *e);
+/* A request of a stream has been given to the device. */
+void shaper_gate_watch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns);
+/* A request that is gated or watched is done, or has not gone to the device. */
+void shaper_gate_done(ShaperEngine *e, ShaperRequest *request,
+                      uint64_t service_ns, uint64_t now_ns);
+void shaper_gate_undone(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns);
+/* Shows a class as a stream on the page, and beside the default class the gate itself. */
+void shaper_gate_show(ShaperEngine *e, unsigned tag, uint64_t now_ns);
+/* Without the lock: after a change of the classes, whose names it knows. BQL. */
+void shaper_gate_resolve(Shaper *shaper);
+ShaperGateInfo *shaper_gate_info(Shaper *shaper);
 
 /* Configuration, complete, which is the shaper's from now on. BQL. */
 void shaper_apply_class(Shaper *shaper, ShaperClassConfig *class);

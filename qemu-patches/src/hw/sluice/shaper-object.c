@@ -98,6 +98,7 @@ static void shaper_finalize(Object *obj)
         qapi_free_ShaperClassConfig(shaper->classes[tag]);
     }
     qapi_free_ShaperLimitList(shaper->ceiling);
+    qapi_free_ShaperGate(shaper->gate);
     if (shaper->page) {
         timer_free(shaper->heartbeat);
         qemu_remove_exit_notifier(&shaper->exit_notifier);

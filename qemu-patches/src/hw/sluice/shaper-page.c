@@ -190,7 +190,11 @@ static bool is_changed(ShaperPage *page, unsigned slot)
     return (next->used || shown->used)
            && (memcmp(next, shown, sizeof(*next))
                || memcmp(&page->next->more[slot], &page->shown->more[slot],
-                         offsetof(ShaperPageMore, tokens_ns)));
+                         offsetof(ShaperPageMore, tokens_ns))
+               || memcmp(&page->next->more[slot].stream,
+                         &page->shown->more[slot].stream,
+                         sizeof(ShaperPageMore)
+                         - offsetof(ShaperPageMore, stream)));
 }
 
 /* Of a slot that changes, the sequence becomes odd; of one that is written, even. */
@@ -428,6 +432,31 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
         s->held_histogram[i] = cpu_to_le64(counters->held_histogram[i]);
     }
     set_more(&page->next->more[slot], counters, stats->requests, tokens);
+}
+
+void shaper_page_set_stream(ShaperPage *page, unsigned slot,
+                            const ShaperPageStream *stream)
+{
+    ShaperPageStream *s = &page->next->more[slot].stream;
+
+    s->busy_ns = cpu_to_le64(stream->busy_ns);
+    s->outstanding_ns = cpu_to_le64(stream->outstanding_ns);
+    s->oldest_ns = cpu_to_le64(stream->oldest_ns);
+    for (unsigned i = 0; i < SHAPER_PAGE_DEPTHS; i++) {
+        s->depth[i] = cpu_to_le64(stream->depth[i]);
+    }
+}
+
+void shaper_page_set_gate(ShaperPage *page, unsigned slot,
+                          const ShaperPageGate *gate)
+{
+    page->next->more[slot].gate = (ShaperPageGate){
+        .target_ns = cpu_to_le64(gate->target_ns),
+        .window_bytes = cpu_to_le64(gate->window_bytes),
+        .in_flight_bytes = cpu_to_le64(gate->in_flight_bytes),
+        .held_times = cpu_to_le64(gate->held_times),
+        .held_ns = cpu_to_le64(gate->held_ns),
+    };
 }
 
 void shaper_page_set_totals(ShaperPage *page, unsigned slot,

@@ -19,6 +19,7 @@
 #define SHAPER_PAGE_SLOTS           (SHAPER_PAGE_CEILING_SLOT \
                                      + SHAPER_PAGE_RESOURCES)
 #define SHAPER_PAGE_HISTOGRAM       12
+#define SHAPER_PAGE_DEPTHS          8
 #define SHAPER_PAGE_ID_BYTES        64
 #define SHAPER_PAGE_NAME_BYTES      32
 #define SHAPER_PAGE_DROPS           5           /* reasons */
@@ -66,6 +67,22 @@ typedef struct ShaperPageSlot {
     uint64_t held_histogram[SHAPER_PAGE_HISTOGRAM];
 } ShaperPageSlot;
 
+/* Of a class that is a stream. */
+typedef struct ShaperPageStream {
+    uint64_t busy_ns;           /* integral of the requests in flight over time */
+    uint64_t outstanding_ns;    /* time with any in flight */
+    uint64_t oldest_ns;         /* when the device got the oldest of them; 0: none */
+    uint64_t depth[SHAPER_PAGE_DEPTHS]; /* requests that found so many others there */
+} ShaperPageStream;
+
+typedef struct ShaperPageGate {
+    uint64_t target_ns;         /* 0: there is none */
+    uint64_t window_bytes;
+    uint64_t in_flight_bytes;
+    uint64_t held_times;
+    uint64_t held_ns;
+} ShaperPageGate;
+
 /* Fields that version 1 had no room for; guarded by the seq of the slot. */
 typedef struct ShaperPageMore {
     uint64_t drops[SHAPER_PAGE_DROPS];
@@ -80,6 +97,8 @@ typedef struct ShaperPageMore {
     uint64_t untagged_requests;
     uint64_t untagged_of_requests;
     uint64_t reserved[1];
+    ShaperPageStream stream;
+    ShaperPageGate gate;        /* of the default class's slot */
 } ShaperPageMore;
 
 /* The end of the file: which writing of it the rest belongs to. */
@@ -97,11 +116,13 @@ typedef struct ShaperPageFile {
 
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageHeader) != 128);
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageSlot) != 256);
-QEMU_BUILD_BUG_ON(sizeof(ShaperPageMore) != 128);
+QEMU_BUILD_BUG_ON(sizeof(ShaperPageMore) != 256);
 QEMU_BUILD_BUG_ON(sizeof(ShaperPageTail) != 64);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageSlot, held_histogram) != 160);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, tokens_bytes) != 80);
 QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, untagged_requests) != 104);
+QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, stream) != 128);
+QEMU_BUILD_BUG_ON(offsetof(ShaperPageMore, gate) != 216);
 
 /* The counters beside the engine's. Those that every request of a disk changes come
  * first: one cache line. */
@@ -135,6 +156,11 @@ void shaper_page_set_counters(ShaperPage *page, unsigned slot,
                               const ShaperPageCounters *counters,
                               const SluiceClassStats *stats,
                               const SluiceTokens *tokens);
+/* Of a class that is a stream, or was one; and of the gate. */
+void shaper_page_set_stream(ShaperPage *page, unsigned slot,
+                            const ShaperPageStream *stream);
+void shaper_page_set_gate(ShaperPage *page, unsigned slot,
+                          const ShaperPageGate *gate);
 /* Of a ceiling, which counts nothing else. */
 void shaper_page_set_totals(ShaperPage *page, unsigned slot,
                             uint64_t requests, uint64_t bytes);

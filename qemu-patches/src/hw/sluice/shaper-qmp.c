@@ -166,6 +166,7 @@ static int shaper_info(Object *obj, void *opaque)
     info->page_error = g_strdup(shaper_page_error(shaper->page));
     info->devices = devices_info(shaper);
     info->ceiling = QAPI_CLONE(ShaperLimitList, shaper->ceiling);
+    info->gate = shaper_gate_info(shaper);
     info->groups = shaper_groups_info(shaper);
     for (int tag = SHAPER_CLASSES - 1; tag >= 0; tag--) {
         if (shaper->classes[tag]) {
@@ -259,6 +260,24 @@ static void print_class(GString *text, const ShaperClassInfo *class)
     }
 }
 
+static void print_gate(GString *text, const ShaperGateInfo *gate)
+{
+    g_string_append_printf(text, "  gate: latency %" PRId64 " us\n",
+                           gate->target_ns / SCALE_US);
+    for (strList *s = gate->streams; s; s = s->next) {
+        g_string_append_printf(text, "    stream %s\n", s->value);
+    }
+    for (ShaperGateStateList *r = gate->resources; r; r = r->next) {
+        const ShaperGateState *state = r->value;
+
+        g_string_append_printf(text, "    %s: window %" PRIu64 " bytes, in flight %"
+                               PRIu64 " bytes, held %" PRIu64 " us\n",
+                               ShaperResource_str(state->resource),
+                               state->window_bytes, state->in_flight_bytes,
+                               state->held_ns / SCALE_US);
+    }
+}
+
 static void print_shaper(GString *text, const ShaperInfo *info)
 {
     g_string_append_printf(text, "%s: page %s\n", info->id,
@@ -279,6 +298,9 @@ static void print_shaper(GString *text, const ShaperInfo *info)
         g_string_append_printf(text, "  group %s: %s, weight %" PRId64 "\n",
                                ShaperResource_str(g->value->resource),
                                g->value->group, g->value->weight);
+    }
+    if (info->gate) {
+        print_gate(text, info->gate);
     }
     for (ShaperClassInfoList *c = info->classes; c; c = c->next) {
         print_class(text, c->value);

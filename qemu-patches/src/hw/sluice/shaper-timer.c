@@ -223,6 +223,7 @@ void shaper_engine_init(ShaperEngine *e, Shaper *shaper,
     e->timer_context = qemu_get_aio_context();
     QTAILQ_INIT(&e->announced);
     e->engine = sluice_engine_new(SHAPER_CLASSES);
+    shaper_gate_init(e);
     if (!shaper_is_disk(resource)) {
         e->pool = sluice_pool_new();
         e->settle_bh = qemu_bh_new(settle_bh, e);

@@ -2,7 +2,7 @@
 /*
  * The shaper's data path: four engines, one per resource, and their requests.
  * The object itself is in shaper-object.c, its configuration in shaper-config.c,
- * its clients in shaper-client.c, the room and the losses of queues in shaper-queue.c,
+ * its clients in shaper-client.c, the gate of the disks in shaper-gate.c, the room and the losses of queues in shaper-queue.c,
  * timers and the telling of clients in shaper-timer.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
@@ -46,6 +46,9 @@ static void account_in_flight(ShaperEngine *e, ShaperRequest *request,
     request->admitted_ns = now_ns;
     if (shaper_is_disk(e->resource)) {
         e->counters[request->node.class_index].in_flight++;
+    }
+    if (unlikely(e->streams & (1u << request->node.class_index))) {
+        shaper_gate_watch(e, request, now_ns);
     }
 }
 
@@ -282,6 +285,7 @@ static ShaperVerdict decide(ShaperEngine *e, ShaperRequest *request,
     if (unlikely(request->paid)) {
         paid_goes_on(e, request);
         admit(request, tag, bytes);
+        sluice_engine_enter(e->engine, tag, &request->node, bytes, now_ns);
         account_in_flight(e, request, now_ns);
         return SHAPER_PASS;
     }
@@ -489,6 +493,9 @@ static ShaperRequest *withdraw_one(ShaperEngine *e, ShaperClient *client)
         if (shaper_is_disk(e->resource)) {
             e->counters[request->node.class_index].in_flight--;
         }
+        if (request->node.gated || request->watched) {
+            shaper_gate_undone(e, request, shaper_now_ns());
+        }
     } else {
         withdraw_held(e, client);
         request = QTAILQ_FIRST(&client->withdrawn[e->resource]);
@@ -593,6 +600,9 @@ void shaper_complete(ShaperRequest *request, bool is_typical)
         if (unlikely(e->device_charged) && request->client->costs
             && is_typical) {
             correct_charge(e, request, service_ns, now_ns);
+        }
+        if (unlikely(request->node.gated || request->watched)) {
+            shaper_gate_done(e, request, service_ns, now_ns);
         }
         release_if_due(e, now_ns);
         unsettled = take_unsettled(e);

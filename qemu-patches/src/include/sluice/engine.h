@@ -73,6 +73,8 @@ struct SluiceNode {
     uint8_t level;              /* place of its flow, 0 goes first */
     bool of_flow;               /* counted as held by its flow */
     uint8_t late;               /* SluiceLate */
+    /* False when it is first submitted; then the engine's: it is counted by the gate. */
+    bool gated;
 };
 
 /* A limit as the operator states it; a rate of 0 means unlimited. */
@@ -213,6 +215,19 @@ struct SluiceGroupMember;
 void sluice_engine_set_group(SluiceEngine *engine,
                              struct SluiceGroupMember *group);
 
+/*
+ * The gate below all (gate.h): the bytes of the background that are in flight are bounded,
+ * so that its latency is target_ns, up to SLUICE_GATE_TARGET_MAX_NS; 0: there is no gate.
+ * `streams` has a bit for each class that passes beside it. False if that is out of range.
+ * A gate that was there keeps its window.
+ */
+struct SluiceGate;
+bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
+                            uint64_t target_ns, uint64_t now_ns);
+/* To that part of its window, in 1024ths. */
+void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts);
+const struct SluiceGate *sluice_engine_gate(const SluiceEngine *engine);
+
 /* Data path. */
 SluiceVerdict sluice_engine_submit(SluiceEngine *engine, uint32_t class_index,
                                    SluiceNode *node, uint32_t bytes,
@@ -228,6 +243,15 @@ uint64_t sluice_engine_next_event_ns(SluiceEngine *engine);
 /* The request of a class that goes next, still held, or NULL. */
 SluiceNode *sluice_engine_first_held(const SluiceEngine *engine,
                                      uint32_t class_index);
+/* The device has done an admitted request, latency_ns after it got it. Any request may be
+ * told; one that is ->gated must be told, by this or _leave(). Others may go then. */
+void sluice_engine_complete(SluiceEngine *engine, SluiceNode *node,
+                            uint64_t latency_ns, uint64_t now_ns);
+/* An admitted request does not go to the device after all, for now. */
+void sluice_engine_leave(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns);
+/* It goes on without another decision: charged before, it is counted by the gate again. */
+void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
+                         SluiceNode *node, uint32_t bytes, uint64_t now_ns);
 /* Takes a held request back without charging it. It is looked for from the front of its
  * class, which may take as many steps as that holds. */
 void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);

@@ -3,8 +3,8 @@
  * The gate of a disk: how many bytes of the background may be in flight, so that the
  * streams' reads come back in time. The essay is in gate.c.
  *
- * Pure: no clock, no allocation. One SluiceGate for the background of one VM on one disk;
- * the caller serialises its calls. Requests of streams pass beside it.
+ * Pure: no clock, no allocation. The engine (engine.c) has one for the background of its VM
+ * and resource, and serialises its calls. Requests of streams pass beside it.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -15,6 +15,10 @@
 #define SLUICE_GATE_LEAST_BYTES     (64ULL << 10)
 #define SLUICE_GATE_FIRST_BYTES     (4ULL << 20)
 #define SLUICE_GATE_MOST_BYTES      (256ULL << 20)
+#define SLUICE_GATE_TARGET_MAX_NS   60000000000ULL
+/* If nothing comes or goes for that long, a little more or less, one request more goes. */
+#define SLUICE_GATE_PATIENCE_SHIFT  30          /* 2^30 ns: about a second */
+#define SLUICE_GATE_PATIENCE        5           /* of these, whole ones */
 
 typedef struct SluiceGate {
     uint64_t target_ns;         /* the latency that the background may have; 0: open */
@@ -24,7 +28,12 @@ typedef struct SluiceGate {
     uint32_t completions;       /* since the window was updated */
     uint64_t latency_ns;        /* of these, summed */
     uint64_t updated_ns;
-    bool held;                  /* has held a request since then */
+    uint64_t moved_ns;          /* when a request came or went last */
+    uint64_t refused_ns;        /* since when one waits, with `waited` */
+    uint64_t held_ns;           /* how long it was closed and some request waited, summed */
+    uint64_t held_times;        /* how often that began */
+    bool waited;                /* it is so now */
+    bool held;                  /* has held a request since the window was updated */
 } SluiceGate;
 
 /* Open, with the first window. */
@@ -33,11 +42,29 @@ void sluice_gate_init(SluiceGate *gate);
 void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_ns);
 /* To that part of the window, in 1024ths: the streams cannot wait for its own steps. */
 void sluice_gate_shrink(SluiceGate *gate, uint32_t parts);
-/* May a request go to the device? If so it is counted; if not, ask again when one is done,
- * or after the target has changed. One is always let through if none is in flight. */
-bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes);
-/* An admitted request is done, `latency_ns` after the device got it. */
+/* From when on a request may go to the device, as it is now: its size does not matter. */
+static inline uint64_t sluice_gate_due_ns(const SluiceGate *gate)
+{
+    return !gate->target_ns || gate->in_flight_bytes < gate->window_bytes
+           ? 0 : ((gate->moved_ns >> SLUICE_GATE_PATIENCE_SHIFT)
+                  + SLUICE_GATE_PATIENCE + 1) << SLUICE_GATE_PATIENCE_SHIFT;
+}
+/* How long it has been closed while some request waited, until now. */
+static inline uint64_t sluice_gate_held_ns(const SluiceGate *gate, uint64_t now_ns)
+{
+    return gate->held_ns + (gate->waited && now_ns > gate->refused_ns
+                            ? now_ns - gate->refused_ns : 0);
+}
+/* A request that nothing but the gate holds was not let through. */
+void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns);
+/* A request goes to the device, be it due or not: it is counted. */
+void sluice_gate_enter(SluiceGate *gate, uint32_t bytes, uint64_t now_ns);
+/* Lets a request go if it is due; if not, ask again when one is done. */
+bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns);
+/* One that was counted is done, `latency_ns` after the device got it. */
 void sluice_gate_complete(SluiceGate *gate, uint32_t bytes, uint64_t latency_ns,
                           uint64_t now_ns);
+/* One that was counted did not go to the device after all. */
+void sluice_gate_leave(SluiceGate *gate, uint32_t bytes, uint64_t now_ns);
 
 #endif

@@ -426,7 +426,7 @@ static void test_page(void)
     g_assert_cmpint(ldl_le_p(page + 16), ==, 256);
     g_assert_cmpint(ldl_le_p(page + 20), ==, 68);
     g_assert_cmpint(ldl_le_p(page + 48), ==, qtest_pid(disk->qts));
-    g_assert_cmpint(ldl_le_p(page + 52), ==, 128);
+    g_assert_cmpint(ldl_le_p(page + 52), ==, 256);
     g_assert_cmpint(ldq_le_p(page + 120), ==, 128 + 68 * 256);
     g_assert_cmpstr(page + 56, ==, "sluice0");
     slot = page + PAGE_SLOT(2, 0);

@@ -148,7 +148,7 @@ static void disk_free(Disk *disk)
 #define PAGE_HEADER     128
 #define PAGE_SLOTS      68
 #define PAGE_SLOT_AT(i) (PAGE_HEADER + (i) * 256)
-#define PAGE_MORE_AT(i) (PAGE_SLOT_AT(PAGE_SLOTS) + (i) * 128)
+#define PAGE_MORE_AT(i) (PAGE_SLOT_AT(PAGE_SLOTS) + (i) * 256)
 #define PAGE_TAIL_AT    PAGE_MORE_AT(PAGE_SLOTS)
 #define COUNTERS_BYTES  (PAGE_TAIL_AT + 64)
 #define PAGE_HEARTBEAT  40

@@ -71,10 +71,12 @@ typedef struct ShaperRequest {
     bool ecn_capable : 1;
     bool opens_connection : 1;
     bool untagged : 1;          /* any request: nothing in it has chosen its class */
+    bool watched : 1;           /* of a stream, and in flight: see in_flight_entry */
     SluicePooled pooled;        /* see shaper_buffer_take() */
     SluiceNode node;
     QTAILQ_ENTRY(ShaperRequest) entry;
     SluiceReceipt receipt;      /* while it is ready, paid or by_device */
+    QTAILQ_ENTRY(ShaperRequest) in_flight_entry;        /* while it is watched */
 } ShaperRequest;
 
 typedef QTAILQ_HEAD(, ShaperRequest) ShaperRequestList;
@@ -147,6 +149,8 @@ static inline void shaper_request_init(ShaperRequest *request)
     request->signal = SHAPER_SIGNAL_NONE;
     request->paid = false;
     request->counted = false;
+    request->watched = false;
+    request->node.gated = false;
     request->node.flow = 0;
     shaper_request_again(request);
 }
