@@ -125,12 +125,12 @@ class Guests:
 
 
 def _new_page() -> bytearray:
-    page = bytearray(counters.PAGE_BYTES + counters.SLOT_COUNT * counters.MORE_BYTES)
+    page = bytearray(counters.PAGE_BYTES + counters.SLOT_COUNT * counters.GATE_BYTES)
     slot, count = counters.SLOT_BYTES, counters.SLOT_COUNT
     page[:8] = counters.MAGIC
     struct.pack_into("<IIII", page, 8, counters.VERSION, counters.HEADER_BYTES, slot, count)
     struct.pack_into("<Q", page, 24, 5)
-    struct.pack_into("<I", page, 52, counters.MORE_BYTES)
+    struct.pack_into("<I", page, 52, counters.GATE_BYTES)
     struct.pack_into("<Q", page, 120, counters.PAGE_BYTES)
     for tag, name in enumerate(CLASSES):
         for resource in range(RESOURCES):
