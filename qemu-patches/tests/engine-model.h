@@ -25,6 +25,7 @@
 typedef struct Item {
     SluiceNode node;            /* first, so that a node is its item */
     bool in_use;
+    uint32_t class_index;       /* while the gate counts it */
 } Item;
 
 /* A class's window constraint, and how it has fared. */
@@ -219,6 +220,7 @@ static bool enter_gate(Model *model, Item *item, uint32_t class_index)
         model->in_flight[model->in_flight_count++] = item;
         model->in_flight_bytes += item->node.bytes;
         model->gate_moved_ns = model->now_ns;
+        item->class_index = class_index;
     }
     return true;
 }
@@ -232,8 +234,9 @@ static bool in_flight_agrees(const Model *model)
            && check(!model->in_flight_count || model->gated);
 }
 
-/* Any of those in flight is done, or does not go to the device after all. */
-static bool finish_one(Model *model)
+/* Any of those in flight is done, or does not go to the device: not at all, or, if it may
+ * come back, not now. */
+static bool finish_one(Model *model, bool may_come_back)
 {
     uint32_t which;
     Item *item;
@@ -249,6 +252,15 @@ static bool finish_one(Model *model)
     item->in_use = false;
     if (random_chance(&model->random, 5)) {
         sluice_engine_leave(model->engine, &item->node, model->now_ns);
+        if (!check(!item->node.gated) || !in_flight_agrees(model)) {
+            return false;
+        }
+        if (may_come_back && random_chance(&model->random, 50)) {
+            sluice_engine_enter(model->engine, item->class_index, &item->node,
+                                item->node.bytes, model->now_ns);
+            return enter_gate(model, item, item->class_index)
+                   && in_flight_agrees(model);
+        }
     } else {
         sluice_engine_complete(model->engine, &item->node,
                                random_magnitude(&model->random, 30),

@@ -227,7 +227,7 @@ static bool gate_step(Model *model)
     if (dice < 2) {
         return change_gate(model);
     }
-    return dice >= 40 || finish_one(model);
+    return dice >= 40 || finish_one(model, true);
 }
 
 static bool one_step(Model *model)
@@ -355,7 +355,7 @@ static bool evicts(Model *model)
 static bool finish_all(Model *model)
 {
     while (model->in_flight_count > 0) {
-        if (!finish_one(model)) {
+        if (!finish_one(model, false)) {
             return false;
         }
     }
