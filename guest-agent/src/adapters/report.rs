@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn descriptors_of_senders_are_all_closed() {
         let (socket, path) = bound("descriptors");
-        let (mut reader, writer) = io::pipe().unwrap();
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let mut reader = fs::File::from(reader);
         pass(&path, &[writer.as_raw_fd(); MOST_DESCRIPTORS]);
         drop(writer);
         let received = socket.receive().unwrap().unwrap();
@@ -397,7 +398,7 @@ mod tests {
         let (lingers, _listener) = lingering();
         pass(&path, &[lingers.as_raw_fd()]);
         drop(lingers);
-        let (_reader, writer) = io::pipe().unwrap();
+        let (_reader, writer) = nix::unistd::pipe().unwrap();
         pass(&path, &[writer.as_raw_fd(); MOST_WAITING]);
         let (done, is_done) = channel();
         std::thread::spawn(move || {
