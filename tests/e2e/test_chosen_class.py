@@ -40,13 +40,16 @@ for _ in range({REQUESTS}):
             pass
 """
 # ioprio_set() of itself, its group and its user, to none, to each level and to idle; again in a
-# child, which goes on with it while the parent writes. Numbers of x86-64.
+# child, which goes on with it while the parent writes. Numbers of x86-64. With a host's first rule
+# the agent tags before the kernel has its programs; a tag that was laid down till then comes back.
 FILE = "/home/player/bytes"
 WRITE_BYTES = 4 * 2**20
 LAY_DOWN = f"""
 sub is_tagged {{ syscall(252, 1, 0) >> 13 == 1 }}
-for (1 .. 600) {{ last if is_tagged(); select(undef, undef, undef, 0.1) }}
-is_tagged() or die "the process has no tag";
+sub is_kept {{ is_tagged() && syscall(251, 1, 0, 0) < 0 }}
+my $is_kept;
+for (1 .. 600) {{ last if $is_kept = is_kept(); select(undef, undef, undef, 0.1) }}
+$is_kept or die is_tagged() ? "the tag can be laid down" : "the process has no tag";
 my $laid_down = 0;
 sub lay_down {{
     for my $prio (0, 3 << 13, map {{ 2 << 13 | $_ }} 0 .. 7) {{

@@ -56,6 +56,25 @@ def test_what_did_not_change_is_not_sent_again(monkeypatch):
     assert hub.news(page, 0) == []
 
 
+def test_a_page_gets_nothing_that_is_older_than_itself(monkeypatch):
+    """What it shows was read later; and it waits for no topic's turn."""
+    controller = Controller()
+    hub = hub_with(monkeypatch, controller)
+    topics = frozenset({("streams", ""), ("processes", "a")})
+    hub.subscribe(topics)
+    hub.poll(0)
+    controller.answers["streams", ""] = ["film"]
+    second = hub.subscribe(topics)
+    assert [name for name, _ in hub.news(second, 0)] == ["controller"]
+    hub.poll(1)
+    news = dict(hub.news(second, 0))
+    assert json.loads(news["streams"]) == ["film"]
+    assert set(news) == {"streams", "processes"}
+    third = hub.subscribe(topics)
+    hub.poll(3)
+    assert json.loads(dict(hub.news(third, 0))["streams"]) == ["film"]
+
+
 def test_slow_topics_are_asked_less_often(monkeypatch):
     controller = Controller()
     hub = hub_with(monkeypatch, controller)

@@ -57,6 +57,8 @@ class Content:
     """The last content of a topic."""
 
     version: int = 0
+    # The round of questions in which it was asked for last.
+    asked: int = 0
     data: Any = None
     payload: str = ""
     failure: Problem | None = None
@@ -68,6 +70,8 @@ class Subscription:
 
     topics: frozenset[Topic]
     user: str = ""
+    # The round that had begun when the page was drawn: its answers may be older than the page.
+    since: int = 0
     seen: dict[Topic, int] = field(default_factory=dict)
 
 
@@ -83,14 +87,15 @@ class LiveHub:
         self._subscriptions: list[Subscription] = []
         self._contents: dict[Topic, Content] = {}
         self._thread: threading.Thread | None = None
+        self._round = 0
 
     def subscribe(self, topics: frozenset[Topic], user: str = "") -> Subscription:
         """Register a page and make sure that the poller runs.
 
         Raises Problem: 429 if the user has too many open, 503 if all users together have.
         """
-        subscription = Subscription(topics | {CONTROLLER}, user)
         with self._condition:
+            subscription = Subscription(topics | {CONTROLLER}, user, self._round)
             own = sum(1 for one in self._subscriptions if one.user == user)
             if own >= STREAMS_PER_USER:
                 raise _too_many(429, f"open pages of {user}", STREAMS_PER_USER)
@@ -123,6 +128,7 @@ class LiveHub:
     def poll(self, tick: int) -> None:
         """Ask for every topic due at this tick, and wake the subscribers."""
         with self._condition:
+            self._round += 1
             wanted = {topic for s in self._subscriptions for topic in s.topics} - {CONTROLLER}
             # A page that comes back later must not get old content as new.
             for topic in self._contents.keys() - wanted - {CONTROLLER}:
@@ -150,13 +156,20 @@ class LiveHub:
             self._publish(CONTROLLER, {"ok": first is None, "problem": first and first.body})
 
     def _is_due(self, topic: Topic, tick: int) -> bool:
-        return topic not in self._contents or tick % PERIOD_TICKS[topic[0]] == 0
+        if topic not in self._contents or tick % PERIOD_TICKS[topic[0]] == 0:
+            return True
+        return any(
+            topic in one.topics and self._contents[topic].asked <= one.since
+            for one in self._subscriptions
+        )
 
     def _publish(self, topic: Topic, data: Any, failure: Problem | None = None) -> None:
         with self._condition:
             content = self._contents.setdefault(topic, Content())
-            content.failure = failure
+            content.failure, content.asked = failure, self._round
             if content.version and content.data == data and topic[0] not in ALWAYS_NEWS:
+                # A page that waits for an answer newer than itself has it now.
+                self._condition.notify_all()
                 return
             content.version += 1
             content.data = data
@@ -168,6 +181,7 @@ class LiveHub:
             topic
             for topic in sorted(subscription.topics)
             if topic in self._contents
+            and (topic == CONTROLLER or self._contents[topic].asked > subscription.since)
             and self._contents[topic].version != subscription.seen.get(topic, 0)
         ]
 
