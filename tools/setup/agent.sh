@@ -71,6 +71,7 @@ take_sources_as_new() { find "$crate" -name '*.rs' -exec touch {} +; }
 take_over_output() {
     local owner=$CARGO_TARGET_DIR/.checkout
     [ "$(cat "$owner" 2>/dev/null)" != "$crate" ] || return 0
+    mkdir -p "$CARGO_TARGET_DIR"
     take_sources_as_new
     printf '%s\n' "$crate" >"$owner"
 }
