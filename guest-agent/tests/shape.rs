@@ -188,6 +188,13 @@ fn the_hosts_word_goes_first() {
     assert!(error.contains("--release"), "{error}");
     let error = refusal(&shape(&host, &["--class", "bulk", "1"]));
     assert!(error.contains("process 1"), "{error}");
+    watched.tell("thread");
+    let thread = threads(pid).into_iter().find(|&thread| thread != pid);
+    let error = refusal(&shape(
+        &host,
+        &["--class", "bulk", &thread.unwrap().to_string()],
+    ));
+    assert!(error.contains("is a thread and no process"), "{error}");
     let error = refusal(&shape(&host, &["--release", &name]));
     assert!(error.contains("not shaped"), "{error}");
     let error = refusal(&shape(&host, &["--class", "bulk"]));

@@ -68,7 +68,7 @@ impl Agent {
         self.change_wishes(now_ns, &rule, Some(wish));
         let found = self.scanner.process(pid).map(|process| process.assignment);
         let refusal = match found {
-            None => format!("process {pid} is a thread of the kernel, or has ended"),
+            None => format!("{pid} is a thread and no process, or has ended"),
             Some(None) => format!("process {pid} could not be looked at"),
             Some(Some(found)) => {
                 let holds = &self.rules.rules[found.rule];
