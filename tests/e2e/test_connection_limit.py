@@ -2,11 +2,12 @@
 """A limit of new connections hits strangers' SYNs before the guest sees them.
 
 httperf on the clients' side marks nothing. The agent's port map puts its connections into the
-class of the server's user, and QEMU drops the SYNs beyond the limit.
+class of the server's user, and QEMU drops the SYNs beyond the limit. With overload control the
+limit follows the server's accept queue, of which the agent tells.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -21,6 +22,7 @@ PORT = 8080
 OFFERED_PER_SECOND = 40
 OFFERED = 400
 LIMIT_PER_SECOND = 1
+MOST_PER_SECOND = 100
 # Of a look by SSH, with a connection of its own at most.
 SSH_SEGMENTS = 200
 GIVE_UP_SECONDS = 5
@@ -116,3 +118,49 @@ def test_excess_connections_never_reach_the_guest(
     assert limited.segments < free.segments * limited.opened / free.opened + SSH_SEGMENTS
     # The burst is one connection.
     assert 1 <= limited.replies <= LIMIT_PER_SECOND * limited.seconds + 1
+
+
+def control(controller: Controller, served: str) -> dict:
+    return controller.call("GET", served)["overload"]
+
+
+def limit_in_force(guest: Guest) -> int:
+    (shaper,) = ask(guest, "query-shapers")
+    rows = next(one["queues"] for one in shaper["classes"] if one["class"] == CLASS)
+    return next(row["connections-per-second"] for row in rows if row["resource"] == "net-rx")
+
+
+def await_control(controller: Controller, served: str, is_due: Callable[[dict], bool]) -> dict:
+    deadline = time.monotonic() + patience.seconds(90)
+    while not is_due(now := control(controller, served)):
+        assert time.monotonic() < deadline, now
+        time.sleep(0.5)
+    return now
+
+
+def test_a_full_accept_queue_cuts_the_limit_and_an_empty_one_raises_it(
+    testbed: Testbed, controller: Controller, guest: Guest, served: str
+):
+    await_server(testbed, guest)
+    queue = {"connections_per_second": MOST_PER_SECOND, "overload": "auto"}
+    controller.call("PUT", served, {"limits": {}, "queues": {"net-rx": queue}})
+    free = await_control(controller, served, lambda now: "waits to be accepted" in now["reason"])
+    assert free["connections_per_second"] == MOST_PER_SECOND
+    # The kernel takes connections on, and nobody accepts them.
+    guest.ssh("pkill -STOP -u player perl")
+    command = loads.httperf(guest.address, PORT, OFFERED_PER_SECOND, OFFERED, GIVE_UP_SECONDS)
+    client = testbed.client_popen(command, name="httperf")
+    few = MOST_PER_SECOND / 8
+    cut = await_control(
+        controller,
+        served,
+        lambda now: now["connections_per_second"] <= few and limit_in_force(guest) <= few,
+    )
+    print(f"free {free}; cut {cut}")
+    assert f"port {PORT}: " in cut["reason"]
+    guest.ssh("pkill -CONT -u player perl")
+    client.stop()
+    whole = await_control(
+        controller, served, lambda now: now["connections_per_second"] == MOST_PER_SECOND
+    )
+    assert "waits to be accepted" in whole["reason"]

@@ -92,6 +92,7 @@ def grants(domain: str) -> list[dict[str, Any]]:
         effective = {r: limit(_bytes(at)) for r, (_, at) in held.items() if at is not None}
         about = {key: value for key, value in described[name].items() if key != "title"}
         parts = {"dscp": [], "limits": own, "effective_limits": effective, "queues": {}}
+        parts["overload"] = None
         reserved = {"blk-read": scheduling(875e3)} if name == "movie" else {}
         made.append({"class": name, "tag": tag, **about, **parts, "scheduling": reserved})
     return made

@@ -164,6 +164,7 @@ def test_a_queue_is_set(service, page, batch):
         "ecn": True,
         "connections_per_second": 200,
         "burst_connections": None,
+        "overload": "off",
     }
 
 

@@ -343,6 +343,7 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         "ecn": False,
         "connections_per_second": None,
         "burst_connections": None,
+        "overload": "off",
     }
     run("grant", "test", "batch", "--dscp", "46")
     assert now("queues", "net-rx")["limit_bytes"] == 262144

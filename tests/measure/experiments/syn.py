@@ -6,7 +6,8 @@ are served; with one, nearly all SYNs are dropped by QEMU. The time is that of t
 processors: of the threads of its QEMU that run them, in the host's count, so nothing has to be
 asked in the guest meanwhile. Each run has four windows:
 
-* *idle*: nothing is asked of the guest;
+* *idle*: nothing is asked of the guest, before the others and after them; the quieter of both
+  counts, or a guest that was not at rest yet would make the others cheaper than they are;
 * *served*: all connections, no limit;
 * *few*: as many connections a second as the limit lets in, no limit;
 * *refused*: all connections, with the limit.
@@ -50,6 +51,10 @@ class Window:
     replies: int
     busy_s: float
     seconds: float
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy_s / self.seconds
 
 
 def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
@@ -105,6 +110,7 @@ def _measure(testbed: Testbed, guest: Guest, number: int, say: Say) -> dict[str,
         refused = _window(guest, partial(_visit, testbed, guest, OFFERED_PER_SECOND, SECONDS))
     finally:
         _limit(testbed, guest, {})
+    idle = min(idle, _window(guest, partial(_wait, SECONDS)), key=lambda one: one.busy_share)
     found = costs(idle, served, few, refused, OFFERED_PER_SECOND * SECONDS)
     say(f"run {number + 1}: idle {idle}, served {served}, few {few}, refused {refused}: {found}")
     return found
@@ -121,7 +127,7 @@ def costs(
         )
 
     def of_its_own_s(window: Window) -> float:
-        return window.busy_s - idle.busy_s / idle.seconds * window.seconds
+        return window.busy_s - idle.busy_share * window.seconds
 
     admitted_s = of_its_own_s(few) / few.replies * refused.replies
     refusals = offered - refused.replies
@@ -130,7 +136,7 @@ def costs(
     return {
         "served_ms": served_ms,
         "refused_ms": refused_ms,
-        "idle_ms": 1e3 * idle.busy_s / idle.seconds,
+        "idle_ms": 1e3 * idle.busy_share,
         "refused_share": refusals / offered,
         "cost_ratio": refused_ms / served_ms,
     }

@@ -23,8 +23,8 @@ STRUCTS = {one["struct"]: one["data"] for one in DEFINED if "struct" in one}
 ENUMS = {one["enum"]: one["data"] for one in DEFINED if "enum" in one}
 # Members that say to what a struct belongs, or hold other structs.
 BESIDE = {"resource", "class", "tag", "dscp", "limits", "scheduling", "queues"}
-# The shaper's classes have no names for people, and play no film.
-PEOPLES = {"title", "is-stream"}
+# The shaper's classes have no names for people, and play no film; overload control is sluiced's.
+PEOPLES = {"title", "is-stream", "overload"}
 PAIRS = [
     ("ShaperLimit", Limit),
     ("ShaperScheduling", Scheduling),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sluice_controller.domain.errors import BadValue
 from sluice_controller.domain.limits import parse_by_resource
 from sluice_controller.domain.models import as_json
-from sluice_controller.domain.queues import Queue
+from sluice_controller.domain.queues import AUTO, Queue
 from unit.controller.scheduling_data import knobs
 
 
@@ -28,6 +28,8 @@ def parsed(raw, resource):
         ("net-tx", {"connections_per_second": 5}, "connections_per_second", "use net-rx"),
         ("net-rx", {"connections_per_second": 0}, "connections_per_second", "below 1"),
         ("net-rx", {"burst_connections": 5}, "burst_connections", "has no rate"),
+        ("net-rx", {"overload": "auto"}, "overload", "the most in a second"),
+        ("net-rx", {"overload": "on"}, "overload", "use one of off, auto"),
         ("net-rx", {"rate": 5}, "rate", "is not known"),
         ("net-rx", [], "", "is not an object"),
     ],
@@ -53,6 +55,11 @@ def test_null_and_absent_are_as_by_default():
 def test_queues_survive_a_round_trip_through_json(some):
     _limits, _scheduling, queues = some
     assert parse_by_resource(as_json(queues), Queue, "queues") == queues
+
+
+def test_overload_control_survives_a_round_trip_through_json():
+    queue = Queue(connections_per_second=200.0, overload=AUTO)
+    assert parsed(as_json(queue), "net-rx") == queue
 
 
 @given(

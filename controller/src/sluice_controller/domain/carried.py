@@ -41,6 +41,7 @@ from .model import (
     parse_dscp,
 )
 from .models import as_json, given_of, members
+from .queues import OFF
 from .render import with_default
 from .rules import parse_match
 from .values import parse_integer
@@ -92,7 +93,12 @@ def _of_domain(value: Grant | Assignment) -> dict[str, Any]:
 
 
 def _class_json(grant: Grant, shaping_class: ShapingClass) -> dict[str, Any]:
-    return _without_nulls({**given_of(shaping_class), **_of_domain(grant)})
+    found = _without_nulls({**given_of(shaping_class), **_of_domain(grant)})
+    for queue in found["queues"].values():
+        # An earlier release refuses the member.
+        if queue["overload"] == OFF:
+            del queue["overload"]
+    return found
 
 
 def holding(

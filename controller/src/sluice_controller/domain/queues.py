@@ -16,6 +16,7 @@ from .values import inner
 
 QUEUE_RESOURCES = (NET_TX, NET_RX)
 NO_AQM, CODEL = AQMS = ("none", "codel")
+OFF, AUTO = OVERLOADS = ("off", "auto")
 
 MAX_LIMIT_BYTES = 2**26
 MAX_LIMIT_PACKETS = 2**18
@@ -95,6 +96,16 @@ class Queue(Model):
             only=(NET_RX,),
         ),
     ] = None
+    overload: Annotated[
+        str,
+        Word(
+            OVERLOADS,
+            help="auto: fewer new connections while the accept queue of a server of the class is"
+            " more than half full, as the guest's agent tells; connections_per_second is the most",
+            shown="overload control {}",
+            only=(NET_RX,),
+        ),
+    ] = OFF
 
     def check(self, thing: str) -> None:
         if self.ecn and self.aqm == NO_AQM:
@@ -107,6 +118,13 @@ class Queue(Model):
                 self.burst_connections,
                 "has no rate",
                 "give connections_per_second with it, or neither",
+            )
+        if self.overload == AUTO and self.connections_per_second is None:
+            raise BadValue(
+                inner(thing, "overload"),
+                self.overload,
+                "has no limit that it may lower",
+                "give connections_per_second with it: the most in a second",
             )
 
     def check_for(self, resource: str, thing: str) -> None:

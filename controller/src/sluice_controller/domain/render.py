@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .guests import Guest
 from .limits import RESOURCES, UNLIMITED, Limit, Resource, tighter
 from .model import DEFAULT_CLASS, Grant, ShapingClass
 from .models import answer_of, as_json, members
+from .overload import Control, Controls, unreported
+from .queues import AUTO, OFF, Queue
 from .scheduling import DEFAULT_SCHEDULING
 from .shaped import Shapes, devices_json, sentence
 
@@ -43,6 +45,30 @@ def effective_limits(grant: Grant, caps: Caps) -> dict[str, Limit]:
     return effective
 
 
+def effective_queues(grant: Grant, controls: Controls) -> dict[str, Queue]:
+    """The operator's queues in the shaper's words: with the limit that overload control has set."""
+    control = control_of(grant, controls)
+    effective = dict(grant.queues)
+    for resource, queue in grant.queues.items():
+        if queue.overload == AUTO and control is not None:
+            rate = control.connections_per_second
+            effective[resource] = replace(queue, overload=OFF, connections_per_second=rate)
+    return effective
+
+
+def control_of(grant: Grant, controls: Controls) -> Control | None:
+    """What overload control holds the class to; None where it is off."""
+    for queue in grant.queues.values():
+        most = queue.connections_per_second
+        if queue.overload == AUTO and most is not None:
+            found = controls.get((grant.domain, grant.class_name))
+            if found is None:
+                return unreported(most)
+            # The operator's limit may be a newer one.
+            return replace(found, connections_per_second=min(most, found.connections_per_second))
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Granted(  # type: ignore[misc]
     answer_of(ShapingClass, "OfClass", "name", "title"), answer_of(Grant, "OfGrant", "domain")
@@ -51,11 +77,18 @@ class Granted(  # type: ignore[misc]
 
     # With the limits of auto-shaping.
     effective_limits: Mapping[Resource, Limit]
+    # Of overload control, where it is on.
+    overload: Control | None
 
 
-def grant_json(grant: Grant, shaping_class: ShapingClass, caps: Caps) -> dict[str, Any]:
+def grant_json(
+    grant: Grant, shaping_class: ShapingClass, caps: Caps, controls: Controls
+) -> dict[str, Any]:
     """A `Granted`."""
-    effective = {"effective_limits": effective_limits(grant, caps)}
+    effective = {
+        "effective_limits": effective_limits(grant, caps),
+        "overload": control_of(grant, controls),
+    }
     found = {**as_json(shaping_class), **as_json(grant), **as_json(effective)}
     return {name: found[name] for name in members(Granted)}
 

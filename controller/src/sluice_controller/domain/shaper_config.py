@@ -11,7 +11,8 @@ from .cards import AUTO
 from .limits import RESOURCES, Limit
 from .model import DEFAULT_CLASS, ClassBody, Grant, ShapingClass
 from .models import members
-from .render import Caps, effective_limits, with_default
+from .overload import Controls
+from .render import Caps, effective_limits, effective_queues, with_default
 from .shaper_rows import queue_rows, queues_of, scheduling_of, scheduling_rows, whole
 
 # QMP name → attribute of Limit
@@ -63,6 +64,7 @@ def wanted(
     caps: Caps,
     groups: Mapping[str, Mapping[str, Any]] | None = None,
     cards: Mapping[str, str] | None = None,
+    controls: Controls | None = None,
 ) -> Config:
     """{"classes": {name: arguments of shaper-set-class}, "ceiling": [limit],
     "groups": {resource: {"group", "weight"}}, "objects": {group's object id: path},
@@ -80,7 +82,7 @@ def wanted(
             vars(by_name.get(grant.class_name, _USUAL)),
             limits=qmp_limits(effective_limits(grant, caps)),
             scheduling=scheduling_rows(grant.scheduling),
-            queues=queue_rows(grant.queues),
+            queues=queue_rows(effective_queues(grant, controls or {})),
         )
     groups = groups or {}
     return {

@@ -24,7 +24,7 @@ from .errors import BadValue, Conflict, sluice
 from .limits import RESOURCES, Limit, parse_by_resource
 from .model import DEFAULT_CLASS, Grant, Rule, ShapingClass, Stream, choose_colour
 from .models import as_json, parse
-from .queues import QUEUE_RESOURCES
+from .queues import AUTO, QUEUE_RESOURCES
 from .scheduling import check_all_within
 from .shaper_config import CLASS_FIELDS, QMP_FIELDS
 from .shaper_rows import queues_of, scheduling_of
@@ -108,7 +108,7 @@ def merged(
     along = carried or Holding()
     own = {g.class_name: g for g in along.grants}
     there = {
-        g.class_name: _untuned(g, own.get(g.class_name), tuned)
+        g.class_name: _uncontrolled(_untuned(g, own.get(g.class_name), tuned), own)
         for g in shaper.grants
         if not is_bare(g)
     }
@@ -146,6 +146,22 @@ def _untuned(grant: Grant, own: Grant | None, tuned: Collection[tuple[str, str]]
         # A reservation that is newer than the metadata: so may be the limit.
         return grant
     return replace(grant, limits=limits)
+
+
+def _uncontrolled(grant: Grant, own: Mapping[str, Grant]) -> Grant:
+    """With the operator's limit of new connections where the shaper has that of overload control,
+    of which the shaper knows nothing."""
+    queues = dict(grant.queues)
+    carried = own[grant.class_name].queues if grant.class_name in own else {}
+    for resource, queue in carried.items():
+        there = queues.get(resource)
+        most = queue.connections_per_second
+        if there is None or queue.overload != AUTO or most is None:
+            continue
+        rate = there.connections_per_second
+        if rate is not None and rate <= most:
+            queues[resource] = replace(there, overload=AUTO, connections_per_second=most)
+    return replace(grant, queues=queues)
 
 
 def _definition(name: str, set_there: bool, shaper: Holding, along: Holding) -> ShapingClass | None:

@@ -25,6 +25,7 @@ from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
 from ..domain.models import as_json
+from ..domain.overload import Server
 from ..services.agent_install import AgentInstaller
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
@@ -35,6 +36,8 @@ from ..services.groups import Groups
 from ..services.guest_streams import ROUND_SECONDS, GuestStreams
 from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
+from ..services.overload import ROUND_SECONDS as OVERLOAD_SECONDS
+from ..services.overload import Overload
 from ..services.reconcile import Reconciler
 from ..services.records import Records
 from ..services.restarts import Restarts
@@ -127,6 +130,12 @@ class Services:
         self.guest_streams = GuestStreams(
             self.host, shapers, self.declared, self.clock, time.monotonic
         )
+        self.overload = Overload(
+            self.declared,
+            self._servers,
+            self.auto_limits,
+            lambda domain: self.reconciler.changed(domain),
+        )
         self.streams = Streams(
             self.store,
             self.declared,
@@ -207,6 +216,11 @@ class Services:
         self.catalogue.check_known(domain)
         return as_json(self.guest_streams.of(domain))
 
+    def _servers(self, domain: str) -> list[Server]:
+        """Records of an agent that is gone stay as they were: nobody empties them."""
+        connected = self.agents.status(domain)["connected"]
+        return self.guest_streams.servers(domain) if connected else []
+
     # Threads
 
     def _poll_libvirt(self) -> None:
@@ -236,6 +250,7 @@ class Services:
             Loop("sampler", 1 / SAMPLE_HZ, self._sample),
             Loop("records", 0.0, self._record),
             Loop("streams", ROUND_SECONDS, self.guest_streams.round),
+            Loop("overload", OVERLOAD_SECONDS, self.overload.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)

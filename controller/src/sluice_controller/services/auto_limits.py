@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The byte rates that auto-shaping holds classes to, shared between threads."""
+"""Byte rates of auto-shaping, and limits of new connections of overload control: what classes are
+held to, shared between threads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+
+from ..domain.overload import Control, Controls
 
 Key = tuple[str, str, str]
 
@@ -13,7 +16,8 @@ class AutoLimits:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._caps: dict[Key, float] = {}
-        # How often a cap was changed so far.
+        self._controls: dict[tuple[str, str], Control] = {}
+        # How often a cap or a limit was changed so far.
         self.changes = 0
 
     def snapshot(self) -> dict[Key, float]:
@@ -39,3 +43,19 @@ class AutoLimits:
         with self._lock:
             self._caps = {k: v for k, v in self._caps.items() if k[:2] != (domain, class_name)}
             self.changes += 1
+
+    def controls(self) -> dict[tuple[str, str], Control]:
+        with self._lock:
+            return dict(self._controls)
+
+    def set_controls(self, controls: Controls) -> set[str]:
+        """Sets all of overload control; returns the domains with another limit than before."""
+
+        def limits(of: Controls) -> set[tuple[str, str, float]]:
+            return {(d, c, one.connections_per_second) for (d, c), one in of.items()}
+
+        with self._lock:
+            changed = {key[0] for key in limits(self._controls) ^ limits(controls)}
+            self._controls = dict(controls)
+            self.changes += bool(changed)
+        return changed

@@ -348,11 +348,12 @@ class Catalogue:
 
     def _grant_json(self, unit: Transaction, grant: Grant) -> dict[str, Any]:
         shaping_class = find_class(unit, grant.class_name)
-        return render.grant_json(grant, shaping_class, self.auto_limits.snapshot())
+        caps, controls = self.auto_limits.snapshot(), self.auto_limits.controls()
+        return render.grant_json(grant, shaping_class, caps, controls)
 
     def of_domains(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """{"classes", "ceiling", "cards"} of each domain, from one unit of work for all."""
-        caps = self.auto_limits.snapshot()
+        caps, controls = self.auto_limits.snapshot(), self.auto_limits.controls()
         with self.store.transaction() as unit:
             classes = {c.name: c for c in unit.classes()}
             ceilings, grants = unit.ceilings(), unit.grants()
@@ -364,7 +365,7 @@ class Catalogue:
         return {
             name: {
                 "classes": [
-                    render.grant_json(grant, classes[grant.class_name], caps)
+                    render.grant_json(grant, classes[grant.class_name], caps, controls)
                     for grant in render.with_default(name, own)
                 ],
                 "ceiling": as_json(ceilings.get(name, {})),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..domain.model import DEFAULT_CLASS, Grant, Settings, ShapingClass, Stream
+from ..domain.queues import AUTO
 from ..domain.render import reserved
 from .auto_limits import Key
 from .ports import Store
@@ -31,6 +32,8 @@ class Declaration:
     own_limits: Mapping[Key, float | None]
     reserved: Mapping[Key, float]
     granted: Mapping[str, Granted]
+    # (domain, class) → the most new connections per second, where overload control is on.
+    overload: Mapping[tuple[str, str], float]
 
     def granted_to(self, domain: str) -> Granted:
         return self.granted.get(domain, DEFAULT_GRANT)
@@ -58,6 +61,12 @@ def _declaration(
             for resource in grant.scheduling
         },
         {domain: frozenset(pairs) for domain, pairs in granted.items()},
+        {
+            (grant.domain, grant.class_name): queue.connections_per_second
+            for grant in grants
+            for queue in grant.queues.values()
+            if queue.overload == AUTO and queue.connections_per_second is not None
+        },
     )
 
 

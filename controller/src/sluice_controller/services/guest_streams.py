@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Reads what guests say of their streams, from the channel's records by QMP.
+"""Reads what guests say of their streams and servers, from the channel's records by QMP.
 
-A guest with a declared stream is asked twice a second, another guest with a channel every 5 s. A
-QEMU that hangs keeps its own answer alone waiting.
+A guest with a declared stream or a class with overload control is asked twice a second, another
+guest with a channel every 5 s. A QEMU that hangs keeps its own answer alone waiting.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ..domain.errors import SluiceError
 from ..domain.guests import Guest
+from ..domain.overload import Server, servers
 from ..domain.stream_records import GuestStream, Series, readings, said
 from .declared import Declared
 from .ports import Clock, Host, Shapers
@@ -34,6 +35,8 @@ class _Asked:
 
     of: tuple[str, int]
     series: dict[tuple[int, int, str, str], Series] = field(default_factory=dict)
+    servers: list[Server] = field(default_factory=list)
+    answered_s: float = 0.0
     running: Future[None] | None = None
     asked_s: float | None = None
     refused: bool = False
@@ -58,7 +61,9 @@ class GuestStreams:
             guests = [g for g in self.host.guests() if g.active and g.live.has_channel]
         except SluiceError:
             return
-        streaming = {stream.domain for stream in self.declared.now.streams}
+        declaration = self.declared.now
+        streaming = {stream.domain for stream in declaration.streams}
+        streaming |= {domain for domain, _class in declaration.overload}
         now_s = self.monotonic()
         with self._lock:
             for name in set(self._asked) - {guest.name for guest in guests}:
@@ -93,6 +98,7 @@ class GuestStreams:
         now_s, shown_at = self.monotonic(), self.clock()
         with self._lock:
             asked.refused = False
+            asked.servers, asked.answered_s = servers(answer), now_s
             asked.series = {r.key: asked.series.get(r.key, Series()) for r in found}
             for reading in found:
                 asked.series[reading.key].add(now_s, shown_at, reading)
@@ -111,6 +117,15 @@ class GuestStreams:
                 if tag in classes
             ]
         return sorted(found, key=lambda one: (one.class_name, one.name, one.source))
+
+    def servers(self, domain: str) -> list[Server]:
+        """None from a QEMU that has not answered for a while."""
+        now_s = self.monotonic()
+        with self._lock:
+            asked = self._asked.get(domain)
+            if asked is None or asked.refused or now_s - asked.answered_s > SELDOM_S:
+                return []
+            return list(asked.servers)
 
     def close(self) -> None:
         self._pool.close()

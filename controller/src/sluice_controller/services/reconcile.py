@@ -327,6 +327,7 @@ class Reconciler:
                     self.auto_limits.snapshot(),
                     self.groups(unit, name),
                     by_path(unit.cards(name), guest.live),
+                    self.auto_limits.controls(),
                 )
             shaper.want_as_of = as_of
         return shaper.want

@@ -9,6 +9,7 @@ import typer
 
 from ...domain.cards import AUTO
 from ...domain.guests import AttachBody, DetachBody, InstallBody
+from ...domain.limits import NET_RX
 from ...domain.rates import format_rate
 from .client import Client
 from .common import Answered, Domain, command, given_of
@@ -61,6 +62,12 @@ def _auto_text(grant: dict[str, Any]) -> str:
     return limits_text(effective) if effective != grant["limits"] else ""
 
 
+def _control_text(grant: dict[str, Any]) -> str:
+    """The limit of new connections that is in force, with the reason."""
+    control = grant["overload"]
+    return f"{control['connections_per_second']:g} new connections/s: {control['reason']}"
+
+
 def _say_domain(answer: dict[str, Any]) -> None:
     say(f"{answer['name']}: {answer['state']}, shaping {shaping_text(answer)}")
     say(f"agent: {_agent_text(answer['agent'])}")
@@ -90,6 +97,11 @@ def _say_domain(answer: dict[str, Any]) -> None:
         for g in answer["classes"]
         for kind, text in TOLD.items()
         for resource, one in g[kind].items()
+    ]
+    rows += [
+        {"class": g["class"], "resource": NET_RX, "what": "overload", "set to": _control_text(g)}
+        for g in answer["classes"]
+        if g["overload"]
     ]
     if rows:
         show(rows, {name: name for name in rows[0]})

@@ -143,7 +143,7 @@ def queue(
     Other settings stay; without options the command shows all.
 
     Examples: sluice queue media web net-rx --aqm codel --ecn;
-    sluice queue media web net-rx --connections 200
+    sluice queue media web net-rx --connections 200 --overload auto
     """
     if default:
         _refuse_beside_default(context, _by_option(Queue, options))
@@ -152,4 +152,5 @@ def queue(
         body.setdefault("ecn", None)
     if nothing(body.get("connections_per_second")):
         body.setdefault("burst_connections", None)
+        body.setdefault("overload", None)
     return _changed(context, "queues", (domain, name, resource), None if default else body)

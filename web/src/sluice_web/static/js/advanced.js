@@ -5,6 +5,7 @@
 import { call, path } from "./api.js";
 import { announce, changed } from "./changes.js";
 import { mayChange, setText } from "./dom.js";
+import { significant } from "./format.js";
 import { attempt } from "./forms.js";
 import { adapt, fill, read, words } from "./knobs.js";
 
@@ -17,6 +18,7 @@ const knobsOf = (event) => event.target.closest?.("form.knobs");
 function summarise(section) {
   const texts = [...formsIn(section)].map((form) => [form.dataset.title, words(form, ownOf(form))]);
   const said = texts.filter(([, text]) => text).map((parts) => parts.join(" "));
+  if (section.dataset.control) said.push(section.dataset.control);
   setText(section.querySelector("[data-testid=advanced-summary]"), said.join("; ") || "as by default");
 }
 
@@ -38,6 +40,8 @@ function take(form, own) {
 export function show(details) {
   for (const section of sections()) {
     const grant = details.classes.find((one) => one.class === section.dataset.class) ?? {};
+    const { connections_per_second: limit, reason } = grant.overload ?? {};
+    section.dataset.control = reason ? `now ${significant(limit)} new connections/s: ${reason}` : "";
     for (const form of formsIn(section)) {
       const own = canonical(grant[form.dataset.kind]?.[form.dataset.resource] ?? {});
       if (isTyped(form)) form.dataset.missed = own;
