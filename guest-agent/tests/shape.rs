@@ -28,7 +28,7 @@ fn bulk(tag: u8) -> Value {
     json!([{"name": "bulk", "tag": tag}])
 }
 
-/// What a command has left, which runs on in its class; and what the command has said.
+/// A process that a command has left, which runs on in its class; and the command's output.
 fn orphan(host: &mut Host, words: &str) -> (Stray, String) {
     let words = format!("{words}; setsid sleep 305 >/dev/null 2>&1 & echo $!");
     let mut ran = command(host);

@@ -45,7 +45,7 @@ BARS = {
     "pass-instructions": 98,
     "pass-unlimited": 15.0,
     "pass-unlimited-instructions": 98,
-    # What a gate adds to a request that passes: its decision and its completion.
+    # A gate adds its decision and its completion to a request that passes.
     "gate-of-baseline": 0.5,
     "gate-instructions": 200,
     # Limits decide.
@@ -117,7 +117,7 @@ def added_ratio(figures: dict[str, float]) -> float | None:
 
 
 def gate_added(figures: dict[str, float]) -> float | None:
-    """What a gate adds to a request that passes, or None if a figure is not there."""
+    """The addition of a gate to a request that passes; None if a figure is not there."""
     if "pass-gated" not in figures or "pass" not in figures:
         return None
     return figures["pass-gated"] - figures["pass"]

@@ -26,7 +26,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What the service manager has given to this process.
+    /// The descriptors that the service manager has given to this process.
     ///
     /// # Safety
     ///

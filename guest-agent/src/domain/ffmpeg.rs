@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! What `ffmpeg -progress` writes: lines `key=value`; `progress=continue` or `progress=end` ends
+//! The output of `ffmpeg -progress`: lines `key=value`; `progress=continue` or `progress=end` ends
 //! a block of them.
 
 use super::account::Counts;
@@ -11,7 +11,7 @@ const MOST_LINE_BYTES: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Progress {
     line: Vec<u8>,
-    /// What is known so far.
+    /// The numbers known so far.
     known: Known,
     newest: Option<Counts>,
     has_ended: bool,

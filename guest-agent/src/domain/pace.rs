@@ -9,7 +9,7 @@ pub const FRAME_BYTES: u64 = 1024;
 /// A report has no greater rate.
 pub const MOST_DESIRED_BPS: u64 = MOST_FRAMES_PER_SECOND as u64 * FRAME_BYTES;
 
-/// What the kernel says of a connection. All but `unsent_bytes` count since it was made.
+/// The kernel's numbers of a connection. All but `unsent_bytes` count since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpNumbers {
     /// Sent, and confirmed by the other end.

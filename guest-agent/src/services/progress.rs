@@ -18,7 +18,7 @@ pub struct Ffmpeg {
     path: PathBuf,
     rate: f64,
     input: Option<Input>,
-    /// What was in the file before is of another run.
+    /// Lines that were in the file before are of another run.
     was_missing: bool,
 }
 

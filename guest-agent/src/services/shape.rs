@@ -27,7 +27,7 @@ impl Agent {
             Request::Put { pid, class } => self.put(now_ns, pid.unwrap_or(sender), class),
             Request::Release { pid } => self.release(now_ns, pid),
             Request::List => {
-                // What has ended since the last scan is not to be told as in force.
+                // A process that has ended since the last scan is not to be told as in force.
                 self.look(now_ns, Depth::Full);
                 Ok(json!({ "shaped": self.shaped() }))
             }

@@ -19,7 +19,7 @@ const MOST_PASSWORD_BYTES: u64 = 1024;
 const NO_RATE: &str = "it does not say how many frames a second there should be, so nobody sees that \
                        some are missing: give --rate";
 
-/// What a look has found.
+/// The outcome of a look.
 #[derive(Debug, PartialEq)]
 pub enum Seen {
     Counts(Counts),
@@ -113,7 +113,7 @@ pub fn run(source: &mut dyn Look, plan: &Plan, world: &mut dyn World) {
     }
 }
 
-/// What goes wrong, and since how many tries.
+/// A fault, and for how many tries it has lasted.
 #[derive(Default)]
 struct Faults {
     last: Option<String>,

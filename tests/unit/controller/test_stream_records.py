@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice_controller.domain.channel_records import MOST_RECORDS
 from sluice_controller.domain.stream_records import (
     FRESH_S,
-    MOST_RECORDS,
     SOURCES,
     Series,
     counting,

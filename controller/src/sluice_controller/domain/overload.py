@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Overload control: the limit of new connections of a class follows how full its servers are.
 
-After ECalls, section 3.4. What the guest says of its servers (`docs/specs/channel.md`, "Server
-records") is its own word: a lie limits only the class of the guest that tells it, between the
-floor and the operator's limit.
+After ECalls, section 3.4. The records of servers (`docs/specs/channel.md`, "Server records") are
+the guest's own word: a lie limits only the class of the guest that tells it, between the floor and
+the operator's limit.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .channel_records import records
 from .knobs import Model
 
-MOST_RECORDS = 64
 _COUNTER = 1 << 32
 _BOUNDS = {
     "tag": 16,
@@ -62,21 +62,7 @@ Controls = Mapping[tuple[str, str], Control]
 
 def servers(answer: Any) -> list[Server]:
     """The sound server records in an answer to query-shaper-channel."""
-    rows = answer.get("servers") if isinstance(answer, Mapping) else None
-    if not isinstance(rows, list):
-        return []
-    found = (_server(row) for row in rows[:MOST_RECORDS])
-    return [one for one in found if one is not None]
-
-
-def _server(row: Any) -> Server | None:
-    if not isinstance(row, Mapping):
-        return None
-    numbers = [row.get(name) for name in _BOUNDS]
-    for number, bound in zip(numbers, _BOUNDS.values(), strict=True):
-        if type(number) is not int or not 0 <= number < bound:
-            return None
-    return Server(*numbers)
+    return [Server(*numbers) for _, numbers in records(answer, "servers", _BOUNDS)]
 
 
 def unreported(most: float) -> Control:

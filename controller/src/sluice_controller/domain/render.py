@@ -57,7 +57,7 @@ def effective_queues(grant: Grant, controls: Controls) -> dict[str, Queue]:
 
 
 def control_of(grant: Grant, controls: Controls) -> Control | None:
-    """What overload control holds the class to; None where it is off."""
+    """The limit of overload control, with its reason; None where it is off."""
     for queue in grant.queues.values():
         most = queue.connections_per_second
         if queue.overload == AUTO and most is not None:

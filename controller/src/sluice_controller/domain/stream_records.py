@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest says of its streams (`docs/specs/channel.md`, "Stream records"): checked, judged,
+"""A guest's word on its streams (`docs/specs/channel.md`, "Stream records"): checked, judged,
 and which of several sources counts.
 
 All of it is the guest's word, and a QEMU that its guest has taken over may answer anything. So a
@@ -9,17 +9,17 @@ record that is out of range is left out, and a record speaks of its own domain a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from .channel_records import MOST_RECORDS, records
 from .knobs import Flag, Model, Word
 from .model import ClassName
 from .quality import DELIVERY_WINDOW_S, LUMPY_DELIVERY, POOR_DELIVERY
 
 # The first counts before the others: a program knows its frames better than its sockets do.
 SOURCES = ("program", "vlc", "ffmpeg", "gstreamer", "socket")
-MOST_RECORDS = 64
 NAME_CHARS = 24
 # Late and lost frames of so long ago count. Each source tells once a second or more often.
 FAULTS_S = 5.0
@@ -65,27 +65,14 @@ class Reading:
 
 def readings(answer: Any) -> list[Reading]:
     """The records in an answer to query-shaper-channel."""
-    rows = answer.get("streams") if isinstance(answer, Mapping) else None
-    if not isinstance(rows, list):
-        return []
-    found = (_reading(row) for row in rows[:MOST_RECORDS])
-    return [one for one in found if one is not None]
-
-
-def _reading(row: Any) -> Reading | None:
-    if not isinstance(row, Mapping):
-        return None
-    numbers = [row.get(name) for name in _BOUNDS]
-    for number, bound in zip(numbers, _BOUNDS.values(), strict=True):
-        if type(number) is not int or not 0 <= number < bound:
-            return None
-    source, name = row.get("source"), row.get("name")
-    if source not in SOURCES or not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS:
-        return None
-    if not (name.isascii() and name.isprintable()):
-        return None
-    number, tag, *others = numbers
-    return Reading(number, tag, source, name, *others)
+    found = []
+    for row, (number, tag, *others) in records(answer, "streams", _BOUNDS):
+        source, name = row.get("source"), row.get("name")
+        if source not in SOURCES or not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS:
+            continue
+        if name.isascii() and name.isprintable():
+            found.append(Reading(number, tag, source, name, *others))
+    return found
 
 
 @dataclass(frozen=True)
@@ -174,7 +161,7 @@ def _delivery(old: Reading, new: Reading) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class GuestStream(Model):
-    """What a guest says of one of its streams; the guest's word, not measured by the host."""
+    """A guest's word on one of its streams, not measured by the host."""
 
     class_name: ClassName
     name: str
