@@ -42,7 +42,8 @@ grows without bound (a queue near saturation).
   does not help within 3 s, all is given back, for the stream waits for something else (a limit of
   its own, a slow store). Cuts are tried again after 30 s, and later each time they do not help.
 * greedy: a stream that has moved more than 1.5 times its nominal rate for 2 s gives no pressure;
-  its waits are of its own making.
+  its waits are of its own making. After 10 s, which no peak of a film lasts, caps that were made
+  for it are lifted.
 * not seen: missing knowledge of a stream, of a held class or of the uplink loosens nothing. The
   caps stay until it is seen again or the stream has been idle.
 
@@ -98,7 +99,7 @@ class _Look:
     observation: Observation
     policy: Policy
     now_ns: int
-    # Streams that move no more than they declare: the others give no pressure.
+    # Streams that do not move more than they declare for longer than a peak lasts.
     modest: tuple[StreamView, ...]
 
     @cached_property
@@ -137,9 +138,14 @@ def decide(
     """One tick. The new state's caps should hold from now on."""
     protected = _protected(observation)
     greedy_since_ns = _greedy_since(observation, state, policy, now_ns)
-    greedy = {name for name, at in greedy_since_ns.items() if now_ns - at >= policy.greedy_ns}
-    modest = tuple(s for s in observation.streams if s.name not in greedy)
-    felt = pressures(replace(observation, streams=modest), policy)
+
+    def without_greedy(for_ns: int) -> tuple[StreamView, ...]:
+        """The streams but for those that have been greedy for so long."""
+        began = {s.name: greedy_since_ns.get(s.name, now_ns) for s in observation.streams}
+        return tuple(s for s in observation.streams if now_ns - began[s.name] < for_ns)
+
+    felt = pressures(replace(observation, streams=without_greedy(policy.greedy_ns)), policy)
+    modest = without_greedy(policy.longest_peak_ns)
     decisions: list[Decision] = []
     arms = {}
     for name, arm in state.arms.items():

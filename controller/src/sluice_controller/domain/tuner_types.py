@@ -72,6 +72,8 @@ class Policy:
     # A stream that moves so much more than its nominal rate, for so long, is no reason to cut.
     greedy_factor: float = 1.5
     greedy_ns: int = 2 * SECOND
+    # Peaks of a film are shorter. After so long, cuts that were made for it are lifted.
+    longest_peak_ns: int = 10 * SECOND
     smallest_change: float = 0.02
 
 
