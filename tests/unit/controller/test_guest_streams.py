@@ -10,6 +10,7 @@ from sluice_controller.domain.model import Grant, ShapingClass, Stream
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.guest_streams import SELDOM_S, GuestStreams
 from sluice_controller.services.streams import Streams
+from unit.controller.test_overload import ROW as SERVER_ROW
 from unit.controller.test_stream_records import SECOND, row
 
 REPORT = {"window_ms": 1000, "received_bytes": 875_000}
@@ -26,6 +27,7 @@ class Host:
     def __init__(self):
         self.has_channel, self.incarnation = True, 1
         self.rows, self.asked, self.refuses, self.fault = [], 0, False, None
+        self.servers = []
 
     def guests(self):
         live = Description(shaper_id="sluice0", has_channel=self.has_channel)
@@ -42,7 +44,7 @@ class Host:
             raise self.fault
         if self.refuses:
             raise Conflict("shaper", "media", "has no channel", "restart it")
-        return {"streams": self.rows}
+        return {"streams": self.rows, "servers": self.servers}
 
 
 class Scene:
@@ -208,3 +210,21 @@ def test_what_was_said_ages_while_qemu_does_not_answer(scene):
     scene.look()
     assert scene.film["source"] == "host"
     assert [one["fresh"] for one in scene.film["guest"]] == [False]
+
+
+def test_a_server_is_as_full_as_it_was_until_qemu_is_silent_for_long(scene):
+    scene.declare()
+    scene.host.servers = [SERVER_ROW]
+    scene.look()
+    scene.host.refuses = True
+    for _ in range(2):
+        scene.now += SELDOM_S
+        scene.look()
+        assert [server.queued for server in scene.guest.servers("media")] == [7]
+    scene.now += SELDOM_S
+    scene.look()
+    assert scene.guest.servers("media") == []
+    scene.host.refuses = False
+    scene.now += SELDOM_S
+    scene.look()
+    assert len(scene.guest.servers("media")) == 1

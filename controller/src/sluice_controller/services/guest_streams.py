@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 ROUND_SECONDS = 0.5
 # Of a guest without a declared stream, and of one whose QEMU has refused the question.
 SELDOM_S = 5.0
+# One refusal, as of a QEMU that is busy, is no reason to forget how full a server was.
+SERVERS_LAST_S = 2 * SELDOM_S
 WORKERS = 2
 
 
@@ -123,7 +125,7 @@ class GuestStreams:
         now_s = self.monotonic()
         with self._lock:
             asked = self._asked.get(domain)
-            if asked is None or asked.refused or now_s - asked.answered_s > SELDOM_S:
+            if asked is None or now_s - asked.answered_s > SERVERS_LAST_S:
                 return []
             return list(asked.servers)
 
