@@ -126,13 +126,13 @@ class Started:
     def __init__(self, store, file):
         self.now_ns = 10**6 * SECOND
         self.file, self.host = file, Host(file)
-        self.moved, self.beats = 0, True
+        self.moved, self.beats, self.read_ms = 0, True, 10
         found = parts(store, self.host, CountersPages(lambda: self.now_ns), lambda: 1.0)
         self.sampler, self.records = found.sampler, found.records
         self.limits, self.auto = found.limits, found.auto
 
     def _refresh(self):
-        """2 MB/s of everything, and a stream whose reads take 10 ms."""
+        """2 MB/s of everything, and a stream whose reads take so long."""
         self.moved += 200_000
         page = header()
         struct.pack_into("<Q", page, 40, self.now_ns)
@@ -140,7 +140,7 @@ class Started:
         for tag, name in enumerate(("default", "batch", "movie")):
             put(
                 page, tag, 0, name, self.moved % 2**32, bytes=self.moved, requests=done,
-                completed_requests=done, service_ns=done * 10 * MS,
+                completed_requests=done, service_ns=done * self.read_ms * MS,
             )  # fmt: skip
         self.file.write_bytes(page)
 
@@ -191,6 +191,21 @@ def test_a_page_that_is_not_refreshed_loosens_nothing(started):
     assert held and not started.sampler.live()["domains"]["media"]["page_ok"]
     for now in started.run(20):
         assert now == held
+
+
+@pytest.mark.parametrize(("nominal_bps", "is_greedy"), [(1e6, True), (1.9e6, False)])
+def test_a_rehearsal_cuts_for_no_stream_that_moves_more_than_it_declares(
+    started, store, nominal_bps, is_greedy
+):
+    with store.transaction() as unit:
+        unit.put_stream(Stream("film", "media", "movie", nominal_bps))
+    started.auto.put({"dry_run": True})
+    started.host.answers, started.read_ms = True, 400
+    list(started.run(5))
+    before = len(started.auto.log())
+    list(started.run(30))
+    assert len(started.auto.log()) == before + (0 if is_greedy else 3)
+    assert started.limits.snapshot() == {}
 
 
 # While the store takes its time

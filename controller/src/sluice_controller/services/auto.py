@@ -163,17 +163,24 @@ class Auto:
             policy = Policy(floors=self.settings.floors_bytes_per_second)
             state, decisions = decide(observation, self.state, policy, now_ns)
             if self.settings.dry_run:
-                self._rehearse(decisions, now_ns)
+                self._rehearse(decisions, state.greedy_since_ns, now_ns)
                 return
             self.state = state
             self._apply()
             self._log(decisions, dry_run=False)
             self._save(now_ns)
 
-    def _rehearse(self, decisions: tuple[Decision, ...], now_ns: int) -> None:
+    def _rehearse(
+        self,
+        decisions: tuple[Decision, ...],
+        greedy_since_ns: Mapping[str, int],
+        now_ns: int,
+    ) -> None:
         """Logs decisions without acting on them, so the next tick sees an unchanged world."""
         self.state = State(
             arms={name: Arm(risky_ticks=2, active_ns=now_ns) for name in self.state.arms},
+            # Of a stream's own making, whatever is done.
+            greedy_since_ns=greedy_since_ns,
         )
         if decisions and now_ns - self._dry_logged_ns >= DRY_RUN_REPEAT_NS:
             self._dry_logged_ns = now_ns
