@@ -474,6 +474,26 @@ def test_cuts_that_do_not_help_are_given_back_and_that_is_said():
     assert 60 <= limited < 400
 
 
+def test_cuts_stay_for_another_stream_beside_one_that_is_slow_by_itself():
+    busy = plant.busy_disk()
+    busy.run(3, enabled=False)
+    observe = busy.observe
+
+    def two():
+        seen = observe()
+        slow = replace(
+            seen.streams[0], name="slow", class_name="slow",
+            disk_mean_ms=900.0, disk_worst_ms=900.0, disk_latest_ms=900.0,
+        )  # fmt: skip
+        return replace(seen, streams=(*seen.streams, slow))
+
+    busy.observe = two
+    busy.run(60)
+    assert busy.state.caps
+    assert not [d for d in busy.decisions if d.kind == "elsewhere"]
+    assert busy.waits_ms[-1] < 150
+
+
 def test_a_load_beside_a_stream_that_was_slow_by_itself_is_cut_at_once():
     busy = slow_by_itself(plant.busy_disk(500e6))
     busy.run(10)

@@ -41,6 +41,7 @@ grows without bound (a queue near saturation).
 * elsewhere: cuts that leave the pressure near its peak for 5 s go down to the floors. If that
   does not help within 3 s, all is given back, for the stream waits for something else (a limit of
   its own, a slow store). Cuts are tried again after 30 s, and later each time they do not help.
+  Beside another stream, which they may help, they stay.
 * greedy: a stream that has moved more than 1.5 times its nominal rate for 2 s gives no pressure;
   its waits are of its own making. After 10 s, which no peak of a film lasts, caps that were made
   for it are lifted.
@@ -200,7 +201,10 @@ def _step(arm: Arm, look: _Look) -> Step:
     if not look.modest or look.now_ns - arm.active_ns > look.policy.idle_ns:
         return _release(arm, look)
     arm = _helped(arm, look)
-    if arm.helped_ns is not None and look.now_ns - arm.helped_ns >= look.policy.help_ns:
+    # Beside another stream, which the cuts may help, they stay.
+    is_alone = len(look.modest) == 1
+    unhelped_ns = 0 if arm.helped_ns is None else look.now_ns - arm.helped_ns
+    if is_alone and unhelped_ns >= look.policy.help_ns:
         return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)
     if arm.resume_level is not None:
         return _drain(arm, look)
