@@ -206,6 +206,15 @@ def test_a_cut_is_logged_once_and_so_is_its_end(scene, caplog):
     ]
 
 
+def test_a_guest_that_reports_as_it_likes_does_not_fill_the_log(scene, caplog):
+    caplog.set_level(logging.INFO)
+    for _ in range(300):
+        assert scene.look(server(128)) == MOST / 2
+        assert scene.look() == MOST
+    # A cut and its end in each minute of ten.
+    assert len(caplog.records) == 20
+
+
 def test_without_reports_or_switched_off_the_operators_limit_holds(scene):
     assert scene.look(server(70)) == MOST / 2
     assert scene.look() == MOST
