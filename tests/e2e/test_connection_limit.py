@@ -60,7 +60,7 @@ def served(controller: Controller, guest: Guest) -> Iterator[str]:
 
 
 def of_class(guest: Guest) -> dict:
-    """What the class has received so far."""
+    """Counters of the class for received traffic so far."""
     (shaper,) = ask(guest, "query-shapers")
     rows = next(one["stats"] for one in shaper["classes"] if one["class"] == CLASS)
     return next(row for row in rows if row["resource"] == "net-rx")

@@ -57,7 +57,7 @@ def test_what_did_not_change_is_not_sent_again(monkeypatch):
 
 
 def test_a_page_gets_nothing_that_is_older_than_itself(monkeypatch):
-    """What it shows was read later; and it waits for no topic's turn."""
+    """The page was read later than an old answer; and it waits for no topic's turn."""
     controller = Controller()
     hub = hub_with(monkeypatch, controller)
     topics = frozenset({("streams", ""), ("processes", "a")})
