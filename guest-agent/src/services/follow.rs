@@ -32,6 +32,9 @@ const MOST_ESTATES: usize = 4096;
 const ANSWER_NS: u64 = 5_000_000_000;
 /// Served at once.
 const MOST_OPENED: usize = 4096;
+/// A host that takes rules back often sends others soon. Programs take seconds to load on a slow
+/// machine, and a tag can be laid down till then.
+const LINGER_NS: u64 = 60_000_000_000;
 const INSTEAD: &str = "new processes are found by scans, within 0.25 s";
 
 pub struct Follower {
@@ -40,6 +43,7 @@ pub struct Follower {
     has_told_of_loss: bool,
     programs: Kernel,
     has_told_of_programs: bool,
+    leave: Leave,
     kept: Kept,
 }
 
@@ -66,6 +70,23 @@ enum Kernel {
     Open(Box<Programs>),
 }
 
+/// When programs that nobody wants any more go.
+#[derive(Default)]
+struct Leave {
+    due_ns: Option<u64>,
+}
+
+impl Leave {
+    fn is_due(&mut self, now_ns: u64, is_wanted: bool) -> bool {
+        if is_wanted {
+            self.due_ns = None;
+            return false;
+        }
+        let due_ns = self.due_ns.get_or_insert(now_ns.saturating_add(LINGER_NS));
+        now_ns >= *due_ns
+    }
+}
+
 /// What the kernel has told.
 #[derive(Debug, Default)]
 pub struct Heard {
@@ -84,6 +105,7 @@ impl Follower {
             has_told_of_loss: false,
             programs: Kernel::Bare,
             has_told_of_programs: false,
+            leave: Leave::default(),
         }
     }
 
@@ -111,6 +133,7 @@ impl Follower {
     }
 
     fn tend_programs(&mut self, now_ns: u64, is_wanted: bool, log: &mut Log) {
+        let is_left = self.leave.is_due(now_ns, is_wanted);
         match &self.programs {
             Kernel::Bare if is_wanted => {
                 // A predecessor's have never stopped: they are taken over as they are.
@@ -138,7 +161,7 @@ impl Follower {
                 }
             },
             // Of a kernel that takes none, none is wanted again.
-            Kernel::Open(programs) if !is_wanted && programs.has_any() => {
+            Kernel::Open(programs) if is_left && programs.has_any() => {
                 for (name, _) in programs.parts() {
                     self.kept.forget(&name);
                 }
@@ -216,12 +239,18 @@ impl Follower {
         processes.into_iter().chain(sockets).collect()
     }
 
-    /// When it is time for further events, if it is not yet.
+    /// When it is time for further events, if it is not yet, or for programs to go.
     pub fn next_ns(&self, now_ns: u64) -> u64 {
-        if !self.is_open() || self.pace.is_ready(now_ns) {
-            return u64::MAX;
-        }
-        self.pace.ready_ns()
+        let leave_ns = match &self.programs {
+            Kernel::Open(programs) if programs.has_any() => self.leave.due_ns,
+            _ => None,
+        };
+        let ready_ns = if !self.is_open() || self.pace.is_ready(now_ns) {
+            u64::MAX
+        } else {
+            self.pace.ready_ns()
+        };
+        ready_ns.min(leave_ns.unwrap_or(u64::MAX))
     }
 
     /// Events were served.
@@ -476,5 +505,22 @@ impl Agent {
         self.place(pid, found);
         let rule = |assignment: Option<Assignment>| assignment.map(|found| found.rule);
         rule(before) != rule(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_stay_while_rules_change() {
+        let mut leave = Leave::default();
+        assert!(!leave.is_due(0, true));
+        assert!(!leave.is_due(5, false));
+        assert!(!leave.is_due(5 + LINGER_NS - 1, false));
+        assert!(!leave.is_due(5 + LINGER_NS, true), "wanted again");
+        assert!(!leave.is_due(6 + LINGER_NS, false), "the time begins anew");
+        assert!(leave.is_due(6 + 2 * LINGER_NS, false));
+        assert!(leave.is_due(7 + 2 * LINGER_NS, false), "until it is wanted");
     }
 }
