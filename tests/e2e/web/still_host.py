@@ -293,6 +293,8 @@ def stream(name: str, vm: str, one: str, verdict: str, reason: str, since: float
         "source": "client",
         "source_at": NOW - 2,
         "guest": [],
+        "processor_pressure": 0.06,
+        "processor_wait_ms_per_second": 12.0,
         "last_report": None,
     }
 

@@ -21,6 +21,7 @@ from ..adapters.guest_commands import GuestCommands
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.libvirt_metadata import LibvirtMetadata
+from ..adapters.qemu_threads import QemuThreads
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
 from ..domain.errors import SluiceError
@@ -38,6 +39,8 @@ from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
 from ..services.overload import ROUND_SECONDS as OVERLOAD_SECONDS
 from ..services.overload import Overload
+from ..services.processors import ROUND_SECONDS as PROCESSORS_SECONDS
+from ..services.processors import Processors
 from ..services.reconcile import Reconciler
 from ..services.records import Records
 from ..services.restarts import Restarts
@@ -130,6 +133,12 @@ class Services:
         self.guest_streams = GuestStreams(
             self.host, shapers, self.declared, self.clock, time.monotonic
         )
+        self.processors = Processors(
+            self.host,
+            QemuThreads(shapers.execute, time.monotonic),
+            self.declared,
+            time.monotonic,
+        )
         self.overload = Overload(
             self.declared,
             self._servers,
@@ -143,6 +152,7 @@ class Services:
             self.clock,
             self.catalogue.about,
             self.guest_streams.of,
+            self.processors.wait,
         )
         self.auto = Auto(
             self.store,
@@ -251,6 +261,7 @@ class Services:
             Loop("records", 0.0, self._record),
             Loop("streams", ROUND_SECONDS, self.guest_streams.round),
             Loop("overload", OVERLOAD_SECONDS, self.overload.round),
+            Loop("processors", PROCESSORS_SECONDS, self.processors.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
@@ -273,6 +284,7 @@ class Services:
         self.stopping.set()
         self.reconciler.close()
         self.guest_streams.close()
+        self.processors.close()
         self.agents.wake()
         self.records.wake()
         for thread in self._threads:

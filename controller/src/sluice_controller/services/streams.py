@@ -17,6 +17,7 @@ from typing import Any
 from ..domain.errors import BadValue, NotFound, sluice
 from ..domain.model import Stream, StreamBody, parse_stream_name
 from ..domain.models import as_json, parse
+from ..domain.processors import Wait
 from ..domain.quality import (
     DELIVERY_WINDOW_S,
     REPORT_AGE_S,
@@ -65,6 +66,8 @@ class Streams:
     about: Callable[[str], AbstractContextManager[Transaction]]
     # What a domain's guest says of its streams.
     said: Callable[[str], Sequence[GuestStream]] = lambda _domain: ()
+    # How long a domain's threads wait for a processor.
+    waits: Callable[[str], Wait | None] = lambda _domain: None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,6 +89,7 @@ class Streams:
     def _json(self, stream: Stream) -> dict[str, Any]:
         said = [s for s in self.said(stream.domain) if s.class_name == stream.class_name]
         guest = counting(said)
+        wait = self.waits(stream.domain)
         with self._lock:
             now = self.clock()
             memory = self._memory.setdefault(stream.name, _Memory(since=now))
@@ -114,6 +118,8 @@ class Streams:
                 "source": source,
                 "source_at": source_at,
                 "guest": as_json(said),
+                "processor_pressure": wait.pressure if wait else None,
+                "processor_wait_ms_per_second": wait.ms_per_second if wait else None,
                 "last_report": {"at": last.at, **last.values} if last else None,
             }
 

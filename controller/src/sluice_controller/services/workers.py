@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 SLOW_SECONDS = 10.0
-# Slow ones and others; of sluiced's unit, TasksMax= is for three such pools and the rest.
+# Slow ones and others; of sluiced's unit, TasksMax= is for four such pools and the rest.
 MOST_THREADS = 32
 
 _Task = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]

@@ -240,6 +240,9 @@ class Stream(StreamBody):  # type: ignore[misc,valid-type]
     source: Annotated[str, Word(("client", *SOURCES, "host"), help="whom the verdict is of")]
     source_at: float | None
     guest: list[GuestStream]
+    # Of the domain; null where they are not known.
+    processor_pressure: float | None
+    processor_wait_ms_per_second: float | None
     last_report: Mapping[str, float] | None
 
 
