@@ -40,8 +40,9 @@ grows without bound (a queue near saturation).
   while, and later each time a probe fails, so that the loop finds new room without oscillation.
 * elsewhere: cuts that leave the pressure near its peak for 5 s go down to the floors. If that
   does not help within 3 s, all is given back, for the stream waits for something else (a limit of
-  its own, a slow store). Cuts are tried again after 30 s, and later each time they do not help.
-  Beside another stream, which they may help, they stay.
+  its own, a slow store). Streams beside it that are at ease keep the level at which they were.
+  Cuts are tried again after 30 s, and later each time they do not help, or once the stream has
+  been at ease.
 * greedy: a stream that has moved more than 1.5 times its nominal rate for 2 s gives no pressure;
   its waits are of its own making. After 10 s, which no peak of a film lasts, caps that were made
   for it are lifted.
@@ -65,7 +66,16 @@ from functools import cached_property
 
 from .limits import MAX_PER_SECOND, RESOURCES
 from .shares import Key, Load, first_split, is_held_back, scaled, split, used_floor
-from .tuner_sense import is_active, left_of_link, pressures, recent, total, unexplained
+from .tuner_sense import (
+    is_active,
+    is_user,
+    left_of_link,
+    pressures,
+    recent,
+    total,
+    unexplained,
+    worst,
+)
 from .tuner_types import (
     ARM_RESOURCES,
     BACKING_OFF,
@@ -77,6 +87,7 @@ from .tuner_types import (
     Arm,
     Change,
     Decision,
+    Elsewhere,
     Observation,
     Policy,
     Pressure,
@@ -97,6 +108,8 @@ class _Look:
 
     name: str
     pressure: Pressure
+    # By stream; `pressure` is that of the worst for which cuts may help.
+    each: Mapping[str, Pressure]
     observation: Observation
     policy: Policy
     now_ns: int
@@ -150,7 +163,11 @@ def decide(
     decisions: list[Decision] = []
     arms = {}
     for name, arm in state.arms.items():
-        look = _Look(name, felt[name], observation, policy, now_ns, modest)
+        arm = _waiting(arm, felt[name], policy, now_ns)
+        pressure = worst(
+            one for stream, one in felt[name].items() if not _is_aside(arm, stream, one, now_ns)
+        )
+        look = _Look(name, pressure, felt[name], observation, policy, now_ns, modest)
         # A class that was held may have become a stream's.
         if any((*pair, resource) in arm.caps for pair in protected for resource in RESOURCES):
             caps = {key: cap for key, cap in arm.caps.items() if key[:2] not in protected}
@@ -164,7 +181,9 @@ def decide(
         state.unexplained_ns is None or now_ns - state.unexplained_ns >= UNEXPLAINED_REPEAT_NS
     ):
         state = replace(state, unexplained_ns=now_ns)
-        decisions.append(Decision(None, "unexplained", stream, "disk and uplink are at ease"))
+        is_greedy = stream not in felt[DISK]
+        words = "it moves more than it declares" if is_greedy else "disk and uplink are at ease"
+        decisions.append(Decision(None, "unexplained", stream, words))
     return state, tuple(decisions)
 
 
@@ -192,19 +211,13 @@ def _step(arm: Arm, look: _Look) -> Step:
     risky = look.pressure.value > 1.0
     arm = replace(arm, risky_ticks=arm.risky_ticks + 1 if risky else 0)
     if arm.level is None:
-        alike = look.pressure.value <= RISING_RATIO * arm.elsewhere_pressure
-        if look.now_ns < arm.elsewhere_until_ns and alike:
-            return arm, None
         if arm.risky_ticks >= look.policy.risk_ticks or look.pressure.fault:
             return _first_reaction(arm, look)
         return arm, None
     if not look.modest or look.now_ns - arm.active_ns > look.policy.idle_ns:
         return _release(arm, look)
     arm = _helped(arm, look)
-    # Beside another stream, which the cuts may help, they stay.
-    is_alone = len(look.modest) == 1
-    unhelped_ns = 0 if arm.helped_ns is None else look.now_ns - arm.helped_ns
-    if is_alone and unhelped_ns >= look.policy.help_ns:
+    if arm.helped_ns is not None and look.now_ns - arm.helped_ns >= look.policy.help_ns:
         return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)
     if arm.resume_level is not None:
         return _drain(arm, look)
@@ -265,7 +278,8 @@ def _helped(arm: Arm, look: _Look) -> Arm:
     value = look.pressure.value
     if value <= 1.0:
         # The cuts of this risk have helped; the next risk has a peak of its own.
-        return replace(arm, peak=0.0, helped_ns=look.now_ns, is_last_try=False, helpless=0)
+        arm = replace(arm, peak=0.0, helped_ns=look.now_ns, is_last_try=False)
+        return arm if arm.level is None else replace(arm, eased=(arm.level, arm.failed_level))
     well_below = value < look.policy.helped_share * arm.peak
     if well_below or arm.helped_ns is None or look.misses(arm):
         return replace(arm, helped_ns=look.now_ns, is_last_try=False)
@@ -289,20 +303,68 @@ def _try_last(arm: Arm, look: _Look) -> Step:
     return _moved(arm, level, caps, "risk", BACKING_OFF, look)
 
 
-def _give_back(arm: Arm, look: _Look) -> Step:
-    policy = look.policy
-    wait_ns = min(policy.elsewhere_ns << arm.helpless, policy.longest_elsewhere_ns)
-    changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
-    words = f"{look.pressure.words}, though cut to their floors"
-    free = Arm(
-        safe_level=arm.safe_level,
-        active_ns=arm.active_ns,
-        helpless=min(arm.helpless + 1, MOST_FAILURES),
-        elsewhere_until_ns=look.now_ns + wait_ns,
-        elsewhere_pressure=max(arm.peak, look.pressure.value),
+def _waiting(arm: Arm, each: Mapping[str, Pressure], policy: Policy, now_ns: int) -> Arm:
+    """Without the streams aside that are gone, or have been at ease for long enough."""
+    if not arm.elsewhere:
+        return arm
+    left = {}
+    for name, one in arm.elsewhere.items():
+        if name in each:
+            risky_ns = now_ns if each[name].value > 1.0 else one.risky_ns
+            if now_ns - risky_ns < policy.help_ns:
+                left[name] = replace(one, risky_ns=risky_ns)
+    return replace(arm, elsewhere=left)
+
+
+def _is_aside(arm: Arm, stream: str, pressure: Pressure, now_ns: int) -> bool:
+    """Whether no cuts are tried for it now."""
+    one = arm.elsewhere.get(stream)
+    return (
+        one is not None and now_ns < one.until_ns and pressure.value <= RISING_RATIO * one.pressure
     )
-    again = f"{words}; tried again in {wait_ns // SECOND} s"
-    return free, Decision(look.name, "elsewhere", look.pressure.stream, again, changes)
+
+
+def _give_back(arm: Arm, look: _Look) -> Step:
+    """Sets the streams aside that are beyond their edge still, and goes on for the others."""
+    now_ns, worst_name = look.now_ns, look.pressure.stream or ""
+    arm = replace(arm, elsewhere={**arm.elsewhere, **_set_aside(arm, look)})
+    wait_s = (arm.elsewhere[worst_name].until_ns - now_ns) // SECOND
+    words = f"{look.pressure.words}, though cut to their floors; tried again in {wait_s} s"
+    if any(
+        is_user(look.name, stream)
+        and not _is_aside(arm, stream.name, look.each.get(stream.name, Pressure()), now_ns)
+        for stream in look.modest
+    ):
+        level, failed_level = arm.eased or (look.floors_total(), None)
+        caps = split(level, look.loads, look.policy.floors, arm.caps)
+        arm, moved = _moved(arm, level, caps, "elsewhere", BACKING_OFF, look)
+        arm = replace(
+            arm,
+            failed_level=failed_level,
+            failed_ns=now_ns,
+            step=look.policy.first_step,
+            peak=0.0,
+            helped_ns=now_ns,
+            is_last_try=False,
+        )
+        return arm, replace(moved, words=words)
+    changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
+    free = Arm(safe_level=arm.safe_level, active_ns=arm.active_ns, elsewhere=arm.elsewhere)
+    return free, Decision(look.name, "elsewhere", worst_name, words, changes)
+
+
+def _set_aside(arm: Arm, look: _Look) -> dict[str, Elsewhere]:
+    """The streams that are beyond their edge at the floors; each has waits of its own."""
+    policy, found = look.policy, {}
+    for name, pressure in look.each.items():
+        is_worst = name == look.pressure.stream
+        if is_worst or (pressure.value > 1.0 and not _is_aside(arm, name, pressure, look.now_ns)):
+            tries = arm.elsewhere[name].tries if name in arm.elsewhere else 0
+            wait_ns = min(policy.elsewhere_ns << tries, policy.longest_elsewhere_ns)
+            peak = max(arm.peak, pressure.value) if is_worst else pressure.value
+            tries = min(tries + 1, MOST_FAILURES)
+            found[name] = Elsewhere(tries, look.now_ns + wait_ns, peak, look.now_ns)
+    return found
 
 
 # Backing off

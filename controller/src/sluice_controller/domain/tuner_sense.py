@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .shares import Load
@@ -76,16 +76,16 @@ def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Pol
     return Pressure(value, value, stream.name, words)
 
 
-def pressures(observation: Observation, policy: Policy) -> dict[str, Pressure]:
-    """The worst stream's pressure on each arm, client faults laid to one of them."""
-    worst = {DISK: Pressure(), NETWORK: Pressure()}
+def pressures(observation: Observation, policy: Policy) -> dict[str, dict[str, Pressure]]:
+    """{arm: {stream: its pressure}}, client faults laid to one of the arms."""
+    found: dict[str, dict[str, Pressure]] = {DISK: {}, NETWORK: {}}
     for stream in observation.streams:
         on = {
             DISK: _disk_pressure(stream),
             NETWORK: _network_pressure(stream, observation.uplink, policy),
         }
         if stream.net_bytes_per_second <= 0 and not stream.lost:
-            on[NETWORK] = Pressure()
+            on[NETWORK] = Pressure(stream=stream.name)
         if stream.stalled or stream.lost:
             blamed = _blame(stream, on)
             if blamed is not None:
@@ -100,9 +100,12 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, Pressure]:
                     without_fault=hit,
                 )
         for arm, pressure in on.items():
-            if worst[arm].stream is None or pressure.value > worst[arm].value:
-                worst[arm] = pressure
-    return worst
+            found[arm][stream.name] = pressure
+    return found
+
+
+def worst(of_streams: Iterable[Pressure]) -> Pressure:
+    return max(of_streams, key=lambda pressure: pressure.value, default=Pressure())
 
 
 def _blame(stream: StreamView, on: Mapping[str, Pressure]) -> str | None:
@@ -146,16 +149,17 @@ def left_of_link(arm: str, loads: list[Load], observation: Observation) -> float
 
 def is_active(arm: str, observation: Observation, pressure: Pressure) -> bool:
     """Whether any stream uses the resource."""
-    if pressure.value > 0.05:
-        return True
-    if arm == DISK:
-        return any(s.disk_bytes_per_second > 0 for s in observation.streams)
-    return any(s.net_bytes_per_second > 0 for s in observation.streams)
+    return pressure.value > 0.05 or any(is_user(arm, stream) for stream in observation.streams)
 
 
-def unexplained(observation: Observation, felt: Mapping[str, Pressure]) -> str | None:
+def is_user(arm: str, stream: StreamView) -> bool:
+    return (stream.disk_bytes_per_second if arm == DISK else stream.net_bytes_per_second) > 0
+
+
+def unexplained(observation: Observation, felt: Mapping[str, Mapping[str, Pressure]]) -> str | None:
     """A stream whose client reports a fault that no resource here explains."""
     for stream in observation.streams:
-        if (stream.stalled or stream.lost) and not any(p.fault for p in felt.values()):
+        is_explained = any(p.fault for each in felt.values() for p in each.values())
+        if (stream.stalled or stream.lost) and not is_explained:
             return stream.name
     return None

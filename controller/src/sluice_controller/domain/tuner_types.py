@@ -144,6 +144,19 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """A stream that cuts on a resource did not help; the streams beside it are watched on."""
+
+    # In a row.
+    tries: int
+    # Until then, and up to that pressure, none is made.
+    until_ns: int
+    pressure: float
+    # When it was last beyond its edge.
+    risky_ns: int
+
+
+@dataclass(frozen=True)
 class Arm:
     """The memory of one resource."""
 
@@ -168,10 +181,10 @@ class Arm:
     peak: float = 0.0
     helped_ns: int | None = None
     is_last_try: bool = False
-    # Tries in a row that did not help; until when, and up to which pressure, none is made.
-    helpless: int = 0
-    elsewhere_until_ns: int = 0
-    elsewhere_pressure: float = 0.0
+    # Level and failed level when every stream was last at ease, if one was since the first cut.
+    eased: tuple[float, float | None] | None = None
+    # By name, the streams that cuts did not help.
+    elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def sentence(decision: Decision) -> str:
     if decision.kind == "drained":
         return f"The queue before {stream} has drained; {listed}"
     if decision.kind == "elsewhere":
+        listed = listed or "limits stay"
         return f"{stream} waits for something else than the others: {decision.words}; {listed}"
     if decision.kind == "idle":
         return f"Limits on the {decision.arm} lifted, {decision.words}: {listed}"
