@@ -10,8 +10,10 @@
  * last is done. Nothing is promised of a request that is not answered: after a stop it
  * goes on with the next part, after a migration it begins anew.
  *
- * Discard. Its cost to the host is taken not to depend on how much it names: it is one
- * operation, of the least bytes that its class charges.
+ * Discard. A host gives a piece back at a cost that hardly depends on its size: from
+ * DISCARD_BYTES_MAX on, all pieces are charged alike. Charged nothing, an fstrim would
+ * keep a disk busy without a byte that anyone could limit. Charged in full, it would take
+ * hours under a limit.
  *
  * Neither tells the cost model (sluice/cost.h) the time of a read or write of a size. The
  * header, which names the sectors, is read from the guest once.
@@ -35,6 +37,8 @@
 /* The largest cluster of a qcow2 image, and not much more than Linux puts in a write: shares
  * stay nearly as exact. */
 #define PART_BYTES_MAX          (2 * MiB)
+/* Of a discard: as a large write of a guest. */
+#define DISCARD_BYTES_MAX       (256 * KiB)
 
 size_t sluice_blk_read_range(VirtIOBlockReq *req, const struct iovec *iov,
                              unsigned count,
@@ -91,9 +95,11 @@ bool sluice_blk_admit_zeroes(VirtIOBlock *s, VirtIOBlockReq *req,
 }
 
 bool sluice_blk_admit_discard(VirtIOBlock *s, VirtIOBlockReq *req,
-                              uint32_t ioprio)
+                              uint32_t ioprio, uint64_t bytes)
 {
-    return sluice_blk_judge(s, req, true, ioprio, 0, shaper_request_now_ns());
+    return sluice_blk_judge(s, req, true, ioprio,
+                            MIN(bytes, DISCARD_BYTES_MAX),
+                            shaper_request_now_ns());
 }
 
 bool sluice_blk_next_part(VirtIOBlock *s, VirtIOBlockReq *req)

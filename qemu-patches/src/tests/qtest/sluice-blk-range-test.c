@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * QTest of requests that name sectors and have no payload: write-zeroes, which is paid
- * for like a write of as many bytes and done in parts of 2 MiB, and discard.
+ * for like a write of as many bytes and done in parts of 2 MiB, and discard, which is
+ * paid for by the piece.
  *
  * Class bulk writes 1 MB/s with a burst of one page: the first part passes at once, and
  * each one later after the time of those before it.
@@ -14,6 +15,7 @@
 #define PART_BYTES      (2 * MiB)
 #define PART_NS         (PART_BYTES * 1000LL)   /* at 1 MB/s */
 #define PARTS           4
+#define DISCARD_BYTES   (256 * KiB)             /* the most that is charged */
 #define FILL            0xa5
 #define LONG_NS         (100 * PART_NS)
 #define UNMAP           VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP
@@ -227,22 +229,32 @@ static void test_turns(const void *variant)
 static void test_discard(const void *variant)
 {
     Disk *disk = start(variant);
-    Request requests[3];
+    /* What the guest names, and what that costs. */
+    static const uint32_t named[] = { 8 * MiB, DISCARD_BYTES + SECTOR_BYTES,
+                                      64 * KiB, SECTOR_BYTES, 0, SECTOR_BYTES };
+    static const uint32_t costs[] = { DISCARD_BYTES, DISCARD_BYTES, 64 * KiB,
+                                      4 * KiB, 4 * KiB, 4 * KiB };
+    Request requests[ARRAY_SIZE(named)];
+    uint64_t bytes = 0;
 
-    for (unsigned i = 0; i < 3; i++) {
-        requests[i] = send_range(disk, VIRTIO_BLK_T_DISCARD, 2, 0, 8 * MiB, 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(named); i++) {
+        requests[i] = send_range(disk, VIRTIO_BLK_T_DISCARD, 2, 0, named[i], 0);
+        bytes += MIN(named[i], DISCARD_BYTES);
     }
-    wait_for(backlog(disk, "bulk", "blk-write") == 2);
-    wait_for(used_count(disk->qts, disk->vq) == 1);
-    qtest_clock_step(disk->qts, 1);
-    wait_for(used_count(disk->qts, disk->vq) == 2);
-    qtest_clock_step(disk->qts, REQUEST_NS - 1);
-    g_assert_cmpint(used_count(disk->qts, disk->vq), ==, 2);
-    qtest_clock_step(disk->qts, 1);
-    wait_for(used_count(disk->qts, disk->vq) == 3);
-    check_first_done(disk, requests, 3, 3);
-    g_assert_cmpint(written(disk, "requests"), ==, 3);
-    g_assert_cmpint(written(disk, "bytes"), ==, 0);
+    for (unsigned done = 1; done < ARRAY_SIZE(named); done++) {
+        int64_t wait_ns = costs[done - 1] * 1000LL;
+
+        wait_for(used_count(disk->qts, disk->vq) == done
+                 && written(disk, "backlog-requests") == ARRAY_SIZE(named) - done);
+        /* Not a nanosecond early; the first had the burst. */
+        qtest_clock_step(disk->qts, wait_ns - (done == 1 ? REQUEST_NS : 1));
+        g_assert_cmpint(used_count(disk->qts, disk->vq), ==, done);
+        qtest_clock_step(disk->qts, 1);
+    }
+    wait_for(used_count(disk->qts, disk->vq) == ARRAY_SIZE(named));
+    check_first_done(disk, requests, ARRAY_SIZE(named), ARRAY_SIZE(named));
+    g_assert_cmpint(written(disk, "requests"), ==, ARRAY_SIZE(named));
+    g_assert_cmpint(written(disk, "bytes"), ==, bytes);
     disk_free(disk);
 }
 

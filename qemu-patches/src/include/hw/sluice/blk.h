@@ -66,12 +66,12 @@ bool sluice_blk_admit(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
 /*
  * As sluice_blk_admit(), for write-zeroes, which is charged in full and done in parts:
  * `*sector` and `*bytes` become those of its next part. And for discard, which is
- * charged the least that its class charges.
+ * charged by the piece.
  */
 bool sluice_blk_admit_zeroes(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
                              uint32_t ioprio, uint64_t *sector, int *bytes);
 bool sluice_blk_admit_discard(struct VirtIOBlock *s, struct VirtIOBlockReq *req,
-                              uint32_t ioprio);
+                              uint32_t ioprio, uint64_t bytes);
 /* In place of iov_to_buf() for the header of either: from the second time on, the header
  * as it was read the first time. */
 size_t sluice_blk_read_range(struct VirtIOBlockReq *req, const struct iovec *iov,
