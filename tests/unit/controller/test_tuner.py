@@ -474,6 +474,45 @@ def test_cuts_that_do_not_help_are_given_back_and_that_is_said():
     assert 60 <= limited < 400
 
 
+@pytest.mark.parametrize("wait_ms", [60.0, 85.0])
+def test_cuts_that_do_not_end_a_clients_faults_are_given_back(wait_ms):
+    """Its disk is near its edge, and it stalls at each report, for a reason of its own."""
+    busy = slow_by_itself(plant.busy_disk(500e6), wait_ms)
+    observe, ticks = busy.observe, [0]
+
+    def stalling():
+        seen, ticks[0] = observe(), ticks[0] + 1
+        began_ns = busy.now_ns - SECOND
+        stalls = replace(seen.streams[0], stalled=True, fault_began_ns=began_ns)
+        return replace(seen, streams=(stalls,)) if ticks[0] % 10 == 0 else seen
+
+    busy.observe = stalling
+    limited = []
+    for _ in range(600):
+        busy.tick()
+        limited.append(bool(busy.state.caps))
+    (first, *more) = [d for d in busy.decisions if d.kind == "elsewhere"]
+    assert "waits for something else" in sentence(first)
+    assert len(more) <= 1
+    assert sum(limited) < 200
+
+
+def test_cuts_that_end_a_clients_faults_stay():
+    busy = slow_by_itself(plant.busy_disk(500e6), 85.0)
+    observe, ticks = busy.observe, [0]
+
+    def stalling():
+        seen, ticks[0] = observe(), ticks[0] + 1
+        began_ns = busy.now_ns - SECOND
+        stalls = replace(seen.streams[0], stalled=True, fault_began_ns=began_ns)
+        return replace(seen, streams=(stalls,)) if ticks[0] in (10, 20, 30) else seen
+
+    busy.observe = stalling
+    busy.run(60)
+    assert busy.state.caps
+    assert not [d for d in busy.decisions if d.kind == "elsewhere"]
+
+
 def test_cuts_stay_for_another_stream_beside_one_that_is_slow_by_itself():
     busy = plant.busy_disk()
     busy.run(3, enabled=False)

@@ -67,6 +67,7 @@ from functools import cached_property
 from .limits import MAX_PER_SECOND, RESOURCES
 from .shares import Key, Load, first_split, is_held_back, scaled, split, used_floor
 from .tuner_sense import (
+    FAULT_PRESSURE,
     is_active,
     is_user,
     left_of_link,
@@ -204,6 +205,8 @@ def _protected(observation: Observation) -> set[tuple[str, str]]:
 
 
 def _step(arm: Arm, look: _Look) -> Step:
+    if look.pressure.fault:
+        arm = replace(arm, fault_ns=look.now_ns)
     if look.pressure.fault and _is_stale(arm, look):
         look = replace(look, pressure=look.pressure.without_fault or Pressure())
     if is_active(look.name, look.observation, look.pressure):
@@ -219,6 +222,9 @@ def _step(arm: Arm, look: _Look) -> Step:
     arm = _helped(arm, look)
     if arm.helped_ns is not None and look.now_ns - arm.helped_ns >= look.policy.help_ns:
         return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)
+    if arm.is_last_try and not risky:
+        # At ease between two faults of its client.
+        return arm, None
     if arm.resume_level is not None:
         return _drain(arm, look)
     return _on_risk(arm, look) if risky else _on_ease(arm, look)
@@ -275,12 +281,14 @@ def _first_level(arm: Arm, look: _Look) -> tuple[float, float | None]:
 
 def _helped(arm: Arm, look: _Look) -> Arm:
     """Notes whether the pressure is well below its peak since the cuts began, or below the edge."""
-    value = look.pressure.value
+    value, policy = look.pressure.value, look.policy
+    if arm.fault_ns is not None and look.now_ns - arm.fault_ns < policy.fault_lasts_ns:
+        value = max(value, FAULT_PRESSURE)
     if value <= 1.0:
         # The cuts of this risk have helped; the next risk has a peak of its own.
         arm = replace(arm, peak=0.0, helped_ns=look.now_ns, is_last_try=False)
         return arm if arm.level is None else replace(arm, eased=(arm.level, arm.failed_level))
-    well_below = value < look.policy.helped_share * arm.peak
+    well_below = value < policy.helped_share * arm.peak
     if well_below or arm.helped_ns is None or look.misses(arm):
         return replace(arm, helped_ns=look.now_ns, is_last_try=False)
     if value > arm.peak:

@@ -29,6 +29,8 @@ LONGEST_DEADLINE_MS = 150.0
 REQUESTS_OF_A_MEAN = 3
 # Share of a link whose queue is not seen. Beyond it a queue grows there, unknown to this host.
 FULL_LINK = 0.95
+# Of a resource that a client's fault is laid to, at least.
+FAULT_PRESSURE = 1.5
 # Below this pressure a resource is not blamed for a client's report.
 BLAME_PRESSURE = 0.6
 
@@ -93,7 +95,7 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, dict[str, P
                 hit = on[blamed]
                 on[blamed] = replace(
                     hit,
-                    value=max(1.5, hit.value),
+                    value=max(FAULT_PRESSURE, hit.value),
                     words=f"{what}, {hit.words}",
                     fault=True,
                     fault_began_ns=stream.fault_began_ns,

@@ -64,6 +64,8 @@ class Policy:
     # Cuts that do not bring the pressure below this share of its peak, for so long, do not help.
     helped_share: float = 0.7
     help_ns: int = 5 * SECOND
+    # A client reports once a second: its fault goes on until that long brings no other.
+    fault_lasts_ns: int = 2 * SECOND
     # Then everything but the floors is cut for so long: a last try.
     last_try_ns: int = 3 * SECOND
     # Before cuts are tried again; twice as long after each try that did not help.
@@ -180,6 +182,8 @@ class Arm:
     # The most pressure since the cuts began, and when they last were seen to help.
     peak: float = 0.0
     helped_ns: int | None = None
+    # When a client's fault was last laid to the resource.
+    fault_ns: int | None = None
     is_last_try: bool = False
     # Level and failed level when every stream was last at ease, if one was since the first cut.
     eased: tuple[float, float | None] | None = None
