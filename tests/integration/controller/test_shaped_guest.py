@@ -312,6 +312,49 @@ def test_a_fault_that_nothing_here_explains_is_logged_and_limits_nothing(
     controller.call("DELETE", "/v1/classes/stream")
 
 
+def reads_directly(device):
+    return f"while :; do dd if={device} of=/dev/null bs=128k iflag=direct; done"
+
+
+@pytest.fixture
+def slow_by_iotune(controller, guest, rule):
+    """The reader is a stream whose own disk libvirt slows down; another disk is busy beside it."""
+    guest.kill_unit("reader")
+    guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 200_000})
+    guest.spawn(reads_directly("/dev/vdb"), unit="reader")
+    guest.spawn(reads_directly("/dev/vda"), unit="beside")
+    controller.call("PATCH", f"/v1/classes/{CLASS}", {"is_stream": True})
+    body = {"domain": NAME, "class": CLASS, "nominal_bytes_per_second": 875_000}
+    controller.call("PUT", "/v1/streams/film", body)
+    yield
+    controller.call("PUT", "/v1/auto", {"enabled": False})
+    guest.kill_unit("beside")
+    guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 0})
+
+
+def test_a_stream_slowed_by_its_own_iotune_leaves_the_others_their_rate(
+    controller, guest, slow_by_iotune
+):
+    def rate(name="default"):
+        return sample(controller, name).get("bytes_per_second", 0.0)
+
+    until(lambda: 0 < rate(CLASS) < 875_000 and rate() > 5_000_000)
+    time.sleep(1.5)
+    before_bps, began = rate(), time.time()
+    controller.call("PUT", "/v1/auto", {"enabled": True})
+
+    def given_back():
+        log = controller.call("GET", f"/v1/auto/log?since={began}")
+        return [line for line in log if "waits for something else" in line["sentence"]]
+
+    until(lambda: controller.call("GET", "/v1/auto")["limits"])
+    (line,) = until(given_back, 10)
+    assert line["stream"] == "film"
+    assert controller.call("GET", "/v1/auto")["limits"] == []
+    until(lambda: shaped(guest)["default"] == {}, 2)
+    until(lambda: rate() >= 0.95 * before_bps, 10)
+
+
 def test_of_every_device_the_api_says_whether_its_qemu_shapes_it(controller, guest):
     def devices():
         return controller.call("GET", f"/v1/domains/{NAME}")["devices"]
