@@ -624,7 +624,8 @@ static bool withdraw(Model *model)
     }
     position = random_below(&model->random, model->lengths[class_index]);
     sluice_engine_withdraw(model->engine,
-                           &model->queues[class_index][position]->node);
+                           &model->queues[class_index][position]->node,
+                           model->now_ns);
     queue_remove(model, class_index, position);
     return true;
 }
@@ -645,7 +646,7 @@ static bool withdraw_some(Model *model)
             }
         }
     }
-    sluice_engine_withdraw_if(model->engine, is_even, NULL);
+    sluice_engine_withdraw_if(model->engine, is_even, NULL, model->now_ns);
     return true;
 }
 

@@ -14,7 +14,7 @@ static inline SluiceNode *evict(SluiceEngine *engine)
         node = sluice_engine_first_held(engine, i);
     }
     if (node) {
-        sluice_engine_withdraw(engine, node);
+        sluice_engine_withdraw(engine, node, 0);
     }
     return node;
 }

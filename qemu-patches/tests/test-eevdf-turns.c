@@ -170,7 +170,7 @@ static void withdraw_any(Market *m)
     SluiceNode *node = sluice_engine_first_held(m->engine, class_index);
 
     if (node) {
-        sluice_engine_withdraw(m->engine, node);
+        sluice_engine_withdraw(m->engine, node, 0);
         m->spare[m->spare_count++] = node;
     }
 }

@@ -97,7 +97,7 @@ static bool coming_and_going(uint64_t seed)
         }
         for (SluiceNode *node;
              (node = sluice_engine_first_held(load->engine, i)); ) {
-            sluice_engine_withdraw(load->engine, node);
+            sluice_engine_withdraw(load->engine, node, 0);
         }
     }
     base[0] = load->served[0];
@@ -306,7 +306,7 @@ static void replace_first(Load *load, uint32_t class_index)
 {
     SluiceNode *node = sluice_engine_first_held(load->engine, class_index);
 
-    sluice_engine_withdraw(load->engine, node);
+    sluice_engine_withdraw(load->engine, node, 0);
     submit(load, node, class_index);
 }
 

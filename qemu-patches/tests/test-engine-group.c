@@ -119,7 +119,7 @@ static void test_a_refused_request_costs_its_class_nothing(void)
     check_equal(sluice_engine_submit(host.engine, 1, &nodes[1], 1000,
                                      START_NS), SLUICE_HOLD);
     check_equal(sluice_engine_stats(host.engine, 1)->requests, 0);
-    sluice_engine_withdraw(host.engine, &nodes[1]);
+    sluice_engine_withdraw(host.engine, &nodes[1], 0);
     check_equal(sluice_engine_next_event_ns(host.engine), SLUICE_NEVER);
     check_equal(page.demand[0], 0);
     check_equal(page.tat_units, 10001);

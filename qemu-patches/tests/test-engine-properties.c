@@ -109,7 +109,7 @@ static void give_back_in_order(uint64_t seed)
         sluice_engine_submit(engine, i, &nodes[i], 1, 0);
     }
     for (uint32_t i = 0; i < CLASSES; i += 3) {
-        sluice_engine_withdraw(engine, &nodes[i]);
+        sluice_engine_withdraw(engine, &nodes[i], 0);
     }
     for (;;) {
         uint64_t event_ns = sluice_engine_next_event_ns(engine);

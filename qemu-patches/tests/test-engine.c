@@ -432,7 +432,7 @@ static void test_stats(void)
     check_equal(stats->held_requests, 1);
     check_equal(stats->held_ns, 100 * MS);
     check_equal(stats->backlog_requests, 1);
-    sluice_engine_withdraw(engine, &nodes[2]);
+    sluice_engine_withdraw(engine, &nodes[2], 0);
     check_equal(stats->requests, 2);
     check_equal(stats->backlog_requests, 0);
     check_equal(stats->backlog_bytes, 0);
@@ -449,16 +449,16 @@ static void test_withdraw_any_position_uncharged(void)
     for (uint32_t i = 0; i < 5; i++) {
         sluice_engine_submit(engine, 0, &nodes[i], 200, 0);
     }
-    sluice_engine_withdraw(engine, &nodes[2]);
-    sluice_engine_withdraw(engine, &nodes[4]);
-    sluice_engine_withdraw(engine, &nodes[1]);
+    sluice_engine_withdraw(engine, &nodes[2], 0);
+    sluice_engine_withdraw(engine, &nodes[4], 0);
+    sluice_engine_withdraw(engine, &nodes[1], 0);
     check_equal(sluice_engine_next_event_ns(engine), 100 * MS + 1);
     check(sluice_engine_release(engine, 100 * MS + 1) == &nodes[3]);
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
     /* A class that became empty by withdrawal can be used again. */
     sluice_engine_submit(engine, 0, &nodes[0], 200, 100 * MS + 1);
     check_equal(sluice_engine_next_event_ns(engine), 300 * MS + 1);
-    sluice_engine_withdraw(engine, &nodes[0]);
+    sluice_engine_withdraw(engine, &nodes[0], 0);
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
     sluice_engine_free(engine);
 }
@@ -486,7 +486,7 @@ static void test_withdraw_all_that_match(void)
         }
         sluice_engine_submit(engine, i % 3, &nodes[i], 200, 0);
     }
-    sluice_engine_withdraw_if(engine, is_odd, nodes);
+    sluice_engine_withdraw_if(engine, is_odd, nodes, 0);
     for (uint32_t i = 0; i < 3; i++) {
         check(sluice_engine_first_held(engine, i) == &nodes[left[i]]);
         check_equal(sluice_engine_stats(engine, i)->backlog_requests, held[i]);
@@ -509,7 +509,7 @@ static void test_withdraw_all_that_match(void)
     for (uint32_t i = 0; i < 12; i++) {
         sluice_engine_submit(engine, i % 3, &nodes[i], 200, 300 * MS + 1);
     }
-    sluice_engine_withdraw_if(engine, is_any, nodes);
+    sluice_engine_withdraw_if(engine, is_any, nodes, 0);
     check_equal(sluice_engine_next_event_ns(engine), SLUICE_NEVER);
     sluice_engine_free(engine);
 }

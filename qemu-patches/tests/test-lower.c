@@ -182,7 +182,7 @@ static void test_lowered_to_any_gauge(void)
             if (sluice_engine_submit(source, 0, &node,
                                      random_magnitude(&random, 32), now_ns)
                 == SLUICE_HOLD) {
-                sluice_engine_withdraw(source, &node);
+                sluice_engine_withdraw(source, &node, 0);
             }
         }
         left = tokens(source, now_ns);

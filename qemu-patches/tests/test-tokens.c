@@ -175,7 +175,7 @@ static void test_any_trace(void)
                 exact_charge(&bytes, size);
                 exact_charge(&operations, 1);
             } else {
-                sluice_engine_withdraw(engine, &node);
+                sluice_engine_withdraw(engine, &node, 0);
             }
             if (!is_near(tokens(engine, 0).bytes, &bytes)
                 || !is_near(tokens(engine, 0).operations, &operations)) {

@@ -22,6 +22,8 @@ ENGINE_PARTS = (
     "bucket",
     "engine",
     "engine-config",
+    "engine-correct",
+    "engine-gate",
     "eevdf",
     "flows",
     "gate",

@@ -299,32 +299,6 @@ void sluice_engine_set_group(SluiceEngine *engine, SluiceGroupMember *group)
     engine->ready_priorities |= group ? GROUP_BIT : 0;
 }
 
-bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
-                            uint64_t target_ns, uint64_t now_ns)
-{
-    uint32_t classes = (1u << engine->class_count) - 1;
-
-    if (target_ns > SLUICE_GATE_TARGET_MAX_NS || (streams & ~classes)) {
-        return false;
-    }
-    now_ns = advance_clock(engine, now_ns);
-    sluice_gate_set_target(&engine->gate, target_ns, now_ns);
-    engine->gated = target_ns ? classes & ~streams : 0;
-    engine->ready_priorities &= ~GATE_BIT;
-    engine->ready_priorities |= engine->gated ? GATE_BIT : 0;
-    return true;
-}
-
-void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts)
-{
-    sluice_gate_shrink(&engine->gate, parts);
-}
-
-const SluiceGate *sluice_engine_gate(const SluiceEngine *engine)
-{
-    return &engine->gate;
-}
-
 /* Queries */
 
 const SluiceClassStats *sluice_engine_stats(const SluiceEngine *engine,

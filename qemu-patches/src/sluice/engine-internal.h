@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The engine from inside, shared by engine.c (data path), engine-config.c (life
- * cycle and configuration), eevdf.c (weights), and the files of what only some
- * classes have: leaky.c, flows.c, window.c. The gate is gate.c.
+ * cycle and configuration), engine-correct.c (charges made good), engine-gate.c (what is
+ * in flight), eevdf.c (weights), and the files of what only some classes have: leaky.c,
+ * flows.c, window.c. The gate is gate.c.
  */
 #ifndef SLUICE_ENGINE_INTERNAL_H
 #define SLUICE_ENGINE_INTERNAL_H
@@ -203,6 +204,24 @@ static inline void charge_class(SluiceClass *class, uint32_t charged,
     bucket_charge_one(&class->operations, now_ns);
 }
 
+/* The ceiling */
+
+static inline bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
+{
+    return bucket_conforms(&engine->ceiling_bytes, now_ns)
+           && bucket_conforms(&engine->ceiling_operations, now_ns);
+}
+
+/* From when on it conforms, and not before event_ns. */
+static inline uint64_t ceiling_event_ns(const SluiceEngine *engine,
+                                        uint64_t event_ns)
+{
+    int64_t due_ns = later_due_ns(engine->ceiling_bytes.due_ns,
+                                  engine->ceiling_operations.due_ns);
+
+    return due_ns > 0 ? later_ns(event_ns, due_ns) : event_ns;
+}
+
 /* Reservations and windows */
 
 static inline uint32_t ready_mask(const SluiceEngine *engine)
@@ -250,6 +269,33 @@ static inline uint16_t barred(const SluiceEngine *engine, uint64_t now_ns)
     return UNLIKELY(engine->gated) && sluice_gate_due_ns(&engine->gate) > now_ns
            ? engine->gated : 0;
 }
+
+/* The READY classes of these priorities that may go. */
+static inline uint16_t open_classes(const SluiceEngine *engine,
+                                    uint32_t priorities, uint64_t now_ns)
+{
+    uint16_t classes = 0;
+
+    for_each_class(priority, ready_mask(engine) & priorities) {
+        classes |= engine->levels[priority].classes;
+    }
+    return classes & ~barred(engine, now_ns);
+}
+
+static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
+                             SluiceNode *node, uint32_t bytes, uint64_t now_ns)
+{
+    if (UNLIKELY(is_gated(engine, class_index))) {
+        node->gated = true;
+        node->bytes = bytes;
+        sluice_gate_enter(&engine->gate, bytes, now_ns);
+    }
+}
+
+/* engine-gate.c */
+
+/* Requests that waited may have gone otherwise than through the gate. */
+void engine_gate_left(SluiceEngine *engine, uint64_t now_ns);
 
 /* engine.c */
 

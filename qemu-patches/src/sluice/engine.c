@@ -69,12 +69,6 @@
 
 /* The ceiling and the group above it */
 
-static inline bool ceiling_conforms(const SluiceEngine *engine, uint64_t now_ns)
-{
-    return bucket_conforms(&engine->ceiling_bytes, now_ns)
-           && bucket_conforms(&engine->ceiling_operations, now_ns);
-}
-
 static inline void charge_ceiling(SluiceEngine *engine, uint32_t charged,
                                   uint64_t now_ns)
 {
@@ -91,28 +85,6 @@ static inline bool group_admits(const SluiceEngine *engine, uint32_t charged,
 
 /* The gate below all */
 
-/* The READY classes of these priorities that may go. */
-static uint16_t open_classes(const SluiceEngine *engine, uint32_t priorities,
-                             uint64_t now_ns)
-{
-    uint16_t classes = 0;
-
-    for_each_class(priority, ready_mask(engine) & priorities) {
-        classes |= engine->levels[priority].classes;
-    }
-    return classes & ~barred(engine, now_ns);
-}
-
-static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
-                             SluiceNode *node, uint32_t bytes, uint64_t now_ns)
-{
-    if (UNLIKELY(is_gated(engine, class_index))) {
-        node->gated = true;
-        node->bytes = bytes;
-        sluice_gate_enter(&engine->gate, bytes, now_ns);
-    }
-}
-
 /* True, and noted, if the gate holds the class. */
 static bool gate_refuses(SluiceEngine *engine, uint32_t class_index,
                          uint64_t now_ns)
@@ -122,34 +94,6 @@ static bool gate_refuses(SluiceEngine *engine, uint32_t class_index,
     }
     sluice_gate_refuse(&engine->gate, now_ns);
     return true;
-}
-
-void sluice_engine_complete(SluiceEngine *engine, SluiceNode *node,
-                            uint64_t latency_ns, uint64_t now_ns)
-{
-    if (node->gated) {
-        node->gated = false;
-        sluice_gate_complete(&engine->gate, node->bytes, latency_ns,
-                             advance_clock(engine, now_ns));
-    }
-}
-
-void sluice_engine_leave(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns)
-{
-    if (node->gated) {
-        node->gated = false;
-        sluice_gate_leave(&engine->gate, node->bytes,
-                          advance_clock(engine, now_ns));
-    }
-}
-
-void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
-                         SluiceNode *node, uint32_t bytes, uint64_t now_ns)
-{
-    if (!(class_at(engine, class_index)->special & SPECIAL_UNMANAGED)) {
-        pass_gate(engine, class_index, node, bytes,
-                  advance_clock(engine, now_ns));
-    }
 }
 
 /* The queue of a class */
@@ -208,6 +152,17 @@ static void queue_remove(SluiceClass *class, SluiceNode *before,
 
 /* Reserved turns */
 
+/* The clock does not stand still for a class that the gate may have held: all behind it
+ * lose as much, and the streams nothing. */
+static void lose_behind_gate(SluiceEngine *engine, uint64_t lost_ns)
+{
+    for_each_class(i, engine->gated) {
+        Turns *reservation = &engine->classes[i].reservation;
+
+        reservation->due_ns = later_due_ns(reservation->due_ns, 0) + lost_ns;
+    }
+}
+
 static uint32_t find_reserved_class(SluiceEngine *engine, uint16_t classes,
                                     uint64_t now_ns)
 {
@@ -227,7 +182,13 @@ static uint32_t find_reserved_class(SluiceEngine *engine, uint16_t classes,
         return NO_CLASS;
     }
     if (clock_ns - (uint64_t)first_ns > late_max_ns) {
-        engine->reservations_lost_ns += clock_ns - (uint64_t)first_ns - late_max_ns;
+        uint64_t lost_ns = clock_ns - (uint64_t)first_ns - late_max_ns;
+
+        if (UNLIKELY(is_gated(engine, first))) {
+            lose_behind_gate(engine, lost_ns);
+            return find_reserved_class(engine, classes, now_ns);
+        }
+        engine->reservations_lost_ns += lost_ns;
     }
     return first;
 }
@@ -734,6 +695,7 @@ static void others_left(SluiceEngine *engine, uint32_t class_index)
 
     if (!class->oldest) {
         engine_unplace(engine, class_index);
+        engine_gate_left(engine, engine->now_ns);
     } else {
         eevdf_first_changed(engine, class);
     }
@@ -783,14 +745,6 @@ SLUICE_HOT SluiceNode *sluice_engine_release(SluiceEngine *engine,
         node = serve_specially(engine, class_index, now_ns, &again);
     }
     return node;
-}
-
-static uint64_t ceiling_event_ns(const SluiceEngine *engine, uint64_t event_ns)
-{
-    int64_t due_ns = later_due_ns(engine->ceiling_bytes.due_ns,
-                                  engine->ceiling_operations.due_ns);
-
-    return due_ns > 0 ? later_ns(event_ns, due_ns) : event_ns;
 }
 
 /* The engine waits for its group only while nothing else is missing. */
@@ -870,10 +824,11 @@ static SluiceNode *in_front_of(const SluiceClass *class, const SluiceNode *node)
     return before;
 }
 
-void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
+void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns)
 {
     SluiceClass *class = class_at(engine, node->class_index);
 
+    advance_clock(engine, now_ns);
     queue_remove(class, in_front_of(class, node), node);
     others_left(engine, node->class_index);
 }
@@ -881,8 +836,9 @@ void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node)
 void sluice_engine_withdraw_if(SluiceEngine *engine,
                                bool (*matches)(const SluiceNode *node,
                                                const void *what),
-                               const void *what)
+                               const void *what, uint64_t now_ns)
 {
+    advance_clock(engine, now_ns);
     for (uint32_t i = 0; i < engine->class_count; i++) {
         SluiceClass *class = &engine->classes[i];
         SluiceNode *first = class->oldest, *before = NULL, *next;
@@ -898,94 +854,5 @@ void sluice_engine_withdraw_if(SluiceEngine *engine,
         if (class->oldest != first) {
             others_left(engine, i);
         }
-    }
-}
-
-/* Correction */
-
-SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
-                                    uint32_t class_index, uint32_t bytes)
-{
-    const SluiceClass *class = class_at(engine, class_index);
-
-    return (SluiceReceipt){
-        .class_index = class_index,
-        .bytes = charged_bytes(class, bytes),
-        .class_serial = class->serial,
-        .ceiling_serial = engine->ceiling_serial,
-        .group_serial = engine->group_serial,
-        .charged = !(class->special & SPECIAL_UNMANAGED),
-    };
-}
-
-bool sluice_engine_has_charged(const SluiceEngine *engine,
-                               const SluiceReceipt *receipt,
-                               uint32_t class_index)
-{
-    return receipt->class_index == class_index
-           && receipt->class_serial == class_at(engine, class_index)->serial;
-}
-
-static void correct_buckets(SluiceBucket *bucket, int64_t bytes,
-                            SluiceBucket *operations, bool gives_operation,
-                            uint64_t now_ns)
-{
-    if (bytes >= 0) {
-        sluice_bucket_charge(bucket, bytes, now_ns);
-    } else {
-        sluice_bucket_credit(bucket, -(uint64_t)bytes, now_ns);
-    }
-    if (gives_operation) {
-        sluice_bucket_credit(operations, 1, now_ns);
-    }
-}
-
-/* Class and ceiling, if they are those that were charged. */
-static void correct(SluiceEngine *engine, const SluiceReceipt *receipt,
-                    int64_t bytes, bool gives_operation, uint64_t now_ns)
-{
-    uint32_t class_index = receipt->class_index;
-    SluiceClass *class = class_at(engine, class_index);
-
-    if (receipt->ceiling_serial == engine->ceiling_serial) {
-        correct_buckets(&engine->ceiling_bytes, bytes,
-                        &engine->ceiling_operations, gives_operation, now_ns);
-    }
-    if (!sluice_engine_has_charged(engine, receipt, class_index)) {
-        return;
-    }
-    correct_buckets(&class->bytes, bytes, &class->operations, gives_operation,
-                    now_ns);
-    /* Its due time is another, unless it holds nothing. */
-    if (class->place == PLACE_DUE
-        || (class->place == PLACE_READY && !class_conforms(class, now_ns))) {
-        engine_unplace(engine, class_index);
-        engine_place(engine, class_index, now_ns);
-    }
-}
-
-void sluice_engine_correct(SluiceEngine *engine, const SluiceReceipt *receipt,
-                           int64_t bytes, uint64_t now_ns)
-{
-    if (!receipt->charged) {
-        return;
-    }
-    now_ns = advance_clock(engine, now_ns);
-    correct(engine, receipt, bytes, false, now_ns);
-    if (engine->group && receipt->group_serial == engine->group_serial) {
-        sluice_group_correct(engine->group, bytes, now_ns);
-    }
-}
-
-void sluice_engine_refund(SluiceEngine *engine, const SluiceReceipt *receipt,
-                          uint64_t now_ns)
-{
-    if (!receipt->charged) {
-        return;
-    }
-    now_ns = advance_clock(engine, now_ns);
-    correct(engine, receipt, -(int64_t)receipt->bytes, true, now_ns);
-    if (engine->group && receipt->group_serial == engine->group_serial) {
-        sluice_group_refund(engine->group, receipt->bytes, now_ns);
     }
 }

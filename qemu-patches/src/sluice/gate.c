@@ -32,6 +32,7 @@
 #include <string.h>
 
 #include "sluice/gate.h"
+#include "hot.h"
 
 #define MS                  1000000ULL
 #define UPDATE_NS           (10 * MS)
@@ -60,8 +61,7 @@ static void begin_anew(SluiceGate *gate, uint64_t now_ns)
     gate->updated_ns = now_ns;
 }
 
-/* Those who wait are served from now on, or have gone. */
-static void end_waiting(SluiceGate *gate, uint64_t now_ns)
+SLUICE_HOT void sluice_gate_end_waiting(SluiceGate *gate, uint64_t now_ns)
 {
     if (gate->waited) {
         gate->waited = false;
@@ -83,7 +83,7 @@ void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_n
     }
     gate->target_ns = target_ns;
     if (!target_ns) {
-        end_waiting(gate, now_ns);
+        sluice_gate_end_waiting(gate, now_ns);
     }
 }
 
@@ -102,9 +102,10 @@ void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
     }
 }
 
-void sluice_gate_enter(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+SLUICE_HOT void sluice_gate_enter(SluiceGate *gate, uint32_t bytes,
+                                  uint64_t now_ns)
 {
-    end_waiting(gate, now_ns);
+    sluice_gate_end_waiting(gate, now_ns);
     gate->moved_ns = now_ns;
     gate->in_flight_bytes += bytes;
     gate->in_flight_requests++;
@@ -120,13 +121,14 @@ bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
     return true;
 }
 
-void sluice_gate_leave(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+SLUICE_HOT void sluice_gate_leave(SluiceGate *gate, uint32_t bytes,
+                                  uint64_t now_ns)
 {
     gate->moved_ns = now_ns;
     gate->in_flight_bytes -= bytes;
     gate->in_flight_requests--;
     if (gate->in_flight_bytes < gate->window_bytes) {
-        end_waiting(gate, now_ns);
+        sluice_gate_end_waiting(gate, now_ns);
     }
 }
 
@@ -157,8 +159,8 @@ static void update(SluiceGate *gate, uint64_t now_ns)
     begin_anew(gate, now_ns);
 }
 
-void sluice_gate_complete(SluiceGate *gate, uint32_t bytes, uint64_t latency_ns,
-                          uint64_t now_ns)
+SLUICE_HOT void sluice_gate_complete(SluiceGate *gate, uint32_t bytes,
+                                     uint64_t latency_ns, uint64_t now_ns)
 {
     uint64_t since_ns = now_ns - gate->updated_ns;
 

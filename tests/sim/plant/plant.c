@@ -295,7 +295,7 @@ void sim_free(Plant *plant)
 {
     for (int vm = 0; vm < plant->vm_count; vm++) {
         for (int resource = 0; resource < SIM_RESOURCES; resource++) {
-            sluice_engine_withdraw_if(plant->vms[vm].engine[resource], any, NULL);
+            sluice_engine_withdraw_if(plant->vms[vm].engine[resource], any, NULL, 0);
             sluice_engine_free(plant->vms[vm].engine[resource]);
         }
     }

@@ -52,6 +52,16 @@ void shaper_gate_watch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
     request->watched = true;
 }
 
+void shaper_gate_taken(ShaperEngine *e, ShaperRequest *request)
+{
+    ShaperGateStream *stream = &e->stream[request->node.class_index];
+
+    if (unlikely(request->watched)) {
+        QTAILQ_REMOVE(&stream->in_flight, request, in_flight_entry);
+        QTAILQ_INSERT_TAIL(&stream->in_flight, request, in_flight_entry);
+    }
+}
+
 static void unwatch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
 {
     ShaperGateStream *stream = &e->stream[request->node.class_index];
@@ -217,17 +227,9 @@ static bool check_streams(const Shaper *shaper, const strList *names, Error **er
     return true;
 }
 
-static bool check_gate(const Shaper *shaper, bool has_target_ns, int64_t target_ns,
-                       const strList *streams, int64_t window_percent, Error **errp)
+static bool check_gate(const Shaper *shaper, int64_t target_ns, const strList *streams,
+                       int64_t window_percent, Error **errp)
 {
-    if (!has_target_ns) {
-        if (streams || window_percent != WINDOW_PERCENT_MAX) {
-            error_setg(errp, "streams and window-percent do not go without a "
-                       "gate; give target-ns too");
-            return false;
-        }
-        return true;
-    }
     return shaper_check_range("target-ns", target_ns, TARGET_MIN_NS,
                               SLUICE_GATE_TARGET_MAX_NS, errp)
            && shaper_check_range("window-percent", window_percent, 1,
@@ -242,10 +244,17 @@ void qmp_shaper_set_gate(const char *id, bool has_target_ns, int64_t target_ns,
 {
     Shaper *shaper = shaper_find(id, errp);
 
+    if (!shaper) {
+        return;
+    }
+    if (!has_target_ns && (has_streams || has_window_percent)) {
+        error_setg(errp, "%s does not go without a gate; give target-ns too",
+                   has_streams ? "streams" : "window-percent");
+        return;
+    }
     window_percent = has_window_percent ? window_percent : WINDOW_PERCENT_MAX;
-    if (!shaper
-        || !check_gate(shaper, has_target_ns, target_ns, streams,
-                       window_percent, errp)) {
+    if (has_target_ns
+        && !check_gate(shaper, target_ns, streams, window_percent, errp)) {
         return;
     }
     g_clear_pointer(&shaper->gate, qapi_free_ShaperGate);

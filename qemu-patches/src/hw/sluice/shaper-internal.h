@@ -259,6 +259,8 @@ ShaperMembershipList *shaper_groups_info(Shaper *shaper);
 void shaper_gate_init(ShaperEngine *e);
 /* A request of a stream has been given to the device. */
 void shaper_gate_watch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns);
+/* The device gets it only now. */
+void shaper_gate_taken(ShaperEngine *e, ShaperRequest *request);
 /* A request that is gated or watched is done, or has not gone to the device. */
 void shaper_gate_done(ShaperEngine *e, ShaperRequest *request,
                       uint64_t service_ns, uint64_t now_ns);

@@ -2,8 +2,8 @@
 /*
  * The shaper's data path: four engines, one per resource, and their requests.
  * The object itself is in shaper-object.c, its configuration in shaper-config.c,
- * its clients in shaper-client.c, the gate of the disks in shaper-gate.c, the room and the losses of queues in shaper-queue.c,
- * timers and the telling of clients in shaper-timer.c.
+ * its clients in shaper-client.c, the gate of the disks in shaper-gate.c, the room and the
+ * losses of queues in shaper-queue.c, timers and the telling of clients in shaper-timer.c.
  *
  * Life of a request. shaper_submit() asks the engine under the resource's
  * lock. A request that passes is admitted at once. One that is held waits in
@@ -181,7 +181,7 @@ static void cancel(ShaperEngine *e, ShaperRequest *request)
 {
     if (request->state == SHAPER_REQUEST_HELD) {
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
-        sluice_engine_withdraw(e->engine, &request->node);
+        sluice_engine_withdraw(e->engine, &request->node, shaper_now_ns());
         request->state = SHAPER_REQUEST_IDLE;
         shaper_engine_note_event(e);
     }
@@ -193,7 +193,7 @@ static void condemn(ShaperEngine *e, ShaperRequest *request,
 {
     unsigned tag = request->node.class_index;
 
-    sluice_engine_withdraw(e->engine, &request->node);
+    sluice_engine_withdraw(e->engine, &request->node, shaper_now_ns());
     request->signal = SHAPER_SIGNAL_DROP;
     make_ready(e, request);
     shaper_count_drop(e, tag, request->node.bytes, reason);
@@ -315,7 +315,7 @@ void shaper_engine_bequeath(ShaperEngine *e, unsigned tag, unsigned heir_tag,
         ShaperRequest *request = container_of(node, ShaperRequest, node);
         uint32_t bytes = node->bytes;
 
-        sluice_engine_withdraw(e->engine, node);
+        sluice_engine_withdraw(e->engine, node, now_ns);
         QTAILQ_REMOVE(&request->client->held[e->resource], request, entry);
         if (decide(e, request, heir_tag, bytes, now_ns) == SHAPER_PASS) {
             take_receipt(e, request, bytes);
@@ -434,7 +434,8 @@ void shaper_client_release(ShaperClient *client, ShaperResource resource)
 
 ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
 {
-    SLUICE_LOCK_GUARD(&client->shaper->engines[resource].lock);
+    ShaperEngine *e = &client->shaper->engines[resource];
+    SLUICE_LOCK_GUARD(&e->lock);
     ShaperRequest *request = QTAILQ_FIRST(&client->ready[resource]);
 
     if (request) {
@@ -443,6 +444,7 @@ ShaperRequest *shaper_client_take(ShaperClient *client, ShaperResource resource)
         /* The disk gets it now; in a drained section that is long after. */
         if (shaper_is_disk(resource)) {
             request->admitted_ns = shaper_now_ns();
+            shaper_gate_taken(e, request);
         }
     }
     return request;
@@ -470,7 +472,7 @@ static void withdraw_held(ShaperEngine *e, ShaperClient *client)
     if (QTAILQ_EMPTY(held)) {
         return;
     }
-    sluice_engine_withdraw_if(e->engine, is_of_client, client);
+    sluice_engine_withdraw_if(e->engine, is_of_client, client, shaper_now_ns());
     while ((request = QTAILQ_FIRST(held))) {
         QTAILQ_REMOVE(held, request, entry);
         QTAILQ_INSERT_TAIL(&client->withdrawn[e->resource], request, entry);

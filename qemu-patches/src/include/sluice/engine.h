@@ -254,13 +254,13 @@ void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
                          SluiceNode *node, uint32_t bytes, uint64_t now_ns);
 /* Takes a held request back without charging it. It is looked for from the front of its
  * class, which may take as many steps as that holds. */
-void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node);
+void sluice_engine_withdraw(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns);
 /* Withdraws all that match (reset, unplug, stop), in as many steps as are held. They
  * are the caller's again: the caller knows which they were. */
 void sluice_engine_withdraw_if(SluiceEngine *engine,
                                bool (*matches)(const SluiceNode *node,
                                                const void *what),
-                               const void *what);
+                               const void *what, uint64_t now_ns);
 /* Of the request that _submit() has just let pass, or _release() returned. */
 SluiceReceipt sluice_engine_receipt(const SluiceEngine *engine,
                                     uint32_t class_index, uint32_t bytes);

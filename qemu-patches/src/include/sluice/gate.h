@@ -57,6 +57,8 @@ static inline uint64_t sluice_gate_held_ns(const SluiceGate *gate, uint64_t now_
 }
 /* A request that nothing but the gate holds was not let through. */
 void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns);
+/* Those who wait are served from now on, or have gone. */
+void sluice_gate_end_waiting(SluiceGate *gate, uint64_t now_ns);
 /* A request goes to the device, be it due or not: it is counted. */
 void sluice_gate_enter(SluiceGate *gate, uint32_t bytes, uint64_t now_ns);
 /* Lets a request go if it is due; if not, ask again when one is done. */

@@ -277,6 +277,9 @@ static void test_refusals(void)
     qmp_refused(qts, SET_GATE "'target-ns': 5000, 'streams': ['bulk', 'bulk']}}",
                 "bulk", "twice");
     qmp_refused(qts, SET_GATE "'streams': ['movie']}}", "streams", "target-ns");
+    qmp_refused(qts, SET_GATE "'streams': []}}", "streams", "target-ns");
+    qmp_refused(qts, SET_GATE "'window-percent': 100}}", "window-percent",
+                "target-ns");
     qmp_refused(qts, "{'execute': 'shaper-set-gate', 'arguments': {'id': 'x', "
                 "'target-ns': 5000}}", "x", "query-shapers");
     /* None of them has changed anything. */

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The engine's gate, beside the path of a request (engine.c): what is done or has gone
+ * otherwise, and who waits. The gate itself is gate.c.
+ */
+#include "engine-internal.h"
+
+/*
+ * A class may have become due, or the ceiling, since the gate closed: nobody is told to
+ * look then, for none could go. Since the last of the three the gate holds somebody.
+ */
+static __attribute__((noinline)) void note_refused(SluiceEngine *engine,
+                                                   uint64_t now_ns)
+{
+    uint64_t since_ns = engine->gate.moved_ns;
+
+    if (!barred(engine, now_ns) || !ceiling_conforms(engine, now_ns)) {
+        return;
+    }
+    if (!ready_mask(engine)) {
+        since_ns = later_ns(since_ns, engine->due_first_ns);
+    }
+    engine_promote_due(engine, now_ns);
+    if (ready_mask(engine) && !open_classes(engine, PRIORITY_BITS, now_ns)) {
+        sluice_gate_refuse(&engine->gate, ceiling_event_ns(engine, since_ns));
+    }
+}
+
+/* A request that was counted is to leave. Returns the time. */
+static inline uint64_t before_leaving(SluiceEngine *engine, SluiceNode *node,
+                                      uint64_t now_ns)
+{
+    node->gated = false;
+    now_ns = advance_clock(engine, now_ns);
+    if (UNLIKELY(engine->gate.in_flight_bytes >= engine->gate.window_bytes)) {
+        note_refused(engine, now_ns);
+    }
+    return now_ns;
+}
+
+SLUICE_HOT void sluice_engine_complete(SluiceEngine *engine, SluiceNode *node,
+                                       uint64_t latency_ns, uint64_t now_ns)
+{
+    if (node->gated) {
+        now_ns = before_leaving(engine, node, now_ns);
+        sluice_gate_complete(&engine->gate, node->bytes, latency_ns, now_ns);
+    }
+}
+
+void sluice_engine_leave(SluiceEngine *engine, SluiceNode *node, uint64_t now_ns)
+{
+    if (node->gated) {
+        now_ns = before_leaving(engine, node, now_ns);
+        sluice_gate_leave(&engine->gate, node->bytes, now_ns);
+    }
+}
+
+void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
+                         SluiceNode *node, uint32_t bytes, uint64_t now_ns)
+{
+    if (!(class_at(engine, class_index)->special & SPECIAL_UNMANAGED)) {
+        pass_gate(engine, class_index, node, bytes,
+                  advance_clock(engine, now_ns));
+    }
+}
+
+void engine_gate_left(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint16_t ready = 0;
+
+    if (!engine->gate.waited) {
+        return;
+    }
+    for_each_class(priority, ready_mask(engine)) {
+        ready |= engine->levels[priority].classes;
+    }
+    if (!(ready & engine->gated)) {
+        sluice_gate_end_waiting(&engine->gate, now_ns);
+    }
+}
+
+bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
+                            uint64_t target_ns, uint64_t now_ns)
+{
+    uint32_t classes = (1u << engine->class_count) - 1;
+
+    if (target_ns > SLUICE_GATE_TARGET_MAX_NS || (streams & ~classes)) {
+        return false;
+    }
+    now_ns = advance_clock(engine, now_ns);
+    sluice_gate_set_target(&engine->gate, target_ns, now_ns);
+    engine->gated = target_ns ? classes & ~streams : 0;
+    engine->ready_priorities &= ~GATE_BIT;
+    engine->ready_priorities |= engine->gated ? GATE_BIT : 0;
+    engine_gate_left(engine, now_ns);
+    return true;
+}
+
+void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts)
+{
+    sluice_gate_shrink(&engine->gate, parts);
+}
+
+const SluiceGate *sluice_engine_gate(const SluiceEngine *engine)
+{
+    return &engine->gate;
+}
