@@ -85,6 +85,73 @@ def test_an_interface_with_a_queue_is_found_without_a_list_of_all():
     assert told(queue, ask=ASK_ALONE) == ["out0"]
 
 
+RENAME = """
+import json, subprocess
+from sluice_controller.adapters.uplink import LinuxUplinks
+uplinks, said = LinuxUplinks(), []
+def ask(name):
+    try:
+        said.append(uplinks.read(name).ports)
+    except OSError as error:
+        said.append(str(error))
+def ip(*words):
+    subprocess.run(["ip", "link", "set", *words], check=True)
+ask("WATCHED")
+ip("out0", "down")
+ip("out0", "name", "lan0")
+ask("WATCHED")
+ask("lan0")
+print(json.dumps(said))
+"""
+QUEUE = "tc qdisc add dev out0 root tbf rate 40mbit burst 10k latency 10ms"
+
+
+def test_a_link_that_is_renamed_is_missed_at_once():
+    before, after, renamed = told(QUEUE, ask=RENAME.replace("WATCHED", "out0"))
+    assert (before, renamed) == (["out0"], ["lan0"])
+    assert after.startswith("there is no interface out0; there are ") and "lan0" in after
+
+
+def test_a_port_that_is_renamed_is_found_at_once_beneath_what_is_above_it():
+    on_out0 = "ip link add link out0 name mac0 up type macvlan"
+    above = ["ip link set out0 nomaster", on_out0]
+    before, after, renamed = told(QUEUE, *above, ask=RENAME.replace("WATCHED", "mac0"))
+    assert (before, after, renamed) == (["out0"], ["lan0"], ["lan0"])
+
+
+def test_a_port_that_joins_a_bridge_is_found_at_once():
+    # A veth pair's end in a bridge is taken for a guest's.
+    port = ["ip link add out1 type ifb", QUEUE.replace("out0", "out1"), "ip link set out1 up"]
+    join = RENAME.replace("WATCHED", "br0").replace('"out0", "down"', '"out1", "master", "br0"')
+    before, after, _ = told(*port, ask=join.replace('ip("out0", "name", "lan0")\n', ""))
+    assert "br0 has no port" in before
+    assert after == ["out1"]
+
+
+ASK_FOR_ONE = """
+import json
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+from sluice_controller.adapters.uplink import LinuxUplinks
+uplinks, decoded, decode = LinuxUplinks(), [], tcmsg.decode
+def counted(message):
+    decoded.append(1)
+    decode(message)
+tcmsg.decode = counted
+uplinks.read("out0")
+print(json.dumps(len(decoded)))
+"""
+
+
+def test_of_the_queues_of_all_interfaces_one_is_decoded():
+    """The kernel lists those of all guests' cards, ten times a second."""
+    guests = [
+        line
+        for n in range(20)
+        for line in (f"ip tuntap add tap{n} mode tap", f"tc qdisc add dev tap{n} root pfifo")
+    ]
+    assert told(QUEUE, *guests, ask=ASK_FOR_ONE) == 1
+
+
 def through_the_kernel_s_format(kind, **options):
     """A discipline as netlink carries it, without a kernel that has it."""
     options = {"attrs": list(options.items())}

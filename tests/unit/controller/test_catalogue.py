@@ -94,7 +94,11 @@ def agents():
 class Uplinks:
     """A host whose one way out is eno1."""
 
+    fault = None
+
     def ports(self, name):
+        if self.fault is not None:
+            raise self.fault
         return ports([Link(2, "eno1", queue="mq")], name)
 
 
@@ -509,3 +513,10 @@ def test_an_uplink_that_cannot_be_watched_is_refused(catalogue):
     assert catalogue.settings()["uplink"] is None
     assert catalogue.put_settings({"uplink": "eno1"})["uplink"] == "eno1"
     assert catalogue.put_settings({"history_seconds": 60})["uplink"] == "eno1"
+
+
+def test_an_uplink_that_the_kernel_does_not_tell_of_now_is_not_set(catalogue):
+    catalogue.uplinks.fault = OSError("(105, 'No buffer space available')")
+    with pytest.raises(Unavailable, match="eno1.*No buffer space available.*try again"):
+        catalogue.put_settings({"uplink": "eno1"})
+    assert catalogue.settings()["uplink"] is None

@@ -4,29 +4,40 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import socket
+import struct
 import threading
-import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR
 from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import RTM_GETQDISC, RTMGRP_LINK, RTMGRP_TC
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from ..domain.uplinks import NO_QUEUE, Link, ports
 from ..services.ports import UplinkReading
 
 _ROOT = 0xFFFFFFFF
 _LOOPBACK = 1
-# A bond may have another port in use, a bridge another port.
-_PORTS_LAST_S = 2.0
+# Of a netlink message, and the part of a queue discipline's that comes first in it.
+_HEADER = struct.Struct("=IHHII")
+_DISCIPLINE = struct.Struct("=BBHiIII")
+_MOST_BYTES = 1 << 17
+_ANSWERS_S = 5.0
 
 
 class LinuxUplinks:
     def __init__(self) -> None:
         self._route: IPRoute | None = None
+        self._changes: socket.socket | None = None
         self._lock = threading.Lock()
-        # Of the interface read last: its ports, and since when they are known.
-        self._known: tuple[str, float, list[Link]] | None = None
+        # The interface read last, and its ports.
+        self._known: tuple[str, list[Link]] | None = None
 
     def _open(self) -> IPRoute:
         if self._route is None:
@@ -34,14 +45,15 @@ class LinuxUplinks:
         return self._route
 
     def names(self) -> list[str]:
-        """The interfaces that can be watched."""
-        with self._lock:
+        """The interfaces that can be watched. Raises OSError where the kernel does not tell."""
+        with self._lock, _as_os_error():
             links = self._links()
         return sorted(link.name for link in links if _can_be_watched(links, link.name))
 
     def ports(self, name: str) -> list[str]:
-        """Raises ValueError where ``name`` cannot be watched, with the reason and the remedy."""
-        with self._lock:
+        """Raises ValueError where ``name`` cannot be watched, with the reason and the remedy;
+        OSError where the kernel does not tell."""
+        with self._lock, _as_os_error():
             return [port.name for port in self._ports(name)]
 
     def read(self, name: str) -> UplinkReading:
@@ -49,15 +61,11 @@ class LinuxUplinks:
         with self._lock:
             route = self._open()
             try:
-                if self._known is None or self._known[0] != name or self._is_old():
-                    self._known = (name, time.monotonic(), self._ports(name))
-                # The kernel lists those of all interfaces, whichever are asked for.
-                roots = {
-                    qdisc["index"]: qdisc
-                    for qdisc in route.get_qdiscs()
-                    if qdisc["parent"] == _ROOT
-                }
-                readings = [_reading(route, port, roots.get(port.index)) for port in self._known[2]]
+                if self._has_changed() or self._known is None or self._known[0] != name:
+                    self._known = (name, self._ports(name))
+                found = self._known[1]
+                roots = root_disciplines({port.index for port in found})
+                readings = [_reading(route, port, roots.get(port.index)) for port in found]
             except (NetlinkError, ValueError) as error:
                 self._known = None
                 raise OSError(str(error)) from error
@@ -66,8 +74,24 @@ class LinuxUplinks:
                 raise
         return _sum(readings)
 
-    def _is_old(self) -> bool:
-        return self._known is not None and time.monotonic() - self._known[1] > _PORTS_LAST_S
+    def _has_changed(self) -> bool:
+        """Whether any interface or discipline is another since the last call: a bond may have
+        another port in use, a bridge another port, and a name may be another interface's."""
+        if self._changes is None:
+            self._changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+            self._changes.bind((0, RTMGRP_LINK | RTMGRP_TC))
+            return True
+        changed = False
+        while True:
+            try:
+                self._changes.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return changed
+            except OSError as error:
+                # More changes than there was room for.
+                if error.errno != errno.ENOBUFS:
+                    raise
+            changed = True
 
     def _ports(self, name: str) -> list[Link]:
         with contextlib.suppress(NetlinkError):
@@ -83,9 +107,17 @@ class LinuxUplinks:
 
     def close(self) -> None:
         with self._lock:
-            if self._route is not None:
-                self._route.close()
-                self._route = None
+            for opened in filter(None, (self._route, self._changes)):
+                opened.close()
+            self._route = self._changes = None
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except NetlinkError as error:
+        raise OSError(str(error)) from error
 
 
 def _can_be_watched(links: list[Link], name: str) -> bool:
@@ -111,6 +143,45 @@ def link_of(link: Any) -> Link:
         beneath=None if is_elsewhere else link.get_attr("IFLA_LINK"),
         active=data.get_attr("IFLA_BOND_ACTIVE_SLAVE") if kind == "bond" and data else None,
     )
+
+
+def root_disciplines(indices: Collection[int]) -> dict[int, Any]:
+    """{number of an interface: its root discipline}, for these.
+
+    The kernel lists the disciplines of all interfaces, whichever are asked for, and to decode
+    those of hundreds of guests takes longer than all else of a tick. Raises OSError.
+    """
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+        kernel.settimeout(_ANSWERS_S)
+        kernel.bind((0, 0))
+        asked = _DISCIPLINE.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0)
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        size = _HEADER.size + len(asked)
+        kernel.send(_HEADER.pack(size, RTM_GETQDISC, flags, 1, 0) + asked)
+        found = {}
+        while True:
+            answer = kernel.recv(_MOST_BYTES)
+            for kind, message in _messages(answer):
+                if kind == NLMSG_DONE:
+                    return found
+                if kind == NLMSG_ERROR:
+                    number = -struct.unpack_from("=i", message, _HEADER.size)[0]
+                    raise OSError(number, os.strerror(number))
+                _, _, _, index, _, parent, _ = _DISCIPLINE.unpack_from(message, _HEADER.size)
+                if index in indices and parent == _ROOT:
+                    found[index] = tcmsg(message)
+                    found[index].decode()
+
+
+def _messages(answer: bytes) -> Iterator[tuple[int, bytes]]:
+    """The kind and the bytes of each message."""
+    at = 0
+    while at + _HEADER.size <= len(answer):
+        size, kind, _, _, _ = _HEADER.unpack_from(answer, at)
+        if size < _HEADER.size:
+            raise OSError(errno.EPROTO, "the kernel's answer has a message without a length")
+        yield kind, answer[at : at + size]
+        at += (size + 3) & ~3
 
 
 def _reading(route: IPRoute, port: Link, root: Any) -> UplinkReading:

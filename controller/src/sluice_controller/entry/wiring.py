@@ -210,8 +210,16 @@ class Services:
             "sample_hz": SAMPLE_HZ,
             "database": self.store.engine.url.render_as_string(hide_password=True),
             "host": {"name": platform.node(), "accelerator_note": accelerator_note()},
-            "uplinks": self.uplinks.names(),
+            "uplinks": self._interfaces(),
         }
+
+    def _interfaces(self) -> list[str]:
+        try:
+            return self.uplinks.names()
+        except OSError as error:
+            # What else there is to say of the host does not wait for netlink.
+            log.warning("the kernel does not list its interfaces: %s", error)
+            return []
 
     def live(self, domain: str | None = None) -> dict[str, Any]:
         if domain is not None:

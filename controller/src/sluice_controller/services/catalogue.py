@@ -684,6 +684,13 @@ class Catalogue:
                 self.uplinks.ports(after.uplink)
             except ValueError as error:
                 raise BadValue("uplink", after.uplink, "cannot be watched", str(error)) from error
+            except OSError as error:
+                raise Unavailable(
+                    "uplink",
+                    after.uplink,
+                    f"cannot be asked the kernel for ({error})",
+                    "try again; sluiced needs netlink: systemctl cat sluiced",
+                ) from error
 
     def put_settings(self, body: Mapping[str, Any]) -> dict[str, Any]:
         with self.store.transaction() as unit:
