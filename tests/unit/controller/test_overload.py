@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Overload control: from what a guest says of its servers to a limit of new connections."""
 
+import json
 import logging
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from sluice_controller.domain.carried import Holding
 from sluice_controller.domain.model import Grant, ShapingClass
 from sluice_controller.domain.overload import (
     FLOOR_PER_SECOND,
+    UNKNOWN_ROUNDS,
     Control,
     Server,
     decide,
@@ -155,16 +157,39 @@ class Scene:
             unit.remember_domain("media", "u-1")
             unit.put_grant(GRANT)
         self.said = {"media": []}
-        self.auto_limits = AutoLimits()
         self.changed = []
         self.declared = Declared(self.store)
+        self.kept = []
+        self.start()
+
+    def start(self):
+        """sluiced, anew."""
+        self.auto_limits = AutoLimits()
         self.overload = Overload(
-            self.declared, self.said.__getitem__, self.auto_limits, self.changed.append
+            self.declared,
+            self.said.__getitem__,
+            self.auto_limits,
+            self.changed.append,
+            self.kept.append,
+            json.loads(json.dumps(self.kept[-1] if self.kept else [])),
         )
 
+    def declare(self, most):
+        queue = replace(QUEUE, connections_per_second=most)
+        with self.store.transaction() as unit:
+            unit.put_grant(replace(GRANT, queues={"net-rx": queue}))
+        self.declared.fresh()
+
     def look(self, *said):
-        self.said["media"] = list(said)
+        return self.hear(list(said))
+
+    def hear(self, said):
+        """The limit after a look; None is said while nobody tells anything."""
+        self.said["media"] = said
         self.overload.round()
+        return self.limit()
+
+    def limit(self):
         found = self.auto_limits.controls().get(("media", "web"))
         return found and found.connections_per_second
 
@@ -213,6 +238,50 @@ def test_a_guest_that_reports_as_it_likes_does_not_fill_the_log(scene, caplog):
         assert scene.look() == MOST
     # A cut and its end in each minute of ten.
     assert len(caplog.records) == 20
+
+
+def test_a_limit_outlives_a_restart(scene):
+    assert [scene.look(server(128)) for _ in range(3)][-1] == MOST / 8
+    scene.start()
+    # The shaper is told before anybody looks.
+    assert scene.limit() == MOST / 8
+    assert scene.hear(None) == MOST / 8
+    assert scene.look(server(128)) == MOST / 16
+    for _ in range(30):
+        scene.look(server(0))
+    scene.start()
+    assert scene.limit() is None
+
+
+def test_a_limit_is_kept_while_nobody_tells_of_the_server(scene):
+    """Its agent is restarted, or a busy guest does not answer: the server may be full still."""
+    assert scene.look(server(128)) == MOST / 2
+    for _ in range(UNKNOWN_ROUNDS):
+        assert scene.hear(None) == MOST / 2
+    assert "nobody tells" in scene.auto_limits.controls()["media", "web"].reason
+    # An agent that does not come back.
+    rates = [scene.hear(None) for _ in range(30)]
+    assert rates == sorted(rates) and rates[-1] == MOST
+    assert scene.look(server(128)) == MOST / 2
+    assert scene.hear(None) == MOST / 2
+    # It is there, and there is no such server.
+    assert scene.look() == MOST
+
+
+def test_without_an_agent_the_operators_limit_holds_from_the_start(scene):
+    assert scene.hear(None) == MOST
+
+
+def test_a_higher_limit_of_the_operators_is_in_force_at_once(scene):
+    assert scene.look(server(20)) == MOST
+    scene.declare(10 * MOST)
+    assert scene.look(server(20)) == 10 * MOST
+    assert scene.look(server(128)) == 5 * MOST
+    # What was cut stays so.
+    scene.declare(20 * MOST)
+    assert scene.look(server(20)) == 5 * MOST
+    scene.declare(MOST)
+    assert scene.look(server(20)) == MOST
 
 
 def test_without_reports_or_switched_off_the_operators_limit_holds(scene):

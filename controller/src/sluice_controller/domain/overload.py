@@ -29,6 +29,8 @@ FULL_SHARE = 0.5
 CUT = 0.5
 # Of the operator's limit, at each look that finds no connection waiting.
 RAISE_SHARE = 0.05
+# A limit is kept for so many looks that nobody tells of its servers.
+UNKNOWN_ROUNDS = 300
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,19 @@ def servers(answer: Any) -> list[Server]:
 
 def unreported(most: float) -> Control:
     return Control(most, "the guest reports no server of the class: the operator's limit holds")
+
+
+def unknown(before: float | None, most: float, looks: int) -> Control:
+    """While nobody tells of the servers: as before for a while, then raised step by step.
+
+    `looks`: at which that was so, in a row.
+    """
+    if before is None or before >= most:
+        return unreported(most)
+    if looks <= UNKNOWN_ROUNDS:
+        return Control(before, "nobody tells of the class's servers now: kept")
+    now = min(most, before + RAISE_SHARE * most)
+    return Control(now, "nobody has told of the class's servers for long: raised again")
 
 
 def decide(before: float | None, most: float, of_class: Sequence[Server]) -> Control:

@@ -139,11 +139,15 @@ class Services:
             self.declared,
             time.monotonic,
         )
+        with self.store.transaction() as unit:
+            kept = unit.value("overload-state", [])
         self.overload = Overload(
             self.declared,
             self._servers,
             self.auto_limits,
             lambda domain: self.reconciler.changed(domain),
+            lambda lower: self.records.put_value("overload-state", lower),
+            kept,
         )
         self.streams = Streams(
             self.store,
@@ -234,10 +238,10 @@ class Services:
         self.catalogue.check_known(domain)
         return as_json(self.guest_streams.of(domain))
 
-    def _servers(self, domain: str) -> list[Server]:
+    def _servers(self, domain: str) -> list[Server] | None:
         """Records of an agent that is gone stay as they were: nobody empties them."""
         connected = self.agents.status(domain)["connected"]
-        return self.guest_streams.servers(domain) if connected else []
+        return self.guest_streams.servers(domain) if connected else None
 
     # Threads
 

@@ -120,13 +120,13 @@ class GuestStreams:
             ]
         return sorted(found, key=lambda one: (one.class_name, one.name, one.source))
 
-    def servers(self, domain: str) -> list[Server]:
-        """None from a QEMU that has not answered for a while."""
+    def servers(self, domain: str) -> list[Server] | None:
+        """None: its QEMU has not answered for a while."""
         now_s = self.monotonic()
         with self._lock:
             asked = self._asked.get(domain)
             if asked is None or now_s - asked.answered_s > SERVERS_LAST_S:
-                return []
+                return None
             return list(asked.servers)
 
     def close(self) -> None:
