@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from at_once import AtOnce
 from sim import native
 from sim.run import Caps
 from sim.scenario import ONSET_S, SECOND, STREAM_TAG, Scenario
@@ -17,10 +18,11 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.counters import Reading, read_page
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import RESOURCES
-from sluice_controller.domain.model import Grant, Settings, ShapingClass, Stream
+from sluice_controller.domain.model import RATES, Grant, Settings, ShapingClass, Stream
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
+from sluice_controller.services.gates import Gates
 from sluice_controller.services.ports import UplinkReading
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import Sampler
@@ -97,6 +99,7 @@ class Rates:
             self._sampler,
             self._streams,
             self._limits,
+            Gates(self.edges, self.edges, self.edges, AtOnce()),
             self._clock,
             lambda _domain: None,
         )
@@ -122,7 +125,9 @@ class Rates:
                     Stream(f"s{number}", f"vm{stream.vm}", "stream", stream.bytes_per_second)
                 )
             floors = {**scenario.floors, "net-rx": 1.0 * 1024 * 1024}
-            unit.put_value("auto", {"enabled": True, "floors_bytes_per_second": floors})
+            unit.put_value(
+                "auto", {"enabled": True, "method": RATES, "floors_bytes_per_second": floors}
+            )
             if scenario.link is not None:
                 unit.put_settings(Settings(uplink=UPLINK))
 

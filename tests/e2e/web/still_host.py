@@ -340,8 +340,11 @@ def auto() -> dict[str, Any]:
         "enabled": True,
         "dry_run": False,
         "state": "settled",
+        "method": "rates",
         "settled_after_seconds": 36.5,
         "limits": held,
+        "devices": [],
+        "without_gate": [],
         "floors_bytes_per_second": dict.fromkeys(RESOURCES, 1e6),
     }
 

@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice_controller.adapters.block_devices import BlockDevices
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain import counters
@@ -38,9 +39,11 @@ from sluice_controller.entry.daemon import spare_the_collector
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
+from sluice_controller.services.gates import Gates
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import SAMPLE_HZ, Sampler
 from sluice_controller.services.streams import Streams
+from sluice_controller.services.workers import Workers
 
 CLASSES = ("default", "batch", "web", "movie")
 RESOURCES = 4
@@ -167,6 +170,8 @@ class Daemon:
             self.sampler,
             streams,
             AutoLimits(),
+            # These guests have no disk that could be under a gate.
+            Gates(guests, BlockDevices(), None, Workers(1, "gates", time.monotonic)),
             time.time,
             lambda domain: None,
         )

@@ -3,9 +3,11 @@
 
 from dataclasses import dataclass
 
+from at_once import AtOnce
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
+from sluice_controller.services.gates import Gates
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import Sampler
 from sluice_controller.services.streams import Streams
@@ -21,11 +23,34 @@ class Parts:
     auto: Auto
 
 
-def parts(store, host, pages, clock, uplinks=None, monotonic=lambda: 0.0):
+class Shapers:
+    """QEMUs that take every command: {domain: the arguments of each}"""
+
+    def __init__(self):
+        self.taken = {}
+
+    def execute(self, domain, command, arguments):
+        assert command == "shaper-set-gate"
+        self.taken.setdefault(domain, []).append(arguments)
+
+
+class OneDisk:
+    """A host with one device under all images."""
+
+    def under(self, path):
+        return "sda"
+
+
+def parts(
+    store, host, pages, clock, uplinks=None, monotonic=lambda: 0.0, shapers=None, devices=None
+):
     declared = Declared(store)
     records = Records(store, declared, clock, monotonic)
     sampler = Sampler(declared, records, host, pages, uplinks, clock)
     streams = Streams(store, declared, sampler, clock, lambda domain: store.transaction())
     limits = AutoLimits()
-    auto = Auto(store, declared, records, sampler, streams, limits, clock, lambda domain: None)
+    gates = Gates(host, devices or OneDisk(), shapers or Shapers(), AtOnce())
+    auto = Auto(
+        store, declared, records, sampler, streams, limits, gates, clock, lambda domain: None
+    )
     return Parts(declared, records, sampler, streams, limits, auto)

@@ -86,6 +86,13 @@ def test_what_describe_sees():
     assert "e1000" in seen.devices[3].reason
 
 
+def test_the_images_of_disks_that_can_be_shaped():
+    network = disk(2, kind="network").replace("file='/d2'", "protocol='rbd' name='pool/a'")
+    block = disk(3, kind="block").replace("file=", "dev=")
+    found = describe(domain([disk(0), disk(1, bus="sata"), network, block, interface(1)]))
+    assert found.images == ("/d0", None, "/d3")
+
+
 def test_a_comma_in_a_path_is_doubled_for_qemu_and_read_back():
     xml, _ = attached(domain([disk(0)]), page_path="/run/a,b.page")
     assert "page=/run/a,,b.page" in xml

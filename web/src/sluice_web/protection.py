@@ -48,7 +48,8 @@ def protection(stream: dict, auto: dict, domains: list[dict], live: dict) -> str
 
 
 def _held(auto: dict) -> Iterator[Held]:
-    for one in auto.get("limits") or []:
+    gated = [one for device in auto.get("devices") or [] for one in device["held"]]
+    for one in [*(auto.get("limits") or []), *gated]:
         yield Held(one["domain"], one["class"], one["resource"], one["bytes_per_second"])
 
 

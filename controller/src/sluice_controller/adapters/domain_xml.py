@@ -128,8 +128,10 @@ def describe(xml: str) -> Description:
     shaper_id, page = _shaper(root)
     channel = _channel(root)
     overridden = _overridden(root, shaper_id)
-    devices = []
+    devices, images = [], []
     for kind, element, reason in _devices(root):
+        if kind == "disk" and reason is None:
+            images.append(_image(element))
         target = _attribute(element, "target", "dev")
         if kind == "net":
             target = target or _attribute(element, "mac", "address")
@@ -144,11 +146,18 @@ def describe(xml: str) -> Description:
         page_path=page,
         agent_socket=None if channel is None else _attribute(channel, "source", "path"),
         devices=tuple(devices),
+        images=tuple(images),
         has_channel=channel_device.is_in(root),
         no_channel_because=channel_device.why_not(root),
         carried=domain_metadata.text(root, domain_metadata.SHAPING),
         tuned=domain_metadata.attribute(root, domain_metadata.SHAPING, domain_metadata.TUNED),
     )
+
+
+def _image(disk: etree._Element) -> str | None:
+    """A path on this host, if the disk has one."""
+    attribute = {"file": "file", "block": "dev"}.get(disk.get("type", ""))
+    return attribute and _attribute(disk, "source", attribute)
 
 
 def _overridden(root: etree._Element, shaper_id: str | None) -> set[str | None]:

@@ -224,6 +224,27 @@ class Content:
         at = self.layout.indexes[number] * SLOT_BYTES + SERVICE_OFFSET
         return _SERVICE.unpack_from(self.slots, at)
 
+    @property
+    def tells_of_gates(self) -> bool:
+        """Whether the writer has one to set."""
+        return self.more_bytes >= GATE_BYTES
+
+    def stream(self, key: Key) -> Stream | None:
+        """How the class waits for the disk; None where the page does not tell."""
+        sums = self._beside(key, _STREAM, STREAM_OFFSET)
+        return None if sums is None else Stream(*sums[:3], sums[3:])
+
+    def gate(self, key: Key) -> GateState | None:
+        """The gate of a resource, if the class is `default`; None where the page does not tell."""
+        state = self._beside(key, _GATE, GATE_OFFSET)
+        return None if state is None else GateState(*state)
+
+    def _beside(self, key: Key, fields: struct.Struct, offset: int) -> tuple[int, ...] | None:
+        number = self.layout.numbers.get(key)
+        if number is None or not self.tells_of_gates:
+            return None
+        return fields.unpack_from(self.more, self.layout.indexes[number] * self.more_bytes + offset)
+
     def histogram(self, number: int) -> tuple[int, ...]:
         """Of the used slot of this number."""
         at = self.layout.indexes[number] * SLOT_BYTES + HISTOGRAM_OFFSET

@@ -36,6 +36,8 @@ class Description:
     page_path: str | None = None
     agent_socket: str | None = None
     devices: tuple[Device, ...] = ()
+    # Of each shapeable disk the path of its image or block device; None where it has no path.
+    images: tuple[str | None, ...] = ()
     # The device sluice-channel; and why attach cannot add it, None if it can.
     has_channel: bool = False
     no_channel_because: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from .errors import BadValue, Conflict
-from .knobs import Flag, Model, Name, Number, Text, Whole, matching
+from .knobs import Flag, Model, Name, Number, Text, Whole, Word, matching
 from .limits import (
     MAX_PER_SECOND,
     MIN_BYTES_PER_SECOND,
@@ -23,6 +23,8 @@ from .scheduling import Scheduling, check_all_within
 from .values import parse_text
 
 DEFAULT_CLASS = "default"
+# How auto-shaping holds disks: by the work that is in flight, or by rates.
+METHODS = GATE, RATES = "gate", "rates"
 DEFAULT_PRIORITY = 5
 DEFAULT_WEIGHT = 100
 MAX_WEIGHT = 1000
@@ -214,6 +216,10 @@ class AutoSettings(Model):
 
     enabled: Annotated[bool, Flag()] = False
     dry_run: Annotated[bool, Flag(help="decisions are logged, and nothing is changed")] = False
+    method: Annotated[
+        str,
+        Word(METHODS, help="of disks; cards are held by rates, as are guests of an earlier QEMU"),
+    ] = GATE
     floors_bytes_per_second: Mapping[
         Resource, Annotated[float, Number(MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second")]
     ] = field(default_factory=lambda: dict(DEFAULT_FLOORS))

@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import __version__
 from ..adapters.agent_hub import AgentHub
+from ..adapters.block_devices import BlockDevices
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import open_store
 from ..adapters.group_pages import GroupPages
@@ -33,6 +34,8 @@ from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.declared import Declared
 from ..services.domains import Domains
+from ..services.gates import WORKERS as GATE_WORKERS
+from ..services.gates import Gates
 from ..services.groups import Groups
 from ..services.guest_streams import ROUND_SECONDS, GuestStreams
 from ..services.locks import DomainLocks
@@ -48,6 +51,7 @@ from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.state import States
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
+from ..services.workers import Workers
 from .config import Config
 
 log = logging.getLogger(__name__)
@@ -165,6 +169,12 @@ class Services:
             self.sampler,
             self.streams,
             self.auto_limits,
+            Gates(
+                self.host,
+                BlockDevices(),
+                shapers,
+                Workers(GATE_WORKERS, "gates", time.monotonic),
+            ),
             self.clock,
             lambda domain: self.reconciler.changed(domain),
         )
@@ -297,6 +307,7 @@ class Services:
         self.reconciler.close()
         self.guest_streams.close()
         self.processors.close()
+        self.auto.gates.close()
         self.agents.wake()
         self.records.wake()
         for thread in self._threads:

@@ -15,17 +15,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..domain.limits import (
-    BLK_READ,
-    NET_TX,
-)
-from ..domain.model import AutoSettings, Stream, parse_auto
+from ..domain.gated import News
+from ..domain.limits import BLK_READ, NET_TX
+from ..domain.model import GATE, AutoSettings, Stream, parse_auto
 from ..domain.shares import Load
 from ..domain.tuner import decide
 from ..domain.tuner_types import (
     ARM_RESOURCES,
+    BACKING_OFF,
+    DISK,
     OFF,
     PROBING,
+    SETTLED,
+    WATCHING,
     Arm,
     Background,
     Decision,
@@ -38,6 +40,7 @@ from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
+from .gates import Gates, Tick
 from .ports import USUAL_ROWS, Clock, Store
 from .records import Records
 from .sampler import PageState, Sampler
@@ -49,6 +52,8 @@ SAVE_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
 # An unseen domain may go on as before for this long.
 UNSEEN_NS = 30_000_000_000
+SET, REHEARSED = "set", "auto-shaping only rehearses"
+GATED_RESOURCES = frozenset(ARM_RESOURCES[DISK])
 HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
 
 
@@ -60,6 +65,7 @@ class Auto:
     sampler: Sampler
     streams: Streams
     auto_limits: AutoLimits
+    gates: Gates
     clock: Clock
     changed: Callable[[str | None], None]
 
@@ -74,6 +80,8 @@ class Auto:
         # Domains, and when something was last seen of them.
         self._seen_ns: dict[str, int] = {}
         self._dry_logged_ns = -DRY_RUN_REPEAT_NS
+        # How gates were treated at the last tick.
+        self._gating = ""
         with self.store.transaction() as unit:
             self.settings = AutoSettings(**unit.value("auto", {}))
             self._saved = unit.value("auto-state", {})
@@ -93,13 +101,18 @@ class Auto:
             settled_ns = self.state.settled_after_ns
             return {
                 **asdict(self.settings),
-                "state": self.state.phase if self.settings.enabled else OFF,
+                "state": self._phase() if self.settings.enabled else OFF,
                 "settled_after_seconds": None if settled_ns is None else settled_ns / 1e9,
                 "limits": [
                     {"domain": d, "class": c, "resource": r, "bytes_per_second": value}
                     for (d, c, r), value in sorted(self.auto_limits.snapshot().items())
                 ],
+                **self.gates.status(),
             }
+
+    def _phase(self) -> str:
+        phases = {self.state.phase, self.gates.phase()}
+        return next((one for one in (BACKING_OFF, PROBING, SETTLED) if one in phases), WATCHING)
 
     @contextmanager
     def changing(self) -> Iterator[AutoSettings]:
@@ -120,7 +133,9 @@ class Auto:
         """Goes on with settings that are stored; only in a block of `changing`."""
         with self._lock:
             before, self.settings = self.settings, after
-            if (after.enabled, after.dry_run) != (before.enabled, before.dry_run):
+            if replace(after, floors_bytes_per_second={}) != replace(
+                before, floors_bytes_per_second={}
+            ):
                 self._restart()
 
     def _restart(self) -> None:
@@ -154,14 +169,16 @@ class Auto:
 
     def tick(self, now_ns: int) -> None:
         with self._lock:
+            policy = Policy(floors=self.settings.floors_bytes_per_second)
             if not self.settings.enabled:
+                self._gate(Observation((), ()), self.state, policy, now_ns)
                 return
             if self._began_ns is None:
                 self._began_ns = now_ns
                 self.state = _begun(self.state, now_ns)
             observation = self._observe(now_ns)
-            policy = Policy(floors=self.settings.floors_bytes_per_second)
             state, decisions = decide(observation, self.state, policy, now_ns)
+            self._gate(observation, state, policy, now_ns)
             if self.settings.dry_run:
                 self._rehearse(decisions, state.greedy_since_ns, now_ns)
                 return
@@ -169,6 +186,37 @@ class Auto:
             self._apply()
             self._log(decisions, dry_run=False)
             self._save(now_ns)
+
+    def _gate(self, observation: Observation, state: State, policy: Policy, now_ns: int) -> None:
+        pages, _uplink, _is_unseen = self.sampler.observed()
+        greedy_ns = state.greedy_since_ns
+        tick = Tick(pages, self.declared.now, observation.unseen, greedy_ns, policy, now_ns)
+        before, self._gating = self._gating, self._how_gates()
+        news = []
+        if before != self._gating:
+            news += self.gates.open(self._gating, tick)
+        if self._gating in (SET, REHEARSED):
+            news += self.gates.tick(tick, is_rehearsal=self._gating == REHEARSED)
+        elif before == self._gating:
+            self.gates.open(self._gating, tick)
+        self._tell(news)
+
+    def _how_gates(self) -> str:
+        """SET, REHEARSED, or why there are none."""
+        if not self.settings.enabled:
+            return "auto-shaping is off"
+        if self.settings.method != GATE:
+            return "rates hold the disks now"
+        return REHEARSED if self.settings.dry_run else SET
+
+    def _tell(self, news: list[News]) -> None:
+        at, dry_run = self.clock(), self.settings.dry_run
+        for one in news:
+            log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
+            entry = {"sentence": one.sentence, "stream": one.stream, "action": None}
+            self.records.add_decision(
+                at, {**entry, "reason": f"gate {one.kind}", "dry_run": dry_run}
+            )
 
     def _rehearse(
         self,
@@ -196,12 +244,15 @@ class Auto:
         watched = {s.domain for s in streams} | self._held
         return Observation(
             views,
-            Background(lambda: _others(pages, declaration)),
+            Background(lambda: _others(pages, declaration, self._is_gated)),
             uplink,
             _unmanaged_net(pages, declaration),
             self._unseen(watched, pages, now_ns),
             uplink_unseen,
         )
+
+    def _is_gated(self, domain: str) -> bool:
+        return self.settings.method == GATE and self.gates.covers(domain)
 
     def _unseen(
         self, watched: set[str], pages: Mapping[str, PageState], now_ns: int
@@ -297,8 +348,10 @@ def _begun(state: State, now_ns: int) -> State:
     )
 
 
-def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Load]:
-    """The classes of no stream that can be held, on the resources that can."""
+def _others(
+    pages: Mapping[str, PageState], declaration: Declaration, is_gated: Callable[[str], bool]
+) -> list[Load]:
+    """The classes of no stream that rates can hold, on the resources where they do."""
     left_out = declaration.unmanaged
     own_limits, promised = declaration.own_limits, declaration.reserved
     protected = {(s.domain, s.class_name) for s in declaration.streams}
@@ -306,12 +359,11 @@ def _others(pages: Mapping[str, PageState], declaration: Declaration) -> list[Lo
     for domain, page in pages.items():
         if page.span() is None:
             continue
+        resources = HELD_RESOURCES - GATED_RESOURCES if is_gated(domain) else HELD_RESOURCES
         keys = [
             key
             for key in page.keys
-            if key[1] in HELD_RESOURCES
-            and key[0] not in left_out
-            and (domain, key[0]) not in protected
+            if key[1] in resources and key[0] not in left_out and (domain, key[0]) not in protected
         ]
         for (name, resource), mean, recent, waiting in zip(
             keys, *page.window.rates(keys), strict=True

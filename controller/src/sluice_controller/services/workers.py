@@ -12,13 +12,19 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 SLOW_SECONDS = 10.0
-# Slow ones and others; of sluiced's unit, TasksMax= is for four such pools and the rest.
+# Slow ones and others; of sluiced's unit, TasksMax= is for five such pools and the rest.
 MOST_THREADS = 32
 
 _Task = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class Pool(Protocol):
+    def submit(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]: ...
+    def tend(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Workers:

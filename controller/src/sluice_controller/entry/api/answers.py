@@ -267,11 +267,40 @@ class AutoLimit(Model):
     bytes_per_second: float
 
 
+@dataclass
+class Waiting(Model):
+    stream: str
+    waits_ms: float
+    bears_ms: float
+
+
+@dataclass
+class GatedDevice(Model):
+    """A device of the host. Without a target its gate is open."""
+
+    name: str
+    domains: list[str]
+    target_ms: float | None
+    adjust: float
+    window_bytes: int
+    background_bytes_per_second: float
+    streams: list[Waiting]
+    held: list[AutoLimit]
+
+
+@dataclass
+class WithoutGate(Model):
+    domain: str
+    because: str
+
+
 @dataclass(kw_only=True, frozen=True)
 class Auto(AutoSettings):
     state: str
     settled_after_seconds: float | None
     limits: list[AutoLimit]
+    devices: list[GatedDevice]
+    without_gate: list[WithoutGate]
 
 
 @dataclass

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.rates import format_rate
-from .common import Answered, ClassName, Domain, command, named
+from ...domain.model import GATE, AutoSettings
+from ...domain.rates import format_rate, format_size
+from .common import Answered, ClassName, Domain, command, described, named
 from .output import say, show, shown, when
 
 streams = typer.Typer(no_args_is_help=True, help="Streams: classes whose quality matters.")
@@ -92,9 +93,30 @@ def _say_auto(answer: dict[str, Any]) -> None:
         "resource": "resource",
         "held to": lambda limit: format_rate(limit["bytes_per_second"]),
     }
-    show(answer["limits"], columns, empty="nothing is held back")
+    show(answer["limits"], columns, empty="no rate holds anything back")
+    for device in answer["devices"]:
+        _say_device(device)
+    for one in answer["without_gate"] if answer["method"] == GATE else []:
+        say(f"{one['domain']} has no gate: {one['because']}")
     floors = answer["floors_bytes_per_second"].items()
     say("never below: " + ", ".join(f"{r} {format_rate(v)}" for r, v in floors))
+
+
+def _say_device(device: dict[str, Any]) -> None:
+    target_ms = device["target_ms"]
+    state = (
+        "open"
+        if target_ms is None
+        else f"{target_ms:.1f} ms of work in flight (adjusted × {device['adjust']:.2f}), "
+        f"windows {format_size(device['window_bytes'])}"
+    )
+    moved = format_rate(device["background_bytes_per_second"])
+    say(f"gate of {device['name']} ({', '.join(device['domains'])}): {state}; others {moved}")
+    for one in device["streams"]:
+        say(f"  {one['stream']} waits {one['waits_ms']:.0f} of {one['bears_ms']:.0f} ms")
+    for one in device["held"]:
+        rate = format_rate(one["bytes_per_second"])
+        say(f"  held: {one['domain']}/{one['class']} {one['resource']} at {rate}")
 
 
 @command(group, "status")
@@ -107,6 +129,7 @@ def auto_status(context: typer.Context) -> Answered:
 def auto_on(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="log decisions only")] = False,
+    method: Annotated[str | None, described(AutoSettings, "method")] = None,
     floor: Annotated[
         list[str] | None,
         typer.Option(help="RESOURCE=RATE below which no class is held; may be repeated"),
@@ -117,6 +140,8 @@ def auto_on(
     Example: sluice auto on --floor blk-read=2MB/s
     """
     body: dict[str, Any] = {"enabled": True, "dry_run": dry_run}
+    if method is not None:
+        body["method"] = method
     for item in floor or []:
         resource, _, rate = item.partition("=")
         body.setdefault("floors_bytes_per_second", {})[resource] = rate
