@@ -22,7 +22,7 @@ exceed. If N is too high, waiting looks like ease.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 MS = 1_000_000
@@ -61,6 +61,15 @@ class Reader:
     @property
     def bears_s(self) -> float:
         return self.each_s * self.depth
+
+    def pressure(self, waiting: float) -> float:
+        """How near it is to its edge, which is 1; `waiting` is its smoothed share of waiting."""
+        hunger = self.nominal_bytes_per_second / max(1.0, self.bytes_per_second)
+        return max(
+            waiting / STRAINED,
+            self.oldest_s / (LATE * self.bears_s),
+            hunger if self.starves else 0.0,
+        )
 
     @property
     def starves(self) -> bool:
@@ -103,13 +112,15 @@ def steer(
     unseen: bool,
     now_ns: int,
     passed_s: float,
+    aside: Collection[str] = (),
 ) -> tuple[State, Steering]:
     """One tick. `held`: a gate of the disk held a request since the last; `unseen`: the reads
-    of some stream are not known just now."""
-    if not readers:
-        return State(cut_ns=state.cut_ns), Steering(0)
+    of some stream are not known just now; `aside`: readers that have no say."""
     waiting = {reader.name: _waiting(reader, state, passed_s) for reader in readers}
-    worst = max(waiting.values())
+    readers = [reader for reader in readers if reader.name not in aside]
+    if not readers:
+        return State(cut_ns=state.cut_ns, waiting=waiting), Steering(0)
+    worst = max(waiting[reader.name] for reader in readers)
     late = any(reader.oldest_s > LATE * reader.bears_s for reader in readers)
     adjust, cut_ns, shrink = state.adjust, state.cut_ns, 1.0
     if worst > STRAINED or late:

@@ -10,16 +10,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .gate import Reader, State, Steering, steer
+from .gate import LEAST_ADJUST, Reader, State, Steering, steer
+from .guards import helped, is_aside, is_helpless, set_aside, still_aside
 from .rates import format_rate
-from .tuner_types import SECOND
+from .tuner_types import SECOND, Elsewhere, Help, Policy
 
 # Between two sentences of one kind about one device.
 QUIET_NS = 5 * SECOND
 # The target is said again when it has become so many times longer or shorter.
 REGIME = 2.0
 
-ON, OFF, MOVED, STARVING = "on", "off", "moved", "starving"
+ON, OFF, MOVED, STARVING, ELSEWHERE = "on", "off", "moved", "starving", "elsewhere"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Device:
     name: str
     state: State = field(default_factory=State)
     steering: Steering = field(default_factory=lambda: Steering(0))
+    # Whether cuts help, and the streams that they did not help.
+    help: Help = Help()
+    elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
     # The target that was said last, and when each kind of sentence was.
     told_target_ns: int = 0
     told_ns: Mapping[str, int] = field(default_factory=dict)
@@ -65,8 +69,10 @@ class Device:
         return self.steering.target_ns > 0
 
 
-def advance(device: Device, look: Look) -> tuple[Device, tuple[News, ...]]:
+def advance(device: Device, look: Look, policy: Policy) -> tuple[Device, tuple[News, ...]]:
     """One tick: `steering` of the new device should be in force from now on."""
+    was_on = device.is_on
+    device, aside, helpless = _guarded(device, look, policy)
     state, steering = steer(
         look.readers,
         device.state,
@@ -74,31 +80,58 @@ def advance(device: Device, look: Look) -> tuple[Device, tuple[News, ...]]:
         unseen=look.unseen,
         now_ns=look.now_ns,
         passed_s=look.passed_s,
+        aside=aside,
     )
-    before, after = device, replace(device, state=state, steering=steering)
-    if before.is_on and not after.is_on:
-        return _telling(after, OFF, None, f"Gate of {device.name} opened: {look.why_open}", look)
-    if not after.is_on:
-        return after, ()
-    worst = max(look.readers, key=lambda reader: state.waiting[reader.name])
-    if not before.is_on:
-        return _telling(
-            after, ON, worst, f"Gate on {device.name}: {_words(after, worst, look)}", look
-        )
-    hungry = next((reader for reader in look.readers if reader.starves), None)
-    if hungry is not None and _is_due(after, STARVING, look.now_ns):
-        rates = (hungry.bytes_per_second, hungry.nominal_bytes_per_second)
-        has, needs = map(format_rate, rates)
-        words = f"{hungry.name} starves, with {has} of {needs}: {_words(after, hungry, look)}"
-        return _telling(after, STARVING, hungry, words, look)
-    if _has_moved(after) and _is_due(after, MOVED, look.now_ns):
-        return _telling(after, MOVED, worst, _words(after, worst, look), look)
-    return after, ()
+    device = replace(device, state=state, steering=steering)
+    if helpless is not None:
+        return _telling(device, ELSEWHERE, helpless, _of_helpless(device, helpless, look), look)
+    if not device.is_on:
+        words = f"Gate of {device.name} opened: {look.why_open}"
+        return _telling(device, OFF, None, words, look) if was_on else (device, ())
+    heard = [reader for reader in look.readers if reader.name not in aside]
+    return _news(device, heard, was_on, look)
 
 
-def opened(device: Device, why: str, now_ns: int) -> tuple[Device, tuple[News, ...]]:
-    """Without a gate from now on."""
-    return advance(device, Look((), False, False, lambda: 0.0, why, now_ns, 0.0))
+def _guarded(device: Device, look: Look, policy: Policy) -> tuple[Device, list[str], Reader | None]:
+    """With the streams that have no say, as cuts do not help them, and the worst of new ones."""
+    now_ns, waiting = look.now_ns, device.state.waiting
+    values = {r.name: r.pressure(waiting.get(r.name, 0.0)) for r in look.readers}
+    elsewhere = still_aside(device.elsewhere, values, policy, now_ns)
+    heard = [name for name in values if not is_aside(elsewhere, name, values[name], now_ns)]
+    worst, help_, helpless = max(heard, key=values.__getitem__, default=None), Help(), None
+    if worst is not None:
+        # A gate that holds nobody has not cut anything.
+        is_missed = look.unseen or not look.held
+        help_ = helped(device.help, values[worst], is_missed, policy, now_ns)
+        if device.state.adjust <= LEAST_ADJUST and is_helpless(help_, policy, now_ns):
+            elsewhere = set_aside(elsewhere, values, worst, help_.peak, policy, now_ns)
+            helpless = next(reader for reader in look.readers if reader.name == worst)
+            help_ = Help(0.0, now_ns)
+    aside = [name for name in values if is_aside(elsewhere, name, values[name], now_ns)]
+    return replace(device, help=help_, elsewhere=elsewhere), aside, helpless
+
+
+def _news(
+    device: Device, heard: Sequence[Reader], was_on: bool, look: Look
+) -> tuple[Device, tuple[News, ...]]:
+    worst = max(heard, key=lambda reader: device.state.waiting[reader.name])
+    if not was_on:
+        words = f"Gate on {device.name}: {_words(device, worst, look)}"
+        return _telling(device, ON, worst, words, look)
+    hungry = next((reader for reader in heard if reader.starves), None)
+    if hungry is not None and _is_due(device, STARVING, look.now_ns):
+        has = format_rate(hungry.bytes_per_second)
+        needs = format_rate(hungry.nominal_bytes_per_second)
+        words = f"{hungry.name} starves, with {has} of {needs}: {_words(device, hungry, look)}"
+        return _telling(device, STARVING, hungry, words, look)
+    if _has_moved(device) and _is_due(device, MOVED, look.now_ns):
+        return _telling(device, MOVED, worst, _words(device, worst, look), look)
+    return device, ()
+
+
+def opened(device: Device, why: str) -> tuple[News, ...]:
+    """What there is to say when its gate is opened for another reason than its streams."""
+    return (News(OFF, None, f"Gate of {device.name} opened: {why}"),) if device.is_on else ()
 
 
 def _has_moved(device: Device) -> bool:
@@ -121,15 +154,28 @@ def _telling(
 
 
 def _words(device: Device, reader: Reader, look: Look) -> str:
+    return (
+        f"{reader.name} {_waits(device, reader)}; the background may keep "
+        f"{_ms(device.steering.target_ns)} of work in {device.name}, and moves "
+        f"{format_rate(look.moved())} now"
+    )
+
+
+def _of_helpless(device: Device, reader: Reader, look: Look) -> str:
+    wait_s = (device.elsewhere[reader.name].until_ns - look.now_ns) // SECOND
+    after = "the gate stays for others" if device.is_on else "its gate is open"
+    return (
+        f"{reader.name} waits for something else than the others on {device.name}: it "
+        f"{_waits(device, reader)}, though they had as little as a gate leaves them; {after}, "
+        f"tried again in {wait_s} s"
+    )
+
+
+def _waits(device: Device, reader: Reader) -> str:
     bears_ms = 1000 * reader.bears_s
     # At the first look nothing is smoothed yet.
     share = device.state.waiting[reader.name] or reader.mean_in_flight / reader.depth
-    waits_ms = share * bears_ms
-    return (
-        f"{reader.name} waits {waits_ms:.0f} of {bears_ms:.0f} ms that it can bear; the background "
-        f"may keep {_ms(device.steering.target_ns)} of work in {device.name}, and moves "
-        f"{format_rate(look.moved())} now"
-    )
+    return f"waits {share * bears_ms:.0f} of {bears_ms:.0f} ms that it can bear"
 
 
 def _ms(target_ns: int) -> str:

@@ -64,6 +64,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from .guards import RISING_RATIO, helped, is_aside, is_helpless, set_aside, still_aside
 from .limits import MAX_PER_SECOND, RESOURCES
 from .shares import Key, Load, first_split, is_held_back, scaled, split, used_floor
 from .tuner_sense import (
@@ -75,6 +76,7 @@ from .tuner_sense import (
     recent,
     total,
     unexplained,
+    values_of,
     worst,
 )
 from .tuner_types import (
@@ -88,7 +90,7 @@ from .tuner_types import (
     Arm,
     Change,
     Decision,
-    Elsewhere,
+    Help,
     Observation,
     Policy,
     Pressure,
@@ -98,7 +100,6 @@ from .tuner_types import (
 
 UNEXPLAINED_REPEAT_NS = 10 * SECOND
 MOST_FAILURES = 8
-RISING_RATIO = 1.5
 
 Step = tuple[Arm, Decision | None]
 
@@ -164,9 +165,12 @@ def decide(
     decisions: list[Decision] = []
     arms = {}
     for name, arm in state.arms.items():
-        arm = _waiting(arm, felt[name], policy, now_ns)
+        values = values_of(felt[name])
+        arm = replace(arm, elsewhere=still_aside(arm.elsewhere, values, policy, now_ns))
         pressure = worst(
-            one for stream, one in felt[name].items() if not _is_aside(arm, stream, one, now_ns)
+            one
+            for stream, one in felt[name].items()
+            if not is_aside(arm.elsewhere, stream, one.value, now_ns)
         )
         look = _Look(name, pressure, felt[name], observation, policy, now_ns, modest)
         # A class that was held may have become a stream's.
@@ -220,7 +224,7 @@ def _step(arm: Arm, look: _Look) -> Step:
     if not look.modest or look.now_ns - arm.active_ns > look.policy.idle_ns:
         return _release(arm, look)
     arm = _helped(arm, look)
-    if arm.helped_ns is not None and look.now_ns - arm.helped_ns >= look.policy.help_ns:
+    if is_helpless(arm.help, look.policy, look.now_ns):
         return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)
     if arm.is_last_try and not risky:
         # At ease between two faults of its client.
@@ -254,8 +258,7 @@ def _first_reaction(arm: Arm, look: _Look) -> Step:
         failures=1,
         risk_began_ns=look.now_ns,
         settled_ns=None,
-        peak=look.pressure.value,
-        helped_ns=look.now_ns,
+        help=Help(look.pressure.value, look.now_ns),
     )
     caps = first_split(level, look.loads, look.policy.floors)
     return _lowered(arm, level, caps, look)
@@ -280,20 +283,16 @@ def _first_level(arm: Arm, look: _Look) -> tuple[float, float | None]:
 
 
 def _helped(arm: Arm, look: _Look) -> Arm:
-    """Notes whether the pressure is well below its peak since the cuts began, or below the edge."""
     value, policy = look.pressure.value, look.policy
     if arm.fault_ns is not None and look.now_ns - arm.fault_ns < policy.fault_lasts_ns:
         value = max(value, FAULT_PRESSURE)
-    if value <= 1.0:
-        # The cuts of this risk have helped; the next risk has a peak of its own.
-        arm = replace(arm, peak=0.0, helped_ns=look.now_ns, is_last_try=False)
-        return arm if arm.level is None else replace(arm, eased=(arm.level, arm.failed_level))
-    well_below = value < policy.helped_share * arm.peak
-    if well_below or arm.helped_ns is None or look.misses(arm):
-        return replace(arm, helped_ns=look.now_ns, is_last_try=False)
-    if value > arm.peak:
-        return replace(arm, peak=value)
-    return arm
+    after = helped(arm.help, value, look.misses(arm), policy, look.now_ns)
+    # Whatever has helped, it was no last try.
+    is_last_try = arm.is_last_try and after.helped_ns == arm.help.helped_ns
+    arm = replace(arm, help=after, is_last_try=is_last_try)
+    if value > 1.0 or arm.level is None:
+        return arm
+    return replace(arm, eased=(arm.level, arm.failed_level))
 
 
 def _try_last(arm: Arm, look: _Look) -> Step:
@@ -301,7 +300,7 @@ def _try_last(arm: Arm, look: _Look) -> Step:
     policy = look.policy
     arm = replace(
         arm,
-        helped_ns=look.now_ns - policy.help_ns + policy.last_try_ns,
+        help=replace(arm.help, helped_ns=look.now_ns - policy.help_ns + policy.last_try_ns),
         is_last_try=True,
         resume_level=None,
         resume_caps={},
@@ -311,36 +310,18 @@ def _try_last(arm: Arm, look: _Look) -> Step:
     return _moved(arm, level, caps, "risk", BACKING_OFF, look)
 
 
-def _waiting(arm: Arm, each: Mapping[str, Pressure], policy: Policy, now_ns: int) -> Arm:
-    """Without the streams aside that are gone, or have been at ease for long enough."""
-    if not arm.elsewhere:
-        return arm
-    left = {}
-    for name, one in arm.elsewhere.items():
-        if name in each:
-            risky_ns = now_ns if each[name].value > 1.0 else one.risky_ns
-            if now_ns - risky_ns < policy.help_ns:
-                left[name] = replace(one, risky_ns=risky_ns)
-    return replace(arm, elsewhere=left)
-
-
-def _is_aside(arm: Arm, stream: str, pressure: Pressure, now_ns: int) -> bool:
-    """Whether no cuts are tried for it now."""
-    one = arm.elsewhere.get(stream)
-    return (
-        one is not None and now_ns < one.until_ns and pressure.value <= RISING_RATIO * one.pressure
-    )
-
-
 def _give_back(arm: Arm, look: _Look) -> Step:
     """Sets the streams aside that are beyond their edge still, and goes on for the others."""
     now_ns, worst_name = look.now_ns, look.pressure.stream or ""
-    arm = replace(arm, elsewhere={**arm.elsewhere, **_set_aside(arm, look)})
+    aside = set_aside(
+        arm.elsewhere, values_of(look.each), worst_name, arm.help.peak, look.policy, now_ns
+    )
+    arm = replace(arm, elsewhere=aside)
     wait_s = (arm.elsewhere[worst_name].until_ns - now_ns) // SECOND
     words = f"{look.pressure.words}, though cut to their floors; tried again in {wait_s} s"
     if any(
         is_user(look.name, stream)
-        and not _is_aside(arm, stream.name, look.each.get(stream.name, Pressure()), now_ns)
+        and not is_aside(aside, stream.name, values_of(look.each).get(stream.name, 0.0), now_ns)
         for stream in look.modest
     ):
         level, failed_level = arm.eased or (look.floors_total(), None)
@@ -351,28 +332,13 @@ def _give_back(arm: Arm, look: _Look) -> Step:
             failed_level=failed_level,
             failed_ns=now_ns,
             step=look.policy.first_step,
-            peak=0.0,
-            helped_ns=now_ns,
+            help=Help(0.0, now_ns),
             is_last_try=False,
         )
         return arm, replace(moved, words=words)
     changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
     free = Arm(safe_level=arm.safe_level, active_ns=arm.active_ns, elsewhere=arm.elsewhere)
     return free, Decision(look.name, "elsewhere", worst_name, words, changes)
-
-
-def _set_aside(arm: Arm, look: _Look) -> dict[str, Elsewhere]:
-    """The streams that are beyond their edge at the floors; each has waits of its own."""
-    policy, found = look.policy, {}
-    for name, pressure in look.each.items():
-        is_worst = name == look.pressure.stream
-        if is_worst or (pressure.value > 1.0 and not _is_aside(arm, name, pressure, look.now_ns)):
-            tries = arm.elsewhere[name].tries if name in arm.elsewhere else 0
-            wait_ns = min(policy.elsewhere_ns << tries, policy.longest_elsewhere_ns)
-            peak = max(arm.peak, pressure.value) if is_worst else pressure.value
-            tries = min(tries + 1, MOST_FAILURES)
-            found[name] = Elsewhere(tries, look.now_ns + wait_ns, peak, look.now_ns)
-    return found
 
 
 # Backing off

@@ -106,6 +106,10 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, dict[str, P
     return found
 
 
+def values_of(of_streams: Mapping[str, Pressure]) -> dict[str, float]:
+    return {name: pressure.value for name, pressure in of_streams.items()}
+
+
 def worst(of_streams: Iterable[Pressure]) -> Pressure:
     return max(of_streams, key=lambda pressure: pressure.value, default=Pressure())
 

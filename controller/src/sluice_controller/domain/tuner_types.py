@@ -159,6 +159,14 @@ class Elsewhere:
 
 
 @dataclass(frozen=True)
+class Help:
+    """The most pressure since cuts began, and when they last were seen to help."""
+
+    peak: float = 0.0
+    helped_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Arm:
     """The memory of one resource."""
 
@@ -179,9 +187,7 @@ class Arm:
     step: float = 0.02
     risk_began_ns: int | None = None
     settled_ns: int | None = None
-    # The most pressure since the cuts began, and when they last were seen to help.
-    peak: float = 0.0
-    helped_ns: int | None = None
+    help: Help = Help()
     # When a client's fault was last laid to the resource.
     fault_ns: int | None = None
     is_last_try: bool = False

@@ -78,7 +78,8 @@ class Gates:
         }
         news: list[News] = []
         for name, device in self._devices.items():
-            self._devices[name], said = advance(device, self._look(name, seen, tick, passed_s))
+            look = self._look(name, seen, tick, passed_s)
+            self._devices[name], said = advance(device, look, tick.policy)
             news += said
         for member in self._with_gates():
             if is_rehearsal:
@@ -90,7 +91,7 @@ class Gates:
     def open(self, why: str, tick: Tick) -> list[News]:
         """Without gates from now on."""
         self._follow(tick.pages, tick.now_ns)
-        news = [one for d in self._devices.values() for one in opened(d, why, tick.now_ns)[1]]
+        news = [one for d in self._devices.values() for one in opened(d, why)]
         self._devices, self._memories, self._last = {}, {}, None
         for member in self._with_gates():
             self._want(member, Gate(), tick)
@@ -236,6 +237,7 @@ class Gates:
                     "stream": name,
                     "waits_ms": 1000 * share * self._memories[name].reader.bears_s,
                     "bears_ms": 1000 * self._memories[name].reader.bears_s,
+                    "is_elsewhere": name in device.elsewhere,
                 }
                 for name, share in device.state.waiting.items()
             ],

@@ -272,6 +272,7 @@ class Waiting(Model):
     stream: str
     waits_ms: float
     bears_ms: float
+    is_elsewhere: bool
 
 
 @dataclass

@@ -113,7 +113,9 @@ def _say_device(device: dict[str, Any]) -> None:
     moved = format_rate(device["background_bytes_per_second"])
     say(f"gate of {device['name']} ({', '.join(device['domains'])}): {state}; others {moved}")
     for one in device["streams"]:
-        say(f"  {one['stream']} waits {one['waits_ms']:.0f} of {one['bears_ms']:.0f} ms")
+        elsewhere = ", for something else than the others" if one["is_elsewhere"] else ""
+        waits = f"{one['waits_ms']:.0f} of {one['bears_ms']:.0f} ms"
+        say(f"  {one['stream']} waits {waits}{elsewhere}")
     for one in device["held"]:
         rate = format_rate(one["bytes_per_second"])
         say(f"  held: {one['domain']}/{one['class']} {one['resource']} at {rate}")
