@@ -208,6 +208,8 @@ def live() -> dict[str, Any]:
         "link_bytes_per_second": 25e6,
         "ports": ["eno1"],
         "is_beyond": False,
+        "first": [],
+        "first_reason": None,
     }
     return {"at": NOW, "domains": domains, "uplink": uplink}
 
@@ -493,6 +495,7 @@ ANSWERS: dict[str, Any] = {
         "history_seconds": 86_400,
         "uplink": "eno1",
         "link_bytes_per_second": None,
+        "uplink_first": False,
         "emulator": "/usr/bin/qemu",
     },
     "/v1/domains": [domain(name) for name in NAMES],

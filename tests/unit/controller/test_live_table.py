@@ -68,6 +68,11 @@ def test_an_uplink_s_ports_are_told():
         "link_bytes_per_second": None,
         "ports": ["eno1", "eno2"],
         "is_beyond": False,
+        "first": [],
+        "first_reason": None,
     }
     assert uplink_line(uplink).startswith("uplink br0 (eno1, eno2): 1.00 MB/s of unknown, 5 B wait")
     assert uplink_line({**uplink, "ports": ["br0"]}).startswith("uplink br0: ")
+    assert uplink_line(uplink).endswith("0 drops/s")
+    first = {**uplink, "first": ["film"], "first_reason": "news: media has no card now"}
+    assert uplink_line(first).endswith("; first: film; not first: news: media has no card now")

@@ -11,7 +11,7 @@ from sluice_controller.adapters.database import store as store_module
 from sluice_controller.domain.errors import Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.model import Grant, Settings, ShapingClass
-from sluice_controller.services.ports import UplinkReading
+from sluice_controller.services.ports import First, UplinkReading
 from unit.controller.sampling import parts
 from unit.controller.test_counters import MS, header, put
 
@@ -137,6 +137,26 @@ def test_an_uplink_that_fails_as_nobody_foresaw_costs_no_guest_its_samples(scene
     assert scene.sampler.live()["uplink"] is None
     assert scene.sampler.observed()[1:] == (None, True)
     assert len([r for r in caplog.records if "uplink eno1" in r.getMessage()]) == 1
+
+
+def test_the_streams_that_go_first_are_told_with_the_uplink(scene, store):
+    class Card:
+        def read(self, name):
+            return UplinkReading(0, 0, 1000, 125e6, (name,))
+
+    scene.sampler.uplinks = Card()
+    scene.sampler.first = lambda: First(("film",), "news: media has no card now")
+
+    def said(uplink_first):
+        with store.transaction() as unit:
+            unit.put_settings(Settings(uplink="eno1", uplink_first=uplink_first))
+        scene.declared.fresh()
+        scene.ticks(2)
+        live = scene.sampler.live()["uplink"]
+        return live["first"], live["first_reason"], set(scene.sampler.observed()[1].first)
+
+    assert said(True) == (["film"], "news: media has no card now", {"film"})
+    assert said(False) == ([], None, set())
 
 
 @pytest.mark.parametrize(

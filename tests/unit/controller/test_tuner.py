@@ -41,6 +41,18 @@ STREAM = StreamView("movie", "media", "movie", 875_000.0)
 # On the disk
 
 
+def test_nobody_is_cut_on_the_link_for_a_stream_that_goes_first_there():
+    busy = plant.busy_link()
+    observe = busy.observe
+    first = [frozenset({"movie"})]
+    busy.observe = lambda: replace(observe(), uplink=replace(observe().uplink, first=first[0]))
+    busy.run(30)
+    assert busy.state.caps == {} and busy.decisions == []
+    first[0] = frozenset({"another"})
+    busy.run(2)
+    assert busy.state.caps
+
+
 def test_unmanaged_traffic_leaves_less_of_the_link():
     stream = replace(STREAM, net_bytes_per_second=875e3)
     loads = [Load("web", "default", "net-tx", 20e6)]

@@ -19,6 +19,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTMGRP_LINK, RTMGRP_TC
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
+from ..domain.uplink_first import HANDLE, ROOT_CLASS, UNLIMITED_BPS
 from ..domain.uplinks import NO_QUEUE, Link, ports
 from ..services.ports import UplinkReading
 
@@ -215,7 +216,9 @@ def _sum(readings: list[UplinkReading]) -> UplinkReading:
 def _link_rate(route: IPRoute, port: Link, qdisc: Any) -> float | None:
     """Bytes per second: the discipline's limit, else the interface's speed."""
     limited = shaped_rate(qdisc)
-    if limited is None and qdisc.get_attr("TCA_KIND") == "htb":
+    if qdisc["handle"] == HANDLE:
+        limited = _own_rate(route, port)
+    elif limited is None and qdisc.get_attr("TCA_KIND") == "htb":
         ceilings = [
             c.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")["ceil"]
             for c in route.get_classes(index=port.index)
@@ -229,6 +232,18 @@ def _link_rate(route: IPRoute, port: Link, qdisc: Any) -> float | None:
     except (OSError, ValueError):
         return None
     return megabits * 125_000 if megabits > 0 else None
+
+
+def _own_rate(route: IPRoute, port: Link) -> float | None:
+    """Of sluiced's own discipline: None where it limits nothing."""
+    for one in route.get_classes(index=port.index):
+        if one["handle"] == HANDLE | ROOT_CLASS:
+            options = one.get_attr("TCA_OPTIONS")
+            rate = float(
+                options.get_attr("TCA_HTB_CEIL64") or options.get_attr("TCA_HTB_PARMS")["ceil"]
+            )
+            return rate if rate < UNLIMITED_BPS else None
+    return None
 
 
 def shaped_rate(qdisc: Any) -> float | None:

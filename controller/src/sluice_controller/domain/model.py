@@ -205,6 +205,10 @@ class Settings(Model):
             option="--link",
         ),
     ] = None
+    uplink_first: Annotated[
+        bool,
+        Flag(help="streams go first on the uplink, in a queue discipline of sluiced's"),
+    ] = False
     emulator: Annotated[
         str, Name("/.*", _parse_path, help="path of the patched QEMU", example="/usr/bin/qemu")
     ] = "/usr/lib/sluice/qemu/bin/qemu-system-x86_64"

@@ -61,6 +61,9 @@ def _disk_pressure(stream: StreamView) -> Pressure:
 def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Policy) -> Pressure:
     if uplink is None:
         return Pressure(0.0, 0.0, stream.name, "no uplink is watched")
+    if stream.name in uplink.first:
+        # Cuts of the others cannot help: they wait for it already.
+        return Pressure(0.0, 0.0, stream.name, "it goes first on the uplink")
     delay_ms = 0.0
     # A queue that stands empties at the link's rate, known or not.
     rate = uplink.link_bytes_per_second or uplink.bytes_per_second

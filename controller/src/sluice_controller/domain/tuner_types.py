@@ -107,6 +107,8 @@ class UplinkView:
     link_bytes_per_second: float | None
     # The link of this rate lies beyond the host: its queue is not in the backlog.
     is_beyond: bool = False
+    # Streams whose frames wait for none of the others'.
+    first: frozenset[str] = frozenset()
 
 
 class Background(Sequence[Load]):

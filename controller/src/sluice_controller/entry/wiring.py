@@ -25,6 +25,7 @@ from ..adapters.libvirt_metadata import LibvirtMetadata
 from ..adapters.qemu_threads import QemuThreads
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
+from ..adapters.uplink_queues import LinuxUplinkQueues
 from ..domain.errors import SluiceError
 from ..domain.models import as_json
 from ..domain.overload import Server
@@ -51,6 +52,8 @@ from ..services.sampler import SAMPLE_HZ, Sampler
 from ..services.state import States
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
+from ..services.uplink_first import ROUND_SECONDS as UPLINK_SECONDS
+from ..services.uplink_first import UplinkFirst
 from ..services.workers import Workers
 from .config import Config
 
@@ -124,6 +127,9 @@ class Services:
         self.groups.restore()
         self.declared = Declared(self.store)
         self.records = Records(self.store, self.declared, self.clock, time.monotonic)
+        self.uplink_first = UplinkFirst(
+            self.declared, self.host, self.uplinks, LinuxUplinkQueues(), time.monotonic
+        )
         self.sampler = Sampler(
             self.declared,
             self.records,
@@ -131,6 +137,7 @@ class Services:
             CountersPages(time.monotonic_ns),
             self.uplinks,
             self.clock,
+            self.uplink_first.now,
         )
         self.nightly = Nightly(self.store, self.clock)
         shapers = QmpShapers(self.qmp_host)
@@ -284,6 +291,7 @@ class Services:
             Loop("streams", ROUND_SECONDS, self.guest_streams.round),
             Loop("overload", OVERLOAD_SECONDS, self.overload.round),
             Loop("processors", PROCESSORS_SECONDS, self.processors.round),
+            Loop("uplink", UPLINK_SECONDS, self.uplink_first.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
@@ -312,6 +320,7 @@ class Services:
         self.records.wake()
         for thread in self._threads:
             thread.join(timeout=5)
+        self.uplink_first.stop()
         # Decisions since the threads last looked are written still.
         self.auto.keep()
         self.records.round()

@@ -239,6 +239,43 @@ class Uplink(Model):
     link_bytes_per_second: float | None
     ports: tuple[str, ...]
     is_beyond: bool
+    # The streams that go first there; why some or all do not, null if nobody asks for it.
+    first: tuple[str, ...] = ()
+    first_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class First:
+    """The streams whose frames go first on the uplink, and why others do not."""
+
+    streams: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ClassReading:
+    """Counters of a class of an interface's queue discipline."""
+
+    bytes: int
+    backlog_bytes: int
+    dropped_packets: int
+
+
+class UplinkQueues(Protocol):
+    """sluiced's own queue disciplines on ports of this host. All raise OSError."""
+
+    def other(self, port: str) -> str | None:
+        """An operator's discipline on the port, in words; None if there is none."""
+        ...
+
+    def owned(self) -> list[str]: ...
+    def classes(self, port: str) -> dict[int, ClassReading] | None:
+        """By number; None where the discipline is not sluiced's."""
+        ...
+
+    def change(self, lines: Sequence[str]) -> None: ...
+    def make_fair(self, port: str) -> None: ...
+    def remove(self, port: str) -> None: ...
 
 
 class Uplinks(Protocol):

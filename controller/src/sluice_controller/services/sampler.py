@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..domain.counters import HEARTBEAT_LIMIT_NS, BadPage, Key, Layout
@@ -20,7 +21,7 @@ from ..domain.models import as_json
 from ..domain.tuner_types import UplinkView
 from ..domain.window import SECOND_NS, Span, Window
 from .declared import Declared, Granted
-from .ports import Clock, Host, Pages, Uplink, UplinkReading, Uplinks
+from .ports import Clock, First, Host, Pages, Uplink, UplinkReading, Uplinks
 from .records import Records
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,8 @@ class Sampler:
     pages: Pages
     uplinks: Uplinks
     clock: Clock
+    # The streams that go first on the uplink.
+    first: Callable[[], First] = First
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -189,7 +192,13 @@ class Sampler:
             while len(readings) > 2 and now_ns - readings[1][0] >= SECOND_NS:
                 readings.popleft()
             slower = self.declared.now.settings.link_bytes_per_second
-            self._uplink = _uplink(name, list(readings), slower)
+            self._uplink = replace(_uplink(name, list(readings), slower), **self._first_there())
+
+    def _first_there(self) -> dict[str, Any]:
+        if not self.declared.now.settings.uplink_first:
+            return {}
+        first = self.first()
+        return {"first": first.streams, "first_reason": first.reason}
 
     def _record(self) -> None:
         """Hands history to the writing thread: the store delays no tick."""
@@ -238,6 +247,7 @@ class Sampler:
                     self._uplink.bytes_per_second,
                     self._uplink.link_bytes_per_second,
                     self._uplink.is_beyond,
+                    frozenset(self._uplink.first),
                 )
             return dict(self._states), view, unseen
 

@@ -51,10 +51,13 @@ def uplink_line(uplink: Mapping[str, Any]) -> str:
     link = uplink["link_bytes_per_second"]
     full = format_rate(link) if link else "unknown"
     beyond = " beyond the host" if uplink["is_beyond"] else ""
+    first = f"; first: {', '.join(uplink['first'])}" if uplink["first"] else ""
+    if uplink["first_reason"]:
+        first += f"; not first: {uplink['first_reason']}"
     return (
         f"uplink {name}{beneath}: {format_rate(uplink['bytes_per_second'])} of "
         f"{full}{beyond}, {uplink['backlog_bytes']} B wait, "
-        f"{uplink['dropped_per_second']:.0f} drops/s"
+        f"{uplink['dropped_per_second']:.0f} drops/s{first}"
     )
 
 

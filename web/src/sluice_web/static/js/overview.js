@@ -22,7 +22,9 @@ function showLive(live) {
   if (uplink) {
     const full = uplink.link_bytes_per_second ? ` of ${linkRate(uplink.link_bytes_per_second)}${uplink.is_beyond ? " beyond the host" : ""}` : "";
     const beneath = uplink.ports.join() === uplink.name ? "" : ` (${uplink.ports.join(", ")})`;
-    setText(document.getElementById("uplink"), `${uplink.name}${beneath}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued`);
+    const first = uplink.first.length ? `, ${uplink.first.join(", ")} first` : "";
+    const not = uplink.first_reason ? `, not first: ${uplink.first_reason}` : "";
+    setText(document.getElementById("uplink"), `${uplink.name}${beneath}: ${linkRate(uplink.bytes_per_second)}${full}, ${size(uplink.backlog_bytes)} queued${first}${not}`);
   } else {
     setText(document.getElementById("uplink"), NO_UPLINK);
   }
