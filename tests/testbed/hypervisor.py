@@ -68,6 +68,8 @@ class Hypervisor:
         self._sandbox = sandbox
         self._tasks: list[Task] = []
         self.connection: libvirt.virConnect | None = None
+        # The command of each daemon.
+        self.commands = {"virtlogd": ["virtlogd"], "libvirtd": ["libvirtd"]}
 
     @property
     def uri(self) -> str:
@@ -78,9 +80,9 @@ class Hypervisor:
         """Start both daemons and connect. Known problems come back as exceptions."""
         # libvirt prints each error to stderr besides raising it.
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
-        for name in ("virtlogd", "libvirtd"):
+        for name, command in self.commands.items():
             log = self._sandbox.folder / "logs" / f"{name}.log"
-            self._tasks.append(self._sandbox.popen([name], name=name, log=log))
+            self._tasks.append(self._sandbox.popen(command, name=name, log=log))
             if name == "virtlogd":
                 self._wait_for_file("/run/libvirt/virtlogd-sock")
         self._wait_for_file(SOCKET)

@@ -2,7 +2,9 @@
 """Sluice's own daemons in a testbed: ``sluiced`` and ``sluice-web``."""
 
 import json
+import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -17,6 +19,7 @@ from testbed.sandbox import Sandbox, Task
 
 RUN_DIR = Path("/run/sluice")
 START_SECONDS = 60.0
+END_SECONDS = 30.0
 AGENT_SECONDS = 60.0
 WEB_PORT = 8480
 FORWARD = Path(__file__).with_name("forward.py")
@@ -88,6 +91,14 @@ class Controller:
         if self._task:
             self._task.stop(grace_seconds=10)
             self._task = None
+
+    def end(self) -> None:
+        """Have sluiced end by itself, as its service manager does; ``stop`` does not wait."""
+        entering = self._task.process.pid
+        (sluiced,) = Path(f"/proc/{entering}/task/{entering}/children").read_text().split()
+        os.kill(int(sluiced), signal.SIGTERM)
+        self._task.wait(patience.seconds(END_SECONDS))
+        self.stop()
 
     def kill(self) -> None:
         """End sluiced without notice, as a crash would."""

@@ -347,6 +347,7 @@ def auto() -> dict[str, Any]:
         "limits": held,
         "devices": [],
         "without_gate": [],
+        "eased": [],
         "floors_bytes_per_second": dict.fromkeys(RESOURCES, 1e6),
     }
 

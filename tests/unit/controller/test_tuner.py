@@ -324,16 +324,33 @@ def test_lost_packets_are_not_laid_to_the_disk():
     assert not worst(felt[DISK].values()).fault
 
 
-def test_a_fault_without_a_cause_is_logged_once_in_ten_seconds_and_changes_nothing():
-    stream = replace(STREAM, net_bytes_per_second=1.0, lost=True)
+def test_a_fault_without_a_cause_is_said_once_with_three_figures_and_changes_nothing():
+    stream = replace(
+        STREAM,
+        net_bytes_per_second=1.0,
+        disk_mean_ms=3.0,
+        lost=True,
+        processor_wait_ms_per_second=12.0,
+    )
     load = Load("media", "batch", "net-tx", 20e6, 20e6)
-    state, kinds = State(), []
-    for i in range(95):
+    state, said = State(), []
+    quiet = replace(stream, lost=False)
+    # 90 s of faults; then a minute without any, and another one.
+    ticks = [stream] * 900 + [quiet] * 601 + [stream] * 10
+    for i, seen in enumerate(ticks):
         now_ns = SECOND + i * 100 * MS
-        state, decisions = decide(Observation((stream,), (load,), uplink()), state, POLICY, now_ns)
-        kinds += [decision.kind for decision in decisions]
-    assert kinds == ["unexplained"]
+        state, decisions = decide(Observation((seen,), (load,), uplink()), state, POLICY, now_ns)
+        said += [(i, sentence(decision)) for decision in decisions]
+    assert [i for i, _text in said] == [0, 1501]
+    for words in ("disk wait 3 ms", "uplink queue 0 ms", "12 ms of each second for a processor"):
+        assert words in said[0][1]
     assert state.caps == {}
+
+
+def test_a_stall_of_a_stream_without_a_processor_is_not_one_without_a_cause():
+    stream = replace(STREAM, stalled=True, processor_wait_ms_per_second=400.0)
+    _state, decisions = decide(Observation((stream,), (), uplink()), State(), POLICY, SECOND)
+    assert not decisions
 
 
 def test_an_old_fault_is_not_laid_to_the_new_level():

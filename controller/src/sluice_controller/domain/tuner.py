@@ -74,6 +74,7 @@ from .tuner_sense import (
     left_of_link,
     pressures,
     recent,
+    three_figures,
     total,
     unexplained,
     values_of,
@@ -98,7 +99,8 @@ from .tuner_types import (
     StreamView,
 )
 
-UNEXPLAINED_REPEAT_NS = 10 * SECOND
+# Without such faults; then the next one is said again.
+UNEXPLAINED_QUIET_NS = 60 * SECOND
 MOST_FAILURES = 8
 
 Step = tuple[Arm, Decision | None]
@@ -182,13 +184,13 @@ def decide(
             decisions.append(decision)
     state = replace(state, arms=arms, greedy_since_ns=greedy_since_ns)
     stream = unexplained(observation, felt)
-    if stream is not None and (
-        state.unexplained_ns is None or now_ns - state.unexplained_ns >= UNEXPLAINED_REPEAT_NS
-    ):
+    if stream is not None:
+        if state.unexplained_ns is None or now_ns - state.unexplained_ns >= UNEXPLAINED_QUIET_NS:
+            words = "it moves more than it declares"
+            if stream.name in felt[DISK]:
+                words = three_figures(stream, felt)
+            decisions.append(Decision(None, "unexplained", stream.name, words))
         state = replace(state, unexplained_ns=now_ns)
-        is_greedy = stream not in felt[DISK]
-        words = "it moves more than it declares" if is_greedy else "disk and uplink are at ease"
-        decisions.append(Decision(None, "unexplained", stream, words))
     return state, tuple(decisions)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from .processors import BEARABLE_MS_PER_SECOND
 from .shares import Load
 from .tuner_types import (
     DISK,
@@ -165,10 +166,23 @@ def is_user(arm: str, stream: StreamView) -> bool:
     return (stream.disk_bytes_per_second if arm == DISK else stream.net_bytes_per_second) > 0
 
 
-def unexplained(observation: Observation, felt: Mapping[str, Mapping[str, Pressure]]) -> str | None:
-    """A stream whose client reports a fault that no resource here explains."""
+def unexplained(
+    observation: Observation, felt: Mapping[str, Mapping[str, Pressure]]
+) -> StreamView | None:
+    """A stream whose client reports a fault that no resource here explains.
+
+    One that waits too long for processors has its own words (`easing.py`).
+    """
     for stream in observation.streams:
         is_explained = any(p.fault for each in felt.values() for p in each.values())
-        if (stream.stalled or stream.lost) and not is_explained:
-            return stream.name
+        is_starved = stream.processor_wait_ms_per_second > BEARABLE_MS_PER_SECOND
+        if (stream.stalled or stream.lost) and not is_explained and not is_starved:
+            return stream
     return None
+
+
+def three_figures(stream: StreamView, felt: Mapping[str, Mapping[str, Pressure]]) -> str:
+    """The waits of a stream for disk, uplink and processors, in words."""
+    known = [felt[arm][stream.name].words for arm in (DISK, NETWORK)]
+    waited = f"{stream.processor_wait_ms_per_second:.0f} ms of each second for a processor"
+    return ", ".join([*filter(None, known), waited])

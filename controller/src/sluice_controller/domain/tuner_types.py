@@ -94,6 +94,7 @@ class StreamView:
     disk_worst_ms: float = 0.0
     disk_latest_ms: float = 0.0
     net_bytes_per_second: float = 0.0
+    processor_wait_ms_per_second: float = 0.0
     stalled: bool = False
     lost: bool = False
     fault_began_ns: int = 0

@@ -22,6 +22,7 @@ from ..adapters.guest_commands import GuestCommands
 from ..adapters.libvirt_editor import LibvirtEditor
 from ..adapters.libvirt_host import POLL_SECONDS, LibvirtHost
 from ..adapters.libvirt_metadata import LibvirtMetadata
+from ..adapters.libvirt_shares import LibvirtShares
 from ..adapters.qemu_threads import QemuThreads
 from ..adapters.qmp import QmpShapers
 from ..adapters.uplink import LinuxUplinks
@@ -147,7 +148,12 @@ class Services:
         self.processors = Processors(
             self.host,
             QemuThreads(shapers.execute, time.monotonic),
+            LibvirtShares(self.qmp_host),
+            self.store,
             self.declared,
+            self.records,
+            lambda: self.auto.settings,
+            self.clock,
             time.monotonic,
         )
         with self.store.transaction() as unit:
@@ -184,6 +190,7 @@ class Services:
             ),
             self.clock,
             lambda domain: self.reconciler.changed(domain),
+            self.processors.eased,
         )
         self.states = States(
             self.store,

@@ -68,6 +68,8 @@ class Auto:
     gates: Gates
     clock: Clock
     changed: Callable[[str | None], None]
+    # The VMs that leave processors to a stream.
+    eased: Callable[[], list[dict[str, Any]]] = list
 
     def __post_init__(self) -> None:
         # Each tick takes it, so it is never held during a call of the store.
@@ -108,6 +110,7 @@ class Auto:
                     for (d, c, r), value in sorted(self.auto_limits.snapshot().items())
                 ],
                 **self.gates.status(),
+                "eased": self.eased(),
             }
 
     def _phase(self) -> str:
@@ -293,6 +296,8 @@ class Auto:
                 )
             if net is not None:
                 view = replace(view, net_bytes_per_second=net["bytes_per_second"])
+        wait = self.streams.waits(stream.domain)
+        view = replace(view, processor_wait_ms_per_second=wait.ms_per_second if wait else 0.0)
         return _with_faults(view, self.streams.reports_between(stream.name, *reports), now_ns)
 
     def _log(self, decisions: tuple[Decision, ...], dry_run: bool) -> None:

@@ -295,6 +295,17 @@ class WithoutGate(Model):
     because: str
 
 
+@dataclass
+class Eased(Model):
+    """A VM that leaves processors to a stream, or whose share cannot be changed."""
+
+    domain: str
+    weight: int | None
+    own_weight: int | None
+    processors_per_vcpu: float | None
+    refused: str | None
+
+
 @dataclass(kw_only=True, frozen=True)
 class Auto(AutoSettings):
     state: str
@@ -302,6 +313,7 @@ class Auto(AutoSettings):
     limits: list[AutoLimit]
     devices: list[GatedDevice]
     without_gate: list[WithoutGate]
+    eased: list[Eased]
 
 
 @dataclass

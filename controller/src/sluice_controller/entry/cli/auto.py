@@ -83,6 +83,14 @@ def remove_stream(context: typer.Context, stream: StreamName) -> Answered:
     return {"removed": stream}, f"stream {stream}: removed"
 
 
+def _eased(one: dict[str, Any]) -> str:
+    if one["refused"]:
+        return f"the share of {one['domain']} cannot be changed: it {one['refused']}"
+    words = f"{one['domain']} has a weight of {one['weight']} for its own {one['own_weight']}"
+    of_processor = one["processors_per_vcpu"]
+    return words if of_processor is None else f"{words} and {of_processor:.1%} of each vCPU's time"
+
+
 def _say_auto(answer: dict[str, Any]) -> None:
     state = answer["state"] + (" (dry run)" if answer["dry_run"] else "")
     settled = answer["settled_after_seconds"]
@@ -98,6 +106,8 @@ def _say_auto(answer: dict[str, Any]) -> None:
         _say_device(device)
     for one in answer["without_gate"] if answer["method"] == GATE else []:
         say(f"{one['domain']} has no gate: {one['because']}")
+    for one in answer["eased"]:
+        say(f"processors: {_eased(one)}")
     floors = answer["floors_bytes_per_second"].items()
     say("never below: " + ", ".join(f"{r} {format_rate(v)}" for r, v in floors))
 
