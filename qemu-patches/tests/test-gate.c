@@ -61,7 +61,7 @@ static void test_one_request_goes_however_large_it_is(void)
 {
     SluiceGate gate = gate_of(1);
 
-    sluice_gate_shrink(&gate, 0);
+    sluice_gate_shrink(&gate, 0, 0);
     check_equal(gate.window_bytes, SLUICE_GATE_LEAST_BYTES);
     check(sluice_gate_admit(&gate, UINT32_MAX, 1));
     check(!sluice_gate_admit(&gate, 1, 0));
@@ -78,7 +78,7 @@ static void test_a_device_that_hangs_gets_one_now_and_then(void)
     check(sluice_gate_admit(&gate, SLUICE_GATE_FIRST_BYTES, now_ns));
     for (unsigned i = 0; i < 3; i++) {
         check(!sluice_gate_admit(&gate, 1, now_ns + 5000 * MS));
-        now_ns = sluice_gate_due_ns(&gate);
+        now_ns = sluice_gate_due_ns(&gate, now_ns);
         check(!sluice_gate_admit(&gate, 1, now_ns - 1));
         check(sluice_gate_admit(&gate, 1, now_ns));
     }
@@ -173,7 +173,7 @@ static void random_trace(uint64_t seed)
             sluice_gate_set_target(&gate, random_below(&random, 3) * 40 * MS, now_ns);
             break;
         case 1:
-            sluice_gate_shrink(&gate, random_below(&random, 2000));
+            sluice_gate_shrink(&gate, random_below(&random, 2000), now_ns);
             break;
         case 2:
         case 3:
@@ -187,7 +187,7 @@ static void random_trace(uint64_t seed)
                 sum += bytes;
             } else {
                 check(gate.target_ns && sum >= gate.window_bytes);
-                check(sluice_gate_due_ns(&gate) > now_ns);
+                check(sluice_gate_due_ns(&gate, now_ns) > now_ns);
             }
             break;
         default:

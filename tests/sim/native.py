@@ -27,6 +27,7 @@ ENGINE_PARTS = (
     "eevdf",
     "flows",
     "gate",
+    "gate-page",
     "group",
     "group-member",
     "group-page",

@@ -9,8 +9,8 @@
  * A class may have become due, or the ceiling, since the gate closed: nobody is told to
  * look then, for none could go. Since the last of the three the gate holds somebody.
  */
-static __attribute__((noinline)) void note_refused(SluiceEngine *engine,
-                                                   uint64_t now_ns)
+SLUICE_HOT static __attribute__((noinline)) void
+note_refused(SluiceEngine *engine, uint64_t now_ns)
 {
     uint64_t since_ns = engine->gate.moved_ns;
 
@@ -32,7 +32,7 @@ static inline uint64_t before_leaving(SluiceEngine *engine, SluiceNode *node,
 {
     node->gated = false;
     now_ns = advance_clock(engine, now_ns);
-    if (UNLIKELY(engine->gate.in_flight_bytes >= engine->gate.window_bytes)) {
+    if (UNLIKELY(sluice_gate_may_hold(&engine->gate))) {
         note_refused(engine, now_ns);
     }
     return now_ns;
@@ -98,7 +98,22 @@ bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
 
 void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts)
 {
-    sluice_gate_shrink(&engine->gate, parts);
+    sluice_gate_shrink(&engine->gate, parts, engine->now_ns);
+}
+
+void sluice_engine_set_gate_member(SluiceEngine *engine, SluiceGateMember *member)
+{
+    sluice_gate_set_member(&engine->gate, member, engine->now_ns);
+}
+
+void sluice_engine_set_oldest(SluiceEngine *engine, uint64_t oldest_ns)
+{
+    sluice_gate_set_oldest(&engine->gate, oldest_ns);
+}
+
+void sluice_engine_tell_oldest(SluiceEngine *engine, uint64_t oldest_ns)
+{
+    sluice_gate_tell_oldest(&engine->gate, oldest_ns);
 }
 
 const SluiceGate *sluice_engine_gate(const SluiceEngine *engine)

@@ -264,15 +264,16 @@ static inline bool is_gated(const SluiceEngine *engine, uint32_t class_index)
 }
 
 /* The classes that the gate holds now, a bit each. */
-static inline uint16_t barred(const SluiceEngine *engine, uint64_t now_ns)
+static inline uint16_t barred(SluiceEngine *engine, uint64_t now_ns)
 {
-    return UNLIKELY(engine->gated) && sluice_gate_due_ns(&engine->gate) > now_ns
+    return UNLIKELY(engine->gated)
+           && sluice_gate_due_ns(&engine->gate, now_ns) > now_ns
            ? engine->gated : 0;
 }
 
 /* The READY classes of these priorities that may go. */
-static inline uint16_t open_classes(const SluiceEngine *engine,
-                                    uint32_t priorities, uint64_t now_ns)
+static inline uint16_t open_classes(SluiceEngine *engine, uint32_t priorities,
+                                    uint64_t now_ns)
 {
     uint16_t classes = 0;
 

@@ -50,6 +50,10 @@
  * stream and others of its priority weights decide as ever: what it was served
  * while they were held counts as had, under a ceiling.
  *
+ * With a page of the device (gate-page.c), or while a stream's read is under way, a gate
+ * looks at others' doings: a _release() at _next_event_ns() may return NULL, and one
+ * asks again.
+ *
  * Group. Above the ceiling there may be a group, shared with other engines
  * (group.c). It is asked last, and charged by the same question. Under a group
  * classes compete as under a ceiling. Others may take its tokens at any time: a
@@ -85,11 +89,11 @@ static inline bool group_admits(const SluiceEngine *engine, uint32_t charged,
 
 /* The gate below all */
 
-/* True, and noted, if the gate holds the class. */
+/* True, and noted, if the gate holds the class; `shut` are those that it holds now. */
 static bool gate_refuses(SluiceEngine *engine, uint32_t class_index,
-                         uint64_t now_ns)
+                         uint16_t shut, uint64_t now_ns)
 {
-    if (!(barred(engine, now_ns) & (1u << class_index))) {
+    if (LIKELY(!(shut & (1u << class_index)))) {
         return false;
     }
     sluice_gate_refuse(&engine->gate, now_ns);
@@ -363,14 +367,15 @@ static bool is_blocked_by_open(SluiceEngine *engine, const SluiceClass *class,
 }
 
 static bool is_blocked_by_others(SluiceEngine *engine,
-                                 const SluiceClass *class, uint64_t now_ns)
+                                 const SluiceClass *class, uint16_t shut,
+                                 uint64_t now_ns)
 {
     uint32_t served_first = (2u << class->priority) - 1;
 
     if (engine->due_first_ns <= now_ns) {
         engine_promote_due(engine, now_ns);
     }
-    if (UNLIKELY(barred(engine, now_ns))) {
+    if (UNLIKELY(shut)) {
         return is_blocked_by_open(engine, class, now_ns);
     }
     if (reserved_class(engine, now_ns) != NO_CLASS) {
@@ -385,6 +390,7 @@ static bool may_pass(SluiceEngine *engine, uint32_t class_index, uint32_t bytes,
                      uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
+    uint16_t shut;
 
     if (class->oldest) {
         return false;
@@ -399,9 +405,10 @@ static bool may_pass(SluiceEngine *engine, uint32_t class_index, uint32_t bytes,
         && !is_gated(engine, class_index)) {
         return true;
     }
-    return !is_blocked_by_others(engine, class, now_ns)
+    shut = barred(engine, now_ns);
+    return !is_blocked_by_others(engine, class, shut, now_ns)
            && ceiling_conforms(engine, now_ns)
-           && !gate_refuses(engine, class_index, now_ns)
+           && !gate_refuses(engine, class_index, shut, now_ns)
            && group_admits(engine, charged_bytes(class, bytes), now_ns);
 }
 
@@ -524,8 +531,8 @@ static inline bool goes_before_all(SluiceEngine *engine, uint32_t class_index,
 }
 
 /* As below, with the gate closed: a stream, if any can go. */
-static __attribute__((noinline)) uint32_t choose_stream(SluiceEngine *engine,
-                                                        uint64_t now_ns)
+SLUICE_HOT static __attribute__((noinline)) uint32_t
+choose_stream(SluiceEngine *engine, uint64_t now_ns)
 {
     uint16_t open;
     uint32_t class_index = NO_CLASS;
@@ -761,9 +768,9 @@ static uint64_t group_event_ns(const SluiceEngine *engine, uint64_t event_ns)
 }
 
 /* When a class that holds requests may go, with the gate closed. */
-static uint64_t gate_event_ns(const SluiceEngine *engine, uint64_t now_ns)
+static uint64_t gate_event_ns(SluiceEngine *engine, uint64_t now_ns)
 {
-    uint64_t opens_ns = sluice_gate_due_ns(&engine->gate);
+    uint64_t opens_ns = sluice_gate_due_ns(&engine->gate, now_ns);
     uint64_t event_ns = ready_mask(engine) ? opens_ns : UINT64_MAX;
 
     if (open_classes(engine, PRIORITY_BITS, now_ns)) {

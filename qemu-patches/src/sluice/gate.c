@@ -16,13 +16,30 @@
  * is not used says nothing about larger ones. Unused, it falls by a twentieth down to its
  * first size, or twice the bytes in flight, so that a new load does not find it wide open.
  *
+ * Age. L is a mean, and comes when requests are done. A stream's read that is older than 3/4
+ * of T, which is 0.3 of the time that it can bear, and than AGE_LEAST_NS, says more: nothing goes
+ * to the device until it is done. After a pause of SLUICE_GATE_PAUSE_NS with nothing in
+ * flight one request goes. This is by all streams' reads, of all members.
+ *
+ * Members. Where several engines use a device, W, its updates and the bytes in flight are
+ * theirs together, on a page (gate-page.c): L is the mean of all, and an update is made by
+ * the member that moves the page's time of it. A member whose part of W, an equal part of
+ * those that have or want something in flight, is used up leaves the next request to
+ * a member that waits and has less. Nobody tells a member that waits: it looks again after
+ * a millisecond, or five if completions of its own will make it look. Without a slot on
+ * the page a gate goes on with the window as it was, alone.
+ *
  * The target is the streams': a part of the time that a read of theirs can bear, moved by
  * sluiced ten times a second (controller/src/sluice_controller/domain/gate.py).
  *
  * Invariants.
  * - A request is let through while the bytes in flight are less than W: its own size does
  *   not matter, so that the engine need not compare sizes. So the bytes in flight
- *   exceed W by at most one request, until W shrinks.
+ *   exceed W by at most one request, until W shrinks; those of all members by one request
+ *   of each, if they decide at one time.
+ * - A member with nothing in flight waits for others' bytes at most SLUICE_GATE_PAUSE_NS, and
+ *   in a pause SLUICE_GATE_WAIT_MOST_NS, and one look: then one request goes, whatever
+ *   the page says.
  * - A gate that is closed has something in flight, and asks again when that is done. If
  *   nothing comes or goes for 5.4 to 6.5 s the device hangs, or one of several disks does;
  *   then one request goes, and the next after as long.
@@ -32,6 +49,7 @@
 #include <string.h>
 
 #include "sluice/gate.h"
+#include "group-internal.h"
 #include "hot.h"
 
 #define MS                  1000000ULL
@@ -39,6 +57,10 @@
 #define UPDATE_LATE_NS      (60 * MS)
 #define UPDATE_COMPLETIONS  8
 #define ONE                 1024ULL     /* of fractions */
+#define AGE_LEAST_NS        MS
+#define SHRUNK_AGAIN_NS     (75 * MS)   /* the outer loop does so each 150 ms at most */
+#define WAITS_NS            (2 * SLUICE_GATE_LOOK_NS)   /* one that waits looks sooner */
+#define LATENCY_MOST_NS     (1ULL << 40)
 #define LEAST_RATIO         (ONE / 2)
 #define MOST_RATIO          (ONE * 3 / 2)
 
@@ -47,10 +69,22 @@ static uint64_t within(uint64_t value, uint64_t least, uint64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+/* Is it a member of a page that is whole? */
+static inline bool shares(SluiceGate *gate)
+{
+    return UNLIKELY(gate->member) && sluice_gate_is_member(gate->member);
+}
+
+/* Of the page, if it shares one. */
 static void set_window(SluiceGate *gate, uint64_t bytes)
 {
     gate->window_bytes = within(bytes, SLUICE_GATE_LEAST_BYTES,
                                 SLUICE_GATE_MOST_BYTES);
+    gate->alone_bytes = gate->member ? 0 : gate->window_bytes;
+    gate->closed_until_ns = 0;
+    if (shares(gate)) {
+        sluice_gate_set_page_window(gate->member->page, gate->window_bytes);
+    }
 }
 
 static void begin_anew(SluiceGate *gate, uint64_t now_ns)
@@ -66,6 +100,9 @@ SLUICE_HOT void sluice_gate_end_waiting(SluiceGate *gate, uint64_t now_ns)
     if (gate->waited) {
         gate->waited = false;
         gate->held_ns += now_ns - gate->refused_ns;
+        if (shares(gate)) {
+            sluice_gate_show_waiting(gate->member, 0);
+        }
     }
 }
 
@@ -73,28 +110,178 @@ void sluice_gate_init(SluiceGate *gate)
 {
     memset(gate, 0, sizeof(*gate));
     gate->window_bytes = SLUICE_GATE_FIRST_BYTES;
+    gate->alone_bytes = SLUICE_GATE_FIRST_BYTES;
 }
 
 void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_ns)
 {
     if (!gate->target_ns && target_ns) {
-        set_window(gate, SLUICE_GATE_FIRST_BYTES);
+        gate->window_bytes = SLUICE_GATE_FIRST_BYTES;
+        gate->alone_bytes = gate->member ? 0 : gate->window_bytes;
         begin_anew(gate, now_ns);
     }
     gate->target_ns = target_ns;
+    gate->closed_until_ns = 0;
     if (!target_ns) {
         sluice_gate_end_waiting(gate, now_ns);
     }
 }
 
-void sluice_gate_shrink(SluiceGate *gate, uint32_t parts)
+/* Has nobody moved that time of the page since? Then it is moved. */
+static bool takes(SluiceWord *word, uint64_t after_ns, uint64_t now_ns)
 {
-    set_window(gate, gate->window_bytes * within(parts, 0, ONE) / ONE);
+    uint64_t seen_ns = group_load(word);
+
+    return !group_is_recent(seen_ns, now_ns, after_ns)
+           && atomic_compare_exchange_strong(word, &seen_ns, now_ns);
 }
 
-void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
+void sluice_gate_shrink(SluiceGate *gate, uint32_t parts, uint64_t now_ns)
 {
-    gate->held = true;
+    uint64_t bytes = gate->window_bytes;
+
+    if (parts >= ONE) {
+        return;
+    }
+    if (shares(gate)) {
+        if (!takes(&gate->member->page->shrunk_ns, SHRUNK_AGAIN_NS, now_ns)) {
+            return;
+        }
+        bytes = sluice_gate_page_window(gate->member->page);
+    }
+    set_window(gate, bytes * parts / ONE);
+}
+
+void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
+                            uint64_t now_ns)
+{
+    gate->member = member;
+    gate->closed_until_ns = 0;
+    gate->alone_bytes = member ? 0 : gate->window_bytes;
+    if (shares(gate)) {
+        gate->window_bytes = sluice_gate_page_window(member->page);
+        sluice_gate_show_in_flight(member, gate->in_flight_bytes, now_ns);
+        sluice_gate_show_oldest(member, group_load(&gate->oldest_ns));
+    }
+    begin_anew(gate, now_ns);
+}
+
+void sluice_gate_tell_oldest(SluiceGate *gate, uint64_t oldest_ns)
+{
+    sluice_gate_set_oldest(gate, oldest_ns);
+    gate->closed_until_ns = 0;
+    if (shares(gate)) {
+        sluice_gate_show_oldest(gate->member, oldest_ns);
+    }
+}
+
+/* A look */
+
+/* Is a read that began then to be waited for? */
+static bool is_old(const SluiceGate *gate, uint64_t began_ns, uint64_t now_ns)
+{
+    uint64_t age_ns = now_ns > began_ns ? now_ns - began_ns : 0;
+    uint64_t most_ns = gate->target_ns - gate->target_ns / 4;
+
+    return began_ns && age_ns < SLUICE_GATE_AGE_MOST_NS && age_ns > AGE_LEAST_NS
+           && age_ns > most_ns;
+}
+
+static uint64_t part_of(const SluiceGate *gate, const SluiceGateOthers *others)
+{
+    return gate->window_bytes / (others->active + 1);
+}
+
+/* The window, or this member's part of it while another has less of its own. */
+static bool is_full(const SluiceGate *gate, const SluiceGateOthers *others)
+{
+    uint64_t part = part_of(gate, others);
+
+    return gate->in_flight_bytes + others->in_flight_bytes >= gate->window_bytes
+           || (gate->in_flight_bytes >= part && others->least_waiting_bytes < part);
+}
+
+/* How long somebody has waited, while nothing came or went. */
+static uint64_t waits_ns(const SluiceGate *gate, uint64_t now_ns)
+{
+    uint64_t since_ns = gate->refused_ns > gate->moved_ns ? gate->refused_ns
+                                                          : gate->moved_ns;
+
+    return gate->waited && now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/* One goes all the same: nobody waits for others' bytes for good, whoever wrote them. */
+static bool may_go_at_last(const SluiceGate *gate, const SluiceGateOthers *others,
+                           uint64_t now_ns)
+{
+    uint64_t most_ns = gate->pausing && others->in_flight_bytes > 0
+                       ? SLUICE_GATE_WAIT_MOST_NS : SLUICE_GATE_PAUSE_NS;
+
+    return (gate->in_flight_bytes == 0 && waits_ns(gate, now_ns) >= most_ns)
+           || sluice_gate_patience_ns(gate) <= now_ns;
+}
+
+static bool is_closed(SluiceGate *gate, const SluiceGateOthers *others, uint64_t now_ns)
+{
+    gate->pausing = is_old(gate, group_load(&gate->oldest_ns), now_ns)
+                    || is_old(gate, others->oldest_ns, now_ns);
+    gate->full = is_full(gate, others);
+    return (gate->pausing || gate->full) && !may_go_at_last(gate, others, now_ns);
+}
+
+static __attribute__((noinline)) uint64_t look_around(SluiceGate *gate,
+                                                      uint64_t now_ns)
+{
+    SluiceGateOthers others = { .least_waiting_bytes = UINT64_MAX };
+    bool is_member = shares(gate);
+
+    if (is_member) {
+        gate->window_bytes = sluice_gate_page_window(gate->member->page);
+        others = sluice_gate_others(gate->member, now_ns);
+    }
+    gate->closed_until_ns = 0;
+    if (!is_closed(gate, &others, now_ns)) {
+        return 0;
+    }
+    gate->closed_until_ns = now_ns + (gate->pausing || !is_member
+                                      || gate->in_flight_bytes
+                                         >= part_of(gate, &others)
+                                      ? SLUICE_GATE_LOOK_NS
+                                      : SLUICE_GATE_LOOK_SOON_NS);
+    return gate->closed_until_ns;
+}
+
+SLUICE_HOT uint64_t sluice_gate_look(SluiceGate *gate, uint64_t now_ns)
+{
+    if (!gate->target_ns) {
+        return 0;
+    }
+    if (!gate->member && !group_load(&gate->oldest_ns)) {
+        return gate->in_flight_bytes < gate->window_bytes
+               ? 0 : sluice_gate_patience_ns(gate);
+    }
+    return gate->closed_until_ns > now_ns ? gate->closed_until_ns
+                                          : look_around(gate, now_ns);
+}
+
+/* A pause says nothing about the window. */
+static void note_held(SluiceGate *gate, uint64_t now_ns)
+{
+    if (!shares(gate)) {
+        gate->held |= gate->in_flight_bytes >= gate->window_bytes;
+        return;
+    }
+    if (gate->full && !gate->pausing) {
+        if (!group_load(&gate->member->page->held)) {
+            group_store(&gate->member->page->held, 1);
+        }
+        sluice_gate_show_waiting(gate->member, now_ns + WAITS_NS);
+    }
+}
+
+SLUICE_HOT void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
+{
+    note_held(gate, now_ns);
     if (!gate->waited) {
         gate->waited = true;
         gate->refused_ns = now_ns;
@@ -102,18 +289,45 @@ void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
     }
 }
 
+/* Somebody waits, or others are to be told. */
+static inline bool concerns_others(const SluiceGate *gate)
+{
+    return UNLIKELY(gate->waited || gate->member);
+}
+
+SLUICE_HOT static __attribute__((noinline)) void
+tell_moved(SluiceGate *gate, uint64_t now_ns)
+{
+    if (shares(gate)) {
+        sluice_gate_show_in_flight(gate->member, gate->in_flight_bytes, now_ns);
+    }
+    if (gate->waited && sluice_gate_due_ns(gate, now_ns) <= now_ns) {
+        sluice_gate_end_waiting(gate, now_ns);
+    }
+}
+
+SLUICE_HOT static __attribute__((noinline)) void
+tell_entered(SluiceGate *gate, uint64_t now_ns)
+{
+    sluice_gate_end_waiting(gate, now_ns);
+    tell_moved(gate, now_ns);
+}
+
 SLUICE_HOT void sluice_gate_enter(SluiceGate *gate, uint32_t bytes,
                                   uint64_t now_ns)
 {
-    sluice_gate_end_waiting(gate, now_ns);
-    gate->moved_ns = now_ns;
     gate->in_flight_bytes += bytes;
     gate->in_flight_requests++;
+    gate->moved_ns = now_ns;
+    gate->closed_until_ns = 0;
+    if (concerns_others(gate)) {
+        tell_entered(gate, now_ns);
+    }
 }
 
 bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
 {
-    if (sluice_gate_due_ns(gate) > now_ns) {
+    if (sluice_gate_due_ns(gate, now_ns) > now_ns) {
         sluice_gate_refuse(gate, now_ns);
         return false;
     }
@@ -121,14 +335,19 @@ bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
     return true;
 }
 
-SLUICE_HOT void sluice_gate_leave(SluiceGate *gate, uint32_t bytes,
-                                  uint64_t now_ns)
+static inline void count_out(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
 {
-    gate->moved_ns = now_ns;
     gate->in_flight_bytes -= bytes;
     gate->in_flight_requests--;
-    if (gate->in_flight_bytes < gate->window_bytes) {
-        sluice_gate_end_waiting(gate, now_ns);
+    gate->moved_ns = now_ns;
+    gate->closed_until_ns = 0;
+}
+
+void sluice_gate_leave(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
+{
+    count_out(gate, bytes, now_ns);
+    if (concerns_others(gate)) {
+        tell_moved(gate, now_ns);
     }
 }
 
@@ -145,31 +364,90 @@ static uint64_t ratio(uint64_t target_ns, uint64_t latency_ns)
     return within(target_ns * ONE / latency_ns, LEAST_RATIO, MOST_RATIO);
 }
 
-static void update(SluiceGate *gate, uint64_t now_ns)
+/* With L and the bytes in flight, its own or all members'. */
+static void update_window(SluiceGate *gate, uint64_t latency_ns, bool held,
+                          uint64_t in_flight_bytes)
 {
-    uint64_t part = ratio(gate->target_ns, gate->latency_ns / gate->completions);
+    uint64_t part = ratio(gate->target_ns, latency_ns);
     uint64_t unused = gate->window_bytes - gate->window_bytes / 20;
 
-    if (part < ONE || gate->held) {
+    if (part < ONE || held) {
         set_window(gate, gate->window_bytes * (ONE + part) / (2 * ONE));
-    } else if (unused >= SLUICE_GATE_FIRST_BYTES
-               && unused >= 2 * gate->in_flight_bytes) {
+    } else if (unused >= SLUICE_GATE_FIRST_BYTES && unused >= 2 * in_flight_bytes) {
         set_window(gate, unused);
     }
+}
+
+static bool is_time(uint64_t since_ns, uint64_t completions)
+{
+    return (since_ns >= UPDATE_NS && completions >= UPDATE_COMPLETIONS)
+           || since_ns >= UPDATE_LATE_NS;
+}
+
+static __attribute__((noinline)) void update_alone(SluiceGate *gate, uint64_t now_ns)
+{
+    if (!gate->target_ns) {
+        return;
+    }
+    update_window(gate, gate->latency_ns / gate->completions, gate->held,
+                  gate->in_flight_bytes);
     begin_anew(gate, now_ns);
+}
+
+/* A time of the page that is not of the past is damage, and as good as none. */
+static void update_together(SluiceGate *gate, uint64_t latency_ns, uint64_t now_ns)
+{
+    SluiceGatePage *page = gate->member->page;
+    uint64_t updated_ns = group_load(&page->updated_ns), completions, sum_ns;
+    bool held;
+
+    if (!gate->target_ns) {
+        return;
+    }
+    completions = atomic_fetch_add(&page->completions, 1) + 1;
+    atomic_fetch_add(&page->latency_ns, within(latency_ns, 0, LATENCY_MOST_NS));
+    if (group_can_be(updated_ns, now_ns)
+        && !is_time(now_ns > updated_ns ? now_ns - updated_ns : 0, completions)) {
+        return;
+    }
+    if (!atomic_compare_exchange_strong(&page->updated_ns, &updated_ns, now_ns)) {
+        return;
+    }
+    completions = atomic_exchange(&page->completions, 0);
+    sum_ns = atomic_exchange(&page->latency_ns, 0);
+    held = atomic_exchange(&page->held, 0);
+    gate->window_bytes = sluice_gate_page_window(page);
+    update_window(gate, sum_ns / (completions ? completions : 1), held,
+                  sluice_gate_page_in_flight(page, now_ns));
+}
+
+static inline void count_latency(SluiceGate *gate, uint64_t latency_ns, uint64_t now_ns)
+{
+    gate->completions++;
+    gate->latency_ns += latency_ns;
+    if (UNLIKELY(is_time(now_ns - gate->updated_ns, gate->completions))) {
+        update_alone(gate, now_ns);
+    }
+}
+
+SLUICE_HOT static __attribute__((noinline)) void
+complete_beside_others(SluiceGate *gate, uint64_t latency_ns, uint64_t now_ns)
+{
+    tell_moved(gate, now_ns);
+    if (shares(gate)) {
+        update_together(gate, latency_ns, now_ns);
+    } else {
+        count_latency(gate, latency_ns, now_ns);
+    }
 }
 
 SLUICE_HOT void sluice_gate_complete(SluiceGate *gate, uint32_t bytes,
                                      uint64_t latency_ns, uint64_t now_ns)
 {
-    uint64_t since_ns = now_ns - gate->updated_ns;
-
-    sluice_gate_leave(gate, bytes, now_ns);
-    gate->completions++;
-    gate->latency_ns += latency_ns;
-    if (gate->target_ns
-        && ((since_ns >= UPDATE_NS && gate->completions >= UPDATE_COMPLETIONS)
-            || since_ns >= UPDATE_LATE_NS)) {
-        update(gate, now_ns);
+    count_out(gate, bytes, now_ns);
+    if (concerns_others(gate)) {
+        complete_beside_others(gate, latency_ns, now_ns);
+    } else {
+        count_latency(gate, latency_ns, now_ns);
     }
 }

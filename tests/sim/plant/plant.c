@@ -173,6 +173,47 @@ static void past_gate(Plant *plant, Item *item)
     }
 }
 
+static void open_gate(Plant *plant, Vm *vm);
+
+static void look_again(Plant *plant, void *about, uint64_t number)
+{
+    Vm *vm = about;
+
+    (void)number;
+    if (vm->look_ns == plant->now_ns) {
+        vm->look_ns = SLUICE_NEVER;
+        open_gate(plant, vm);
+    }
+}
+
+static void look_later(Plant *plant, Vm *vm)
+{
+    uint64_t due_ns = sluice_gate_due_ns(&vm->gate, plant->now_ns);
+
+    if (due_ns > plant->now_ns && due_ns != vm->look_ns) {
+        vm->look_ns = due_ns;
+        at(plant, due_ns, look_again, vm, 0);
+    }
+}
+
+void reads_changed(Plant *plant, const Stream *stream)
+{
+    Vm *vm = &plant->vms[stream->what.vm];
+    uint64_t oldest_ns = 0;
+
+    for (int i = 0; i < plant->stream_count; i++) {
+        if (plant->streams[i].what.vm == stream->what.vm) {
+            uint64_t began_ns = oldest_read_ns(&plant->streams[i]);
+
+            if (began_ns && (!oldest_ns || began_ns < oldest_ns)) {
+                oldest_ns = began_ns;
+            }
+        }
+    }
+    sluice_gate_tell_oldest(&vm->gate, oldest_ns);
+    open_gate(plant, vm);
+}
+
 /* Held requests of all classes in turn, the first of each in order of arrival. */
 static void open_gate(Plant *plant, Vm *vm)
 {
@@ -183,6 +224,7 @@ static void open_gate(Plant *plant, Vm *vm)
         List *list = &vm->gated[vm->turn % SLUICE_CLASSES_MAX];
 
         if (!sluice_gate_admit(&vm->gate, list->head->bytes, plant->now_ns)) {
+            look_later(plant, vm);
             break;
         }
         vm->gated_count--;
@@ -272,6 +314,15 @@ void disk_done(Plant *plant, Item *item)
 
 /* Setting up, and stepping */
 
+static void new_gate_page(SluiceGatePage *page)
+{
+    memcpy(page->magic, SLUICE_GATE_MAGIC, SLUICE_GROUP_MAGIC_BYTES);
+    page->version = SLUICE_GATE_VERSION;
+    page->header_bytes = SLUICE_GATE_HEADER_BYTES;
+    page->slot_bytes = sizeof(SluiceGateSlot);
+    page->slot_count = SLUICE_GATE_SLOTS;
+}
+
 Plant *sim_new(uint64_t seed)
 {
     Plant *plant = calloc(1, sizeof(*plant));
@@ -281,6 +332,7 @@ Plant *sim_new(uint64_t seed)
     }
     plant->random = seed * 0x2545f4914f6cdd1dull + 1;
     plant->disk.speed = 1;
+    new_gate_page(&plant->gate_page);
     return plant;
 }
 
@@ -307,6 +359,15 @@ void sim_free(Plant *plant)
     free(plant);
 }
 
+static void join_gate(Plant *plant, Vm *vm)
+{
+    if (sluice_gate_join(&vm->member, &plant->gate_page, sizeof(plant->gate_page),
+                         (uint64_t)(vm - plant->vms) + 1, "vm", plant->now_ns)) {
+        abort();
+    }
+    sluice_gate_set_member(&vm->gate, &vm->member, plant->now_ns);
+}
+
 int sim_add_vm(Plant *plant)
 {
     Vm *vm = &plant->vms[plant->vm_count];
@@ -315,6 +376,8 @@ int sim_add_vm(Plant *plant)
         return -1;
     }
     sluice_gate_init(&vm->gate);
+    vm->look_ns = SLUICE_NEVER;
+    join_gate(plant, vm);
     for (int resource = 0; resource < SIM_RESOURCES; resource++) {
         vm->engine[resource] = sluice_engine_new(SLUICE_CLASSES_MAX);
         vm->event_ns[resource] = SLUICE_NEVER;
@@ -410,8 +473,9 @@ void sim_set_gate(Plant *plant, int index, uint64_t target_ns, uint32_t shrink_p
 {
     Vm *vm = &plant->vms[index];
 
+    sluice_gate_keepalive(&vm->member, plant->now_ns);
     sluice_gate_set_target(&vm->gate, target_ns, plant->now_ns);
-    sluice_gate_shrink(&vm->gate, shrink_parts);
+    sluice_gate_shrink(&vm->gate, shrink_parts, plant->now_ns);
     open_gate(plant, vm);
 }
 

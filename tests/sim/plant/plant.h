@@ -137,6 +137,8 @@ typedef struct Vm {
     Slot slot[SLUICE_CLASSES_MAX][SIM_RESOURCES];
     /* Of the background on the disk; it waits by class, and these take turns. */
     SluiceGate gate;
+    SluiceGateMember member;
+    uint64_t look_ns;           /* when the gate is to be looked at again */
     List gated[SLUICE_CLASSES_MAX];
     unsigned gated_count, turn;
     uint64_t gate_held;
@@ -155,6 +157,7 @@ struct Plant {
     bool has_beyond;
     Vm vms[VMS_MAX];
     int vm_count;
+    SluiceGatePage gate_page;   /* of the disk */
     Stream streams[STREAMS_MAX];
     int stream_count;
     Load loads[LOADS_MAX];
@@ -190,6 +193,10 @@ void load_lost(Plant *plant, Item *item);
 /* stream.c */
 void stream_begin(Plant *plant, Stream *stream);
 void stream_read(Plant *plant, Item *item);
+/* When the oldest of its reads under way began; 0: there is none. */
+uint64_t oldest_read_ns(const Stream *stream);
+/* A read of it has begun, or is back. */
+void reads_changed(Plant *plant, const Stream *stream);
 void stream_arrived(Plant *plant, Item *item);
 void stream_lost(Plant *plant, Item *item);
 void stream_settle(Plant *plant, Stream *stream);

@@ -55,20 +55,29 @@ static unsigned place_of(const Stream *stream, uint64_t position)
     return position % stream->what.size / stream->what.request_bytes % READS_MAX;
 }
 
-void sim_reads(Plant *plant, int index, SimReads *reads)
+uint64_t oldest_read_ns(const Stream *stream)
 {
-    Stream *stream = &plant->streams[index];
-    uint64_t bytes = stream->what.request_bytes;
+    uint64_t bytes = stream->what.request_bytes, oldest_ns = 0;
 
-    count_until_now(plant, stream);
-    *reads = stream->reads;
     for (uint64_t position = stream->had; position < stream->issued; position += bytes) {
         unsigned place = place_of(stream, position);
 
-        if (!stream->back[place] && plant->now_ns - stream->asked_ns[place] > reads->oldest_ns) {
-            reads->oldest_ns = plant->now_ns - stream->asked_ns[place];
+        if (!stream->back[place]
+            && (!oldest_ns || stream->asked_ns[place] < oldest_ns)) {
+            oldest_ns = stream->asked_ns[place];
         }
     }
+    return oldest_ns;
+}
+
+void sim_reads(Plant *plant, int index, SimReads *reads)
+{
+    Stream *stream = &plant->streams[index];
+    uint64_t oldest_ns = oldest_read_ns(stream);
+
+    count_until_now(plant, stream);
+    *reads = stream->reads;
+    reads->oldest_ns = oldest_ns ? plant->now_ns - oldest_ns : 0;
 }
 
 static void read_ahead(Plant *plant, Stream *stream)
@@ -92,6 +101,7 @@ static void read_ahead(Plant *plant, Stream *stream)
         stream->outstanding++;
         submit(plant, item);
     }
+    reads_changed(plant, stream);
 }
 
 static void send_next(Plant *plant, Stream *stream);

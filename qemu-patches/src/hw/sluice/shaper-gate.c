@@ -4,6 +4,8 @@
  * device, and the commands. The gate itself is a stage of the engine (sluice/gate.c), one for
  * reads and one for writes, each of all disks of the shaper.
  *
+ * A device's gate, for several VMs, is in shaper-gate-page.c.
+ *
  * Watching. While there is a gate, a stream's requests are listed from when the device gets
  * them to when it has done them. The sums are exact: they move with each request that
  * comes or goes, and when they are shown. Others are not listed, and without a gate no request
@@ -34,6 +36,30 @@ static void stream_moves(ShaperGateStream *stream, uint64_t now_ns)
     stream->moved_ns += passed_ns;
 }
 
+/* Caller holds the lock of the engine for reads. All gates of the VM wait for a read that is
+ * old; those of other engines are told without their lock, and look soon. */
+static void note_oldest(ShaperEngine *e, uint16_t streams)
+{
+    uint64_t oldest_ns = 0;
+
+    if (e->resource != SHAPER_RESOURCE_BLK_READ) {
+        return;
+    }
+    for (; streams; streams &= streams - 1) {
+        ShaperRequest *first = QTAILQ_FIRST(&e->stream[ctz32(streams)].in_flight);
+
+        if (first && (!oldest_ns || first->admitted_ns < oldest_ns)) {
+            oldest_ns = MAX(first->admitted_ns, 1);
+        }
+    }
+    if (oldest_ns != e->oldest_ns) {
+        e->oldest_ns = oldest_ns;
+        sluice_engine_tell_oldest(e->engine, oldest_ns);
+        sluice_engine_set_oldest(
+            e->shaper->engines[SHAPER_RESOURCE_BLK_WRITE].engine, oldest_ns);
+    }
+}
+
 void shaper_gate_init(ShaperEngine *e)
 {
     for (unsigned tag = 0; tag < SHAPER_CLASSES; tag++) {
@@ -50,6 +76,7 @@ void shaper_gate_watch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
     stream->count++;
     QTAILQ_INSERT_TAIL(&stream->in_flight, request, in_flight_entry);
     request->watched = true;
+    note_oldest(e, e->streams);
 }
 
 void shaper_gate_taken(ShaperEngine *e, ShaperRequest *request)
@@ -59,6 +86,7 @@ void shaper_gate_taken(ShaperEngine *e, ShaperRequest *request)
     if (unlikely(request->watched)) {
         QTAILQ_REMOVE(&stream->in_flight, request, in_flight_entry);
         QTAILQ_INSERT_TAIL(&stream->in_flight, request, in_flight_entry);
+        note_oldest(e, e->streams);
     }
 }
 
@@ -71,6 +99,7 @@ static void unwatch(ShaperEngine *e, ShaperRequest *request, uint64_t now_ns)
         stream->count--;
         QTAILQ_REMOVE(&stream->in_flight, request, in_flight_entry);
         request->watched = false;
+        note_oldest(e, e->streams);
     }
 }
 
@@ -137,6 +166,7 @@ static ShaperGateState *state_info(ShaperEngine *e)
     info->in_flight_bytes = gate->in_flight_bytes;
     info->held_times = gate->held_times;
     info->held_ns = sluice_gate_held_ns(gate, shaper_now_ns());
+    info->pausing = gate->waited && gate->pausing;
     return info;
 }
 
@@ -190,6 +220,7 @@ static void apply(Shaper *shaper, uint32_t window_parts)
             assert(ok);
             sluice_engine_shrink_gate(e->engine, window_parts);
             e->streams = streams;
+            note_oldest(e, streams);
             shaper_engine_release_due(e, now_ns);
         }
         shaper_engine_settle(e);
@@ -240,16 +271,17 @@ static bool check_gate(const Shaper *shaper, int64_t target_ns, const strList *s
 void qmp_shaper_set_gate(const char *id, bool has_target_ns, int64_t target_ns,
                          bool has_streams, strList *streams,
                          bool has_window_percent, int64_t window_percent,
-                         Error **errp)
+                         const char *gate, Error **errp)
 {
     Shaper *shaper = shaper_find(id, errp);
+    ShaperGatePage *page = NULL;
 
     if (!shaper) {
         return;
     }
-    if (!has_target_ns && (has_streams || has_window_percent)) {
+    if (!has_target_ns && (has_streams || has_window_percent || gate)) {
         error_setg(errp, "%s does not go without a gate; give target-ns too",
-                   has_streams ? "streams" : "window-percent");
+                   has_streams ? "streams" : gate ? "gate" : "window-percent");
         return;
     }
     window_percent = has_window_percent ? window_percent : WINDOW_PERCENT_MAX;
@@ -257,11 +289,21 @@ void qmp_shaper_set_gate(const char *id, bool has_target_ns, int64_t target_ns,
         && !check_gate(shaper, target_ns, streams, window_percent, errp)) {
         return;
     }
+    if (gate) {
+        page = shaper_gate_page_find(gate, errp);
+        if (!page) {
+            return;
+        }
+    }
+    if (!shaper_gate_page_join(shaper, page, errp)) {
+        return;
+    }
     g_clear_pointer(&shaper->gate, qapi_free_ShaperGate);
     if (has_target_ns) {
         shaper->gate = g_new0(ShaperGate, 1);
         shaper->gate->target_ns = target_ns;
         shaper->gate->streams = QAPI_CLONE(strList, streams);
+        shaper->gate->gate = g_strdup(gate);
     }
     apply(shaper, window_percent * WINDOW_PARTS / WINDOW_PERCENT_MAX);
 }

@@ -17,15 +17,14 @@
  * they go on under the limit as they read it last, alone.
  */
 #include "qemu/osdep.h"
-#include <sys/mman.h>
 #include "qapi/error.h"
 #include "qapi/qapi-commands-sluice.h"
 #include "qemu/error-report.h"
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qom/object_interfaces.h"
-#include "shaper-guard.h"
 #include "shaper-internal.h"
+#include "shaper-shared.h"
 #include "system/system.h"
 #include "trace.h"
 
@@ -36,10 +35,9 @@ struct ShaperGroup {
     Object parent_obj;
 
     char *path;
+    ShaperShared shared;        /* the file */
     SluiceGroupPage *page;      /* NULL until complete */
-    ShaperGuard *guard;         /* of the page */
     unsigned members;           /* in this process */
-    bool loss_told;
 };
 
 static const char *group_id(const ShaperGroup *group)
@@ -48,44 +46,6 @@ static const char *group_id(const ShaperGroup *group)
 }
 
 /* The page */
-
-/* The controller made the file, and only its user and group may change it. */
-static bool check_file(const char *path, int fd, Error **errp)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0) {
-        error_setg_errno(errp, errno, "path '%s' cannot be examined", path);
-        return false;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        error_setg(errp, "path '%s' is not a file; let the controller create "
-                   "the group", path);
-        return false;
-    }
-    if (st.st_uid != 0 && st.st_uid != geteuid()) {
-        error_setg(errp, "path '%s' belongs to user %u; it must be root's, or "
-                   "that of QEMU", path, (unsigned)st.st_uid);
-        return false;
-    }
-    if (st.st_mode & S_IWOTH) {
-        error_setg(errp, "path '%s' has mode %04o; everybody may write it, use "
-                   "0660", path, (unsigned)st.st_mode & 07777);
-        return false;
-    }
-    if (st.st_size != sluice_group_page_bytes()) {
-        error_setg(errp, "path '%s' has %" PRId64 " bytes; a group page has "
-                   "%zu, let the controller create it", path,
-                   (int64_t)st.st_size, sluice_group_page_bytes());
-        return false;
-    }
-    return true;
-}
-
-static size_t mapped_bytes(void)
-{
-    return ROUND_UP(sluice_group_page_bytes(), qemu_real_host_page_size());
-}
 
 static const char *status_text(SluiceGroupStatus status)
 {
@@ -113,7 +73,7 @@ static bool refuse_status(const ShaperGroup *group, SluiceGroupStatus status,
     if (status == SLUICE_GROUP_OK) {
         return false;
     }
-    if (group->guard && shaper_guard_is_lost(group->guard)) {
+    if (shaper_shared_is_lost(&group->shared)) {
         error_setg(errp, "group '%s' cannot be used, path '%s': another "
                    "process has shortened it; open the page that the "
                    "controller makes anew", group_id(group), group->path);
@@ -124,57 +84,28 @@ static bool refuse_status(const ShaperGroup *group, SluiceGroupStatus status,
     return true;
 }
 
-static void unmap_page(ShaperGroup *group, void *memory)
-{
-    shaper_guard_free(group->guard);
-    group->guard = NULL;
-    munmap(memory, sluice_group_page_bytes());
-}
-
 static void shaper_group_complete(UserCreatable *uc, Error **errp)
 {
     ShaperGroup *group = SHAPER_GROUP(uc);
-    void *memory;
-    int fd;
+    ShaperShared *shared = &group->shared;
 
-    if (!group->path) {
-        error_setg(errp, "path is missing; give the group page that the "
-                   "controller has created");
+    if (!shaper_shared_open(shared, group->path, sluice_group_page_bytes(), "group",
+                            errp)) {
         return;
     }
-    fd = qemu_open(group->path, O_RDWR, errp);
-    if (fd < 0) {
-        error_append_hint(errp, "The controller creates the page of a group; "
-                          "QEMU's user must be able to read and write it.\n");
+    if (refuse_status(group, sluice_group_page_check(shared->memory, shared->bytes),
+                      errp)) {
+        shaper_shared_close(shared);
         return;
     }
-    if (!check_file(group->path, fd, errp)) {
-        qemu_close(fd);
-        return;
-    }
-    memory = mmap(NULL, sluice_group_page_bytes(), PROT_READ | PROT_WRITE,
-                  MAP_SHARED, fd, 0);
-    qemu_close(fd);
-    if (memory == MAP_FAILED) {
-        error_setg_errno(errp, errno, "path '%s' cannot be mapped",
-                         group->path);
-        return;
-    }
-    group->guard = shaper_guard_new(memory, mapped_bytes());
-    if (refuse_status(group, sluice_group_page_check(
-                                 memory, sluice_group_page_bytes()), errp)) {
-        unmap_page(group, memory);
-        return;
-    }
-    group->page = memory;
+    group->page = shared->memory;
 }
 
 /* Membership */
 
 static void tell_loss(ShaperGroup *group)
 {
-    if (!group->loss_told && shaper_guard_is_lost(group->guard)) {
-        group->loss_told = true;
+    if (shaper_shared_is_newly_lost(&group->shared)) {
         warn_report("group '%s': another process has shortened '%s'; its limit "
                     "holds for this VM alone until the controller gives it "
                     "another page", group_id(group), group->path);
@@ -398,7 +329,7 @@ static int group_info(Object *obj, void *opaque)
     info->rate = limit.rate;
     info->burst = limit.burst;
     info->members = members_info(group);
-    info->lost = shaper_guard_is_lost(group->guard);
+    info->lost = shaper_shared_is_lost(&group->shared);
     QAPI_LIST_PREPEND(*list, info);
     return 0;
 }
@@ -423,9 +354,7 @@ static void shaper_group_finalize(Object *obj)
     ShaperGroup *group = SHAPER_GROUP(obj);
 
     assert(group->members == 0);
-    if (group->page) {
-        unmap_page(group, group->page);
-    }
+    shaper_shared_close(&group->shared);
     g_free(group->path);
 }
 

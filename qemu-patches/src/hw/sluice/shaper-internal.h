@@ -52,6 +52,9 @@ typedef struct ShaperQueueState {
     SluiceBucket connections;
 } ShaperQueueState;
 
+/* The page of a device's gate; see shaper-gate-page.c. */
+typedef struct ShaperGatePage ShaperGatePage;
+
 /* A class that the gate takes for a stream, while it does; see shaper-gate.c. */
 typedef struct ShaperGateStream {
     ShaperRequestList in_flight;        /* in the order in which the device got them */
@@ -93,6 +96,9 @@ typedef struct ShaperEngine {
     SluicePaid paid_ceiling;
     struct ShaperGroup *group;  /* written under the BQL too; NULL: none */
     SluiceGroupMember member;   /* the engine's, if there is a group */
+    uint64_t oldest_ns;         /* when the oldest read of a stream began; 0: none */
+    ShaperGatePage *gate_page;  /* written under the BQL too; NULL: none */
+    SluiceGateMember gate_member;       /* the gate's, if there is a page */
 } QEMU_ALIGNED(SHAPER_CACHE_LINE_BYTES) ShaperEngine;
 
 QEMU_BUILD_BUG_ON(offsetof(ShaperEngine, shaper) > SHAPER_CACHE_LINE_BYTES);
@@ -107,6 +113,7 @@ struct Shaper {
     QEMUTimer *watch_timer;     /* NULL without clients */
     unsigned watch_turn;
     QEMUTimer *group_timer;     /* NULL while member of no group */
+    QEMUTimer *gate_timer;      /* NULL while its gates share no page */
     uint64_t generation;
     ShaperEngine engines[SHAPER_RESOURCE__MAX];
     /* Complete (shaper-check.c), by tag; NULL: none. BQL, as the ceiling. */
@@ -270,6 +277,12 @@ void shaper_gate_show(ShaperEngine *e, unsigned tag, uint64_t now_ns);
 /* Without the lock: after a change of the classes, whose names it knows. BQL. */
 void shaper_gate_resolve(Shaper *shaper);
 ShaperGateInfo *shaper_gate_info(Shaper *shaper);
+
+/* The gate of the device: shaper-gate-page.c. BQL. */
+ShaperGatePage *shaper_gate_page_find(const char *id, Error **errp);
+const char *shaper_gate_page_id(const ShaperGatePage *page);
+/* Both gates of the shaper become members, or none; NULL: of none any more. */
+bool shaper_gate_page_join(Shaper *shaper, ShaperGatePage *page, Error **errp);
 
 /* Configuration, complete, which is the shaper's from now on. BQL. */
 void shaper_apply_class(Shaper *shaper, ShaperClassConfig *class);

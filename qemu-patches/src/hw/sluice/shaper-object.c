@@ -91,6 +91,7 @@ static void shaper_finalize(Object *obj)
 
     assert(QLIST_EMPTY(&shaper->clients));
     shaper_groups_leave(shaper);
+    shaper_gate_page_join(shaper, NULL, &error_abort);
     for (unsigned i = 0; i < SHAPER_RESOURCE__MAX; i++) {
         shaper_engine_destroy(&shaper->engines[i]);
     }

@@ -222,10 +222,19 @@ void sluice_engine_set_group(SluiceEngine *engine,
  * A gate that was there keeps its window.
  */
 struct SluiceGate;
+struct SluiceGateMember;
 bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
                             uint64_t target_ns, uint64_t now_ns);
 /* To that part of its window, in 1024ths. */
 void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts);
+/* The gate is a member of its device's, which has joined (gate-page.h), and whose calls the
+ * caller serialises with the engine's; NULL: no more. */
+void sluice_engine_set_gate_member(SluiceEngine *engine,
+                                   struct SluiceGateMember *member);
+/* Since when the oldest read of the VM's streams is under way; 0: none. In any thread; and
+ * serialised with the engine's calls, telling the other members too. */
+void sluice_engine_set_oldest(SluiceEngine *engine, uint64_t oldest_ns);
+void sluice_engine_tell_oldest(SluiceEngine *engine, uint64_t oldest_ns);
 const struct SluiceGate *sluice_engine_gate(const SluiceEngine *engine);
 
 /* Data path. */

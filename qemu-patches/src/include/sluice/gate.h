@@ -12,10 +12,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sluice/gate-page.h"
+
 #define SLUICE_GATE_LEAST_BYTES     (64ULL << 10)
 #define SLUICE_GATE_FIRST_BYTES     (4ULL << 20)
 #define SLUICE_GATE_MOST_BYTES      (256ULL << 20)
 #define SLUICE_GATE_TARGET_MAX_NS   60000000000ULL
+/* A pause for a stream's read that is old ends when nothing is in flight for so long, and
+ * so does a wait for other members' bytes: one request goes. */
+#define SLUICE_GATE_PAUSE_NS        200000000ULL
+/* The same, if others have bytes in flight during a pause. */
+#define SLUICE_GATE_WAIT_MOST_NS    1000000000ULL
+/* A read that is older is helped by no pause. */
+#define SLUICE_GATE_AGE_MOST_NS     5000000000ULL
+/* So often the gate looks again, and where it has less than its part of the window. */
+#define SLUICE_GATE_LOOK_NS         5000000ULL
+#define SLUICE_GATE_LOOK_SOON_NS    1000000ULL
 /* If nothing comes or goes for that long, a little more or less, one request more goes. */
 #define SLUICE_GATE_PATIENCE_SHIFT  30          /* 2^30 ns: about a second */
 #define SLUICE_GATE_PATIENCE        5           /* of these, whole ones */
@@ -23,6 +35,7 @@
 typedef struct SluiceGate {
     uint64_t target_ns;         /* the latency that the background may have; 0: open */
     uint64_t window_bytes;
+    uint64_t alone_bytes;       /* of a window that is its own; 0: it is not */
     uint64_t in_flight_bytes;   /* let through, and not done yet */
     uint32_t in_flight_requests;
     uint32_t completions;       /* since the window was updated */
@@ -32,6 +45,11 @@ typedef struct SluiceGate {
     uint64_t refused_ns;        /* since when one waits, with `waited` */
     uint64_t held_ns;           /* how long it was closed and some request waited, summed */
     uint64_t held_times;        /* how often that began */
+    SluiceWord oldest_ns;       /* since when a stream's read is under way; 0: none */
+    SluiceGateMember *member;   /* of the device's gate; NULL: a window of its own */
+    uint64_t closed_until_ns;   /* a look found it closed: the next is then */
+    bool pausing;               /* a look found such a read */
+    bool full;                  /* a look found the shared window full */
     bool waited;                /* it is so now */
     bool held;                  /* has held a request since the window was updated */
 } SluiceGate;
@@ -40,14 +58,40 @@ typedef struct SluiceGate {
 void sluice_gate_init(SluiceGate *gate);
 /* The latency that the device should have from now on; 0 opens the gate. */
 void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_ns);
-/* To that part of the window, in 1024ths: the streams cannot wait for its own steps. */
-void sluice_gate_shrink(SluiceGate *gate, uint32_t parts);
-/* From when on a request may go to the device, as it is now: its size does not matter. */
-static inline uint64_t sluice_gate_due_ns(const SluiceGate *gate)
+/* To that part of the window, in 1024ths: the streams cannot wait for its own steps. Of
+ * several members that do so within a moment, one does it. */
+void sluice_gate_shrink(SluiceGate *gate, uint32_t parts, uint64_t now_ns);
+/* A member of the device's gate, which has joined; NULL: none any more. */
+void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
+                            uint64_t now_ns);
+/* Since when the oldest read of the VM's streams is under way; 0: none. Any thread. */
+static inline void sluice_gate_set_oldest(SluiceGate *gate, uint64_t oldest_ns)
 {
-    return !gate->target_ns || gate->in_flight_bytes < gate->window_bytes
-           ? 0 : ((gate->moved_ns >> SLUICE_GATE_PATIENCE_SHIFT)
-                  + SLUICE_GATE_PATIENCE + 1) << SLUICE_GATE_PATIENCE_SHIFT;
+    atomic_store_explicit(&gate->oldest_ns, oldest_ns, memory_order_relaxed);
+}
+/* The same, told to the other members too; the caller serialises. */
+void sluice_gate_tell_oldest(SluiceGate *gate, uint64_t oldest_ns);
+/* As below, at length. */
+uint64_t sluice_gate_look(SluiceGate *gate, uint64_t now_ns);
+static inline uint64_t sluice_gate_patience_ns(const SluiceGate *gate)
+{
+    return ((gate->moved_ns >> SLUICE_GATE_PATIENCE_SHIFT)
+            + SLUICE_GATE_PATIENCE + 1) << SLUICE_GATE_PATIENCE_SHIFT;
+}
+/* False: a request may go now, for sure. */
+static inline bool sluice_gate_may_hold(const SluiceGate *gate)
+{
+    return __builtin_expect(gate->in_flight_bytes >= gate->alone_bytes
+                            || atomic_load_explicit(&gate->oldest_ns,
+                                                    memory_order_relaxed), 0);
+}
+/*
+ * From when on a request may go to the device, as it is now: its size does not matter. With
+ * a page or a stream's read it is when to look again: others' doings are not foreseen.
+ */
+static inline uint64_t sluice_gate_due_ns(SluiceGate *gate, uint64_t now_ns)
+{
+    return sluice_gate_may_hold(gate) ? sluice_gate_look(gate, now_ns) : 0;
 }
 /* How long it has been closed while some request waited, until now. */
 static inline uint64_t sluice_gate_held_ns(const SluiceGate *gate, uint64_t now_ns)
