@@ -245,6 +245,15 @@ def test_revoking_takes_the_rules_along(daemon):
     assert [r["id"] for r in daemon.call("GET", "/v1/rules")] == [everywhere["id"]]
 
 
+def test_a_stream_without_an_agent_is_judged_by_the_host(daemon):
+    body = {"domain": "test", "class": "default", "nominal_bytes_per_second": 875000}
+    stream = daemon.call("PUT", "/v1/streams/tv", body)
+    assert (stream["class"], stream["source"]) == ("default", "host")
+    wrong = refused(daemon, "PUT", "/v1/streams/tv", {**body, "class": "batch"})
+    assert "is not" in wrong["detail"]
+    daemon.call("DELETE", "/v1/streams/tv")
+
+
 def test_a_stream_from_report_to_verdict(daemon):
     body = {"domain": "test", "class": "movie", "nominal_bytes_per_second": 875000}
     assert daemon.call("PUT", "/v1/streams/m", body)["verdict"] == "unknown"

@@ -74,6 +74,17 @@ def auto(store, tmp_path):
     return found.auto
 
 
+def test_the_rest_of_a_vm_without_an_agent_may_be_the_stream(auto, store):
+    with store.transaction() as unit:
+        unit.delete_stream("film")
+        unit.put_stream(Stream("tv", "media", "default", 1.5e6))
+    auto.declared.fresh()
+    seen = auto._observe(2000 * MS)
+    (tv,) = seen.streams
+    assert (tv.class_name, tv.net_bytes_per_second) == ("default", 1_000_000)
+    assert {load.class_name for load in seen.background} == {"batch", "movie"}
+
+
 def test_an_unmanaged_class_is_no_background_and_counts_on_the_link(auto):
     seen = auto._observe(2000 * MS)
     assert {load.class_name for load in seen.background} == {"default", "batch"}

@@ -91,6 +91,14 @@ def test_it_does_what_single_calls_do(apply, services, example):
     assert services.streams.list_json()[0]["nominal_bytes_per_second"] == 875_000
 
 
+def test_the_default_class_of_one_domain_may_be_a_stream(apply, state):
+    tv = {"domain": "web1", "class": "default", "nominal_bytes_per_second": 1e6}
+    assert apply({"streams": {"tv": tv}})["changed"]
+    exported = state()
+    assert exported["streams"]["tv"] == tv
+    assert not apply(exported, "?prune=true")["changed"]
+
+
 def test_what_is_exported_is_a_backup(apply, state, example):
     apply(example)
     exported = state()

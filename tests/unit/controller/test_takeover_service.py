@@ -336,6 +336,18 @@ def test_a_stream_of_an_earlier_stay_keeps_the_catalogue_as_it_is(here, there):
     assert rates(here) == LIMITED
 
 
+def test_a_stream_without_an_agent_outlives_a_stay_elsewhere(here, there):
+    here.move_to(there)
+    there.rounds()
+    with here.store.transaction() as unit:
+        unit.put_stream(Stream("tv", NAME, "default", 1e6))
+    there.move_to(here)
+    here.rounds()
+    assert "take over refused" not in here.actions()
+    with here.store.transaction() as unit:
+        assert [s.class_name for s in unit.streams()] == ["default"]
+
+
 def test_a_store_that_takes_nothing_now_loosens_nothing_and_is_tried_again(here, there, caplog):
     here.move_to(there, moving=True)
     there.rounds()

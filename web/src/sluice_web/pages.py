@@ -130,12 +130,16 @@ def streams():
         fields=document.body("/streams/{stream}"),
         floor=document.values(document.schema("/auto"), "floors_bytes_per_second"),
         log=folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)})),
-        stream_classes=[
-            (domain["name"], grant["class"])
-            for domain in domains
-            for grant in domain["classes"]
-            if grant.get("is_stream")
-        ],
+        stream_classes=sorted(
+            (
+                (domain["name"], grant["class"])
+                for domain in domains
+                for grant in domain["classes"]
+                # A VM without an agent has the class default only.
+                if grant.get("is_stream") or grant["class"] == "default"
+            ),
+            key=lambda one: one[1] == "default",
+        ),
     )
 
 

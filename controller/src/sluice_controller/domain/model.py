@@ -250,9 +250,16 @@ def parse_class(name: Any, body: Mapping[str, Any], colour_index: int) -> Shapin
             "is_stream",
             True,
             "cannot hold for the class default",
-            "create a class of its own for the stream and assign its processes to it",
+            "create a class of its own for the stream and assign its processes to it, or declare"
+            " a stream on the class default of one domain, which needs no mark",
         )
     return shaping_class
+
+
+def may_stream(shaping_class: ShapingClass) -> bool:
+    """Whether a stream may be declared on it. A VM without an agent has the class default only,
+    so a stream there is all that the VM does by itself."""
+    return shaping_class.is_stream or shaping_class.name == DEFAULT_CLASS
 
 
 def parse_dscp(values: tuple[int, ...], others: Iterable[Grant]) -> tuple[int, ...]:

@@ -238,7 +238,7 @@ def _differences(present: ShapingClass, came: ShapingClass) -> list[str]:
 
 
 def _refuse_streams(domain: str, held: Holding, streams: Iterable[Stream]) -> None:
-    names = {g.class_name for g in held.grants}
+    names = {DEFAULT_CLASS, *(g.class_name for g in held.grants)}
     for stream in streams:
         if stream.domain == domain and stream.class_name not in names:
             raise Conflict(

@@ -29,6 +29,7 @@ from ..domain.model import (
     Stream,
     choose_colour,
     choose_tag,
+    may_stream,
     parse_auto,
     parse_class,
     parse_dscp,
@@ -336,14 +337,15 @@ def _check_stream(
     stream: Stream, classes: Mapping[str, ShapingClass], granted: set[tuple[str, str]]
 ) -> None:
     thing = f"streams.{stream.name}.class"
-    if (stream.domain, stream.class_name) not in granted:
+    has_class = stream.class_name == DEFAULT_CLASS or (stream.domain, stream.class_name) in granted
+    if not has_class:
         raise BadValue(
             thing,
             stream.class_name,
             f"is not a class that {stream.domain} has",
             f"declare it under domains.{stream.domain}.classes",
         )
-    if not classes[stream.class_name].is_stream:
+    if not may_stream(classes[stream.class_name]):
         raise BadValue(
             thing,
             stream.class_name,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.errors import BadValue, NotFound, sluice
-from ..domain.model import Stream, StreamBody, parse_stream_name
+from ..domain.model import Stream, StreamBody, may_stream, parse_stream_name
 from ..domain.models import as_json, parse
 from ..domain.processors import Wait
 from ..domain.quality import (
@@ -137,7 +137,7 @@ class Streams:
         class_name = after.class_name
         with self.about(after.domain) as unit:
             find_grant(unit, after.domain, class_name)
-            if not find_class(unit, class_name).is_stream:
+            if not may_stream(find_class(unit, class_name)):
                 raise BadValue(
                     "class",
                     class_name,
