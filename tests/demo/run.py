@@ -86,17 +86,20 @@ class Run:
         self.scene = scene
         self._plan = scene.plan
         self._say = say
-        self._sampler = Sampler(scene)
-        self._viewer = clients.Viewer(scene.testbed, self._sampler.on_window)
-        self._visitors = clients.Visitors(scene.testbed, scene.web_guest.address, scene.polling)
+        self.sampler = Sampler(scene)
+        self._viewer = clients.Viewer(scene.testbed, self.sampler.on_window)
+        self.visitors = clients.Visitors(scene.testbed, scene.web_guest.address, scene.polling)
         self._phases: dict[str, Phase] = {}
+
+    def start(self) -> None:
+        """Start the viewer and the sampler, which takes its part of the machine, too."""
+        self._viewer.start()
+        self.sampler.start()
 
     def phases(self) -> Outcome:
         """Run all three, twice if processors were short; return the measurements."""
-        self._viewer.start()
-        # The sampler takes its part, too.
-        self._sampler.start()
-        costs, scale = self._fit()
+        self.start()
+        costs, scale = self.fit()
         # Sizes that were all asked for are played to the end: nothing else would be told.
         attempt, given_up = self._attempt(scale, whole=costs is None), None
         less = smaller(scale, costs, self._plan.asked) if costs else None
@@ -110,24 +113,24 @@ class Run:
             attempt=attempt,
             given_up=given_up,
             costs=costs,
-            windows=self._sampler.windows(),
-            samples=self._sampler.samples(),
+            windows=self.sampler.windows(),
+            samples=self.sampler.samples(),
             auto_log=list(reversed(log)),
             httperf=None,
-            problem=self._sampler.problem,
+            problem=self.sampler.problem,
         )
 
     def stop_loads(self) -> clients.HttperfResult | None:
         """End the loads and the stream; return httperf's summary."""
         loads.stop_readers(self.scene.media)
         loads.stop_streamer(self.scene.media)
-        return self._visitors.stop()
+        return self.visitors.stop()
 
     def stop(self) -> None:
         self._viewer.stop()
-        self._sampler.stop()
+        self.sampler.stop()
 
-    def _fit(self) -> tuple[Costs | None, Scale]:
+    def fit(self) -> tuple[Costs | None, Scale]:
         """Measure the costs here, and choose the sizes that were not given."""
         asked = self._plan.asked.scale()
         if asked:
@@ -139,7 +142,7 @@ class Run:
         except measure.NothingMoved as problem:
             raise RunError(f"{problem}; see {self.scene.testbed.logs}") from None
         film_mbit = self._plan.film_mbit or TRIAL_FILM_MBIT
-        self._start_stream(film_mbit)
+        self.start_stream(film_mbit)
         costs = measure.costs(idle, disk, link, trial.stream(), film_mbit)
         loads.stop_streamer(self.scene.media)
         return costs, choose(costs, self._plan.asked)
@@ -150,7 +153,7 @@ class Run:
         self.scene.resize(scale)
         self._say(scale.words)
         self._say("control: the stream alone")
-        self._start_stream(scale.film_mbit)
+        self.start_stream(scale.film_mbit)
         self._control()
         if not whole and judge.inconclusive(self._phases, None, Bars()):
             return Attempt(scale, self._phases)
@@ -164,7 +167,7 @@ class Run:
         self.stop_loads()
         self.scene.api.call("PUT", "/auto", {"enabled": False})
 
-    def _start_stream(self, film_mbit: float) -> None:
+    def start_stream(self, film_mbit: float) -> None:
         began_s = time.monotonic()
         loads.start_streamer(
             self.scene.media,
@@ -175,8 +178,7 @@ class Run:
         )
         limit_seconds = patience.seconds(STREAM_START_SECONDS)
         while not any(
-            window.received_bytes and window.start_s >= began_s
-            for window in self._sampler.windows()
+            window.received_bytes and window.start_s >= began_s for window in self.sampler.windows()
         ):
             if time.monotonic() > began_s + limit_seconds:
                 raise RunError(
@@ -187,11 +189,11 @@ class Run:
         time.sleep(STREAM_RAMP_SECONDS)
 
     def _measure(self, name: str, start_s: float, end_s: float) -> Phase:
-        windows, samples = self._sampler.windows(), self._sampler.samples()
+        windows, samples = self.sampler.windows(), self.sampler.samples()
         try:
             phase = judge.measure(name, start_s, end_s, windows, samples)
         except ValueError as problem:
-            raise RunError(f"{problem}; {self._sampler.problem}".rstrip("; ")) from None
+            raise RunError(f"{problem}; {self.sampler.problem}".rstrip("; ")) from None
         self._phases[name] = phase
         stream, background = phase.stream, phase.background
         self._say(
@@ -217,7 +219,7 @@ class Run:
         return start_s, end_s
 
     def _say_live(self, words: str) -> None:
-        samples, windows = self._sampler.samples(), self._sampler.windows()
+        samples, windows = self.sampler.samples(), self.sampler.windows()
         if len(samples) < 2 or not windows:
             return
         before, now = samples[-2], samples[-1]
@@ -240,7 +242,7 @@ class Run:
             seconds = 86400
         self._say(f"unshaped: {scale.readers} cats, httperf, {plan.wgets} wgets")
         loads.start_readers(self.scene.media, names.READERS_MOUNT, scale.readers, seconds)
-        offered = self._visitors.start(
+        offered = self.visitors.start(
             scale.link_bytes_per_s, scale.overload, plan.wgets, scale.polling_share, seconds
         )
         time.sleep(plan.ramp_s)
@@ -261,7 +263,7 @@ class Run:
         while True:
             time.sleep(0.25)
             now = time.monotonic()
-            since = judge.perfect_since(self._sampler.windows(), enabled_s)
+            since = judge.perfect_since(self.sampler.windows(), enabled_s)
             if now >= next_words:
                 next_words += 5
                 state = self.scene.api.call("GET", "/auto")["state"]
@@ -273,7 +275,7 @@ class Run:
         time.sleep(TAIL_SECONDS)
         end_s = time.monotonic() - TAIL_SECONDS
         since = judge.perfect_since(
-            judge.within(self._sampler.windows(), enabled_s, end_s), enabled_s
+            judge.within(self.sampler.windows(), enabled_s, end_s), enabled_s
         )
         settled = None if since is None else since - enabled_s
         start_s = end_s - plan.auto_s if since is None else min(since, end_s - plan.auto_s)

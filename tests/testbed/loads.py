@@ -24,19 +24,22 @@ def tune_for_large_files(guest: Guest, mount: str, read_ahead_kib: int = READ_AH
     )
 
 
-def start_readers(guest: Guest, mount: str, count: int, seconds: int) -> None:
-    """Start ``count`` cats, each on a file of its own (f01, f02, …), over and over."""
-    if not 1 <= count <= READERS:
-        raise ValueError(f"{count} readers: there are files for 1 to {READERS}")
+def start_readers(
+    guest: Guest, mount: str, count: int, seconds: int, first: int = 1, unit: str = "readers"
+) -> None:
+    """Start ``count`` cats, each on a file of its own (f01, f02, …, from the ``first`` on), over
+    and over."""
+    if not 1 <= first <= first + count - 1 <= READERS:
+        raise ValueError(f"{count} readers from {first} on: there are files 1 to {READERS}")
     guest.spawn(
-        f"for number in $(seq -w 1 {READERS} | head -n {count}); do "
+        f"for number in $(seq -w 1 {READERS} | tail -n +{first} | head -n {count}); do "
         f"(while :; do cat {mount}/f$number; done >/dev/null) & done; sleep {seconds}",
-        unit="readers",
+        unit=unit,
     )
 
 
-def stop_readers(guest: Guest) -> None:
-    guest.kill_unit("readers")
+def stop_readers(guest: Guest, unit: str = "readers") -> None:
+    guest.kill_unit(unit)
 
 
 def start_streamer(guest: Guest, movie: str, address: str, port: int, seconds: int) -> None:

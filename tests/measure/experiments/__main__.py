@@ -12,11 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure.experiments import bars, burden, e1, e2, e12, flood, machine, report, syn
+from measure.experiments import bars, burden, e1, e2, e10, e12, flood, machine, report, syn
 from measure.experiments.choice import Choice
 from testbed import FAILURES, paths, patience
 
-EXPERIMENTS = {"E1": e1, "E2": e2, "E12": e12, "FLOOD": flood, "SYN": syn, "BURDEN": burden}
+EXPERIMENTS = {
+    "E1": e1,
+    "E2": e2,
+    "E10": e10,
+    "E12": e12,
+    "FLOOD": flood,
+    "SYN": syn,
+    "BURDEN": burden,
+}
 # Failures with a reason that end an experiment; any other error is a mistake in it.
 KNOWN = (*FAILURES, machine.NotAlike, TimeoutError)
 OUT = paths.BUILD / "perf"

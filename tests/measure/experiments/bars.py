@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from demo.judge import BUSY_MOST
 from measure.experiments.choice import Choice
 
 Row = dict[str, Any]
@@ -93,6 +94,12 @@ FIGURES = {
     "added_ratio": ("the guest with agent − without, of a CPU", "{:.3f}"),
     "absent_ratio": ("the guest without agent, of a CPU", "{:.3f}"),
     "forks_per_second": ("forks/s", "{:.0f}"),
+    "perfect_s": ("perfect after switching on, s", "{:.1f}"),
+    "step_s": ("perfect after the step, s", "{:.1f}"),
+    "optimum_ratio": ("background ÷ best limit's", "{:.2f}"),
+    "unshaped_ratio": ("background ÷ unshaped", "{:.2f}"),
+    "searched_share": ("best limit's background ÷ unshaped", "{:.2f}"),
+    "cpu_share": ("processors busy", "{:.2f}"),
 }
 
 
@@ -214,6 +221,13 @@ _QUICK = f"it is slow beside virtio-serial: {IDLE}, under KVM"
 _FLOOD = "a flood reaches its neighbours, or the machine was busy"
 
 
+_SPARE = Bar(
+    "cpu_share",
+    f"processors were short, so nothing is said of disk and link: {IDLE}, under KVM",
+    high=BUSY_MOST,
+    of_median=True,
+)
+_LATE = "see the decisions of that run (sluice auto log): why did it not act, or not enough"
 _FREE = Bar(
     "unlimited_rate_ratio",
     f"without a limit the load must do more than the rate, or no limit was at work: {IDLE}",
@@ -294,6 +308,14 @@ BARS: dict[str, tuple[Bar, ...]] = {
             control="unlimited_standstill_ms",
         ),
     ),
+    "E10": tuple(
+        Bar(figure, remedy, low, high, of_median=True, subjects=("gate",), needs=(_SPARE,))
+        for figure, low, high, remedy in (
+            ("perfect_s", -math.inf, 10.0, _LATE),
+            ("step_s", -math.inf, 3.0, _LATE),
+            ("optimum_ratio", 0.95, math.inf, "the background was cut more than was needed"),
+        )
+    ),
     "FLOOD": (
         _flood(1.1, "same guest", Bar("elsewhere_fill_ratio", _RING, low=FULL_MIN)),
         _flood(1.05, "other guest"),
@@ -338,6 +360,11 @@ EXPECTED: dict[str, tuple[tuple[str, str], ...]] = {
     "E12": tuple(
         ("channel", subject)
         for subject in ("fast call", "deferred call", "upcall", "virtio-serial round trip")
+    ),
+    "E10": tuple(
+        (part, method)
+        for part in ("disk", "network", "disk and network")
+        for method in ("gate", "rates")
     ),
     "E1": (
         ("disk", "fio 4 KiB, requests/s"),

@@ -18,7 +18,7 @@ matplotlib.use("svg")
 from matplotlib import pyplot
 
 # Of these a row has one.
-JUDGED_RATIOS = ("pooled_p99_ratio", "pooled_ratio", "cost_ratio")
+JUDGED_RATIOS = ("pooled_p99_ratio", "pooled_ratio", "cost_ratio", "optimum_ratio")
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }

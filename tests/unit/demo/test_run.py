@@ -22,7 +22,7 @@ class Played(Run):
         found = phase(name, 1e6, 1e6, stalls=9, stall_seconds=9.0)
         self._phases[name] = dataclasses.replace(found, waited_ratio=0.9)
 
-    def _start_stream(self, _film_mbit):
+    def start_stream(self, _film_mbit):
         pass
 
     def _control(self):

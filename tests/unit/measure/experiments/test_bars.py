@@ -114,6 +114,13 @@ def _burden_row(part, subject, **figures):
     }
 
 
+def _auto_row(part, subject, **figures):
+    row = {"part": part, "subject": subject, "runs": 3}
+    row |= {"perfect_s": _spread(2.0), "step_s": _spread(1.0), "cpu_share": _spread(0.6)}
+    row |= {"optimum_ratio": _spread(0.97, 1.0, 1.05), "unshaped_ratio": _spread(0.8)}
+    return row | {"searched_share": _spread(0.8)} | figures
+
+
 ROWS = {
     "E1": _cost_row,
     "E2": _rate_row,
@@ -121,6 +128,7 @@ ROWS = {
     "FLOOD": _flood_row,
     "SYN": _syn_row,
     "BURDEN": _burden_row,
+    "E10": _auto_row,
 }
 
 
@@ -175,6 +183,9 @@ SLUICE_READ = ("disk read", "sluice")
         ("FLOOD", ("other guest", "disk read"), "pooled_p99_ratio", (1.06, 1.2, 1.7), "≤ 1.050"),
         ("FLOOD", ("other guest", "ping"), "pooled_p99_ratio", (math.inf,), "≤ 1.050"),
         ("SYN", ("network", "refused connections"), "cost_ratio", (0.01, 0.02, 0.051), "≤ 0.050"),
+        ("E10", ("disk", "gate"), "perfect_s", (2.0, 10.1, math.inf), "≤ 10.0"),
+        ("E10", ("network", "gate"), "step_s", (3.1, 3.1, 3.2), "≤ 3.0"),
+        ("E10", ("disk and network", "gate"), "optimum_ratio", (0.9, 0.94, 1.0), "≥ 0.95"),
         ("BURDEN", ("agent", "forks"), "agent_ratio", (0.01, 0.051, 0.06), "≤ 0.050"),
         ("BURDEN", ("agent", "sockets held"), "added_ratio", (0.01, 0.051, 0.06), "≤ 0.050"),
     ],
