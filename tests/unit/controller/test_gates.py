@@ -474,6 +474,37 @@ def test_cuts_that_do_not_help_are_given_back_and_tried_again(running):
     assert host.log("gate elsewhere")[1].endswith("tried again in 60 s")
 
 
+def test_a_nominal_rate_that_is_too_high_is_asked_about(running):
+    host = running()
+    with host.store.transaction() as unit:
+        unit.put_stream(Stream("film", "media", "movie", 10 * NOMINAL))
+    host.media.waits = 1.0
+    host.run(20)
+    (said,) = host.log("gate elsewhere")
+    assert re.search(
+        r"it has \S+ [kM]B/s of the 10\.5 MB/s .*which may be too high; its gate is", said
+    )
+    assert host.targets() == OPEN
+
+
+def test_streams_that_need_more_than_the_disk_gives_are_told_with_their_priorities(running):
+    host = running()
+    with host.store.transaction() as unit:
+        unit.put_class(ShapingClass("movie", "Movie", 1, is_stream=True))
+        unit.put_stream(Stream("tv", "batch", "default", NOMINAL))
+        unit.put_stream(Stream("radio", "batch", "movie", NOMINAL))
+    host.batch.rate = 1.0 * NOMINAL
+    host.run(2)
+    host.media.waits, host.media.rate = 1.0, 0.5 * NOMINAL
+    host.run(9)
+    (said,) = host.log("gate elsewhere")
+    assert re.search(r"sda gives its streams 1\.\d+ MB/s, and they need [23]\.\d+ MB/s: ", said)
+    listed = said.split(" MB/s: ")[1]
+    assert re.match(
+        r"film \(priority 1\) has 5\d\d kB/s of 1\.05 MB/s, radio \(priority 1\) is", listed
+    )
+
+
 def test_cuts_that_help_stay(running):
     host = running()
     host.run(2)

@@ -38,7 +38,7 @@ class Look:
 
     `held`: a gate there held a request lately; `unseen`: a stream or a domain there is not seen
     just now; `moved`: the bytes per second of the background there; `why_open`: why no stream
-    needs a gate, where there is no reader.
+    needs a gate, where there is no reader; `priorities`: of the readers' classes, 0 goes first.
     """
 
     readers: Sequence[Reader]
@@ -48,6 +48,7 @@ class Look:
     why_open: str
     now_ns: int
     passed_s: float
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,37 @@ def _of_helpless(device: Device, reader: Reader, look: Look) -> str:
     after = "the gate stays for others" if device.is_on else "its gate is open"
     return (
         f"{reader.name} waits for something else than the others on {device.name}: it "
-        f"{_waits(device, reader)}, though they had as little as a gate leaves them; {after}, "
-        f"tried again in {wait_s} s"
+        f"{_waits(device, reader)}, though they had as little as a gate leaves them"
+        f"{_of_shortage(device, reader, look)}; {after}, tried again in {wait_s} s"
     )
+
+
+def _of_shortage(device: Device, reader: Reader, look: Look) -> str:
+    """Why a stream that has too little may have it: several need too much, or one declares it."""
+    if not reader.starves:
+        return ""
+    gets = sum(one.bytes_per_second for one in look.readers)
+    needs = sum(one.nominal_bytes_per_second for one in look.readers)
+    if len(look.readers) > 1 and gets < needs:
+        ordered = sorted(look.readers, key=lambda one: (look.priorities.get(one.name, 0), one.name))
+        listed = ", ".join(_served(one, look) for one in ordered)
+        return (
+            f"; {device.name} gives its streams {format_rate(gets)}, and they need "
+            f"{format_rate(needs)}: {listed}"
+        )
+    has, declared = reader.bytes_per_second, reader.nominal_bytes_per_second
+    return (
+        f"; it has {format_rate(has)} of the {format_rate(declared)} that its nominal rate says, "
+        "which may be too high"
+    )
+
+
+def _served(reader: Reader, look: Look) -> str:
+    has, needs = reader.bytes_per_second, reader.nominal_bytes_per_second
+    known = look.priorities.get(reader.name)
+    priority = "" if known is None else f" (priority {known})"
+    state = f"has {format_rate(has)} of {format_rate(needs)}" if reader.starves else "is served"
+    return f"{reader.name}{priority} {state}"
 
 
 def _waits(device: Device, reader: Reader) -> str:

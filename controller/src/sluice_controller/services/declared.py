@@ -34,6 +34,8 @@ class Declaration:
     granted: Mapping[str, Granted]
     # (domain, class) → the most new connections per second, where overload control is on.
     overload: Mapping[tuple[str, str], float]
+    # Of classes; 0 goes first.
+    priorities: Mapping[str, int]
 
     def granted_to(self, domain: str) -> Granted:
         return self.granted.get(domain, DEFAULT_GRANT)
@@ -67,6 +69,7 @@ def _declaration(
             for queue in grant.queues.values()
             if queue.overload == AUTO and queue.connections_per_second is not None
         },
+        {c.name: c.priority for c in classes},
     )
 
 

@@ -161,6 +161,11 @@ class Gates:
             why_open="streams move more than they declare" if is_greedy else "no stream reads it",
             now_ns=tick.now_ns,
             passed_s=passed_s,
+            priorities={
+                s.name: tick.declaration.priorities[s.class_name]
+                for s in streams
+                if s.class_name in tick.declaration.priorities
+            },
         )
 
     def _moved(self, domains: list[str], tick: Tick) -> float:

@@ -27,10 +27,16 @@ def list_streams(context: typer.Context) -> Answered:
         "class": lambda s: f"{s['domain']}/{s['class']}",
         "rate": lambda s: format_rate(s["nominal_bytes_per_second"]),
         "verdict": "verdict",
+        "waits for processors": _processors,
         "seen by": lambda s: s["source"] + _ago(s["source_at"]),
         "reason": "reason",
     }
     return context.obj.call("GET", "streams"), shown(columns, empty="no streams")
+
+
+def _processors(stream: dict[str, Any]) -> str:
+    waits_ms = stream["processor_wait_ms_per_second"]
+    return "unknown" if waits_ms is None else f"{waits_ms:.0f} ms/s"
 
 
 def _ago(at: float | None) -> str:
