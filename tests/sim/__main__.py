@@ -74,8 +74,8 @@ def _options() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         choices=POLICIES,
-        help="rates: today's tuner (default); gate: bytes in flight, by VM, and streams first on"
-        " the uplink; none: no shaping; several times for several",
+        help="gate (default): sluiced steers bytes in flight, and the uplink has streams first;"
+        " rates: it sets limits; none: no shaping; several times for several",
     )
     parser.add_argument("--each", action="store_true", help="print a line for each run")
     parser.add_argument(

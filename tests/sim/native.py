@@ -44,7 +44,7 @@ COMMAND += ["-ffp-contract=off"]
 READ, WRITE, SEND = range(3)
 SLICED, QUEUED, SSD, CLOUD, NETWORK = range(5)
 SEQUENTIAL_READ, RANDOM_READ, SEQUENTIAL_WRITE, PACED_READ, TCP, UDP = range(6)
-PAGE_BYTES = 128 + 68 * 256 + 68 * 128 + 64
+PAGE_BYTES = 128 + 68 * 256 + 68 * 256 + 64
 
 U32, U64, I32, F64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_double
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from sim import native
 from sim.figures import Figures, figures
-from sim.gate import Gate
 from sim.optimum import optimum
-from sim.rates import rates
 from sim.run import Course, Unshaped, run
 from sim.scenario import Scenario, draw
+from sim.sluiced import sluiced
+from sluice_controller.domain.model import GATE, METHODS
 
-POLICIES = ("rates", "gate", "none")
+POLICIES = (*METHODS, "none")
 
 # (kind, seed, policies)
 Job = tuple[str, int, Sequence[str]]
@@ -24,10 +24,8 @@ Job = tuple[str, int, Sequence[str]]
 def _course(scenario: Scenario, policy: str) -> Course:
     if policy == "none":
         return run(scenario, Unshaped())
-    if policy == "gate":
-        return run(_streams_first(scenario), Gate(scenario))
-    with rates(scenario) as tuner:
-        return run(scenario, tuner)
+    with sluiced(scenario, policy) as daemon:
+        return run(_streams_first(scenario) if policy == GATE else scenario, daemon)
 
 
 def _streams_first(scenario: Scenario) -> Scenario:

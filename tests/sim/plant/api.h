@@ -9,7 +9,7 @@
 /* As in the counters page: reads, writes, frames that leave. */
 #define SIM_RESOURCES 3
 #define SIM_SLOTS 68
-#define SIM_MORE_BYTES 128
+#define SIM_MORE_BYTES 256
 #define SIM_PAGE_BYTES (128 + SIM_SLOTS * 256 + SIM_SLOTS * SIM_MORE_BYTES + 64)
 
 enum SimDiskKind {

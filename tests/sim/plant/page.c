@@ -2,7 +2,8 @@
 /*
  * The counters page of a VM (docs/specs/counters-page.md), as QEMU writes it.
  *
- * Figures that no decision uses (histograms, tokens, the second table) are zeros.
+ * Figures that no decision uses (histograms, tokens, most of the second table) are zeros. The
+ * gate of a VM holds reads and writes here; the page shows it as that of reads.
  */
 #include "plant.h"
 
@@ -11,6 +12,10 @@
 #define HEADER_BYTES 128
 #define SLOT_BYTES 256
 #define PAGE_RESOURCES 4
+#define READS 0
+#define STREAM_OFFSET 128
+#define GATE_OFFSET 216
+#define DEPTHS 8
 
 static void put32(uint8_t *to, uint32_t value)
 {
@@ -38,6 +43,40 @@ static void write_header(Plant *plant, Vm *vm)
     memcpy(page + 56, "sluice0", 7);
     put64(page + 120, more);
     put64(page + more + SIM_SLOTS * SIM_MORE_BYTES, plant->now_ns);
+}
+
+static uint8_t *beside(Vm *vm, int tag, int resource)
+{
+    return vm->page + HEADER_BYTES + SIM_SLOTS * SLOT_BYTES
+           + (tag * PAGE_RESOURCES + resource) * SIM_MORE_BYTES;
+}
+
+static void write_gate(Vm *vm)
+{
+    uint8_t *at = beside(vm, 0, READS) + GATE_OFFSET;
+
+    put64(at, vm->gate.target_ns);
+    put64(at + 8, vm->gate.target_ns ? vm->gate.window_bytes : 0);
+    put64(at + 16, vm->gate.in_flight_bytes);
+    put64(at + 24, vm->gate_held);
+}
+
+static void write_stream(Plant *plant, int index)
+{
+    const SimStream *what = &plant->streams[index].what;
+    uint8_t *at = beside(&plant->vms[what->vm], what->tag, READS) + STREAM_OFFSET;
+    SimReads reads;
+
+    sim_reads(plant, index, &reads);
+    put64(at, reads.busy_ns);
+    put64(at + 8, reads.outstanding_ns);
+    put64(at + 16, reads.oldest_ns ? plant->now_ns - reads.oldest_ns : 0);
+    for (int i = DEPTHS; i < READS_MAX; i++) {
+        reads.asked[DEPTHS - 1] += reads.asked[i];
+    }
+    for (int i = 0; i < DEPTHS; i++) {
+        put64(at + 24 + 8 * i, reads.asked[i]);
+    }
 }
 
 static void write_slot(Vm *vm, int tag, int resource)
@@ -80,6 +119,12 @@ void sim_write_page(Plant *plant, int index)
     for (int tag = 0; tag < SLUICE_CLASSES_MAX; tag++) {
         for (int resource = 0; vm->used[tag] && resource < SIM_RESOURCES; resource++) {
             write_slot(vm, tag, resource);
+        }
+    }
+    write_gate(vm);
+    for (int i = 0; i < plant->stream_count; i++) {
+        if (plant->streams[i].what.vm == index) {
+            write_stream(plant, i);
         }
     }
 }

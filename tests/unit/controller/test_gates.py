@@ -404,6 +404,18 @@ def test_rates_leave_the_disk_to_the_gate(running):
     assert not resources & {"blk-read", "blk-write"}
 
 
+def test_rates_do_not_act_where_there_is_a_gate_even_at_the_first_tick(running):
+    host = running(enabled=False)
+    host.media.waits = 0.9
+    host.run(2)
+    host.auto.put({"enabled": True})
+    host.parts.streams.report("film", {"window_ms": 1000, "stalls": 1, "stall_seconds": 1})
+    host.run(0.1)
+    assert host.parts.limits.snapshot() == {}
+    assert not [said for said in host.log("disk")]
+    assert all(host.targets().values())
+
+
 def test_a_rehearsal_says_and_sets_nothing(running):
     host = running(dry_run=True)
     host.media.waits = 0.9

@@ -68,13 +68,25 @@ def test_sums_are_told_since_the_last_reading_and_over_a_second():
 def test_the_depth_begins_at_one_and_is_learnt_from_half_a_minute():
     film = Film()
     film.look()
-    assert film.look().depth == 1
-    for _ in range(50):
+    # It was behind, and asked for all at once.
+    for _ in range(45):
+        assert film.look(reads=50, at_depth=8).depth == 1
+    for _ in range(60):
         found = film.look(reads=10, at_depth=3)
     assert found.depth == 3
     for _ in range(320):
         found = film.look(reads=10, at_depth=2)
     assert found.depth == 2
+
+
+def test_what_was_learnt_is_forgotten_with_the_gate():
+    film = Film()
+    for _ in range(120):
+        film.look(reads=10, at_depth=3)
+    film.target_ns = 0
+    film.look(reads=10, at_depth=3)
+    film.target_ns = 20 * MS
+    assert film.look(reads=10, at_depth=3).depth == 1
 
 
 def test_without_a_gate_the_times_of_reads_stand_in():

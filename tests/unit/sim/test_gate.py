@@ -5,9 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from sim.gate import Gate
+from sim.native import PAGE_BYTES
 from sim.run import Unshaped, run
 from sim.scenario import DISKS, MIB, SECOND, draw
+from sim.sluiced import sluiced
+from sluice_controller.domain.counters import read_page
+from sluice_controller.domain.model import GATE
 from unit.sim.test_plant import DISKS as PLAIN
 from unit.sim.test_plant import host, load, stream
 
@@ -70,16 +73,38 @@ def test_the_reads_of_a_stream_are_told_exactly():
         assert SECOND < plant.reads(0).oldest_ns < 2 * SECOND
 
 
+def gated(scenario, seconds):
+    with sluiced(scenario, GATE) as daemon:
+        return run(scenario, daemon, seconds)
+
+
 @pytest.mark.parametrize("kind", DISKS)
 def test_without_streams_the_gate_changes_nothing(kind):
     scenario = replace(draw(kind, 1), streams=())
-    assert run(scenario, Gate(scenario), 4) == run(scenario, Unshaped(), 4)
+    assert gated(scenario, 4) == run(scenario, Unshaped(), 4)
 
 
 @pytest.mark.parametrize("kind", ["ssd", "cloud", "network"])
 def test_streams_beside_the_gate_are_no_worse_than_without(kind):
     """On devices without an arm, where its latency follows from the bytes in flight."""
     scenario = draw(kind, 1)
-    with_gate, without = run(scenario, Gate(scenario), 12), run(scenario, Unshaped(), 12)
+    with_gate, without = gated(scenario, 12), run(scenario, Unshaped(), 12)
     assert sum(with_gate.bad) <= sum(without.bad)
-    assert run(scenario, Gate(scenario), 12) == with_gate
+    assert gated(scenario, 12) == with_gate
+
+
+def test_the_page_tells_of_streams_and_gates_as_the_plant_counts_them():
+    with host(disk=PLAIN["ssd"]) as plant:
+        plant.add_stream(stream())
+        plant.add_load(load(depth=64))
+        plant.set_gate(0, 1 * MS)
+        plant.run(2 * SECOND)
+        plant.write_pages()
+        page = read_page(lambda at, length: plant.page(0)[at : at + length], PAGE_BYTES, 2 * SECOND)
+        told, reads, gate = page.content, plant.reads(0), plant.gate(0)
+        assert told.gate(("default", "blk-read")).held_times == gate.held > 0
+        assert told.gate(("default", "blk-read")).window_bytes == gate.window_bytes
+        (name,) = {n for n, r in told.layout.numbers if told.stream((n, r)).busy_ns}
+        sums = told.stream((name, "blk-read"))
+        assert (sums.busy_ns, sums.outstanding_ns) == (reads.busy_ns, reads.outstanding_ns)
+        assert sum(sums.depth) == sum(reads.asked)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sim import native
-from sim.rates import rates
 from sim.run import Course, Unshaped, run
 from sim.scenario import KINDS, STREAM_TAG, Scenario, draw
+from sim.sluiced import sluiced
+from sluice_controller.domain.model import RATES
 from sluice_controller.domain.render import AUTO_BURST_BYTES
 
 # The background is there, or auto-shaping is switched on, after 5 s.
@@ -38,7 +39,7 @@ class Watched:
 
 
 def seen(scenario, seconds=SECONDS):
-    with rates(scenario) as tuner:
+    with sluiced(scenario, RATES) as tuner:
         watched = Watched(tuner)
         return Seen(scenario, run(scenario, watched, seconds), watched.caps)
 

@@ -19,6 +19,9 @@ from .window import SECOND_NS, Window
 
 # N is learnt from the reads of so long, in steps of a second.
 DEPTH_SECONDS = 30
+# A stream that is behind asks for all that it may have at once: reads of the first seconds under a
+# gate do not count, and N is 1 until there are some more.
+BEHIND_NS, UNKNOWN_NS = 5 * SECOND_NS, 10 * SECOND_NS
 USUAL_REQUEST_BYTES = 128.0 * 1024
 GATE_KEY: Key = (DEFAULT_CLASS, BLK_READ)
 
@@ -31,6 +34,7 @@ class Memory:
     request_bytes: float = USUAL_REQUEST_BYTES
     # When it was last seen to read.
     active_ns: int | None = None
+    counted_since_ns: int | None = None
     depths: deque[tuple[int, tuple[int, ...]]] = field(
         default_factory=lambda: deque(maxlen=DEPTH_SECONDS)
     )
@@ -69,7 +73,7 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
         name=stream.name,
         nominal_bytes_per_second=stream.nominal_bytes_per_second,
         request_bytes=memory.request_bytes,
-        depth=_depth(memory, newest.at_ns, sums),
+        depth=_depth(memory, newest, sums),
         mean_in_flight=_by_service(span.old, newest, key),
         oldest_s=0.0,
         outstanding=0.0,
@@ -91,6 +95,7 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
 def _begin(memory: Memory, newest: Reading) -> None:
     """A QEMU that started anew counts anew."""
     memory.created_ns = newest.header.created_ns
+    memory.counted_since_ns = None
     memory.depths.clear()
 
 
@@ -109,10 +114,20 @@ def _by_service(old: Reading, new: Reading, key: Key) -> float:
     return 0.0 if before is None or after is None else _share(before[1], after[1], old, new)
 
 
-def _depth(memory: Memory, at_ns: int, sums: Stream | None) -> int:
-    if sums is None:
+def _depth(memory: Memory, newest: Reading, sums: Stream | None) -> int:
+    at_ns = newest.at_ns
+    if sums is None or not _is_counted(newest):
+        # What was learnt under the last gate is old at the next.
+        memory.counted_since_ns = None
+        memory.depths.clear()
+        return 1
+    if memory.counted_since_ns is None:
+        memory.counted_since_ns = at_ns
+    if at_ns - memory.counted_since_ns < BEHIND_NS:
         return 1
     if not memory.depths or at_ns - memory.depths[-1][0] >= SECOND_NS:
         memory.depths.append((at_ns, sums.depth))
     first = memory.depths[0][1]
+    if at_ns - memory.counted_since_ns < UNKNOWN_NS:
+        return 1
     return depth_of([max(0, b - a) for a, b in zip(first, sums.depth, strict=True)])

@@ -225,6 +225,9 @@ def _step(arm: Arm, look: _Look) -> Step:
         return arm, None
     if not look.modest or look.now_ns - arm.active_ns > look.policy.idle_ns:
         return _release(arm, look)
+    if not look.loads and not arm.caps:
+        # Nothing is left that rates could hold.
+        return Arm(active_ns=arm.active_ns, elsewhere=arm.elsewhere), None
     arm = _helped(arm, look)
     if is_helpless(arm.help, look.policy, look.now_ns):
         return _give_back(arm, look) if arm.is_last_try else _try_last(arm, look)

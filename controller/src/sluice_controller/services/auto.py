@@ -173,6 +173,7 @@ class Auto:
     def tick(self, now_ns: int) -> None:
         with self._lock:
             policy = Policy(floors=self.settings.floors_bytes_per_second)
+            self.gates.follow(self.sampler.observed()[0], now_ns)
             if not self.settings.enabled:
                 self._gate(Observation((), ()), self.state, policy, now_ns)
                 return

@@ -45,6 +45,8 @@ class Member:
     devices: frozenset[str] | None = None
     # Why it can have no gate; None if it can.
     because: str | None = "its counters page was not read yet"
+    # Whether its QEMU has one to set, as far as is known.
+    has_gate: bool = False
     # When its page was last read, and when its gate was last seen to have held something.
     seen_ns: int = 0
     held_ns: int | None = None
@@ -129,7 +131,8 @@ def _look_at(member: Member, page: PageState | None, now_ns: int) -> None:
         member.because = "its counters page cannot be read"
         return
     content = span.new.content
-    member.because = _because(member, content.tells_of_gates)
+    member.has_gate = content.tells_of_gates
+    member.because = _because(member)
     member.seen_ns = now_ns
     gates = [content.gate((DEFAULT_CLASS, resource)) for resource in DISK_RESOURCES]
     held_times = sum(gate.held_times for gate in gates if gate is not None)
@@ -137,8 +140,8 @@ def _look_at(member: Member, page: PageState | None, now_ns: int) -> None:
         member.held_ns, member._held_times = now_ns, held_times
 
 
-def _because(member: Member, has_gate: bool) -> str | None:
-    if not has_gate:
+def _because(member: Member) -> str | None:
+    if not member.has_gate:
         return "its QEMU is from before the gate; until it runs with the present one, rates hold it"
     if member.devices is None:
         return "its disks are being looked at"

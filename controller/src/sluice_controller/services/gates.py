@@ -68,8 +68,7 @@ class Gates:
     # One tick
 
     def tick(self, tick: Tick, is_rehearsal: bool = False) -> list[News]:
-        """Steers, and sets the gates; returns what is worth a line."""
-        self._follow(tick.pages, tick.now_ns)
+        """Steers, and sets the gates, after `follow`; returns what is worth a line."""
         seen = self._look_at_streams(tick)
         passed_s = 0.0 if self._last is None else (tick.now_ns - self._last.now_ns) / SECOND
         self._last = tick
@@ -89,8 +88,7 @@ class Gates:
         return news
 
     def open(self, why: str, tick: Tick) -> list[News]:
-        """Without gates from now on."""
-        self._follow(tick.pages, tick.now_ns)
+        """Without gates from now on; after `follow`."""
         news = [one for d in self._devices.values() for one in opened(d, why)]
         self._devices, self._memories, self._last = {}, {}, None
         for member in self._with_gates():
@@ -103,9 +101,10 @@ class Gates:
     def covers(self, domain: str) -> bool:
         """Whether the domain's disks are held by a gate while a stream needs that."""
         member = self.members.by_name.get(domain)
-        return member is not None and member.because is None
+        return member is not None and member.has_gate
 
-    def _follow(self, pages: Mapping[str, PageState], now_ns: int) -> None:
+    def follow(self, pages: Mapping[str, PageState], now_ns: int) -> None:
+        """The domains that run now, and whether each has a gate."""
         self.pool.tend()
         self.members.follow(pages, now_ns)
         self.setter.tend(self.members.by_name.keys())

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Today's tuner, ``auto: rates``: sluiced's own sampler, windows, streams and `Auto`.
+"""sluiced's own sampler, windows, streams and `Auto`, by rates or by gates.
 
 Only the edges are the simulated host's: its counters pages come from the plant's memory, the
-uplink's queue is the plant's, and caps go to the plant's engines instead of through libvirt.
+uplink's queue is the plant's, and caps and gates go to the plant instead of through libvirt.
+By gates no uplink is watched: the streams' frames go first on it, as in a root `prio`.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from at_once import AtOnce
 from sim import native
@@ -44,7 +46,8 @@ class Edges:
     def __post_init__(self) -> None:
         self._guests = []
         for vm in range(self.scenario.vms):
-            live = Description(shaper_id="sluice0", page_path=f"/run/vm{vm}.page")
+            page, images = f"/run/vm{vm}.page", ("/images/vm",)
+            live = Description(shaper_id="sluice0", page_path=page, images=images)
             self._guests.append(Guest(f"vm{vm}", f"u{vm}", "running", vm + 1, live, live))
         self._number = {guest.live.page_path: vm for vm, guest in enumerate(self._guests)}
 
@@ -53,6 +56,15 @@ class Edges:
 
     def names(self) -> list[str]:
         return [UPLINK]
+
+    def under(self, _path: str) -> str:
+        return "disk0"
+
+    def execute(self, domain: str, _command: str, arguments: Mapping[str, Any]) -> None:
+        """shaper-set-gate."""
+        assert self.plant is not None
+        shrink = arguments.get("window-percent", 100) / 100
+        self.plant.set_gate(int(domain[2:]), arguments.get("target-ns", 0), shrink)
 
     def read(self, path: str, before: Reading | None = None):
         """A page by its path, or the uplink by its name."""
@@ -71,12 +83,13 @@ class Edges:
         )
 
 
-class Rates:
-    """The policy; off until the scenario's onset, unless the gate is on from the start."""
+class Sluiced:
+    """The policy of a method; off until the scenario's onset, unless it is on from the start."""
 
-    def __init__(self, scenario: Scenario, store: SqlStore) -> None:
+    def __init__(self, scenario: Scenario, store: SqlStore, method: str) -> None:
         self.scenario = scenario
         self.store = store
+        self.method = method
         self.edges = Edges(scenario)
         self._lost = random.Random(f"samples/{scenario.kind}/{scenario.seed}")
         self._from_ns = 0 if scenario.gate_on else ONSET_S * SECOND
@@ -126,9 +139,9 @@ class Rates:
                 )
             floors = {**scenario.floors, "net-rx": 1.0 * 1024 * 1024}
             unit.put_value(
-                "auto", {"enabled": True, "method": RATES, "floors_bytes_per_second": floors}
+                "auto", {"enabled": True, "method": self.method, "floors_bytes_per_second": floors}
             )
-            if scenario.link is not None:
+            if scenario.link is not None and self.method == RATES:
                 unit.put_settings(Settings(uplink=UPLINK))
 
     def tick(self, plant: native.Plant, now_ns: int) -> Caps | None:
@@ -176,7 +189,7 @@ class Rates:
 
 
 @contextmanager
-def rates(scenario: Scenario) -> Iterator[Rates]:
+def sluiced(scenario: Scenario, method: str) -> Iterator[Sluiced]:
     """The policy with a store in memory, which ends with it."""
     with closing(SqlStore("sqlite://")) as store:
-        yield Rates(scenario, store)
+        yield Sluiced(scenario, store, method)
