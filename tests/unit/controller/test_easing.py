@@ -116,6 +116,12 @@ def test_a_step_down_that_brings_the_wait_back_is_tried_more_and_more_seldom():
     assert run.state.level <= 1
 
 
+def test_a_step_down_that_brings_the_wait_back_is_undone_at_once():
+    run = Run(lambda level: 2.0 if level < 2 else 0.1).seconds(40)
+    down = next(at for at, kind, level in run.moves if kind == ROOM)
+    assert (down + 1, RISK, 2) in run.moves
+
+
 def test_steps_that_do_not_help_are_taken_back_and_tried_more_and_more_seldom():
     run = Run(lambda _level: 3.0).seconds(300)
     ends = [at for at, kind, _level in run.moves if kind == ELSEWHERE]

@@ -19,7 +19,10 @@ class Qemu:
     """A program that waits, with a guest's uuid among its words."""
 
     def __init__(self, uuid=UUID):
-        self.program = subprocess.Popen(["sh", "-c", "read line", uuid], stdin=subprocess.PIPE)
+        words = ["sh", "-c", "echo up; read line", uuid]
+        self.program = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Not before has the kernel put down with which words it was started.
+        assert self.program.stdout.readline() == b"up\n"
         self.names, self.asked, self.now = [{"thread-id": self.program.pid}], 0, 0.0
         self.threads = QemuThreads(self.execute, lambda: self.now)
 
@@ -35,6 +38,7 @@ class Qemu:
     def close(self):
         self.end()
         self.program.stdin.close()
+        self.program.stdout.close()
         self.threads.forget(UUID)
 
 

@@ -34,7 +34,7 @@ RISKY_ROUNDS = 3
 CALM_PRESSURE = 0.5
 CALM_NS = 10 * SECOND
 LONGEST_CALM_NS = 160 * SECOND
-# A step up so soon after one down: the latter came too early.
+# So soon after a step down, one risky look takes it back.
 RELAPSE_NS = 30 * SECOND
 # As for disk and network (`Policy` in tuner_types.py).
 HELPED_SHARE = 0.7
@@ -125,7 +125,7 @@ def step(
         calm_since_ns=since_ns if is_calm else None,
         peak=max(state.peak, pressure) if state.level else pressure,
     )
-    if state.risky >= RISKY_ROUNDS:
+    if state.risky >= (1 if _is_relapse(state, now_ns) else RISKY_ROUNDS):
         return _up(state, worst, pressure, can_ease, now_ns)
     if is_calm and now_ns - since_ns >= state.calm_ns:
         return _down(state, worst, now_ns)
@@ -142,11 +142,19 @@ def _up(
             return state, None
         return replace(state, nobody_until_ns=now_ns + REPEAT_NS), Move(NOBODY, stream, 0)
     if state.level < len(LADDER):
-        is_relapse = (
-            state.stepped_down_ns is not None and now_ns - state.stepped_down_ns < RELAPSE_NS
+        calm_ns = state.calm_ns
+        stepped_down_ns = state.stepped_down_ns
+        if _is_relapse(state, now_ns):
+            # Taken back at once. Of a further step the usual holds again.
+            calm_ns, stepped_down_ns = min(LONGEST_CALM_NS, 2 * calm_ns), None
+        state = replace(
+            state,
+            level=state.level + 1,
+            risky=0,
+            changed_ns=now_ns,
+            calm_ns=calm_ns,
+            stepped_down_ns=stepped_down_ns,
         )
-        calm_ns = min(LONGEST_CALM_NS, 2 * state.calm_ns) if is_relapse else state.calm_ns
-        state = replace(state, level=state.level + 1, risky=0, changed_ns=now_ns, calm_ns=calm_ns)
         return state, Move(RISK, stream, state.level)
     if pressure < HELPED_SHARE * state.peak or now_ns - state.changed_ns < HELP_NS:
         return state, None
@@ -154,6 +162,11 @@ def _up(
     helpless = state.helpless + 1
     state = State(seen_ns=now_ns, helpless=helpless, elsewhere_until_ns=now_ns + wait_ns)
     return state, Move(ELSEWHERE, stream, 0)
+
+
+def _is_relapse(state: State, now_ns: int) -> bool:
+    """Whether a risk now says that the last step down came too early."""
+    return state.stepped_down_ns is not None and now_ns - state.stepped_down_ns < RELAPSE_NS
 
 
 def _down(state: State, stream: str, now_ns: int) -> tuple[State, Move | None]:
