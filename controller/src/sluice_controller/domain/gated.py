@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One device of the host under the gate: its outer loop, and what is worth a line. Pure.
 
-All domains with a disk on the device have one target; each has a window of its own.
+All domains with a disk on the device have one target, and share one window.
 """
 
 from __future__ import annotations

@@ -102,27 +102,33 @@ def _words(limit: GroupLimit, sequence: int, base_ns: int, base_units: int) -> t
     return seal((sequence, unit, limit.rate, limit.burst, base_ns, base_units))
 
 
-def new_page(name: str, limit: GroupLimit, now_ns: int, *, empty: bool = False) -> bytes:
-    """A page for a new file, with a full bucket or an empty one."""
+def blank_page(magic: bytes, name: str, now_ns: int) -> bytearray:
+    """A page with an identity and no more; those of groups and gates have one form."""
     encoded = name.encode()
     if not 0 < len(encoded) < NAME_BYTES:
-        raise BadValue("group", name, "is too long", f"use up to {NAME_BYTES - 1} bytes")
+        raise BadValue("name of a page", name, "is too long", f"use up to {NAME_BYTES - 1} bytes")
     page = bytearray(PAGE_BYTES)
     _IDENTITY.pack_into(
-        page, 0, MAGIC, VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT, now_ns, encoded
+        page, 0, magic, VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT, now_ns, encoded
     )
+    return page
+
+
+def new_page(name: str, limit: GroupLimit, now_ns: int, *, empty: bool = False) -> bytes:
+    """A page for a new file, with a full bucket or an empty one."""
+    page = blank_page(MAGIC, name, now_ns)
     _LIMIT.pack_into(page, _LIMIT_OFFSET, *_words(checked(limit), 2, now_ns, 0))
     if empty:
         struct.pack_into("=Q", page, _TAT_OFFSET, limit.burst)
     return bytes(page)
 
 
-def check_identity(page: bytes) -> str:
-    """The group's name; BadValue if this is no page of this version."""
+def check_identity(page: bytes, expected: bytes = MAGIC) -> str:
+    """The name of the page; BadValue if this is no page of this version with that magic."""
     if len(page) != PAGE_BYTES:
         raise BadValue("group page", len(page), "bytes are not a page", f"expected {PAGE_BYTES}")
     magic, version, header, slot, count, _created, name = _IDENTITY.unpack_from(page)
-    if magic != MAGIC:
+    if magic != expected:
         raise BadValue("group page", magic.hex(), "is not the magic", "remove the file")
     if (version, header, slot, count) != (VERSION, HEADER_BYTES, SLOT_BYTES, SLOT_COUNT):
         raise BadValue(

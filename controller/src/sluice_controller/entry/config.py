@@ -63,6 +63,10 @@ class Config:
         return self.run_dir / "groups"
 
     @property
+    def gates_dir(self) -> Path:
+        return self.run_dir / "gates"
+
+    @property
     def lock_path(self) -> Path:
         return self.run_dir / "sluiced.lock"
 

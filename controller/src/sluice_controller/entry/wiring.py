@@ -17,6 +17,7 @@ from ..adapters.agent_hub import AgentHub
 from ..adapters.block_devices import BlockDevices
 from ..adapters.counters_page import CountersPages
 from ..adapters.database import open_store
+from ..adapters.gate_pages import GatePages
 from ..adapters.group_pages import GroupPages
 from ..adapters.guest_commands import GuestCommands
 from ..adapters.libvirt_editor import LibvirtEditor
@@ -187,6 +188,7 @@ class Services:
                 BlockDevices(),
                 shapers,
                 Workers(GATE_WORKERS, "gates", time.monotonic),
+                GatePages(config.gates_dir, config.qemu_group, time.monotonic_ns),
             ),
             self.clock,
             lambda domain: self.reconciler.changed(domain),

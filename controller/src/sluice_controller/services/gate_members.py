@@ -59,6 +59,12 @@ class Member:
         """Whether its page was read a short while ago, and is not now."""
         return 0 < now_ns - self.seen_ns <= longest_ns
 
+    @property
+    def shared_device(self) -> str | None:
+        """The device on which its gate shares the window: all of its disks are there."""
+        alone = len(self.devices or ()) == 1 and UNKNOWN_DEVICE not in self.devices
+        return next(iter(self.devices)) if alone else None
+
     def holds(self, now_ns: int) -> bool:
         return self.held_ns is not None and now_ns - self.held_ns <= HELD_NS
 

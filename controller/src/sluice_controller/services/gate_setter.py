@@ -16,7 +16,8 @@ from typing import NamedTuple
 from ..domain.errors import SluiceError
 from ..domain.guests import Guest
 from ..domain.window import SECOND_NS
-from .ports import Shapers
+from .gate_opener import GateOpener
+from .ports import GatePages, Shapers
 from .workers import Pool
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ SMALLEST_CHANGE = 0.02
 RETRY_NS = SECOND_NS
 # A page written so long after a command shows its effect.
 SHOWN_NS = SECOND_NS
+# A gate of a device is set again so often: then its page is looked at.
+LOOK_AGAIN_NS = 5 * SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,13 @@ class Gate:
 
     target_ns: int = 0
     streams: tuple[str, ...] = ()
+    # The device whose members' window it shares; None: its window is its own.
+    device: str | None = None
 
     def is_like(self, other: Gate) -> bool:
         close = abs(self.target_ns - other.target_ns) <= SMALLEST_CHANGE * other.target_ns
-        return close and (self.streams == other.streams or not self.target_ns)
+        same = (self.streams, self.device) == (other.streams, other.device)
+        return close and (same or not self.target_ns)
 
 
 class Shown(NamedTuple):
@@ -63,8 +69,11 @@ class _Known:
 
 
 class GateSetter:
-    def __init__(self, shapers: Shapers, pool: Pool) -> None:
+    """`pages`: those of devices; without them each gate has a window of its own."""
+
+    def __init__(self, shapers: Shapers, pool: Pool, pages: GatePages | None = None) -> None:
         self.shapers, self.pool = shapers, pool
+        self.opener = None if pages is None else GateOpener(shapers, pages)
         self._known: dict[str, _Known] = {}
 
     def tend(self, running: Collection[str]) -> None:
@@ -89,6 +98,8 @@ class GateSetter:
             known.sent, known.sent_ns = Gate(), now_ns
         percent = round(100 * known.shrink)
         as_sent = known.sent is not None and gate.is_like(known.sent)
+        if self.opener is not None and gate.device is not None:
+            as_sent = as_sent and now_ns - known.sent_ns < LOOK_AGAIN_NS
         if as_sent and (percent >= 100 or not gate.target_ns):
             known.shrink = 1.0
             return
@@ -115,13 +126,24 @@ class GateSetter:
 
     def _set(self, guest: Guest, gate: Gate, percent: int) -> None:
         arguments = {"id": guest.live.shaper_id}
+        shared = None
         if gate.target_ns:
             arguments |= {
                 "target-ns": gate.target_ns,
                 "streams": list(gate.streams),
                 "window-percent": percent,
             }
+            if self.opener is not None and gate.device is not None:
+                shared = self.opener.opened(guest.name, gate.device)
+            if shared is not None:
+                arguments["gate"] = shared.object_id
         self.shapers.execute(guest.name, "shaper-set-gate", arguments)
+        if shared is not None:
+            self.opener.close_others(guest.name, shared)
+
+    def shares(self, domain: str) -> bool:
+        """Whether the domain's gate has its window together with others."""
+        return self.opener is not None and self.opener.is_open(domain)
 
     def error(self, domain: str) -> str | None:
         """Why the domain's gate is not as it should be."""

@@ -5,8 +5,9 @@ Ten times a second: how the streams on a device read, from their counters pages;
 (`domain/gate.py`); its target to each domain on the device. A gate that is found set and that
 nobody wants is opened, whoever set it.
 
-A domain with disks on two devices has one gate, with the shorter of both targets. Disks whose
-device is not known are taken to lie on one device.
+All gates on a device share one window, by its page. A domain with disks on two devices has one
+gate, with the shorter of both targets and a window of its own. Disks whose device is not known are
+taken to lie on one device, and share no window.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..domain.tuner_types import BACKING_OFF, SECOND, SETTLED, WATCHING, Policy
 from .declared import Declaration
 from .gate_members import DISK_RESOURCES, Devices, Member, Members
 from .gate_setter import Gate, GateSetter, Shown
-from .ports import Host, Shapers
+from .ports import GatePages, Host, Shapers
 from .sampler import PageState
 from .workers import Pool
 
@@ -57,10 +58,17 @@ class _Seen:
 
 
 class Gates:
-    def __init__(self, host: Host, devices: Devices, shapers: Shapers, pool: Pool) -> None:
+    def __init__(
+        self,
+        host: Host,
+        devices: Devices,
+        shapers: Shapers,
+        pool: Pool,
+        pages: GatePages | None = None,
+    ) -> None:
         self.pool = pool
         self.members = Members(host, devices, pool)
-        self.setter = GateSetter(shapers, pool)
+        self.setter = GateSetter(shapers, pool, pages)
         self._memories: dict[str, Memory] = {}
         self._devices: dict[str, Device] = {}
         self._last: Tick | None = None
@@ -193,7 +201,8 @@ class Gates:
         streams = tuple(sorted(name for name in names if (name, BLK_READ) in page.keys))
         target_ns = min((steering.target_ns for steering in steerings), default=0)
         shrink = min((steering.shrink for steering in steerings), default=1.0)
-        self._want(member, Gate(target_ns, streams if target_ns else ()), tick, shrink)
+        gate = Gate(target_ns, streams, member.shared_device) if target_ns else Gate()
+        self._want(member, gate, tick, shrink)
 
     def _want(self, member: Member, gate: Gate, tick: Tick, shrink: float = 1.0) -> None:
         newest = tick.pages[member.guest.name].window.readings[-1]
@@ -234,7 +243,7 @@ class Gates:
             "domains": here,
             "target_ms": target_ns / 1e6 if target_ns else None,
             "adjust": device.state.adjust,
-            "window_bytes": sum(self._window_bytes(name, tick) for name in here),
+            "window_bytes": self._window_of_all(here, tick),
             "background_bytes_per_second": self._moved(here, tick),
             "streams": [
                 {
@@ -248,13 +257,21 @@ class Gates:
             "held": [one for name in here if target_ns for one in self._held(name, tick)],
         }
 
-    def _window_bytes(self, domain: str, tick: Tick) -> int:
+    def _window_of_all(self, domains: list[str], tick: Tick) -> int:
+        """A window that gates share counts once."""
+        shared, own = [0], [0]
+        for name in domains:
+            does_share = self.setter.shares(name)
+            (shared if does_share else own).extend(self._windows(name, tick))
+        return max(shared) + sum(own)
+
+    def _windows(self, domain: str, tick: Tick) -> list[int]:
         page = tick.pages.get(domain)
         span = None if page is None else page.span()
         if span is None:
-            return 0
+            return []
         gates = [span.new.content.gate((GATE_KEY[0], one)) for one in DISK_RESOURCES]
-        return sum(gate.window_bytes for gate in gates if gate is not None)
+        return [gate.window_bytes for gate in gates if gate is not None]
 
     def _held(self, domain: str, tick: Tick) -> list[dict[str, Any]]:
         """The classes that had to wait in the last second, while their gate held requests."""

@@ -206,6 +206,22 @@ class GroupPages(Protocol):
     def members(self, name: str) -> list[GroupMember]: ...
 
 
+class GatePage(Protocol):
+    """The object by which a QEMU opens the page of a device's gate, and the file's path."""
+
+    @property
+    def object_id(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+class GatePages(Protocol):
+    """The pages of gates, by the names of the devices; OSError."""
+
+    def ensure(self, device: str) -> GatePage: ...
+    def renew(self, page: GatePage, device: str, why: str) -> GatePage: ...
+
+
 class Pages(Protocol):
     """Counters pages by path."""
 
