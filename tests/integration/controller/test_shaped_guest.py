@@ -312,6 +312,68 @@ def test_a_fault_that_nothing_here_explains_is_logged_and_limits_nothing(
     controller.call("DELETE", "/v1/classes/stream")
 
 
+def gate_of(guest):
+    """As the running QEMU has it, if it has one."""
+    return qmp(guest, "query-shapers")[0].get("gate")
+
+
+FILM_BPS = 500_000
+# 64 KiB each eighth of a second, past the guest's cache.
+FILM = """
+while :; do
+    for block in $(seq 0 63); do
+        dd if=$(ls /srv/media/f0* | head -1) of=/dev/null bs=64k count=1 skip=$block iflag=direct
+        sleep 0.12
+    done
+done 2>/dev/null
+"""
+
+
+@pytest.fixture
+def film(controller, guest, rule):
+    """A stream that reads at a steady rate beside the reader."""
+    controller.call("PUT", "/v1/classes/film", {"is_stream": True, "priority": 0})
+    controller.call("PUT", f"/v1/domains/{NAME}/classes/film", {"limits": {}})
+    body = {"domain": NAME, "class": "film", "match": {"unit": "film.service"}}
+    own_rule = controller.call("POST", "/v1/rules", body)
+    body = {"domain": NAME, "class": "film", "nominal_bytes_per_second": FILM_BPS}
+    controller.call("PUT", "/v1/streams/film", body)
+    guest.spawn(FILM, unit="film")
+    yield
+    guest.kill_unit("film")
+    controller.call("PUT", "/v1/auto", {"enabled": False})
+    controller.call("DELETE", "/v1/streams/film")
+    controller.call("DELETE", f"/v1/rules/{own_rule['id']}")
+    controller.call("DELETE", f"/v1/domains/{NAME}/classes/film")
+    controller.call("DELETE", "/v1/classes/film")
+
+
+def test_a_stream_that_reads_has_a_gate_in_qemu_until_it_is_switched_off(controller, guest, film):
+    def gate():
+        return gate_of(guest)
+
+    def told():
+        """Of the disk's device: the stream's exact sums have reached sluiced."""
+        for device in controller.call("GET", "/v1/auto")["devices"]:
+            if any(one["waits_ms"] > 0 for one in device["streams"]):
+                return device
+        return None
+
+    until(lambda: sample(controller, "film").get("bytes_per_second", 0) > 0)
+    assert gate() is None
+    controller.call("PUT", "/v1/auto", {"enabled": True})
+    assert until(gate)["streams"] == ["film"]
+    device = until(told)
+    assert device["domains"] == [NAME] and device["target_ms"] > 0
+    log = until(lambda: controller.call("GET", "/v1/auto/log"))
+    assert any(entry["reason"] == "gate on" for entry in log)
+    # Both go on behind it.
+    until(lambda: sample(controller)["bytes_per_second"] > 0)
+    until(lambda: sample(controller, "film")["bytes_per_second"] > 0.5 * FILM_BPS)
+    controller.call("PUT", "/v1/auto", {"enabled": False})
+    until(lambda: gate() is None)
+
+
 def reads_directly(device):
     return f"while :; do dd if={device} of=/dev/null bs=128k iflag=direct; done"
 
@@ -332,8 +394,9 @@ def slow_by_iotune(controller, guest, rule):
     guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 0})
 
 
+@pytest.mark.parametrize("method", ["gate", "rates"])
 def test_a_stream_slowed_by_its_own_iotune_leaves_the_others_their_rate(
-    controller, guest, slow_by_iotune
+    controller, guest, slow_by_iotune, method
 ):
     def rate(name="default"):
         return sample(controller, name).get("bytes_per_second", 0.0)
@@ -341,17 +404,22 @@ def test_a_stream_slowed_by_its_own_iotune_leaves_the_others_their_rate(
     until(lambda: 0 < rate(CLASS) < 875_000 and rate() > 5_000_000)
     time.sleep(1.5)
     before_bps, began = rate(), time.time()
-    controller.call("PUT", "/v1/auto", {"enabled": True})
+    controller.call("PUT", "/v1/auto", {"enabled": True, "method": method})
+
+    def cut():
+        auto = controller.call("GET", "/v1/auto")
+        return auto["limits"] or any(device["target_ms"] for device in auto["devices"])
 
     def given_back():
         log = controller.call("GET", f"/v1/auto/log?since={began}")
         return [line for line in log if "waits for something else" in line["sentence"]]
 
-    until(lambda: controller.call("GET", "/v1/auto")["limits"])
+    until(cut)
     (line,) = until(given_back, 10)
     assert line["stream"] == "film"
-    assert controller.call("GET", "/v1/auto")["limits"] == []
+    assert not cut()
     until(lambda: shaped(guest)["default"] == {}, 2)
+    until(lambda: gate_of(guest) is None, 2)
     until(lambda: rate() >= 0.95 * before_bps, 10)
 
 

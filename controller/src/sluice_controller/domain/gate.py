@@ -51,6 +51,8 @@ class Reader:
     # Over the last second: the share of it with a read in flight, and the rate.
     outstanding: float
     bytes_per_second: float
+    # The mean time that a read took; of none that was done the age of the oldest.
+    wait_s: float = 0.0
 
     @property
     def each_s(self) -> float:
@@ -64,12 +66,7 @@ class Reader:
 
     def pressure(self, waiting: float) -> float:
         """How near it is to its edge, which is 1; `waiting` is its smoothed share of waiting."""
-        hunger = self.nominal_bytes_per_second / max(1.0, self.bytes_per_second)
-        return max(
-            waiting / STRAINED,
-            self.oldest_s / (LATE * self.bears_s),
-            hunger if self.starves else 0.0,
-        )
+        return max(waiting / STRAINED, self.wait_s / self.bears_s)
 
     @property
     def starves(self) -> bool:

@@ -78,6 +78,7 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
         oldest_s=0.0,
         outstanding=0.0,
         bytes_per_second=sample["bytes_per_second"],
+        wait_s=sample["service_mean_ms"] / 1000,
     )
     last = window.readings[-2]
     before, first = last.content.stream(key), span.old.content.stream(key)
@@ -88,6 +89,7 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
             oldest_s=max(0, newest.at_ns - sums.oldest_ns) / 1e9 if sums.oldest_ns else 0.0,
             outstanding=_share(first.outstanding_ns, sums.outstanding_ns, span.old, newest),
         )
+    reader = replace(reader, wait_s=reader.wait_s or reader.oldest_s)
     memory.reader = reader
     return reader
 

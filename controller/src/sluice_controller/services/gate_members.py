@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 UNKNOWN_DEVICE = "unknown device"
 DISK_RESOURCES = (BLK_READ, BLK_WRITE)
 # A gate that held a request so long ago is limiting still: pages are written now and then only.
-HELD_NS = 300 * MS
+HELD_NS = 500 * MS
 # A path that could not be looked at is tried again after so long.
 LOOK_AGAIN_NS = 60 * SECOND
 
@@ -50,7 +50,7 @@ class Member:
     # When its page was last read, and when its gate was last seen to have held something.
     seen_ns: int = 0
     held_ns: int | None = None
-    _held_times: int = 0
+    _held: int = 0
     _images: tuple[str | None, ...] = ()
     _looking: Future[frozenset[str]] | None = field(default=None, repr=False)
     _look_ns: int = 0
@@ -141,9 +141,10 @@ def _look_at(member: Member, page: PageState | None, now_ns: int) -> None:
     member.because = _because(member)
     member.seen_ns = now_ns
     gates = [content.gate((DEFAULT_CLASS, resource)) for resource in DISK_RESOURCES]
-    held_times = sum(gate.held_times for gate in gates if gate is not None)
-    if held_times != member._held_times:
-        member.held_ns, member._held_times = now_ns, held_times
+    # Each moves while something is held; a page from a while ago may have one of them alone.
+    held = sum(gate.held_times + gate.held_ns for gate in gates if gate is not None)
+    if held != member._held:
+        member.held_ns, member._held = now_ns, held
 
 
 def _because(member: Member) -> str | None:

@@ -148,7 +148,7 @@ class Gates:
         if not is_seen or greedy_ns >= tick.policy.greedy_ns:
             seen.muted.add(stream.name)
             # It tells only how long it can wait.
-            reader = replace(reader, mean_in_flight=0.0, oldest_s=0.0, outstanding=0.0)
+            reader = replace(reader, mean_in_flight=0.0, oldest_s=0.0, outstanding=0.0, wait_s=0.0)
         seen.readers[stream.name] = reader
 
     # Devices
