@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice_controller.domain.limits import RESOURCES
 from testbed import patience
 
 BATCH = "/v1/domains/test/classes/batch"
@@ -277,6 +278,20 @@ def test_the_audit_says_who_changed_what(daemon):
     assert (entry["actor"], entry["action"]) == ("ada", "limit")
     assert entry["thing"] == "test/batch/blk-read"
     assert (entry["before"], entry["after"]["bytes_per_second"]) == (None, 3e6)
+
+
+def test_why_a_class_is_slow_of_each_resource(daemon):
+    answer = daemon.call("GET", f"{BATCH}/why")
+    assert (answer["domain"], answer["class"]) == ("test", "batch")
+    assert [one["resource"] for one in answer["resources"]] == [*RESOURCES]
+    # The test driver's domain has no shaper.
+    assert {one["reason"] for one in answer["resources"]} == {"unseen"}
+    said = daemon.cli("why", "test", "batch").stdout
+    assert said.splitlines() == [f"{one['sentence']}." for one in answer["resources"]]
+    of_all = json.loads(daemon.cli("why", "test", "--json").stdout)
+    assert [one["class"] for one in of_all] == ["default", "batch", "movie"]
+    assert refused(daemon, "GET", "/v1/domains/test/classes/nope/why")["status"] == 404
+    assert refused(daemon, "GET", "/v1/domains/nope/classes/batch/why")["status"] == 404
 
 
 def test_auto_shaping_is_switched(daemon):

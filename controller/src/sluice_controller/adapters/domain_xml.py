@@ -27,7 +27,7 @@ from lxml import etree
 
 from ..domain.errors import BadValue, Conflict, sluice
 from ..domain.guests import Description, Device
-from . import channel_device, domain_metadata, qemu_arguments
+from . import channel_device, domain_metadata, qemu_arguments, throttles
 from .attach_record import Changes, carried_record
 
 SHAPER_ID = "sluice0"
@@ -147,6 +147,7 @@ def describe(xml: str) -> Description:
         agent_socket=None if channel is None else _attribute(channel, "source", "path"),
         devices=tuple(devices),
         images=tuple(images),
+        throttles=tuple(throttles.found(root)),
         has_channel=channel_device.is_in(root),
         no_channel_because=channel_device.why_not(root),
         carried=domain_metadata.text(root, domain_metadata.SHAPING),

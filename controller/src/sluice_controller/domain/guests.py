@@ -15,6 +15,18 @@ LONGEST_SHUTDOWN_SECONDS = 900
 
 
 @dataclass(frozen=True)
+class Throttle:
+    """A limit of QEMU's or of libvirt's own on a disk or card: `<iotune>`, `<bandwidth>`."""
+
+    device: str
+    kind: str  # "iotune" or "bandwidth"
+    # A resource, or "blk" for reads and writes together.
+    resource: str
+    bytes_per_second: float | None = None
+    operations_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class Device(Model):
     kind: str
     alias: str | None
@@ -38,6 +50,7 @@ class Description:
     devices: tuple[Device, ...] = ()
     # Of each shapeable disk the path of its image or block device; None where it has no path.
     images: tuple[str | None, ...] = ()
+    throttles: tuple[Throttle, ...] = ()
     # The device sluice-channel; and why attach cannot add it, None if it can.
     has_channel: bool = False
     no_channel_because: str | None = None

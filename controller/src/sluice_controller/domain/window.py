@@ -198,6 +198,12 @@ class Window:
         self.length_ns = length_ns
         self.readings: list[Reading] = []
 
+    def copy(self) -> Window:
+        """For another thread than the one that adds."""
+        same = Window(self.length_ns)
+        same.readings = list(self.readings)
+        return same
+
     def newest(self) -> Reading | None:
         return self.readings[-1] if self.readings else None
 

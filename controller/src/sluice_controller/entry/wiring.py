@@ -56,6 +56,7 @@ from ..services.streams import Streams
 from ..services.takeover import TakeOver
 from ..services.uplink_first import ROUND_SECONDS as UPLINK_SECONDS
 from ..services.uplink_first import UplinkFirst
+from ..services.why import Whys
 from ..services.workers import Workers
 from .config import Config
 
@@ -175,6 +176,17 @@ class Services:
             self.catalogue.about,
             self.guest_streams.of,
             self.processors.wait,
+        )
+        self.whys = Whys(
+            self.store,
+            self.declared,
+            self.host,
+            self.sampler,
+            self.auto_limits,
+            self.groups.pages,
+            self.clock,
+            self.processors.wait,
+            self.catalogue.check_known,
         )
         self.auto = Auto(
             self.store,

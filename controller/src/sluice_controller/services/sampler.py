@@ -89,6 +89,19 @@ class PageState:
         return self.error
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a page: why it cannot be read, or its granted classes and readings."""
+
+    error: str | None
+    keys: tuple[Key, ...]
+    window: Window
+
+    @property
+    def is_known(self) -> bool:
+        return self.error is None and bool(self.window.readings)
+
+
 @dataclass(eq=False)
 class Sampler:
     declared: Declared
@@ -250,6 +263,14 @@ class Sampler:
                     frozenset(self._uplink.first),
                 )
             return dict(self._states), view, unseen
+
+    def seen(self) -> dict[str, Seen]:
+        """Of each domain the readings of the last second, as they are now; they do not change."""
+        with self._lock:
+            return {
+                name: Seen(state.error, state.keys, state.window.copy())
+                for name, state in self._states.items()
+            }
 
     def generation(self, domain: str) -> int | None:
         with self._lock:

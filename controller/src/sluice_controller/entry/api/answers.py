@@ -20,6 +20,7 @@ from ...domain.models import answer_of
 from ...domain.quality import Report
 from ...domain.render import Granted
 from ...domain.stream_records import SOURCES, GuestStream
+from ...domain.why import Why
 from ...services.ports import Uplink
 
 Limits = Mapping[Resource, Limit]
@@ -206,6 +207,16 @@ class Sample(Model):
     tokens_operations: int | None
     # Of its requests, the share in which nothing chose the class; null without requests.
     untagged_share: float | None
+
+
+@dataclass
+class Whys(Model):
+    """Why a class moves no more than it does, on each resource."""
+
+    at: float
+    domain: str
+    class_name: ClassName
+    resources: list[Why]
 
 
 @dataclass

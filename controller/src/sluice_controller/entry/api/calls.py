@@ -415,6 +415,12 @@ _RULES = [
 ]
 _LIVE = [
     op(
+        f"GET {GRANT}/why",
+        "Why the class is as slow as it is: for each resource one reason, and a sentence",
+        "whys.of",
+        answers.Whys,
+    ),
+    op(
         "GET /live",
         "Rates, limits, backlog and delay now",
         "live",
