@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 from sluice_controller.domain.models import as_json, parse
 from sluice_controller.domain.nightly import NightlyResult, summary
 from sluice_controller.domain.shaped import sentence
+from sluice_controller.domain.use import Use
+from sluice_controller.domain.why import Facts, why
 from sluice_controller.entry.api.app import openapi
 from unit.controller.nightly_facts import result
 
@@ -481,7 +483,17 @@ def verdicts() -> list[dict[str, Any]]:
 
 NAMES = ["media", "web", "db", "build", "old"]
 LIBVIRT = {"uri": "qemu:///system", "connected": True, "error": None}
+
+
 # Answers to a GET; a text is the detail of a 503.
+def why_batch() -> dict[str, Any]:
+    """Of the class batch of media: its writes are at its own limit."""
+    at_limit = Use(8e6, 61.0, 0.9, 1.0, None, 4, limit_bytes_per_second=8e6, burst_bytes=400_000)
+    uses = {"blk-write": at_limit}
+    found = [why(Facts("media", "batch", one, uses.get(one, Use()))) for one in RESOURCES]
+    return {"at": NOW, "domain": "media", "class": "batch", "resources": as_json(found)}
+
+
 ANSWERS: dict[str, Any] = {
     "/v1/status": {
         "version": "0.1.0",
@@ -511,6 +523,7 @@ ANSWERS: dict[str, Any] = {
     "/v1/audit": AUDIT,
     "/v1/nightly": nights(),
     "/v1/nightly/5": night(5),
+    "/v1/domains/media/classes/batch/why": why_batch(),
     "/v1/domains/media/processes": processes(),
     "/v1/domains/media/assignments": [
         {"pid": 907, "start_time_ticks": 9070, "class": "batch", "created_at": NOW - 60}

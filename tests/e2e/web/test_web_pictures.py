@@ -207,6 +207,20 @@ def test_a_guests_word_on_its_streams_is_shown_while_the_page_is_open(studio):
     expect(told).to_be_hidden()
 
 
+def test_one_click_says_why_a_class_is_slow(studio):
+    studio.show("vm")
+    lane = studio.tab.locator('[data-testid="class-lane"][data-class="batch"]')
+    button, said = lane.get_by_role("button", name="Why slow?"), lane.get_by_test_id("why")
+    expect(said).to_be_hidden()
+    button.click()
+    expect(said.locator("[data-reason=limit]")).to_contain_text(
+        "its own limit of 8.00 MB/s holds it for 90% of the time; raise it:"
+    )
+    expect(said).to_contain_text("Disk read, Network out, Network in nothing It asks for nothing.")
+    button.click()
+    expect(said).to_be_hidden()
+
+
 def test_no_picture_is_of_a_page_that_is_not_taken():
     assert {path.stem for path in STORED.iterdir()} == {f"{name}-{look}" for name, look in TAKEN}
 

@@ -11,6 +11,7 @@ import * as lanes from "./lanes.js";
 import { last, on } from "./live.js";
 import * as processes from "./processes.js";
 import { localTimes, refresh } from "./refresh.js";
+import * as why from "./why.js";
 
 const domain = document.body.dataset.domain;
 let described = null;
@@ -145,3 +146,4 @@ advanced.start();
 cards.start();
 processes.start();
 charts.start();
+why.start();
