@@ -70,7 +70,7 @@ def run(repeats: int, say: Say, choice: Choice) -> dict[str, Any]:
     rows = Rows(say, choice)
     with (
         Group("perf-e10") as group,
-        Scene(Plan(), say, label="perf-e10", with_web=False, processors=group) as scene,
+        Scene(Plan(once=False), say, label="perf-e10", with_web=False, processors=group) as scene,
     ):
         course = Course(scene, say)
         try:
