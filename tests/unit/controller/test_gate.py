@@ -76,8 +76,29 @@ def test_cuts_wait_for_their_effect():
     assert len(set(targets)) == 3
 
 
+def test_cuts_wait_until_the_work_in_flight_is_done():
+    slow = replace(AT_EASE, nominal_bytes_per_second=128.0 * 1024, oldest_s=1.3)
+    _, _, targets = steered(slow, State(2.0), seconds=0.4)
+    # The first cut leaves 400 ms of work before the read.
+    assert len(set(targets)) == 1
+
+
+def test_near_the_last_cut_the_target_rises_no_faster_than_waiting_is_told():
+    slow = replace(AT_EASE, nominal_bytes_per_second=128.0 * 1024)
+    far, _, _ = steered(slow, State(0.2, cut_from=4.0), seconds=1.0)
+    assert far.adjust == pytest.approx(0.2 * gate.RISE**10)
+    near, _, _ = steered(slow, State(0.2, cut_from=0.3), seconds=1.0)
+    assert near.adjust == pytest.approx(0.2 * gate.RISE ** (10 / 8))
+
+
+def test_cuts_of_one_cause_remember_where_they_began():
+    late = replace(AT_EASE, oldest_s=0.16)
+    state, _, _ = steered(late, State(1.5), seconds=1.0)
+    assert state.adjust < 0.2 and state.cut_from == 1.5
+
+
 def test_ease_raises_the_target_only_where_the_gate_held():
-    state, _, _ = steered(AT_EASE, held=True)
+    state, _, _ = steered(AT_EASE, held=True, seconds=60)
     assert state.adjust == gate.MOST_ADJUST
     state, _, _ = steered(AT_EASE, held=False)
     assert state.adjust == 1.0

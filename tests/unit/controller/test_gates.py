@@ -367,6 +367,16 @@ def test_a_guest_on_two_disks_has_the_target_of_the_stream(running):
     assert host.targets()["batch"] == host.targets()["media"] > 0
 
 
+def test_devices_of_the_same_guests_are_one(running):
+    host = running()
+    host.media.images = host.batch.images = ["/images/a", "/images/b"]
+    host.run(3)
+    (device,) = host.auto.status()["devices"]
+    assert (device["name"], device["domains"]) == ("sda and sdb", ["batch", "media"])
+    (said,) = host.log("gate")
+    assert said.startswith("Gate on sda and sdb: film waits ")
+
+
 @pytest.mark.parametrize("images", [[None], ["/gone"], [None, "/gone"]])
 def test_disks_that_lie_nowhere_known_share_one(running, images):
     host = running()
@@ -453,6 +463,20 @@ def test_each_change_of_regime_is_one_sentence(running):
     moved = host.log("gate moved")
     assert 1 <= len(moved) <= 2
     assert "may keep 2.5 ms of work" in moved[-1] and " MB/s now" in moved[-1]
+
+
+def test_a_fault_from_before_the_gate_came_on_is_no_riddle(running):
+    report = {"window_ms": 500, "stalls": 1, "stall_seconds": 0.3}
+    host = running()
+    host.run(1)
+    host.parts.streams.report("film", report)
+    host.run(2)
+    assert not host.log("stream")
+    host.run(15)
+    host.parts.streams.report("film", report)
+    host.run(2)
+    (said,) = host.log("stream")
+    assert said.startswith("Fault on film without a cause here")
 
 
 def test_a_starving_stream_is_said_seldom(running):

@@ -11,9 +11,11 @@ is the mean of its reads in flight over N: at 1 it always waits. The target is
 `SHARE` of the shortest time that a stream bears, times `adjust`.
 
 **Control.** If some stream's u is above `STRAINED`, or a read of it is late, `adjust` falls by
-a quarter, and by half if that is worse; if all are below `AT_EASE` and the gate held requests, it
-rises by an eighth. A gate that held nothing is no reason for either: `adjust` drifts to 1. A
-stream that is not seen loosens nothing.
+a quarter, and by half if that is worse, and again when the work in flight is done: no cut makes
+that less. If all are below `AT_EASE` and the gate held requests, it rises by an eighth, ten times
+a second up to half of where it was cut last, and beyond that once in the shortest time in which u
+tells of it. A gate that held nothing is no reason for either: `adjust` drifts to 1. A stream that
+is not seen loosens nothing.
 
 N is learnt low: of the reads in flight with each new one, the number that nine tenths do not
 exceed. If N is too high, waiting looks like ease.
@@ -34,7 +36,11 @@ LATE = 1.2
 STARVING_BUSY, STARVING_RATE = 0.98, 0.93
 CUT, HARD_CUT, SHRINK, RISE, DRIFT = 0.75, 0.5, 0.7, 1.12, 0.97
 LEAST_ADJUST, MOST_ADJUST = 0.05, 4.0
-CUT_EACH_NS = 150 * MS
+CUT_EACH_NS, CUT_MOST_NS = 150 * MS, 600 * MS
+# Cuts that follow each other sooner have one cause.
+EPISODE_NS = 2_000 * MS
+# A target below this part of the last one that was cut may rise at once.
+NEAR = 0.5
 DEPTH_SHARE = 0.9
 
 
@@ -78,7 +84,9 @@ class Reader:
 @dataclass(frozen=True)
 class State:
     adjust: float = 1.0
-    cut_ns: int = -CUT_EACH_NS
+    cut_ns: int = -2 * EPISODE_NS
+    # Where the last cuts began: near it the loop feels its way.
+    cut_from: float = 1 / NEAR
     # Of each stream its smoothed share of waiting.
     waiting: Mapping[str, float] = field(default_factory=dict)
 
@@ -119,9 +127,12 @@ def steer(
         return State(cut_ns=state.cut_ns, waiting=waiting), Steering(0)
     worst = max(waiting[reader.name] for reader in readers)
     late = any(reader.oldest_s > LATE * reader.bears_s for reader in readers)
-    adjust, cut_ns, shrink = state.adjust, state.cut_ns, 1.0
+    bears_s = min(reader.bears_s for reader in readers)
+    adjust, cut_ns, cut_from, shrink = state.adjust, state.cut_ns, state.cut_from, 1.0
     if worst > STRAINED or late:
-        if now_ns - cut_ns >= CUT_EACH_NS:
+        if now_ns - cut_ns >= _effect_ns(adjust, bears_s):
+            if now_ns - cut_ns > EPISODE_NS:
+                cut_from = adjust
             adjust *= HARD_CUT if late or worst > STALLING else CUT
             cut_ns, shrink = now_ns, SHRINK
     elif unseen:
@@ -129,18 +140,27 @@ def steer(
     elif not held:
         adjust = 1.0 + (adjust - 1.0) * DRIFT
     elif worst < AT_EASE:
-        adjust *= RISE
+        slowest_s = max(_smooth_s(reader) for reader in readers)
+        adjust *= RISE if adjust < NEAR * cut_from else RISE ** (LEAST_SMOOTH_S / slowest_s)
     adjust = min(MOST_ADJUST, max(LEAST_ADJUST, adjust))
-    bears_s = min(reader.bears_s for reader in readers)
     target_ns = max(1, round(SHARE * bears_s * adjust * 1e9))
-    return State(adjust, cut_ns, waiting), Steering(target_ns, shrink)
+    return State(adjust, cut_ns, cut_from, waiting), Steering(target_ns, shrink)
+
+
+def _effect_ns(adjust: float, bears_s: float) -> int:
+    """How long a cut takes to be felt: as long as the work takes that it has left in flight."""
+    return max(CUT_EACH_NS, min(CUT_MOST_NS, round(SHARE * bears_s * adjust * 1e9)))
+
+
+def _smooth_s(reader: Reader) -> float:
+    """Three reads are the least that tell how a stream waits."""
+    return min(MOST_SMOOTH_S, max(LEAST_SMOOTH_S, 3 * reader.each_s))
 
 
 def _waiting(reader: Reader, state: State, passed_s: float) -> float:
     """Smoothed over a few reads."""
     now = 1.0 if reader.starves else reader.mean_in_flight / reader.depth
-    smooth_s = min(MOST_SMOOTH_S, max(LEAST_SMOOTH_S, 3 * reader.each_s))
-    weight = 1 - math.exp(-passed_s / smooth_s)
+    weight = 1 - math.exp(-passed_s / _smooth_s(reader))
     before = state.waiting.get(reader.name, 0.0)
     smoothed = before + weight * (now - before)
     return max(smoothed, 1.0) if reader.starves else smoothed

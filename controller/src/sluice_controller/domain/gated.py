@@ -69,6 +69,11 @@ class Device:
     def is_on(self) -> bool:
         return self.steering.target_ns > 0
 
+    @property
+    def acted_ns(self) -> int:
+        """When it came on or was cut last."""
+        return max(self.state.cut_ns, self.told_ns.get(ON, 0))
+
 
 def advance(device: Device, look: Look, policy: Policy) -> tuple[Device, tuple[News, ...]]:
     """One tick: `steering` of the new device should be in force from now on."""

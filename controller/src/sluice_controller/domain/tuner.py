@@ -88,6 +88,7 @@ from .tuner_types import (
     PROBING,
     SECOND,
     SETTLED,
+    UNEXPLAINED,
     Arm,
     Change,
     Decision,
@@ -189,7 +190,7 @@ def decide(
             words = "it moves more than it declares"
             if stream.name in felt[DISK]:
                 words = three_figures(stream, felt)
-            decisions.append(Decision(None, "unexplained", stream.name, words))
+            decisions.append(Decision(None, UNEXPLAINED, stream.name, words))
         state = replace(state, unexplained_ns=now_ns)
     return state, tuple(decisions)
 

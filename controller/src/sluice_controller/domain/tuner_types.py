@@ -249,6 +249,10 @@ class Change(NamedTuple):
     after: float | None
 
 
+# The kind of a decision about a fault for which nothing here is to blame.
+UNEXPLAINED = "unexplained"
+
+
 @dataclass(frozen=True)
 class Decision:
     """Something worth a line in the log; `changes` may be empty."""

@@ -27,6 +27,7 @@ from ..domain.tuner_types import (
     OFF,
     PROBING,
     SETTLED,
+    UNEXPLAINED,
     WATCHING,
     Arm,
     Background,
@@ -183,6 +184,11 @@ class Auto:
             observation = self._observe(now_ns)
             state, decisions = decide(observation, self.state, policy, now_ns)
             self._gate(observation, state, policy, now_ns)
+            decisions = tuple(
+                one
+                for one in decisions
+                if one.kind != UNEXPLAINED or not self.gates.has_just_acted(one.stream, now_ns)
+            )
             if self.settings.dry_run:
                 self._rehearse(decisions, state.greedy_since_ns, now_ns)
                 return

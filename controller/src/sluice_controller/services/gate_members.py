@@ -73,6 +73,8 @@ class Members:
     def __init__(self, host: Host, devices: Devices, pool: Pool) -> None:
         self.host, self.devices, self.pool = host, devices, pool
         self.by_name: dict[str, Member] = {}
+        # Each device's group: devices of the same domains, which no figure tells apart.
+        self.group_of: Mapping[str, str] = {}
 
     def follow(self, pages: Mapping[str, PageState], now_ns: int) -> None:
         """One tick: the domains that run now, and their pages."""
@@ -84,6 +86,19 @@ class Members:
             self._find_devices(member, now_ns)
         for name, member in self.by_name.items():
             _look_at(member, pages.get(name), now_ns)
+        self._group()
+
+    def _group(self) -> None:
+        users: dict[str, list[str]] = {}
+        for name, member in sorted(self.by_name.items()):
+            for device in member.devices or ():
+                users.setdefault(device, []).append(name)
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for device, names in sorted(users.items()):
+            alike.setdefault(tuple(names), []).append(device)
+        self.group_of = {
+            device: " and ".join(devices) for devices in alike.values() for device in devices
+        }
 
     def _guests(self) -> list[Guest]:
         try:
@@ -95,12 +110,17 @@ class Members:
             del self.by_name[name]
         return guests
 
-    def on(self, device: str) -> list[str]:
+    def on(self, group: str) -> list[str]:
         """The domains with a disk there, whether they have a gate or not."""
-        return sorted(n for n, m in self.by_name.items() if device in (m.devices or ()))
+        return sorted(n for n, m in self.by_name.items() if group in self.groups(m))
 
-    def used_devices(self) -> list[str]:
-        return sorted({name for one in self.by_name.values() for name in one.devices or ()})
+    def groups(self, member: Member) -> set[str]:
+        """Those of its devices."""
+        return {self.group_of[device] for device in member.devices or ()}
+
+    def used(self) -> list[str]:
+        """All groups."""
+        return sorted(set(self.group_of.values()))
 
     def _find_devices(self, member: Member, now_ns: int) -> None:
         if member._looking is not None:

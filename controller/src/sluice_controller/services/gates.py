@@ -31,6 +31,8 @@ from .ports import GatePages, Host, Shapers
 from .sampler import PageState
 from .workers import Pool
 
+# A player that waited reports it late, and catches up.
+ACTED_NS = 10 * SECOND
 # For commands, and for looks at images.
 WORKERS = 4
 
@@ -81,7 +83,7 @@ class Gates:
         passed_s = 0.0 if self._last is None else (tick.now_ns - self._last.now_ns) / SECOND
         self._last = tick
         self._devices = {
-            name: self._devices.get(name) or Device(name) for name in self.members.used_devices()
+            name: self._devices.get(name) or Device(name) for name in self.members.used()
         }
         news: list[News] = []
         for name, device in self._devices.items():
@@ -105,6 +107,13 @@ class Gates:
 
     def close(self) -> None:
         self.pool.close()
+
+    def has_just_acted(self, stream: str | None, now_ns: int) -> bool:
+        """Whether a gate of the stream's came on or was cut so lately that a fault is older."""
+        return any(
+            device.is_on and stream in device.state.waiting and now_ns - device.acted_ns < ACTED_NS
+            for device in self._devices.values()
+        )
 
     def covers(self, domain: str) -> bool:
         """Whether the domain's disks are held by a gate while a stream needs that."""
@@ -190,7 +199,7 @@ class Gates:
         page, name = tick.pages[member.guest.name], member.guest.name
         steerings = [
             steering
-            for device in member.devices or ()
+            for device in self.members.groups(member)
             if (steering := self._devices[device].steering).target_ns
         ]
         if not steerings and seen.is_blind:
