@@ -472,7 +472,7 @@ def test_a_fault_from_before_the_gate_came_on_is_no_riddle(running):
     host.parts.streams.report("film", report)
     host.run(2)
     assert not host.log("stream")
-    host.run(15)
+    host.run(60)
     host.parts.streams.report("film", report)
     host.run(2)
     (said,) = host.log("stream")
