@@ -14,7 +14,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from demo import judge, report, show
-from demo.plan import BadPlan, Bars, Plan
+from demo.plan import METHODS, BadPlan, Plan
 from demo.run import KNOWN, Outcome, Run
 from demo.scale import FILMS_MBIT
 from demo.scene import Scene
@@ -39,11 +39,19 @@ def parse() -> Plan:
         "alone, without shaping, and with auto-shaping. Film, link, disk and readers are "
         "chosen to fit this machine, unless they are given.",
         epilog="examples: make demo ARGS=--once\n"
+        "          make demo ARGS='--once --policy rates'\n"
         "          make demo ARGS='--once --link-mbit 400 --film-mbit 7'\n"
         "exit code: 0 all bars hold, 1 one does not, 2 it could not run, 3 processors were short",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--once", action="store_true", help="end by itself and clean up")
+    parser.add_argument(
+        "--policy",
+        choices=METHODS,
+        default=default.method,
+        help="auto-shaping of the disk by bytes in flight (gate), or by rates as in the papers"
+        " (gate)",
+    )
 
     def setting(option: str, kind: type, preset: object, metavar: str, words: str) -> None:
         chosen = "chosen" if preset is None else f"{preset:g}"
@@ -73,6 +81,7 @@ def parse() -> Plan:
             control_s=arguments.seconds_control,
             unshaped_s=arguments.seconds_unshaped,
             auto_s=arguments.seconds_auto,
+            method=arguments.policy,
             once=arguments.once or not sys.stdout.isatty(),
         )
     except BadPlan as problem:
@@ -91,7 +100,7 @@ def wait_for_end(console: Console, scene: Scene) -> None:
 def finish(console: Console, scene: Scene, outcome: Outcome) -> int:
     """Judge, print, write; return the exit code."""
     attempt, short = outcome.attempt, outcome.shortage
-    found = judge.check(attempt.phases, attempt.settled_after_s, Bars())
+    found = judge.check(attempt.phases, attempt.settled_after_s, outcome.bars)
     written = report.write(scene, outcome, found)
     console.print()
     if short:

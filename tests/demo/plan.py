@@ -7,6 +7,7 @@ from demo.scale import DISK_MOST_BPS, FILMS_MBIT, READERS, Asked
 from testbed import patience
 
 PHASES = ("control", "unshaped", "auto")
+METHODS = ("gate", "rates")
 
 STREAM = "movie"
 STREAM_CLASS = "stream"
@@ -48,6 +49,7 @@ class Plan:
     media_mib: int = 768
     web_mib: int = 512
     once: bool = True
+    method: str = "gate"
 
     def __post_init__(self) -> None:
         ranges = {
@@ -74,6 +76,10 @@ class Plan:
             raise BadPlan(f"film_mbit is {self.film_mbit:g}; there are films of {films}")
 
     @property
+    def bars(self) -> "Bars":
+        return Bars() if self.method == METHODS[0] else RATES_BARS
+
+    @property
     def asked(self) -> Asked:
         """The sizes that are not to be chosen."""
         return Asked(
@@ -94,5 +100,9 @@ class Bars:
     control: str = "perfect"
     unshaped: str = "poor"
     auto: str = "perfect"
-    background_ratio: float = 0.70
-    settled_s: float = 60.0
+    background_ratio: float = 0.85
+    settled_s: float = 10.0
+
+
+# The papers' way finds its limits step by step.
+RATES_BARS = Bars(background_ratio=0.70, settled_s=60.0)

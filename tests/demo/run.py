@@ -65,6 +65,7 @@ class Outcome:
     auto_log: list[dict]
     httperf: clients.HttperfResult | None
     problem: str
+    bars: Bars = Bars()
 
     @property
     def phases(self) -> dict[str, Phase]:
@@ -74,7 +75,7 @@ class Outcome:
     def shortage(self) -> str:
         """How processors were short, if that is why a bar does not hold; else empty."""
         attempt = self.attempt
-        if judge.inconclusive(attempt.phases, attempt.settled_after_s, Bars()):
+        if judge.inconclusive(attempt.phases, attempt.settled_after_s, self.bars):
             return judge.shortage(attempt.phases)
         return ""
 
@@ -103,7 +104,7 @@ class Run:
         # Sizes that were all asked for are played to the end: nothing else would be told.
         attempt, given_up = self._attempt(scale, whole=costs is None), None
         less = smaller(scale, costs, self._plan.asked) if costs else None
-        if less and judge.inconclusive(attempt.phases, attempt.settled_after_s, Bars()):
+        if less and judge.inconclusive(attempt.phases, attempt.settled_after_s, self._plan.bars):
             short = judge.shortage(attempt.phases)
             self._say(f"processors were short ({short}): once more, about half the size")
             self._calm_down()
@@ -118,6 +119,7 @@ class Run:
             auto_log=list(reversed(log)),
             httperf=None,
             problem=self.sampler.problem,
+            bars=self._plan.bars,
         )
 
     def stop_loads(self) -> clients.HttperfResult | None:
@@ -155,7 +157,7 @@ class Run:
         self._say("control: the stream alone")
         self.start_stream(scale.film_mbit)
         self._control()
-        if not whole and judge.inconclusive(self._phases, None, Bars()):
+        if not whole and judge.inconclusive(self._phases, None, self._plan.bars):
             return Attempt(scale, self._phases)
         offered = self._start_loads(scale)
         self._unshaped()
@@ -255,7 +257,7 @@ class Run:
     def _auto(self) -> tuple[float, float | None]:
         """Switch auto-shaping on; end when the stream was perfect for long enough."""
         plan = self._plan
-        self.scene.api.call("PUT", "/auto", {"enabled": True})
+        self.scene.api.call("PUT", "/auto", {"enabled": True, "method": plan.method})
         enabled_s = time.monotonic()
         deadline = enabled_s + plan.settle_most_s + plan.auto_s
         self._say("auto-shaping is on")

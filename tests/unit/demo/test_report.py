@@ -26,7 +26,7 @@ def facts(monkeypatch) -> dict:
     monkeypatch.setattr(report, "constants", lambda: table)
     played = {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()}
     outcome = Outcome(
-        attempt=Attempt(SCALE, played, 12.345, 60.0, 371.7),
+        attempt=Attempt(SCALE, played, 6.345, 60.0, 371.7),
         given_up=Attempt(SCALE, {"control": played["control"]}),
         costs=None,
         windows=windows(0, 90),
@@ -62,8 +62,8 @@ def test_the_report_has_what_is_promised(facts):
             "max_gap_ms",
         }
         assert set(part["background"]) == {"http_bytes_per_s", "disk_bytes_per_s"}
-    assert read["phases"]["auto"]["settled_after_s"] == pytest.approx(12.345, abs=0.01)
-    assert read["auto"]["settled_after_s"] == pytest.approx(12.345, abs=0.01)
+    assert read["phases"]["auto"]["settled_after_s"] == pytest.approx(6.345, abs=0.01)
+    assert read["auto"]["settled_after_s"] == pytest.approx(6.345, abs=0.01)
     assert read["disk"]["constants"][0]["name"] == "media_bps"
     assert read["succeeded"] is True
     chosen = ("film_mbit", "link_mbit", "disk_bytes_per_s", "readers", "why")

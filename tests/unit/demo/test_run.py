@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from demo.plan import PHASES
+from demo.plan import PHASES, Plan
 from demo.run import Run
 from unit.demo.facts import SCALE, phase
 
@@ -16,7 +16,7 @@ class Played(Run):
 
     def __init__(self):
         self.scene = SimpleNamespace(resize=lambda _scale: None)
-        self._say = lambda _words: None
+        self._say, self._plan = (lambda _words: None), Plan()
 
     def _found(self, name: str) -> None:
         found = phase(name, 1e6, 1e6, stalls=9, stall_seconds=9.0)
