@@ -27,7 +27,7 @@ from sluice_controller.domain.uplink_first import (
 )
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.ports import ClassReading, First, UplinkReading
-from sluice_controller.services.uplink_first import UplinkFirst
+from sluice_controller.services.uplink_first import RETRY_S, UplinkFirst
 
 MAC = "52:54:00:aa:bb:01"
 FILM = Stream("film", "media", "movie", 875_000.0)
@@ -109,6 +109,8 @@ class Queues:
         return [port for port, classes in self.has.items() if classes]
 
     def classes(self, port):
+        if port not in self.has:
+            raise OSError(f"there is no interface {port}")
         return self.has[port] or None
 
     def change(self, lines):
@@ -267,6 +269,57 @@ def test_a_discipline_that_was_half_made_is_removed_again(scene):
     scene.queues.change = half
     assert "unknown" in scene.rounds().reason
     assert scene.queues.has["eno1"] == {}
+
+
+def fail_once(queues, method):
+    """The next call of this method of the queues raises."""
+    real = getattr(queues, method)
+
+    def failing(*_arguments):
+        setattr(queues, method, real)
+        raise OSError("tc has not ended after 10 s")
+
+    setattr(queues, method, failing)
+
+
+@pytest.mark.parametrize("how", ["switched off", "stopped"])
+@pytest.mark.parametrize("fault", ["change", "remove", "renamed"])
+def test_after_a_fault_the_kernels_own_discipline_comes_back_all_the_same(scene, how, fault):
+    scene.rounds(2)
+    if fault == "change":
+        fail_once(scene.queues, "change")
+        scene.settings(link_bytes_per_second=5e6)
+        assert "has not ended" in scene.rounds().reason
+    elif fault == "remove":
+        fail_once(scene.queues, "remove")
+        scene.settings(uplink_first=False)
+        scene.rounds()
+    else:
+        scene.queues.has["eno9"] = scene.queues.has.pop("eno1")
+    assert any(scene.queues.has.values())
+    if how == "stopped":
+        scene.service.stop()
+    else:
+        scene.settings(uplink_first=False)
+        scene.rounds(2)
+    assert not any(scene.queues.has.values())
+
+
+def test_a_plan_that_the_kernel_refuses_is_not_tried_each_second(scene):
+    """Each try takes the place of the root discipline for a moment, and its queue is lost."""
+    tries = []
+
+    def half(lines):
+        tries.append(lines)
+        Queues.change(scene.queues, lines[:2])
+        raise OSError("Error: TC classifier not found.")
+
+    scene.queues.change = half
+    for _ in range(10):
+        assert "classifier not found" in scene.rounds().reason
+    assert len(tries) == 1
+    del scene.queues.change
+    assert scene.rounds(int(RETRY_S)).reason == "film: none of its frames comes by"
 
 
 def test_a_stream_that_sends_far_more_than_it_declares_goes_with_the_others(scene, caplog):

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 ROUND_SECONDS = 1.0
 # A stream of which no frame has come by for so long is not known to go first.
 SEEN_S = 5.0
+# A plan that failed is not tried again for so long: each try empties the port's queue.
+RETRY_S = 60.0
 NO_RIGHT = (
     "; sluiced may not change the queues of interfaces: systemctl edit sluiced, with [Service] and"
     " CapabilityBoundingSet=CAP_NET_ADMIN"
@@ -62,9 +64,12 @@ class UplinkFirst:
         self._now = First()
         # Why none or some can go first, and what the log has of that.
         self._missing = self._told = ""
+        # Whether no port but those of `_plans` may have sluiced's discipline.
         self._looked_for_old = False
         # What each port has.
         self._plans: dict[str, Plan] = {}
+        # Of a port that could not be given the discipline: until when, and why.
+        self._refused: dict[str, tuple[float, str]] = {}
         self._slots: dict[str, int] = {}
         self._turns: dict[str, Turn] = {}
         self._seen: dict[str, _Seen] = {}
@@ -78,17 +83,26 @@ class UplinkFirst:
         settings = declaration.settings
         try:
             if settings.uplink is None or not settings.uplink_first:
+                self._refused.clear()
                 self._give_back(())
                 found, self._missing = First(), ""
             else:
                 found = self._look(settings, declaration)
         except OSError as error:
             found, self._missing = First(), _in_words(error)
+            # A port may have been left as it was, or have another name.
+            self._looked_for_old = False
         self._tell(found)
 
     def stop(self) -> None:
         """The kernel's own disciplines are back."""
-        for port in sorted(self._plans):
+        try:
+            # Of the kernel: a port may have another name since the last round.
+            left = self.queues.owned()
+        except OSError as error:
+            log.warning("sluiced's queue disciplines are not listed: %s", error)
+            left = sorted(self._plans)
+        for port in left:
             try:
                 self._remove(port)
             except OSError as error:
@@ -126,12 +140,17 @@ class UplinkFirst:
     def _set(self, port: str, plan: Plan, reading: Mapping[int, ClassReading] | None) -> None:
         # Another than that is there while it is changed.
         self._plans.pop(port, None)
+        until_s, why = self._refused.get(port, (0.0, ""))
+        if reading is None and self.monotonic() < until_s:
+            raise OSError(why)
         try:
             self.queues.change(commands(port, plan, reading))
-        except OSError:
-            if reading is None and self.queues.classes(port) is not None:
-                # Half made, all frames would wait in one queue that nobody looks after.
-                self.queues.remove(port)
+        except OSError as error:
+            if reading is None:
+                self._refused[port] = self.monotonic() + RETRY_S, str(error)
+                if self.queues.classes(port) is not None:
+                    # Half made, all frames would wait in one queue that nobody looks after.
+                    self.queues.remove(port)
             raise
         if reading is None:
             self.queues.make_fair(port)
