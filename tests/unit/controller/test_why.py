@@ -131,6 +131,15 @@ CASES = {
         "device",
         "",
     ),
+    "a throttle of another disk, which moves less than all": (
+        facts(
+            BUSY,
+            throttles=(Throttle("vda", "iotune", "blk", 2 * MB),),
+            moved_by_disks=Moved(60 * MB, 480),
+        ),
+        "device",
+        "",
+    ),
     "a card's own bandwidth": (
         facts(
             replace(BUSY, in_flight=0.0, service_ms=0.0), "net-tx",

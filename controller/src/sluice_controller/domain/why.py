@@ -345,7 +345,8 @@ def _throttle(facts: Facts, use: Use) -> _Found | None:
             moved = facts.moved_by_domain
         else:
             continue
-        if moved.of(one.bytes_per_second, one.operations_per_second) >= NEAR:
+        # What moves far more than that has another disk or card, which it does not hold.
+        if NEAR <= moved.of(one.bytes_per_second, one.operations_per_second) <= 1 / NEAR:
             return _throttled(facts, use, one, moved)
     return None
 
