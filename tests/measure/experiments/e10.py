@@ -15,7 +15,7 @@ these phases:
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from measure.experiments.rows import Rows
 from measure.experiments.spread import spreads
 from testbed import clients, loads, patience
 from testbed.processors import Group
+from testbed.stream.meter import Window
 from testbed.stream.verdict import verdict_of
 
 TITLE = "auto-shaping beside the best limit that a search finds"
@@ -114,6 +115,20 @@ def best_share(probe: Callable[[float], float | None]) -> tuple[float, float]:
             " whether processors are short, and whether the film plays alone"
         )
     return low, best_bps
+
+
+def perfect_from(windows: Sequence[Window], since_s: float, now_s: float) -> float | None:
+    """Return since when the stream has been perfect; None if not for `PERFECT_SECONDS` until now,
+    or if its meter has fallen silent meanwhile."""
+    start_s = judge.perfect_since(windows, since_s)
+    if start_s is None or now_s - start_s < PERFECT_SECONDS:
+        return None
+    return start_s if _tells(judge.within(windows, start_s, now_s), now_s - start_s) else None
+
+
+def _tells(windows: Sequence[Window], seconds: float) -> bool:
+    """Whether windows tell of a span of time but for one that is cut off at each edge."""
+    return sum(window.window_ms for window in windows) / 1000 >= seconds - 2 * TAIL_SECONDS
 
 
 class Course:
@@ -239,10 +254,12 @@ class Course:
         phase, perfect_s = self._until_perfect(method, time.monotonic())
         _phase, step_s = self._until_perfect(f"{method}, step", self._step(disk, network))
         cpu = phase.cpu_ours_ratio
+        # The background of a stream that is disturbed is no yield.
+        yielded_bps = phase.background.total if math.isfinite(perfect_s) else 0.0
         return {
             "perfect_s": perfect_s,
             "step_s": step_s,
-            "optimum_ratio": phase.background.total / best.bps,
+            "optimum_ratio": yielded_bps / best.bps,
             "unshaped_ratio": phase.background.total / best.unshaped_bps,
             "searched_share": best.bps / best.unshaped_bps,
             "cpu_share": phase.cpu_ratio if cpu is None else cpu,
@@ -254,11 +271,9 @@ class Course:
         deadline_s = since_s + patience.seconds(LONGEST_SECONDS)
         while True:
             time.sleep(0.5)
-            perfect_s = judge.perfect_since(self._run.sampler.windows(), since_s)
             now_s = time.monotonic()
-            if perfect_s is not None and now_s - perfect_s >= PERFECT_SECONDS:
-                break
-            if now_s >= deadline_s:
+            perfect_s = perfect_from(self._run.sampler.windows(), since_s, now_s)
+            if perfect_s is not None or now_s >= deadline_s:
                 break
         time.sleep(TAIL_SECONDS)
         end_s = time.monotonic() - TAIL_SECONDS
@@ -284,7 +299,9 @@ class Course:
 
     def _is_perfect(self, phase: Phase) -> bool:
         windows = judge.within(self._run.sampler.windows(), phase.start_s, phase.end_s)
-        return bool(windows) and all(verdict_of(window) == "perfect" for window in windows)
+        return _tells(windows, phase.end_s - phase.start_s) and all(
+            verdict_of(window) == "perfect" for window in windows
+        )
 
     def _limit(self, limit: tuple[str, str, str], bps: float | None) -> None:
         domain, name, resource = limit

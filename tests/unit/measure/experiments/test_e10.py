@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from measure.experiments import bars, e10, report
 from measure.experiments.e10 import best_share
+from testbed.stream.meter import Window
 
 STEP = 1 / 2**e10.SEARCH_STEPS
 
@@ -27,6 +28,27 @@ def test_the_search_ends_just_below_the_limit_that_is_too_much(most) -> None:
 def test_a_stream_that_no_limit_helps_ends_the_search_with_the_least_share() -> None:
     with pytest.raises(ValueError, match="with 6% of the unshaped rates"):
         best_share(lambda _share: None)
+
+
+def windows(start_s: float, seconds: float, stalls: int = 0) -> list[Window]:
+    return [
+        Window(start_s + half / 2, 500, received_datagrams=100, stalls=stalls)
+        for half in range(round(2 * seconds))
+    ]
+
+
+def test_a_stream_is_perfect_from_the_first_half_second_of_a_long_time_without_fault() -> None:
+    seen = windows(100, 5, stalls=1) + windows(105, 16)
+    assert e10.perfect_from(seen, 100, 121) == 105
+    assert e10.perfect_from(seen, 107, 122.5) == 107
+
+
+def test_a_stream_that_was_perfect_for_a_moment_at_the_end_never_was() -> None:
+    assert e10.perfect_from(windows(100, 50, stalls=1) + windows(150, 10), 100, 160) is None
+
+
+def test_a_meter_that_has_fallen_silent_calls_nothing_perfect() -> None:
+    assert e10.perfect_from(windows(100, 5), 100, 120) is None
 
 
 def test_a_page_is_drawn() -> None:
