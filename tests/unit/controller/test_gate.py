@@ -46,6 +46,13 @@ def test_the_target_is_a_part_of_what_the_stream_bears():
     assert steering.target_ns == pytest.approx(0.4 * 0.5 * SECOND)
 
 
+def test_a_film_of_a_low_rate_bears_no_more_than_its_player_buffers():
+    slow = replace(AT_EASE, nominal_bytes_per_second=128.0 * 1024)
+    assert (slow.lasts_s, slow.bears_s) == (1.0, gate.MOST_D_S)
+    # A tenth of a second in each: a third of what it bears.
+    assert slow.waits == pytest.approx(0.1 / gate.MOST_D_S)
+
+
 def test_of_several_streams_the_hastiest_counts():
     slow = replace(AT_EASE, name="slow", nominal_bytes_per_second=64.0 * 1024)
     _, steering = steer([slow, AT_EASE], State(), held=False, unseen=False, now_ns=0, passed_s=0.1)
@@ -78,8 +85,8 @@ def test_cuts_wait_for_their_effect():
 
 def test_cuts_wait_until_the_work_in_flight_is_done():
     slow = replace(AT_EASE, nominal_bytes_per_second=128.0 * 1024, oldest_s=1.3)
-    _, _, targets = steered(slow, State(2.0), seconds=0.4)
-    # The first cut leaves 400 ms of work before the read.
+    _, _, targets = steered(slow, State(4.0), seconds=0.3)
+    # The first cut leaves 240 ms of work before the read.
     assert len(set(targets)) == 1
 
 

@@ -29,7 +29,8 @@ from dataclasses import dataclass, field
 
 MS = 1_000_000
 SHARE = 0.4
-LEAST_D_S, MOST_D_S = 0.02, 1.0
+# A film of a low rate reads seldom, but its player buffers no longer for that.
+LEAST_D_S, MOST_D_S = 0.02, 0.3
 LEAST_SMOOTH_S, MOST_SMOOTH_S = 0.25, 2.0
 STRAINED, STALLING, AT_EASE = 0.75, 0.95, 0.6
 LATE = 1.2
@@ -61,10 +62,19 @@ class Reader:
     wait_s: float = 0.0
 
     @property
+    def lasts_s(self) -> float:
+        """What a read holds plays for so long."""
+        return self.request_bytes / self.nominal_bytes_per_second
+
+    @property
     def each_s(self) -> float:
-        """A read is due so often."""
-        lasts_s = self.request_bytes / self.nominal_bytes_per_second
-        return min(MOST_D_S, max(LEAST_D_S, lasts_s))
+        """A read is due so soon."""
+        return min(MOST_D_S, max(LEAST_D_S, self.lasts_s))
+
+    @property
+    def waits(self) -> float:
+        """The share of the time that it can bear which its reads take."""
+        return self.mean_in_flight / self.depth * max(1.0, self.lasts_s / self.each_s)
 
     @property
     def bears_s(self) -> float:
@@ -154,12 +164,12 @@ def _effect_ns(adjust: float, bears_s: float) -> int:
 
 def _smooth_s(reader: Reader) -> float:
     """Three reads are the least that tell how a stream waits."""
-    return min(MOST_SMOOTH_S, max(LEAST_SMOOTH_S, 3 * reader.each_s))
+    return min(MOST_SMOOTH_S, max(LEAST_SMOOTH_S, 3 * reader.lasts_s))
 
 
 def _waiting(reader: Reader, state: State, passed_s: float) -> float:
     """Smoothed over a few reads."""
-    now = 1.0 if reader.starves else reader.mean_in_flight / reader.depth
+    now = 1.0 if reader.starves else reader.waits
     weight = 1 - math.exp(-passed_s / _smooth_s(reader))
     before = state.waiting.get(reader.name, 0.0)
     smoothed = before + weight * (now - before)

@@ -208,7 +208,7 @@ def _served(reader: Reader, look: Look) -> str:
 def _waits(device: Device, reader: Reader) -> str:
     bears_ms = 1000 * reader.bears_s
     # At the first look nothing is smoothed yet.
-    share = device.state.waiting[reader.name] or reader.mean_in_flight / reader.depth
+    share = device.state.waiting[reader.name] or reader.waits
     return f"waits {share * bears_ms:.0f} of {bears_ms:.0f} ms that it can bear"
 
 
