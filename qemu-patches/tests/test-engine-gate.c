@@ -284,6 +284,27 @@ static void check_waiting_has_ended(void)
                 SECOND);
 }
 
+/* An engine that has been quiet joins now, not when it was asked last. */
+static void test_a_quiet_engine_joins_alive(void)
+{
+    static SluiceGatePage page = {
+        .magic = SLUICE_GATE_MAGIC, .version = SLUICE_GATE_VERSION,
+        .header_bytes = SLUICE_GATE_HEADER_BYTES,
+        .slot_bytes = sizeof(SluiceGateSlot), .slot_count = SLUICE_GATE_SLOTS,
+    };
+    SluiceGateMember member;
+    SluiceGateMemberInfo info;
+    uint64_t now_ns;
+
+    new_disk(1);
+    now_ns = disk.now_ns + 2 * SLUICE_GATE_REAP_NS;
+    check_equal(sluice_gate_join(&member, &page, sizeof(page), 1, "vm", now_ns),
+                SLUICE_GATE_OK);
+    sluice_engine_set_gate_member(disk.engine, &member, now_ns);
+    check(sluice_gate_member_info(&page, 0, now_ns, &info));
+    sluice_engine_free(disk.engine);
+}
+
 static void test_withdrawn_requests_wait_no_longer(void)
 {
     SluiceNode *node;
@@ -333,6 +354,7 @@ int main(void)
           test_a_stream_has_its_reservation_whoever_is_held },
         { "reservations behind the gate share it in proportion",
           test_reservations_behind_the_gate_share_it_in_proportion },
+        { "a quiet engine joins alive", test_a_quiet_engine_joins_alive },
         { "withdrawn requests wait no longer",
           test_withdrawn_requests_wait_no_longer },
         { "a class that becomes a stream waits no longer",

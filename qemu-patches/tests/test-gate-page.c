@@ -280,6 +280,32 @@ static void test_an_old_read_of_any_member_pauses_all(void)
     check_pause(&gates[0], tell_others_oldest);
 }
 
+/* The gate for writes is set it, and the gate for reads tells it: one that has joined
+ * meanwhile would show it for good. */
+static void test_only_a_told_read_is_shown_to_others(void)
+{
+    new_members(1, 20 * MS, SECOND);
+    sluice_gate_init(&gates[1]);
+    sluice_gate_set_target(&gates[1], 20 * MS, SECOND);
+    sluice_gate_set_oldest(&gates[1], SECOND);
+    sluice_gate_join(&members[1], &page, sizeof(page), 2, "vm", SECOND);
+    sluice_gate_set_member(&gates[1], &members[1], SECOND);
+    sluice_gate_set_oldest(&gates[1], 0);
+    check(admit(0, SECOND + 100 * MS));
+}
+
+/* As one of a disk that hangs, or of a broken process. */
+static void test_a_read_that_is_lost_hides_no_other(void)
+{
+    const uint64_t now_ns = 10 * SECOND;
+
+    new_members(3, 20 * MS, now_ns);
+    sluice_gate_tell_oldest(&gates[1], now_ns - SLUICE_GATE_AGE_MOST_NS);
+    check(admit(0, now_ns));
+    sluice_gate_tell_oldest(&gates[2], now_ns - 100 * MS);
+    check(!admit(0, now_ns));
+}
+
 static void test_a_pause_widens_no_window(void)
 {
     new_members(2, 20 * MS, SECOND);
@@ -297,6 +323,15 @@ static void test_a_pause_widens_no_window(void)
 
 /* Death and damage */
 
+/* As a process that was suspended: another has freed its slot. */
+static void lose_slot(unsigned index, unsigned other, uint64_t now_ns)
+{
+    for (unsigned i = 0; i < SLUICE_GATE_SLOTS; i++) {
+        sluice_gate_keepalive(&members[other], now_ns);
+    }
+    check(!sluice_gate_is_member(&members[index]));
+}
+
 static void test_a_killed_member_gives_back(void)
 {
     uint64_t now_ns = SECOND;
@@ -311,15 +346,36 @@ static void test_a_killed_member_gives_back(void)
                     SLUICE_GATE_FIRST_BYTES);
     }
     check_equal(admit_all(1, now_ns), FIRST);
-    for (unsigned i = 0; i < SLUICE_GATE_SLOTS; i++) {
-        sluice_gate_keepalive(&members[1], now_ns);
-    }
+    lose_slot(0, 1, now_ns);
     check_equal(page.slots[0].owner, 0);
     check_equal(page.used[0], 2);
     /* It was only suspended: it claims another, with what it has in flight. */
-    check(!sluice_gate_is_member(&members[0]));
     sluice_gate_keepalive(&members[0], now_ns);
     check_equal(sluice_gate_page_in_flight(&page, now_ns), 2 * SLUICE_GATE_FIRST_BYTES);
+}
+
+static void test_one_without_a_slot_claims_it_with_the_present(void)
+{
+    uint64_t now_ns = SECOND + SLUICE_GATE_REAP_NS;
+
+    new_members(2, 100 * MS, SECOND);
+    admit_all(0, SECOND);
+    sluice_gate_tell_oldest(&gates[0], SECOND);
+    lose_slot(0, 1, now_ns);
+    for (unsigned i = 0; i < FIRST; i++) {
+        complete(0, 100 * MS, now_ns);
+    }
+    sluice_gate_tell_oldest(&gates[0], now_ns);
+    sluice_gate_keepalive(&members[0], now_ns);
+    check_equal(sluice_gate_page_in_flight(&page, now_ns), 0);
+    check_equal(members[0].slot->oldest_ns, now_ns);
+    now_ns += SLUICE_GATE_REAP_NS;
+    lose_slot(0, 1, now_ns);
+    check(admit(0, now_ns));
+    sluice_gate_tell_oldest(&gates[0], 0);
+    sluice_gate_keepalive(&members[0], now_ns);
+    check_equal(sluice_gate_page_in_flight(&page, now_ns), REQUEST);
+    check_equal(members[0].slot->oldest_ns, 0);
 }
 
 /* As a process is left when another has shortened the file. */
@@ -516,8 +572,12 @@ int main(void)
           test_an_old_read_of_its_own_streams_pauses_it },
         { "an old read of any member pauses all",
           test_an_old_read_of_any_member_pauses_all },
+        { "only a told read is shown to others", test_only_a_told_read_is_shown_to_others },
+        { "a read that is lost hides no other", test_a_read_that_is_lost_hides_no_other },
         { "a pause widens no window", test_a_pause_widens_no_window },
         { "a killed member gives back", test_a_killed_member_gives_back },
+        { "one without a slot claims it with the present",
+          test_one_without_a_slot_claims_it_with_the_present },
         { "a lost page leaves each its window", test_a_lost_page_leaves_each_its_window },
         { "invariants over random traces", test_invariants_over_random_traces },
         { "a hostile page stops nobody", test_a_hostile_page_stops_nobody },

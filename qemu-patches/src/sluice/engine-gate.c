@@ -101,9 +101,10 @@ void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts)
     sluice_gate_shrink(&engine->gate, parts, engine->now_ns);
 }
 
-void sluice_engine_set_gate_member(SluiceEngine *engine, SluiceGateMember *member)
+void sluice_engine_set_gate_member(SluiceEngine *engine, SluiceGateMember *member,
+                                   uint64_t now_ns)
 {
-    sluice_gate_set_member(&engine->gate, member, engine->now_ns);
+    sluice_gate_set_member(&engine->gate, member, advance_clock(engine, now_ns));
 }
 
 void sluice_engine_set_oldest(SluiceEngine *engine, uint64_t oldest_ns)

@@ -242,6 +242,7 @@ SLUICE_HOT SluiceGateOthers sluice_gate_others(const SluiceGateMember *member,
         waits_ns = group_load(&slot->waits_until_ns);
         others.in_flight_bytes += bytes;
         if (oldest_ns && oldest_ns <= now_ns
+            && now_ns - oldest_ns < SLUICE_GATE_AGE_MOST_NS
             && (!others.oldest_ns || oldest_ns < others.oldest_ns)) {
             others.oldest_ns = oldest_ns;
         }
@@ -271,8 +272,10 @@ SLUICE_HOT void sluice_gate_show_in_flight(SluiceGateMember *member, uint64_t by
                                            uint64_t now_ns)
 {
     member->in_flight_bytes = bytes;
-    group_store(&member->slot->in_flight_bytes, bytes);
-    group_store(&member->slot->heartbeat_ns, now_ns);
+    if (sluice_gate_is_member(member)) {
+        group_store(&member->slot->in_flight_bytes, bytes);
+        group_store(&member->slot->heartbeat_ns, now_ns);
+    }
 }
 
 void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns)
@@ -283,5 +286,7 @@ void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns)
 void sluice_gate_show_oldest(SluiceGateMember *member, uint64_t oldest_ns)
 {
     member->oldest_ns = oldest_ns;
-    group_store(&member->slot->oldest_ns, oldest_ns);
+    if (sluice_gate_is_member(member)) {
+        group_store(&member->slot->oldest_ns, oldest_ns);
+    }
 }

@@ -160,8 +160,10 @@ void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
     gate->alone_bytes = member ? 0 : gate->window_bytes;
     if (shares(gate)) {
         gate->window_bytes = sluice_gate_page_window(member->page);
+    }
+    if (member) {
         sluice_gate_show_in_flight(member, gate->in_flight_bytes, now_ns);
-        sluice_gate_show_oldest(member, group_load(&gate->oldest_ns));
+        sluice_gate_show_oldest(member, gate->told_oldest_ns);
     }
     begin_anew(gate, now_ns);
 }
@@ -169,8 +171,9 @@ void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
 void sluice_gate_tell_oldest(SluiceGate *gate, uint64_t oldest_ns)
 {
     sluice_gate_set_oldest(gate, oldest_ns);
+    gate->told_oldest_ns = oldest_ns;
     gate->closed_until_ns = 0;
-    if (shares(gate)) {
+    if (gate->member) {
         sluice_gate_show_oldest(gate->member, oldest_ns);
     }
 }
@@ -298,7 +301,7 @@ static inline bool concerns_others(const SluiceGate *gate)
 SLUICE_HOT static __attribute__((noinline)) void
 tell_moved(SluiceGate *gate, uint64_t now_ns)
 {
-    if (shares(gate)) {
+    if (gate->member) {
         sluice_gate_show_in_flight(gate->member, gate->in_flight_bytes, now_ns);
     }
     if (gate->waited && sluice_gate_due_ns(gate, now_ns) <= now_ns) {

@@ -131,18 +131,19 @@ static void change_page(ShaperEngine *e, ShaperGatePage *page,
                         const SluiceGateMember *member)
 {
     ShaperGatePage *old = e->gate_page;
+    uint64_t now_ns = shaper_now_ns();
 
     WITH_SLUICE_LOCK(&e->lock) {
-        sluice_engine_set_gate_member(e->engine, NULL);
+        sluice_engine_set_gate_member(e->engine, NULL, now_ns);
         if (old) {
             sluice_gate_quit(&e->gate_member);
         }
         e->gate_page = page;
         if (page) {
             e->gate_member = *member;
-            sluice_engine_set_gate_member(e->engine, &e->gate_member);
+            sluice_engine_set_gate_member(e->engine, &e->gate_member, now_ns);
         }
-        shaper_engine_release_due(e, shaper_now_ns());
+        shaper_engine_release_due(e, now_ns);
     }
     shaper_engine_settle(e);
     if (page) {

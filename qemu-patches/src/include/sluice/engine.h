@@ -230,7 +230,8 @@ void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts);
 /* The gate is a member of its device's, which has joined (gate-page.h), and whose calls the
  * caller serialises with the engine's; NULL: no more. */
 void sluice_engine_set_gate_member(SluiceEngine *engine,
-                                   struct SluiceGateMember *member);
+                                   struct SluiceGateMember *member,
+                                   uint64_t now_ns);
 /* Since when the oldest read of the VM's streams is under way; 0: none. In any thread; and
  * serialised with the engine's calls, telling the other members too. */
 void sluice_engine_set_oldest(SluiceEngine *engine, uint64_t oldest_ns);

@@ -98,7 +98,7 @@ typedef struct SluiceGateMember {
 /* The other members, at one look. */
 typedef struct SluiceGateOthers {
     uint64_t in_flight_bytes;
-    uint64_t oldest_ns;         /* 0: no stream of theirs reads */
+    uint64_t oldest_ns;         /* of those that a pause may help; 0: none */
     uint32_t active;            /* how many have or want something in flight */
     uint64_t least_waiting_bytes;       /* in flight of one that waits; UINT64_MAX: none */
 } SluiceGateOthers;
@@ -123,7 +123,7 @@ SluiceGateStatus sluice_gate_join(SluiceGateMember *member, void *memory, size_t
 void sluice_gate_quit(SluiceGateMember *member);
 /* Shows that it lives, claims a slot if it has lost its own, and frees those of the dead. */
 void sluice_gate_keepalive(SluiceGateMember *member, uint64_t now_ns);
-/* Has it a slot? If not, nothing below may be called. */
+/* Has it a slot? If not, _others() and _show_waiting() may not be called. */
 bool sluice_gate_is_member(SluiceGateMember *member);
 /* False: the slot is free, or its owner dead. */
 bool sluice_gate_member_info(const SluiceGatePage *page, unsigned slot, uint64_t now_ns,
@@ -134,7 +134,7 @@ uint64_t sluice_gate_page_in_flight(const SluiceGatePage *page, uint64_t now_ns)
 SluiceGateOthers sluice_gate_others(const SluiceGateMember *member, uint64_t now_ns);
 uint64_t sluice_gate_page_window(const SluiceGatePage *page);
 void sluice_gate_set_page_window(SluiceGatePage *page, uint64_t bytes);
-/* What it has in flight from now on. */
+/* What it has in flight from now on; without a slot it is shown with the next one. */
 void sluice_gate_show_in_flight(SluiceGateMember *member, uint64_t bytes, uint64_t now_ns);
 /* Until then it counts as one that waits; 0: it does not wait. */
 void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns);

@@ -46,6 +46,7 @@ typedef struct SluiceGate {
     uint64_t held_ns;           /* how long it was closed and some request waited, summed */
     uint64_t held_times;        /* how often that began */
     SluiceWord oldest_ns;       /* since when a stream's read is under way; 0: none */
+    uint64_t told_oldest_ns;    /* the same, as this gate tells it to the other members */
     SluiceGateMember *member;   /* of the device's gate; NULL: a window of its own */
     uint64_t closed_until_ns;   /* a look found it closed: the next is then */
     bool pausing;               /* a look found such a read */
