@@ -221,6 +221,19 @@ def test_one_click_says_why_a_class_is_slow(studio):
     expect(said).to_be_hidden()
 
 
+def test_an_answer_that_was_closed_and_opened_is_asked_for_once_at_a_time(studio):
+    studio.show("vm")
+    lane = studio.tab.locator('[data-testid="class-lane"][data-class="batch"]')
+    button, asked = lane.get_by_role("button", name="Why slow?"), []
+    for _ in range(9):
+        button.click()
+    studio.tab.on("request", lambda one: asked.append(one.url) if "/why" in one.url else None)
+    studio.tab.wait_for_timeout(3000)
+    # Every two seconds at the most, however often it was opened.
+    assert len(asked) <= 2
+    button.click()
+
+
 def test_no_picture_is_of_a_page_that_is_not_taken():
     assert {path.stem for path in STORED.iterdir()} == {f"{name}-{look}" for name, look in TAKEN}
 

@@ -32,11 +32,17 @@ async function fill(button) {
   }
 }
 
+// One that is closed and opened again meanwhile is followed already.
+const followed = new Set();
+
 async function follow(button) {
+  if (followed.has(button)) return;
+  followed.add(button);
   while (isOpen(button)) {
     await fill(button);
     await new Promise((resolve) => setTimeout(resolve, FRESH_MS));
   }
+  followed.delete(button);
 }
 
 export function start() {
