@@ -104,6 +104,22 @@ def test_cuts_of_one_cause_remember_where_they_began():
     assert state.adjust < 0.2 and state.cut_from == 1.5
 
 
+def test_the_target_stays_below_its_edge_for_longer_after_each_relapse():
+    state, now_ns, holds = State(2.0), 1000 * SECOND, []
+    for _ in range(6):
+        cut, _, _ = steered(replace(AT_EASE, oldest_s=0.16), state, 0.1, from_ns=now_ns)
+        assert (cut.cut_from, cut.until_ns) == (state.adjust, now_ns + max(cut.hold_ns, 0))
+        holds.append(cut.hold_ns / SECOND)
+        seconds = holds[-1] - 1
+        held, _, _ = steered(AT_EASE, cut, seconds, from_ns=now_ns + SECOND)
+        assert held.adjust == pytest.approx(gate.HELD * cut.cut_from)
+        now_ns += round(seconds + 5) * SECOND
+        state, _, _ = steered(AT_EASE, held, 4, from_ns=now_ns)
+        assert state.adjust > held.adjust
+        now_ns += 4 * SECOND
+    assert holds == [20, 40, 80, 160, 300, 300]
+
+
 def test_ease_raises_the_target_only_where_the_gate_held():
     state, _, _ = steered(AT_EASE, held=True, seconds=60)
     assert state.adjust == gate.MOST_ADJUST

@@ -198,6 +198,8 @@ def test_a_stream_that_waits_lowers_the_target_and_one_at_ease_lets_it_rise(runn
     assert any(taken["window-percent"] == 70 for taken in host.batch.taken)
     host.media.waits = 0.1
     host.run(10)
+    assert 0.7 * before < host.targets()["batch"] < before
+    host.run(25)
     assert host.targets()["batch"] >= before
 
 

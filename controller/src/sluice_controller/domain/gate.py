@@ -14,8 +14,9 @@ is the mean of its reads in flight over N: at 1 it always waits. The target is
 a quarter, and by half if that is worse, and again when the work in flight is done: no cut makes
 that less. If all are below `AT_EASE` and the gate held requests, it rises by an eighth, ten times
 a second up to half of where it was cut last, and beyond that once in the shortest time in which u
-tells of it. A gate that held nothing is no reason for either: `adjust` drifts to 1. A stream that
-is not seen loosens nothing.
+tells of it. For 20 s it stays below three quarters of where it was cut, and for twice as long
+each time that it is cut again within half a minute after that. A gate that held nothing is no
+reason for either: `adjust` drifts to 1. A stream that is not seen loosens nothing.
 
 N is learnt low: of the reads in flight with each new one, the number that nine tenths do not
 exceed. If N is too high, waiting looks like ease.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MS = 1_000_000
 SHARE = 0.4
@@ -36,10 +37,14 @@ STRAINED, STALLING, AT_EASE = 0.75, 0.95, 0.6
 LATE = 1.2
 STARVING_BUSY, STARVING_RATE = 0.98, 0.93
 CUT, HARD_CUT, SHRINK, RISE, DRIFT = 0.75, 0.5, 0.7, 1.12, 0.97
-LEAST_ADJUST, MOST_ADJUST = 0.05, 4.0
+LEAST_ADJUST, MOST_ADJUST = 0.05, 2.5
 CUT_EACH_NS, CUT_MOST_NS = 150 * MS, 600 * MS
 # Cuts that follow each other sooner have one cause.
 EPISODE_NS = 2_000 * MS
+# For so long the target stays below this part of where it was cut, and longer after a relapse: a
+# loop that goes back to its edge at once has the stream stall each few seconds.
+HELD, LEAST_HELD = 0.75, 0.3
+HOLD_NS, LONGEST_HOLD_NS, RELAPSE_NS = 20_000 * MS, 300_000 * MS, 30_000 * MS
 # A target below this part of the last one that was cut may rise at once.
 NEAR = 0.5
 DEPTH_SHARE = 0.9
@@ -95,8 +100,11 @@ class Reader:
 class State:
     adjust: float = 1.0
     cut_ns: int = -2 * EPISODE_NS
-    # Where the last cuts began: near it the loop feels its way.
+    # Where the last cuts began: near it the loop feels its way. Up to `until_ns`, `hold_ns` after
+    # that, it stays well below.
     cut_from: float = 1 / NEAR
+    hold_ns: int = 0
+    until_ns: int = 0
     # Of each stream its smoothed share of waiting.
     waiting: Mapping[str, float] = field(default_factory=dict)
 
@@ -138,23 +146,37 @@ def steer(
     worst = max(waiting[reader.name] for reader in readers)
     late = any(reader.oldest_s > LATE * reader.bears_s for reader in readers)
     bears_s = min(reader.bears_s for reader in readers)
-    adjust, cut_ns, cut_from, shrink = state.adjust, state.cut_ns, state.cut_from, 1.0
+    shrink = 1.0
+    state = replace(state, waiting=waiting)
     if worst > STRAINED or late:
-        if now_ns - cut_ns >= _effect_ns(adjust, bears_s):
-            if now_ns - cut_ns > EPISODE_NS:
-                cut_from = adjust
-            adjust *= HARD_CUT if late or worst > STALLING else CUT
-            cut_ns, shrink = now_ns, SHRINK
+        if now_ns - state.cut_ns >= _effect_ns(state.adjust, bears_s):
+            state = _cut(state, HARD_CUT if late or worst > STALLING else CUT, now_ns)
+            shrink = SHRINK
     elif unseen:
-        adjust = min(adjust, 1.0)
+        state = replace(state, adjust=min(state.adjust, 1.0))
     elif not held:
-        adjust = 1.0 + (adjust - 1.0) * DRIFT
+        state = replace(state, adjust=1.0 + (state.adjust - 1.0) * DRIFT)
     elif worst < AT_EASE:
-        slowest_s = max(_smooth_s(reader) for reader in readers)
-        adjust *= RISE if adjust < NEAR * cut_from else RISE ** (LEAST_SMOOTH_S / slowest_s)
-    adjust = min(MOST_ADJUST, max(LEAST_ADJUST, adjust))
-    target_ns = max(1, round(SHARE * bears_s * adjust * 1e9))
-    return State(adjust, cut_ns, cut_from, waiting), Steering(target_ns, shrink)
+        state = _risen(state, max(_smooth_s(reader) for reader in readers), now_ns)
+    target_ns = max(1, round(SHARE * bears_s * state.adjust * 1e9))
+    return state, Steering(target_ns, shrink)
+
+
+def _cut(state: State, factor: float, now_ns: int) -> State:
+    if now_ns - state.cut_ns > EPISODE_NS:
+        has_relapsed = now_ns - state.until_ns < RELAPSE_NS
+        hold_ns = min(LONGEST_HOLD_NS, 2 * state.hold_ns) if has_relapsed else HOLD_NS
+        until_ns = now_ns + max(HOLD_NS, hold_ns)
+        state = replace(state, cut_from=state.adjust, hold_ns=hold_ns, until_ns=until_ns)
+    return replace(state, adjust=max(LEAST_ADJUST, state.adjust * factor), cut_ns=now_ns)
+
+
+def _risen(state: State, smooth_s: float, now_ns: int) -> State:
+    near = NEAR * state.cut_from
+    rise = RISE if state.adjust < near else RISE ** (LEAST_SMOOTH_S / smooth_s)
+    most = max(HELD * state.cut_from, LEAST_HELD) if now_ns < state.until_ns else MOST_ADJUST
+    # What is above already need not fall.
+    return replace(state, adjust=max(state.adjust, min(most, state.adjust * rise)))
 
 
 def _effect_ns(adjust: float, bears_s: float) -> int:
