@@ -201,7 +201,7 @@ def tune(host, name):
     call("PUT", f"/v1/domains/{name}/classes/movie", {})
     body = {"domain": name, "class": "movie", "nominal_bytes_per_second": 1e6}
     call("PUT", "/v1/streams/film", body)
-    call("PUT", "/v1/auto", {"enabled": True})
+    call("PUT", "/v1/auto", {"enabled": True, "method": "rates"})
     host.controller.stop()
     held = {"level": 1e6, "caps": [[name, "batch", "blk-read", 1e6]]}
     url = f"sqlite:///{host.controller.state_dir / 'sluice.db'}"

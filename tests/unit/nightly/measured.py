@@ -20,7 +20,7 @@ ABOUT = About(
 VERDICTS = {"control": {}, "unshaped": {"stalls": 9, "stall_seconds": 20.0}, "auto": {}}
 
 
-def facts(monkeypatch, settled_after_s: float | None = 12.345, **changes) -> dict:
+def facts(monkeypatch, settled_after_s: float | None = 6.345, **changes) -> dict:
     monkeypatch.setattr(report, "constants", lambda: [Constant("media_bps", 1, "why")])
     played = {name: phase(name, 20e6, 40e6, **bad) for name, bad in VERDICTS.items()}
     found = {
