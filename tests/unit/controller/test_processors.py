@@ -2,6 +2,7 @@
 """How long threads of a VM wait for a processor, and who is looked at."""
 
 from concurrent.futures import wait as wait_for
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -277,6 +278,18 @@ def test_a_share_that_an_operator_sets_meanwhile_is_theirs(scene):
     scene.seconds(20, STARVED_MS)
     scene.seconds(60, AT_EASE_MS)
     assert scene.shares.share == theirs and scene.stored() == {}
+
+
+@pytest.mark.parametrize(
+    "theirs", [{"weight": 300}, {"quota_us": 70_000}, {"period_us": 50_000}], ids=str
+)
+def test_of_a_share_that_an_operator_changes_in_part_the_rest_is_given_back(scene, theirs):
+    scene.seconds(3 * len(LADDER) - 1, STARVED_MS)
+    assert scene.shares.share.quota_us > 0
+    scene.shares.share = replace(scene.shares.share, **theirs)
+    scene.settings = AutoSettings()
+    scene.second(STARVED_MS)
+    assert scene.shares.share == replace(OWN, **theirs) and scene.stored() == {}
 
 
 def test_a_vm_that_gets_a_stream_has_its_share_again(scene):

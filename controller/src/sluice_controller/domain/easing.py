@@ -12,7 +12,7 @@ operator gave it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .processors import BEARABLE_MS_PER_SECOND, Wait
@@ -75,6 +75,19 @@ def eased(own: Share, level: int) -> Share:
 def every_share(own: Share) -> frozenset[Share]:
     """All that sluiced makes of it."""
     return frozenset(eased(own, level) for level in range(1, len(LADDER) + 1)) - {own}
+
+
+def given_back(present: Share, own: Share, ours: Collection[Share]) -> Share:
+    """A share that an operator has changed: the parts that are sluiced's still are its own again.
+
+    A period is never sluiced's, so a quota of sluiced's in another period is given back, too.
+    """
+    share = present
+    if share.weight in {one.weight for one in ours}:
+        share = replace(share, weight=own.weight)
+    if share.quota_us in {one.quota_us for one in ours}:
+        share = replace(share, quota_us=own.quota_us)
+    return share
 
 
 @dataclass(frozen=True)

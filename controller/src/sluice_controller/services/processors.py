@@ -5,7 +5,7 @@ Once a second the scheduler's times of each VM with a declared stream are read. 
 auto-shaping is on, attached VMs without a stream leave processors to it (`domain/easing.py`).
 
 A share that is about to be changed is stored before. So it is given back by the next sluiced,
-if this one is killed. A share that somebody else has changed meanwhile is theirs and stays.
+if this one is killed. Parts of it that somebody else has changed meanwhile are theirs and stay.
 
 All calls are made in threads: a QEMU or a libvirt that hangs keeps its own answer alone waiting.
 """
@@ -299,9 +299,12 @@ class Processors:
             if one.own is None:
                 self._keep(guest.uuid, {"own": astuple(present), "ours": _tuples(present)})
                 one.own, one.ours = present, easing.every_share(present)
-            # Else it is an operator's by now.
             if present == one.own or present in one.ours:
-                self.shares.set(guest.name, present, easing.eased(one.own, level))
+                share = easing.eased(one.own, level)
+            else:
+                # An operator's by now.
+                share = easing.given_back(present, one.own, one.ours)
+            self.shares.set(guest.name, present, share)
         if level == 0:
             self._keep(guest.uuid, None)
         with self._lock:
