@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from sluice_controller.domain.errors import Conflict
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.services.gate_setter import Gate, GateSetter, Shown
 
@@ -105,3 +106,17 @@ def test_a_guest_on_its_way_is_not_asked(asking):
     moving = Guest("media", "u-1", "paused", 1, LIVE, LIVE, moving=True)
     asking.want(50, guest=moving)
     assert asking.slow.begun == []
+
+
+def test_a_qemu_that_words_each_refusal_anew_fills_no_log(asking, caplog):
+    for number in range(30):
+        asking.want(50)
+        answer, _what, _arguments = asking.slow.begun.pop()
+        why = f"refused {number} " + "x" * 5000
+        answer.set_exception(Conflict("shaper", "media", why, "wait"))
+        asking.now_ns += 2 * SECOND
+        asking.want(50)
+        asking.now_ns += 2 * SECOND
+    assert 1 <= len(caplog.records) <= 4
+    assert all(len(record.getMessage()) < 1000 for record in caplog.records)
+    assert len(asking.setter.error("media")) < 1000

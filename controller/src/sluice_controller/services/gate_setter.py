@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..domain.errors import SluiceError
+from ..domain.errors import SluiceError, shortened
 from ..domain.guests import Guest
 from ..domain.window import SECOND_NS
 from .gate_opener import GateOpener
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 # A target that differs by less is left: each change is a command.
 SMALLEST_CHANGE = 0.02
 RETRY_NS = SECOND_NS
+# Of a QEMU's words in the host's journal; and between two lines of one domain.
+JOURNAL_CHARS, QUIET_NS = 300, 60 * SECOND_NS
 # A page written so long after a command shows its effect.
 SHOWN_NS = SECOND_NS
 # A gate of a device is set again so often: then its page is looked at.
@@ -65,6 +67,8 @@ class _Known:
     shrink: float = 1.0
     running: Future[None] | None = None
     error: str | None = None
+    # When an error of it was logged.
+    said_ns: int | None = None
     retry_ns: int = 0
 
 
@@ -119,10 +123,14 @@ class GateSetter:
             known.error, known.sent_ns = None, now_ns
             return
         known.sent, known.retry_ns = None, now_ns + RETRY_NS
-        if str(error) != known.error:
+        why = shortened(str(error), JOURNAL_CHARS)
+        is_quiet = known.said_ns is not None and now_ns - known.said_ns < QUIET_NS
+        # A QEMU that its guest has taken over may word each refusal anew.
+        if why != known.error and not is_quiet:
+            known.said_ns = now_ns
             unforeseen = None if isinstance(error, SluiceError) else error
-            log.warning("domain %s: its gate is not set: %s", name, error, exc_info=unforeseen)
-        known.error = str(error)
+            log.warning("domain %s: its gate is not set: %s", name, why, exc_info=unforeseen)
+        known.error = why
 
     def _set(self, guest: Guest, gate: Gate, percent: int) -> None:
         arguments = {"id": guest.live.shaper_id}
