@@ -3,6 +3,7 @@
 
 import re
 import struct
+from concurrent.futures import Future
 
 import pytest
 
@@ -111,6 +112,13 @@ class Host:
         if path not in self.under_path:
             raise FileNotFoundError(path)
         return self.under_path[path]
+
+
+class Hanging:
+    """Threads whose calls do not end."""
+
+    def submit(self, what, *arguments):
+        return Future()
 
 
 class Running:
@@ -276,6 +284,26 @@ def test_gates_of_an_earlier_sluiced_are_opened(running):
     host.media.target_ns = host.batch.target_ns = 20 * MS
     host.run(0.3)
     assert host.targets() == OPEN
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"dry_run": True}, {"method": "rates"}])
+def test_a_gate_is_opened_though_its_image_cannot_be_looked_at(running, settings):
+    host = running(**settings)
+    host.batch.target_ns = 20 * MS
+    host.auto.gates.members.pool = Hanging()
+    host.run(1)
+    assert host.targets() == OPEN
+
+
+def test_a_start_of_sluiced_beside_a_stream_that_reads_seldom_opens_no_gate(running):
+    host = running()
+    host.media.rate = READ_BYTES / 0.7
+    host.run(4)
+    for _ in range(7):
+        host.start()
+        taken = len(host.batch.taken)
+        host.run(1.5)
+        assert all("target-ns" in one for one in host.batch.taken[taken:])
 
 
 def test_a_start_of_sluiced_leaves_no_moment_without_a_gate(running):

@@ -22,6 +22,8 @@ DEPTH_SECONDS = 30
 # A stream that is behind asks for all that it may have at once: reads of the first seconds under a
 # gate do not count, and N is 1 until there are some more.
 BEHIND_NS, UNKNOWN_NS = 5 * SECOND_NS, 10 * SECOND_NS
+# Streams of low rates read so seldom.
+SELDOM_NS = 3 * SECOND_NS
 USUAL_REQUEST_BYTES = 128.0 * 1024
 GATE_KEY: Key = (DEFAULT_CLASS, BLK_READ)
 
@@ -32,6 +34,8 @@ class Memory:
 
     created_ns: int = 0
     request_bytes: float = USUAL_REQUEST_BYTES
+    # Since when its page is looked at.
+    since_ns: int | None = None
     # When it was last seen to read.
     active_ns: int | None = None
     counted_since_ns: int | None = None
@@ -41,6 +45,11 @@ class Memory:
     # The last reading that was looked at, and what it told.
     at_ns: int = -1
     reader: Reader | None = None
+
+    def is_new(self, now_ns: int) -> bool:
+        """Whether it may read, and was looked at too shortly to be seen to."""
+        is_short = self.since_ns is None or now_ns - self.since_ns < SELDOM_NS
+        return self.active_ns is None and is_short
 
     def is_idle(self, now_ns: int, idle_ns: int) -> bool:
         return self.active_ns is None or now_ns - self.active_ns > idle_ns
@@ -60,6 +69,8 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
     elif newest.at_ns == memory.at_ns:
         return memory.reader
     memory.at_ns = newest.at_ns
+    if memory.since_ns is None:
+        memory.since_ns = now_ns
     span = window.span()
     sample = span.sample(key)
     if sample is None:

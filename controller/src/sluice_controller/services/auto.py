@@ -203,7 +203,8 @@ class Auto:
         tick = Tick(pages, self.declared.now, observation.unseen, greedy_ns, policy, now_ns)
         before, self._gating = self._gating, self._how_gates()
         news = []
-        if before != self._gating:
+        # At the first tick gates are an earlier sluiced's, and may be wanted.
+        if before not in ("", self._gating):
             news += self.gates.open(self._gating, tick)
         if self._gating in (SET, REHEARSED):
             news += self.gates.tick(tick, is_rehearsal=self._gating == REHEARSED)

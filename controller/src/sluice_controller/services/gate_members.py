@@ -45,6 +45,8 @@ class Member:
     devices: frozenset[str] | None = None
     # Why it can have no gate; None if it can.
     because: str | None = "its counters page was not read yet"
+    # Whether its page can be read now.
+    is_read: bool = False
     # Whether its QEMU has one to set, as far as is known.
     has_gate: bool = False
     # When its page was last read, and when its gate was last seen to have held something.
@@ -153,6 +155,7 @@ def _is_same(one: Guest, other: Guest) -> bool:
 
 def _look_at(member: Member, page: PageState | None, now_ns: int) -> None:
     span = None if page is None else page.span()
+    member.is_read = span is not None
     if span is None:
         member.because = "its counters page cannot be read"
         return

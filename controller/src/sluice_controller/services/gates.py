@@ -90,20 +90,25 @@ class Gates:
             look = self._look(name, seen, tick, passed_s)
             self._devices[name], said = advance(device, look, tick.policy)
             news += said
+        if is_rehearsal:
+            self._open_all(tick)
+            return news
         for member in self._with_gates():
-            if is_rehearsal:
-                self._want(member, Gate(), tick)
-            else:
-                self._set(member, seen, tick)
+            self._set(member, seen, tick)
         return news
 
     def open(self, why: str, tick: Tick) -> list[News]:
         """Without gates from now on; after `follow`."""
         news = [one for d in self._devices.values() for one in opened(d, why)]
         self._devices, self._memories, self._last = {}, {}, None
-        for member in self._with_gates():
-            self._want(member, Gate(), tick)
+        self._open_all(tick)
         return news
+
+    def _open_all(self, tick: Tick) -> None:
+        for member in self.members.by_name.values():
+            # Where its disks lie does not matter for that.
+            if member.is_read and member.has_gate:
+                self._want(member, Gate(), tick)
 
     def close(self) -> None:
         self.pool.close()
@@ -145,6 +150,7 @@ class Gates:
         if is_seen:
             reader = read(stream, page.window, memory, tick.now_ns)
             if reader is None or memory.is_idle(tick.now_ns, tick.policy.idle_ns):
+                seen.is_blind |= reader is not None and memory.is_new(tick.now_ns)
                 return
         elif stream.domain in tick.unseen:
             reader = memory.reader
