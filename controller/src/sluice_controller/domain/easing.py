@@ -208,7 +208,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def share_words(level: int) -> str:
-    """What VMs without a stream get at a level."""
+    """The share of VMs without a stream at a level."""
     if level == 0:
         return "their own share of the processors"
     weight, of_processor = LADDER[level - 1]

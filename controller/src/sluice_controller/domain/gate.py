@@ -68,7 +68,7 @@ class Reader:
 
     @property
     def lasts_s(self) -> float:
-        """What a read holds plays for so long."""
+        """The bytes of a read play for so long."""
         return self.request_bytes / self.nominal_bytes_per_second
 
     @property
@@ -175,7 +175,7 @@ def _risen(state: State, smooth_s: float, now_ns: int) -> State:
     near = NEAR * state.cut_from
     rise = RISE if state.adjust < near else RISE ** (LEAST_SMOOTH_S / smooth_s)
     most = max(HELD * state.cut_from, LEAST_HELD) if now_ns < state.until_ns else MOST_ADJUST
-    # What is above already need not fall.
+    # A target that is above already need not fall.
     return replace(state, adjust=max(state.adjust, min(most, state.adjust * rise)))
 
 

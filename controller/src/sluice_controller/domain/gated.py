@@ -136,7 +136,7 @@ def _news(
 
 
 def opened(device: Device, why: str) -> tuple[News, ...]:
-    """What there is to say when its gate is opened for another reason than its streams."""
+    """The news when its gate is opened for another reason than its streams."""
     return (News(OFF, None, f"Gate of {device.name} opened: {why}"),) if device.is_on else ()
 
 

@@ -118,7 +118,7 @@ def _is_counted(reading: Reading) -> bool:
 
 
 def _share(before: int, after: int, old: Reading, new: Reading) -> float:
-    """What a sum grew by, in the time that passed."""
+    """The growth of a sum in the time that passed."""
     return max(0, after - before) / max(1, new.at_ns - old.at_ns)
 
 
@@ -130,7 +130,7 @@ def _by_service(old: Reading, new: Reading, key: Key) -> float:
 def _depth(memory: Memory, newest: Reading, sums: Stream | None) -> int:
     at_ns = newest.at_ns
     if sums is None or not _is_counted(newest):
-        # What was learnt under the last gate is old at the next.
+        # Depths learnt under the last gate are old at the next.
         memory.counted_since_ns = None
         memory.depths.clear()
         return 1

@@ -30,7 +30,7 @@ UNLIMITED_BPS = MAX_PER_SECOND
 # classes have in any case.
 LINK_SHARE = 0.985
 OTHERS_SHARE = 0.02
-# What may go at once.
+# Bytes that may go at once.
 BURST_S = 0.001
 LEAST_BURST_BYTES = 16 * 1024
 QUANTUM_BYTES = 60_000

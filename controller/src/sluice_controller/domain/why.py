@@ -54,7 +54,7 @@ _DOES = {BLK_READ: "reads", BLK_WRITE: "writes", NET_TX: "sends", NET_RX: "recei
 
 @dataclass(frozen=True)
 class Moved:
-    """What a VM, or the members of a group, move on the resources of a limit together."""
+    """The rates of a VM, or of a group's members, on the resources of a limit together."""
 
     bytes_per_second: float = 0.0
     operations_per_second: float = 0.0
@@ -345,7 +345,7 @@ def _throttle(facts: Facts, use: Use) -> _Found | None:
             moved = facts.moved_by_domain
         else:
             continue
-        # What moves far more than that has another disk or card, which it does not hold.
+        # A VM that moves far more has another disk or card, which the throttle does not hold.
         if NEAR <= moved.of(one.bytes_per_second, one.operations_per_second) <= 1 / NEAR:
             return _throttled(facts, use, one, moved)
     return None

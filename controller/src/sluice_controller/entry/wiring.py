@@ -259,7 +259,7 @@ class Services:
         try:
             return self.uplinks.names()
         except OSError as error:
-            # What else there is to say of the host does not wait for netlink.
+            # The rest of the answer does not wait for netlink.
             log.warning("the kernel does not list its interfaces: %s", error)
             return []
 

@@ -91,7 +91,7 @@ class PageState:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a page: why it cannot be read, or its granted classes and readings."""
+    """All that is known of a page: why it cannot be read, or its granted classes and readings."""
 
     error: str | None
     keys: tuple[Key, ...]

@@ -66,7 +66,7 @@ class UplinkFirst:
         self._missing = self._told = ""
         # Whether no port but those of `_plans` may have sluiced's discipline.
         self._looked_for_old = False
-        # What each port has.
+        # The discipline of each port.
         self._plans: dict[str, Plan] = {}
         # Of a port that could not be given the discipline: until when, and why.
         self._refused: dict[str, tuple[float, str]] = {}
@@ -217,7 +217,7 @@ class UplinkFirst:
     def _count(
         self, streams: tuple[Stream, ...], readings: list[dict[int, ClassReading] | None]
     ) -> None:
-        """What went first, and whether it was far more than was declared."""
+        """The traffic that went first, and whether it was far more than was declared."""
         now_s = self.monotonic()
         self._seen = {s.name: self._seen[s.name] for s in streams if s.name in self._seen}
         self._turns = {s.name: self._turns[s.name] for s in streams if s.name in self._turns}

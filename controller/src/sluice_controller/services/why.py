@@ -28,7 +28,7 @@ from .sampler import Sampler, Seen
 
 @dataclass(frozen=True)
 class _Stored:
-    """What operators have set, of one domain but for groups."""
+    """The settings of operators, of one domain but for groups."""
 
     grants: list[Grant]
     classes: Mapping[str, ShapingClass]
@@ -179,7 +179,7 @@ def _unseen(guest: Guest | None, page: Seen | None) -> str:
 
 
 def _moved(pages: Iterable[Seen | None], resources: Iterable[str], but: frozenset[str]) -> Moved:
-    """What the classes of these domains move together; `but`: classes that are not charged."""
+    """The rates of the classes of these domains together; `but`: classes that are not charged."""
     of_bytes = of_operations = 0.0
     for page in pages:
         if not _known(page):
