@@ -43,10 +43,11 @@ def test_the_trend_is_drawn_and_a_night_without_figures_is_a_gap(service, page, 
     row = page.locator('[data-testid="night-row"][data-outcome="refused"]')
     expect(row).to_contain_text(SENTENCE)
     # A click on a chart marks the night in the list: the leftmost is the oldest.
-    box = page.locator("#trend-stalled .u-over").bounding_box()
-    page.mouse.click(box["x"] + 8, box["y"] + box["height"] / 2)
+    chart = page.locator("#trend-stalled .u-over")
+    height = chart.bounding_box()["height"]
+    chart.click(position={"x": 8, "y": height / 2})
     expect(page.locator("tr.marked")).to_have_attribute("data-at", str(result(1)["started_at"]))
-    page.mouse.move(box["x"] + 12, box["y"] + box["height"] / 2)
+    chart.hover(position={"x": 12, "y": height / 2})
     expect(page.locator("#trend-readout")).to_contain_text("stalled 20.0 s unshaped")
 
 

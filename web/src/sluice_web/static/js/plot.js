@@ -56,7 +56,10 @@ function options(chart) {
       drawClear: [(made) => drawBands(made, chart.bands ?? [])],
       draw: [(made) => drawMarks(made, chart.marks ?? [])],
       setCursor: [(made) => chart.onRead?.(made.cursor.idx ?? null)],
-      ready: [(made) => made.over.addEventListener("click", () => chart.onPick?.(made.posToVal(made.cursor.left, "x")))],
+      // By the event's own place: the cursor follows the pointer a frame later.
+      ready: [({ over, posToVal }) => over.addEventListener("click", ({ clientX }) => {
+        chart.onPick?.(posToVal(clientX - over.getBoundingClientRect().left, "x"));
+      })],
     },
   };
 }
