@@ -75,7 +75,8 @@ def _options() -> argparse.ArgumentParser:
         action="append",
         choices=POLICIES,
         help="gate (default): sluiced steers bytes in flight, and the uplink has streams first;"
-        " rates: it sets limits; none: no shaping; several times for several",
+        " rates: it sets limits; undeclared: gate, without declared rates; none: no shaping;"
+        " several times for several",
     )
     parser.add_argument("--each", action="store_true", help="print a line for each run")
     parser.add_argument(

@@ -25,6 +25,7 @@ from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.gates import Gates
+from sluice_controller.services.nominal import Nominals
 from sluice_controller.services.ports import UplinkReading
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import Sampler
@@ -86,8 +87,12 @@ class Edges:
 class Sluiced:
     """The policy of a method; off until the scenario's onset, unless it is on from the start."""
 
-    def __init__(self, scenario: Scenario, store: SqlStore, method: str) -> None:
+    def __init__(
+        self, scenario: Scenario, store: SqlStore, method: str, declares: bool = True
+    ) -> None:
+        """`declares`: whether the rates of streams are declared."""
         self.scenario = scenario
+        self.declares = declares
         self.store = store
         self.method = method
         self.edges = Edges(scenario)
@@ -101,8 +106,9 @@ class Sluiced:
         self._sampler = Sampler(
             declared, self._records, self.edges, self.edges, self.edges, self._clock
         )
+        nominals, about = Nominals(self._records, {}), store.transaction
         self._streams = Streams(
-            store, declared, self._sampler, self._clock, lambda _domain: store.transaction()
+            store, declared, self._sampler, self._clock, lambda _domain: about(), nominals.now
         )
         self._limits = AutoLimits()
         self.auto = Auto(
@@ -115,6 +121,7 @@ class Sluiced:
             Gates(self.edges, self.edges, self.edges, AtOnce()),
             self._clock,
             lambda _domain: None,
+            nominals,
         )
 
     def _clock(self) -> float:
@@ -134,9 +141,8 @@ class Sluiced:
             for vm, tag in sorted(granted):
                 unit.put_grant(Grant(f"vm{vm}", tags[tag], tag))
             for number, stream in enumerate(scenario.streams):
-                unit.put_stream(
-                    Stream(f"s{number}", f"vm{stream.vm}", "stream", stream.bytes_per_second)
-                )
+                rate = stream.bytes_per_second if self.declares else None
+                unit.put_stream(Stream(f"s{number}", f"vm{stream.vm}", "stream", rate))
             floors = {**scenario.floors, "net-rx": 1.0 * 1024 * 1024}
             unit.put_value(
                 "auto", {"enabled": True, "method": self.method, "floors_bytes_per_second": floors}
@@ -189,7 +195,7 @@ class Sluiced:
 
 
 @contextmanager
-def sluiced(scenario: Scenario, method: str) -> Iterator[Sluiced]:
+def sluiced(scenario: Scenario, method: str, declares: bool = True) -> Iterator[Sluiced]:
     """The policy with a store in memory, which ends with it."""
     with closing(SqlStore("sqlite://")) as store:
-        yield Sluiced(scenario, store, method)
+        yield Sluiced(scenario, store, method, declares)

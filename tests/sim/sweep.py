@@ -15,7 +15,9 @@ from sim.scenario import Scenario, draw
 from sim.sluiced import sluiced
 from sluice_controller.domain.model import GATE, METHODS
 
-POLICIES = (*METHODS, "none")
+# A gate for streams that do not declare their rate.
+UNDECLARED = "undeclared"
+POLICIES = (*METHODS, UNDECLARED, "none")
 
 # (kind, seed, policies)
 Job = tuple[str, int, Sequence[str]]
@@ -24,8 +26,9 @@ Job = tuple[str, int, Sequence[str]]
 def _course(scenario: Scenario, policy: str) -> Course:
     if policy == "none":
         return run(scenario, Unshaped())
-    with sluiced(scenario, policy) as daemon:
-        return run(_streams_first(scenario) if policy == GATE else scenario, daemon)
+    method = GATE if policy == UNDECLARED else policy
+    with sluiced(scenario, method, declares=policy != UNDECLARED) as daemon:
+        return run(_streams_first(scenario) if method == GATE else scenario, daemon)
 
 
 def _streams_first(scenario: Scenario) -> Scenario:

@@ -63,13 +63,13 @@ class Controller:
 
 
 def playing_streams(streams: list[dict], live: dict) -> tuple[str, ...]:
-    """Return the streams whose class moves a tenth of its nominal rate or more."""
+    """Return the streams whose class moves a tenth of its rate or more, declared or learnt."""
     found = []
     for stream in streams:
         view = live.get("domains", {}).get(stream["domain"]) or {}
         resources = (view.get("classes") or {}).get(stream["class"]) or {}
         most = max((sample["bytes_per_second"] for sample in resources.values()), default=0)
-        if most >= stream["nominal_bytes_per_second"] / 10:
+        if most >= stream["nominal"]["bytes_per_second"] / 10:
             found.append(stream["name"])
     return tuple(found)
 

@@ -291,6 +291,11 @@ def stream(name: str, vm: str, one: str, verdict: str, reason: str, since: float
         "domain": vm,
         "class": one,
         "nominal_bytes_per_second": 875e3,
+        "nominal": {
+            "bytes_per_second": 875e3,
+            "source": "declared",
+            "sentence": "875 kB/s, declared",
+        },
         "verdict": verdict,
         "since": since,
         "reason": reason,

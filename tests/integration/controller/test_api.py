@@ -250,6 +250,9 @@ def test_a_stream_without_an_agent_is_judged_by_the_host(daemon):
     body = {"domain": "test", "class": "default", "nominal_bytes_per_second": 875000}
     stream = daemon.call("PUT", "/v1/streams/tv", body)
     assert (stream["class"], stream["source"]) == ("default", "host")
+    assert stream["nominal"]["sentence"] == "875 kB/s, declared"
+    learnt = daemon.call("PATCH", "/v1/streams/tv", {"nominal_bytes_per_second": None})
+    assert (learnt["nominal_bytes_per_second"], learnt["nominal"]["source"]) == (None, "supposed")
     wrong = refused(daemon, "PUT", "/v1/streams/tv", {**body, "class": "batch"})
     assert "is not" in wrong["detail"]
     daemon.call("DELETE", "/v1/streams/tv")
@@ -560,6 +563,7 @@ def test_the_command_does_what_the_api_does(daemon):
     run("rule", "remove", str(added["id"]))
     run("stream", "set", "m", "test", "movie", "7Mbit/s")
     assert "875 kB/s" in run("stream", "list")
+    assert "rate: not known yet" in run("stream", "set", "m", "test", "movie")
     run("stream", "remove", "m")
     assert "watching" in run("auto", "on")
     assert "off" in run("auto", "off")

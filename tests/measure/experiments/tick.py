@@ -40,6 +40,7 @@ from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.gates import Gates
+from sluice_controller.services.nominal import Nominals
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import SAMPLE_HZ, Sampler
 from sluice_controller.services.streams import Streams
@@ -162,7 +163,8 @@ class Daemon:
         self.records = Records(self.store, declared, time.time, time.monotonic)
         pages = CountersPages(lambda: self.now_ns)
         self.sampler = Sampler(declared, self.records, guests, pages, None, time.time)
-        streams = Streams(self.store, declared, self.sampler, time.time, None)
+        nominals = Nominals(self.records, {})
+        streams = Streams(self.store, declared, self.sampler, time.time, None, nominals.now)
         self.auto = Auto(
             self.store,
             declared,
@@ -174,6 +176,7 @@ class Daemon:
             Gates(guests, BlockDevices(), None, Workers(1, "gates", time.monotonic)),
             time.time,
             lambda domain: None,
+            nominals,
         )
 
     def tick(self) -> None:

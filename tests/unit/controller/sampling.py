@@ -8,6 +8,7 @@ from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.gates import Gates
+from sluice_controller.services.nominal import KEY, Nominals
 from sluice_controller.services.records import Records
 from sluice_controller.services.sampler import Sampler
 from sluice_controller.services.streams import Streams
@@ -47,10 +48,14 @@ def parts(
     declared = Declared(store)
     records = Records(store, declared, clock, monotonic)
     sampler = Sampler(declared, records, host, pages, uplinks, clock)
-    streams = Streams(store, declared, sampler, clock, lambda domain: store.transaction())
+    with store.transaction() as unit:
+        nominals = Nominals(records, unit.value(KEY, {}))
+    about = store.transaction
+    streams = Streams(store, declared, sampler, clock, lambda _domain: about(), nominals.now)
     limits = AutoLimits()
     gates = Gates(host, devices or OneDisk(), shapers or Shapers(), AtOnce())
     auto = Auto(
-        store, declared, records, sampler, streams, limits, gates, clock, lambda domain: None
-    )
+        store, declared, records, sampler, streams, limits, gates, clock, lambda domain: None,
+        nominals,
+    )  # fmt: skip
     return Parts(declared, records, sampler, streams, limits, auto)

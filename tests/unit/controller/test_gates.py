@@ -615,3 +615,84 @@ def test_a_stream_that_has_been_at_ease_is_helped_at_once(running):
     host.media.waits, host.media.rate = 0.1, 1.0 * NOMINAL
     host.run(8)
     assert all(host.targets().values())
+
+
+# A stream without a declared rate
+
+
+def undeclared(host, **changes):
+    """From a start without a rate: the answer of the API about it."""
+    for name, value in changes.items():
+        setattr(host.media, name, value)
+    with host.store.transaction() as unit:
+        unit.put_stream(Stream("film", "media", "movie"))
+    host.parts.declared.fresh()
+    return lambda: host.parts.streams.list_json()[0]
+
+
+def test_the_rate_is_learnt_while_nothing_holds_the_stream_up(running):
+    host = running()
+    film = undeclared(host, rate=0.4 * NOMINAL)
+    host.run(2)
+    before = host.targets()["batch"]
+    assert film()["nominal"]["source"] == "supposed"
+    host.run(45)
+    assert film()["nominal_bytes_per_second"] is None
+    assert film()["nominal"]["source"] == "learnt"
+    assert film()["nominal"]["bytes_per_second"] == pytest.approx(0.4 * NOMINAL, rel=0.05)
+    # Its reads are due more seldom than those of the film that was supposed.
+    assert host.targets()["batch"] > 1.5 * before
+
+
+def test_a_stream_that_is_held_up_teaches_no_rate_and_is_protected_all_the_same(running):
+    host = running()
+    film = undeclared(host, rate=0.1 * NOMINAL, waits=0.95)
+    host.run(60)
+    assert film()["nominal"]["source"] == "supposed"
+    assert "0 of 30 s" in film()["nominal"]["sentence"]
+    assert any(taken["window-percent"] == 70 for taken in host.batch.taken)
+    # Nobody knows whether it has what it needs.
+    assert host.log("gate starving") == []
+
+
+def test_a_learnt_rate_outlives_sluiced(running):
+    host = running()
+    film = undeclared(host, rate=0.4 * NOMINAL)
+    host.run(110)
+    learnt = film()["nominal"]
+    host.start()
+    host.run(1)
+    assert host.parts.streams.list_json()[0]["nominal"]["source"] == "learnt"
+    assert learnt["bytes_per_second"] == pytest.approx(0.4 * NOMINAL, rel=0.05)
+
+
+def test_a_stream_that_reads_150_mb_s_and_declares_nothing_starves_nobody(running):
+    host = running()
+    film = undeclared(host, rate=150e6, waits=0.5)
+    host.run(60)
+    assert host.targets() == OPEN
+    assert film()["nominal"]["bytes_per_second"] == 12.5e6
+    host.media.waits = 1.0
+    taken = len(host.batch.taken)
+    host.run(30)
+    assert (host.targets(), len(host.batch.taken)) == (OPEN, taken)
+
+
+def test_a_learnt_stream_whose_film_needs_more_is_not_greedy(running):
+    host = running()
+    undeclared(host, rate=0.4 * NOMINAL)
+    host.run(45)
+    host.media.rate = 4.0 * NOMINAL
+    host.run(15)
+    assert all(host.targets().values())
+
+
+def test_a_declared_rate_that_is_ten_times_too_high_is_doubted_where_it_is_shown(running):
+    host = running()
+    with host.store.transaction() as unit:
+        unit.put_stream(Stream("film", "media", "movie", 10 * NOMINAL))
+    host.parts.declared.fresh()
+    host.run(340)
+    (film,) = host.parts.streams.list_json()
+    assert film["nominal"]["bytes_per_second"] == 10 * NOMINAL
+    assert "it has moved 1.05 MB/s for 5 min" in film["nominal"]["sentence"]

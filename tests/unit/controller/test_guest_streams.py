@@ -7,6 +7,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import Conflict
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.model import Grant, ShapingClass, Stream
+from sluice_controller.domain.nominal import Learning, nominal
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.guest_streams import SELDOM_S, GuestStreams
 from sluice_controller.services.streams import Streams
@@ -58,6 +59,7 @@ class Scene:
             QuietSampler(),
             self.wall,
             lambda _domain: store.transaction(),
+            lambda stream: nominal(stream, Learning()),
             self.guest.of,
         )
 

@@ -7,6 +7,7 @@ import pytest
 
 from sluice_controller.domain.counters import PAGE_BYTES
 from sluice_controller.domain.model import Stream
+from sluice_controller.domain.nominal import Learning, nominal
 from sluice_controller.domain.readers import Memory, read
 from sluice_controller.domain.window import Window
 from unit.controller.test_counters import MS, header, put, with_second_table
@@ -14,6 +15,7 @@ from unit.controller.test_counters import read as read_bytes
 
 SECOND = 1000 * MS
 FILM = Stream("film", "media", "movie", 1e6)
+RATE = nominal(FILM, Learning())
 KIB = 1024
 
 
@@ -45,7 +47,7 @@ class Film:
         struct.pack_into("<11Q", page, PAGE_BYTES + 8 * 256 + 128, *sums)
         struct.pack_into("<Q", page, PAGE_BYTES + 216, self.target_ns)
         self.window.add(read_bytes(page, self.now_ns))
-        return read(FILM, self.window, self.memory, self.now_ns)
+        return read(FILM, RATE, self.window, self.memory, self.now_ns)
 
 
 def test_of_one_reading_nothing_is_known():
@@ -101,7 +103,7 @@ def test_a_page_that_was_not_written_again_says_what_it_said():
     film = Film()
     film.look()
     found = film.look(reads=2, busy=0.5)
-    assert read(FILM, film.window, film.memory, film.now_ns + 50 * MS) is found
+    assert read(FILM, RATE, film.window, film.memory, film.now_ns + 50 * MS) is found
 
 
 def test_a_stream_with_a_read_under_way_is_not_idle():

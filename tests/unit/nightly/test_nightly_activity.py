@@ -100,7 +100,7 @@ def test_a_pressure_that_is_not_told_is_absent(tmp_path):
 
 def test_a_stream_plays_if_its_class_moves_a_tenth_of_its_rate():
     streams = [
-        {"name": n, "domain": "media", "class": n, "nominal_bytes_per_second": 1000.0}
+        {"name": n, "domain": "media", "class": n, "nominal": {"bytes_per_second": 1000.0}}
         for n in ("on", "off", "absent")
     ]
     samples = {

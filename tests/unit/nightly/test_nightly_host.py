@@ -46,9 +46,8 @@ class Sluiced:
         self.asked.append(path)
         if path == "/live":
             return {"domains": {"media": {"classes": {"film": {"net-tx": SAMPLE}}}}}
-        return [
-            {"name": "a", "domain": "media", "class": "film", "nominal_bytes_per_second": 1000.0}
-        ]
+        nominal = {"bytes_per_second": 1000.0}
+        return [{"name": "a", "domain": "media", "class": "film", "nominal": nominal}]
 
 
 SAMPLE = {"bytes_per_second": 900.0}

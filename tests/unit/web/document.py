@@ -58,8 +58,7 @@ SCHEMAS: dict[str, Any] = {
         }
     },
     "StreamBody": {
-        "properties": {"nominal_bytes_per_second": {"anyOf": [RATE, TEXT]}},
-        "required": ["nominal_bytes_per_second"],
+        "properties": {"nominal_bytes_per_second": {"anyOf": [RATE, TEXT, NULL], "default": None}},
     },
     "Card": {
         "properties": {"dscp": {"default": "auto", "enum": ["auto", "off"], "type": "string"}}

@@ -39,6 +39,11 @@ def stream(name):
         "domain": "media",
         "class": "movie",
         "nominal_bytes_per_second": 875e3,
+        "nominal": {
+            "bytes_per_second": 875e3,
+            "source": "declared",
+            "sentence": "875 kB/s, declared",
+        },
         "verdict": "perfect",
         "since": 1.0,
         "reason": "reads come back in 3 ms",

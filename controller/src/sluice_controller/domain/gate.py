@@ -65,6 +65,8 @@ class Reader:
     bytes_per_second: float
     # The mean time that a read took; of none that was done the age of the oldest.
     wait_s: float = 0.0
+    # Whether the nominal rate is declared or learnt, and not supposed.
+    is_rate_known: bool = True
 
     @property
     def lasts_s(self) -> float:
@@ -93,7 +95,7 @@ class Reader:
     def starves(self) -> bool:
         """It always waits, and gets less than it plays."""
         slow = self.bytes_per_second < STARVING_RATE * self.nominal_bytes_per_second
-        return slow and self.outstanding > STARVING_BUSY
+        return self.is_rate_known and slow and self.outstanding > STARVING_BUSY
 
 
 @dataclass(frozen=True)

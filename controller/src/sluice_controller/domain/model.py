@@ -169,8 +169,15 @@ class Stream(Model):
     domain: Annotated[str, Text(255, example="media")]
     class_name: ClassName
     nominal_bytes_per_second: Annotated[
-        float, Number(1024, 10**11, "bytes per second", help="the rate that it needs")
-    ]
+        float | None,
+        Number(
+            1024,
+            10**11,
+            "bytes per second",
+            optional=True,
+            help="the rate that it needs; 'none': it is learnt",
+        ),
+    ] = None
 
 
 StreamName = Annotated[str, Name(_STREAM_NAME, parse_stream_name, example="film")]

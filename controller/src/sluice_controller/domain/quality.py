@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A stream's quality, from its client's measurements or, without any report, the host's.
 
-perfect: no error, no stall, and the nominal rate delivered. good: stalls below
+perfect: no error, no stall, and the declared rate delivered, if there is one. good: stalls below
 1 % of the time. poor: the rest. Deliveries come in lumps, so the delivered
 share is judged over several windows, never over one, and with a tolerance of
 one lump in ten seconds; an experiment that knows the whole stream judges the
@@ -67,15 +67,20 @@ def report_verdict(report: Mapping[str, float]) -> tuple[str, str]:
 
 
 def stream_verdict(
-    reports: Iterable[Mapping[str, float]], nominal_bytes_per_second: float
+    reports: Iterable[Mapping[str, float]], nominal_bytes_per_second: float | None
 ) -> tuple[str, str]:
-    """(verdict, reason) over recent reports, oldest first; the newest decides on faults."""
+    """(verdict, reason) over recent reports, oldest first; the newest decides on faults.
+
+    A rate that is learnt from the stream cannot tell how much of it is missing: None.
+    """
     recent = list(reports)
     if not recent:
         return "unknown", "no report yet"
     verdict, reason = report_verdict(recent[-1])
     if verdict != "perfect":
         return verdict, reason
+    if nominal_bytes_per_second is None:
+        return verdict, f"{reason}; no declared rate tells whether all of it arrived"
     seconds = sum(r["window_ms"] for r in recent) / 1000
     if seconds < DELIVERY_WINDOW_S / 2:
         return verdict, reason

@@ -15,6 +15,7 @@ from .gate import Reader, depth_of
 from .limits import BLK_READ
 from .model import DEFAULT_CLASS
 from .model import Stream as Declared
+from .nominal import Nominal
 from .window import SECOND_NS, Window
 
 # N is learnt from the reads of so long, in steps of a second.
@@ -55,7 +56,9 @@ class Memory:
         return self.active_ns is None or now_ns - self.active_ns > idle_ns
 
 
-def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reader | None:
+def read(
+    stream: Declared, nominal: Nominal, window: Window, memory: Memory, now_ns: int
+) -> Reader | None:
     """The stream's reads; None while its page tells nothing of them.
 
     A page that was not written since the last look says what it said.
@@ -82,7 +85,8 @@ def read(stream: Declared, window: Window, memory: Memory, now_ns: int) -> Reade
     sums = newest.content.stream(key)
     reader = Reader(
         name=stream.name,
-        nominal_bytes_per_second=stream.nominal_bytes_per_second,
+        nominal_bytes_per_second=nominal.bytes_per_second,
+        is_rate_known=nominal.is_known,
         request_bytes=memory.request_bytes,
         depth=_depth(memory, newest, sums),
         mean_in_flight=_by_service(span.old, newest, key),

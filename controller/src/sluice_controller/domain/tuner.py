@@ -203,7 +203,7 @@ def _greedy_since(
         s.name: state.greedy_since_ns.get(s.name, now_ns)
         for s in observation.streams
         if max(s.disk_bytes_per_second, s.net_bytes_per_second)
-        > policy.greedy_factor * s.nominal_bytes_per_second
+        > policy.greedy_factor * (s.allowed_bytes_per_second or s.nominal_bytes_per_second)
     }
 
 

@@ -59,12 +59,12 @@ def _disk_pressure(stream: StreamView) -> Pressure:
     return Pressure(value, latest, stream.name, words)
 
 
-def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Policy) -> Pressure:
+def network_pressure(stream: str, uplink: UplinkView | None, policy: Policy) -> Pressure:
     if uplink is None:
-        return Pressure(0.0, 0.0, stream.name, "no uplink is watched")
-    if stream.name in uplink.first:
+        return Pressure(0.0, 0.0, stream, "no uplink is watched")
+    if stream in uplink.first:
         # Cuts of the others cannot help: they wait for it already.
-        return Pressure(0.0, 0.0, stream.name, "it goes first on the uplink")
+        return Pressure(0.0, 0.0, stream, "it goes first on the uplink")
     delay_ms = 0.0
     # A queue that stands empties at the link's rate, known or not.
     rate = uplink.link_bytes_per_second or uplink.bytes_per_second
@@ -79,7 +79,7 @@ def _network_pressure(stream: StreamView, uplink: UplinkView | None, policy: Pol
             words = f"link in use {100 * uplink.bytes_per_second / rate:.0f} %"
     if uplink.dropped:
         value, words = max(2.0, value), f"{words}, {uplink.dropped} packets dropped"
-    return Pressure(value, value, stream.name, words)
+    return Pressure(value, value, stream, words)
 
 
 def pressures(observation: Observation, policy: Policy) -> dict[str, dict[str, Pressure]]:
@@ -88,7 +88,7 @@ def pressures(observation: Observation, policy: Policy) -> dict[str, dict[str, P
     for stream in observation.streams:
         on = {
             DISK: _disk_pressure(stream),
-            NETWORK: _network_pressure(stream, observation.uplink, policy),
+            NETWORK: network_pressure(stream.name, observation.uplink, policy),
         }
         if stream.net_bytes_per_second <= 0 and not stream.lost:
             on[NETWORK] = Pressure(stream=stream.name)

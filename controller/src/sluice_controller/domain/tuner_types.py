@@ -98,6 +98,8 @@ class StreamView:
     stalled: bool = False
     lost: bool = False
     fault_began_ns: int = 0
+    # The rate beyond which it is greedy, where that is not the nominal one.
+    allowed_bytes_per_second: float | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from .limits import MAX_PER_SECOND
 from .model import Stream
+from .nominal import allowed_bps
 from .rates import format_rate
 
 # "51ce:", by which sluiced knows its own; a discipline of the kernel's own choice has number 0.
@@ -142,7 +143,7 @@ class Turn:
 
 def next_turn(turn: Turn, stream: Stream, sent_bps: float, now_s: float) -> Turn:
     """``sent_bps``: by frames that went first."""
-    if sent_bps <= GREEDY_FACTOR * stream.nominal_bytes_per_second:
+    if sent_bps <= GREEDY_FACTOR * allowed_bps(stream):
         return replace(turn, greedy_since_s=None)
     since_s = now_s if turn.greedy_since_s is None else turn.greedy_since_s
     if now_s - since_s < GREEDY_S:
@@ -151,8 +152,8 @@ def next_turn(turn: Turn, stream: Stream, sent_bps: float, now_s: float) -> Turn
 
 
 def greedy_words(stream: Stream, sent_bps: float) -> str:
+    may = "declares" if stream.nominal_bytes_per_second is not None else "may, undeclared, send"
     return (
-        f"{stream.name} sends {format_rate(sent_bps)} and declares"
-        f" {format_rate(stream.nominal_bytes_per_second)}: it goes with the others on the uplink"
-        f" for {ASIDE_S:.0f} s"
+        f"{stream.name} sends {format_rate(sent_bps)} and {may} {format_rate(allowed_bps(stream))}:"
+        f" it goes with the others on the uplink for {ASIDE_S:.0f} s"
     )

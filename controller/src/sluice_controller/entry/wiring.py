@@ -43,6 +43,8 @@ from ..services.groups import Groups
 from ..services.guest_streams import ROUND_SECONDS, GuestStreams
 from ..services.locks import DomainLocks
 from ..services.nightly import Nightly
+from ..services.nominal import KEY as LEARNT_RATES
+from ..services.nominal import Nominals
 from ..services.overload import ROUND_SECONDS as OVERLOAD_SECONDS
 from ..services.overload import Overload
 from ..services.processors import ROUND_SECONDS as PROCESSORS_SECONDS
@@ -130,6 +132,8 @@ class Services:
         self.groups.restore()
         self.declared = Declared(self.store)
         self.records = Records(self.store, self.declared, self.clock, time.monotonic)
+        with self.store.transaction() as unit:
+            self.nominals = Nominals(self.records, unit.value(LEARNT_RATES, {}))
         self.uplink_first = UplinkFirst(
             self.declared, self.host, self.uplinks, LinuxUplinkQueues(), time.monotonic
         )
@@ -174,6 +178,7 @@ class Services:
             self.sampler,
             self.clock,
             self.catalogue.about,
+            self.nominals.now,
             self.guest_streams.of,
             self.processors.wait,
         )
@@ -204,6 +209,7 @@ class Services:
             ),
             self.clock,
             lambda domain: self.reconciler.changed(domain),
+            self.nominals,
             self.processors.eased,
         )
         self.states = States(

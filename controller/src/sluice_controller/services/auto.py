@@ -18,8 +18,11 @@ from typing import Any
 from ..domain.gated import News
 from ..domain.limits import BLK_READ, NET_TX
 from ..domain.model import GATE, AutoSettings, Stream, parse_auto
+from ..domain.nominal import allowed_bps
+from ..domain.processors import BEARABLE_MS_PER_SECOND
 from ..domain.shares import Load
 from ..domain.tuner import decide
+from ..domain.tuner_sense import network_pressure
 from ..domain.tuner_types import (
     ARM_RESOURCES,
     BACKING_OFF,
@@ -42,6 +45,7 @@ from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
 from .gates import Gates, Tick
+from .nominal import Nominals
 from .ports import USUAL_ROWS, Clock, Store
 from .records import Records
 from .sampler import PageState, Sampler
@@ -69,6 +73,7 @@ class Auto:
     gates: Gates
     clock: Clock
     changed: Callable[[str | None], None]
+    nominals: Nominals
     # The VMs that leave processors to a stream.
     eased: Callable[[], list[dict[str, Any]]] = list
 
@@ -77,7 +82,7 @@ class Auto:
         self._lock = threading.RLock()
         # Orders changes of the settings.
         self._setting = threading.Lock()
-        self._reports_seen = self.streams.reports_so_far()
+        self._reports_seen = self._reports_learnt = self.streams.reports_so_far()
         self._saved_ns = 0
         self._began_ns: int | None = None
         # Domains, and when something was last seen of them.
@@ -175,6 +180,8 @@ class Auto:
         with self._lock:
             policy = Policy(floors=self.settings.floors_bytes_per_second)
             self.gates.follow(self.sampler.observed()[0], now_ns)
+            if self.nominals.is_due(now_ns):
+                self._learn(policy, now_ns)
             if not self.settings.enabled:
                 self._gate(Observation((), ()), self.state, policy, now_ns)
                 return
@@ -197,10 +204,29 @@ class Auto:
             self._log(decisions, dry_run=False)
             self._save(now_ns)
 
+    def _learn(self, policy: Policy, now_ns: int) -> None:
+        """A look at the rates of streams."""
+        pages, uplink, _is_unseen = self.sampler.observed()
+        before, self._reports_learnt = self._reports_learnt, self.streams.reports_so_far()
+        last = self._reports_learnt
+
+        def is_disturbed(stream: Stream, sends: bool) -> bool:
+            wait = self.streams.waits(stream.domain)
+            reports = self.streams.reports_between(stream.name, before, last)
+            return (
+                (sends and network_pressure(stream.name, uplink, policy).value > 1.0)
+                or (wait is not None and wait.ms_per_second > BEARABLE_MS_PER_SECOND)
+                or any(report["stalls"] or report["stall_seconds"] for report in reports)
+            )
+
+        streams = self.declared.now.streams
+        self.nominals.look(streams, pages, is_disturbed, self.gates.depth, now_ns)
+
     def _gate(self, observation: Observation, state: State, policy: Policy, now_ns: int) -> None:
         pages, _uplink, _is_unseen = self.sampler.observed()
         greedy_ns = state.greedy_since_ns
-        tick = Tick(pages, self.declared.now, observation.unseen, greedy_ns, policy, now_ns)
+        declared, nominal = self.declared.now, self.nominals.now
+        tick = Tick(pages, declared, observation.unseen, greedy_ns, policy, now_ns, nominal)
         before, self._gating = self._gating, self._how_gates()
         news = []
         # At the first tick gates are an earlier sluiced's, and may be wanted.
@@ -281,7 +307,11 @@ class Auto:
         self, stream: Stream, page: PageState | None, reports: tuple[int, int], now_ns: int
     ) -> StreamView:
         view = StreamView(
-            stream.name, stream.domain, stream.class_name, stream.nominal_bytes_per_second
+            stream.name,
+            stream.domain,
+            stream.class_name,
+            self.nominals.now(stream).bytes_per_second,
+            allowed_bytes_per_second=allowed_bps(stream),
         )
         if page is not None and page.error is None:
             span = page.window.span()
@@ -325,6 +355,7 @@ class Auto:
     def keep(self) -> None:
         """Hands over the present caps for the next start: no tick comes after this."""
         with self._lock:
+            self.nominals.keep()
             if self.settings.enabled and not self.settings.dry_run:
                 self._keep()
 

@@ -12,7 +12,7 @@ taken to lie on one device, and share no window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from ..domain.gate import Reader
 from ..domain.gated import Device, Look, News, advance, opened
 from ..domain.limits import BLK_READ
 from ..domain.model import Stream
+from ..domain.nominal import Nominal
 from ..domain.readers import GATE_KEY, Memory, read
 from ..domain.tuner_types import BACKING_OFF, SECOND, SETTLED, WATCHING, Policy
 from .declared import Declaration
@@ -47,6 +48,8 @@ class Tick:
     greedy_since_ns: Mapping[str, int]
     policy: Policy
     now_ns: int
+    # A stream's rate.
+    nominal: Callable[[Stream], Nominal]
 
 
 @dataclass
@@ -120,6 +123,11 @@ class Gates:
             for device in self._devices.values()
         )
 
+    def depth(self, stream: str) -> int:
+        """The reads that it has under way at a time, as far as a gate has told."""
+        memory = self._memories.get(stream)
+        return 1 if memory is None or memory.reader is None else memory.reader.depth
+
     def covers(self, domain: str) -> bool:
         """Whether the domain's disks are held by a gate while a stream needs that."""
         member = self.members.by_name.get(domain)
@@ -148,7 +156,7 @@ class Gates:
         page = tick.pages.get(stream.domain)
         is_seen = page is not None and page.error is None and len(page.window.readings) > 1
         if is_seen:
-            reader = read(stream, page.window, memory, tick.now_ns)
+            reader = read(stream, tick.nominal(stream), page.window, memory, tick.now_ns)
             if reader is None or memory.is_idle(tick.now_ns, tick.policy.idle_ns):
                 seen.is_blind |= reader is not None and memory.is_new(tick.now_ns)
                 return

@@ -17,6 +17,7 @@ from typing import Any
 from ..domain.errors import BadValue, NotFound, sluice
 from ..domain.model import Stream, StreamBody, may_stream, parse_stream_name
 from ..domain.models import as_json, parse
+from ..domain.nominal import Nominal
 from ..domain.processors import Wait
 from ..domain.quality import (
     DELIVERY_WINDOW_S,
@@ -64,6 +65,8 @@ class Streams:
     sampler: Sampler
     clock: Clock
     about: Callable[[str], AbstractContextManager[Transaction]]
+    # The rate in force.
+    nominal: Callable[[Stream], Nominal]
     # What a domain's guest says of its streams.
     said: Callable[[str], Sequence[GuestStream]] = lambda _domain: ()
     # How long a domain's threads wait for a processor.
@@ -112,6 +115,7 @@ class Streams:
             memory.reason = reason
             return {
                 **as_json(stream),
+                "nominal": as_json(self.nominal(stream)),
                 "verdict": verdict,
                 "since": memory.since,
                 "reason": reason,
@@ -126,7 +130,7 @@ class Streams:
     def _host_verdict(self, stream: Stream) -> tuple[str, str]:
         live = self.sampler.live(stream.domain)["domains"].get(stream.domain)
         resources = (live or {"classes": {}})["classes"].get(stream.class_name, {})
-        deadline_ms = 1000 * READ_BYTES / stream.nominal_bytes_per_second
+        deadline_ms = 1000 * READ_BYTES / self.nominal(stream).bytes_per_second
         busiest = max(resources.values(), key=lambda s: s["bytes_per_second"], default=None)
         disk = resources.get("blk-read")
         return host_verdict(disk if disk and disk["bytes_per_second"] else busiest, deadline_ms)

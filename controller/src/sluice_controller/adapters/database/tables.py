@@ -108,7 +108,7 @@ class StreamRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     domain_id: Mapped[int] = mapped_column(ForeignKey("domains.id"))
     class_name: Mapped[str] = mapped_column(ForeignKey("classes.name"))
-    nominal_bytes_per_second: Mapped[float]
+    nominal_bytes_per_second: Mapped[float | None]
     of: Mapped[DomainRow] = relationship(lazy="joined")
     domain = association_proxy("of", "name")
 

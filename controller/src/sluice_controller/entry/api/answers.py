@@ -17,6 +17,7 @@ from ...domain.later import Later
 from ...domain.limits import Limit, Resource
 from ...domain.model import AutoSettings, ClassName, StreamBody
 from ...domain.models import answer_of
+from ...domain.nominal import Nominal
 from ...domain.quality import Report
 from ...domain.render import Granted
 from ...domain.stream_records import SOURCES, GuestStream
@@ -245,6 +246,8 @@ class History(Model):
 @dataclass(kw_only=True, frozen=True)
 class Stream(StreamBody):  # type: ignore[misc,valid-type]
     name: str
+    # The rate that is in force; `nominal_bytes_per_second` is the declared one.
+    nominal: Nominal
     verdict: Annotated[str, Word(("perfect", "good", "poor", "unknown"))]
     since: float
     reason: str

@@ -25,7 +25,7 @@ def list_streams(context: typer.Context) -> Answered:
     columns = {
         "stream": "name",
         "class": lambda s: f"{s['domain']}/{s['class']}",
-        "rate": lambda s: format_rate(s["nominal_bytes_per_second"]),
+        "rate": lambda s: s["nominal"]["sentence"],
         "verdict": "verdict",
         "waits for processors": _processors,
         "seen by": lambda s: s["source"] + _ago(s["source_at"]),
@@ -70,16 +70,22 @@ def set_stream(
     stream: StreamName,
     domain: Domain,
     name: ClassName,
-    rate: Annotated[str, typer.Argument(help="for example 7Mbit/s", metavar="RATE")],
+    rate: Annotated[
+        str | None,
+        typer.Argument(help="for example 7Mbit/s; none: it is learnt", metavar="[RATE]"),
+    ] = None,
 ) -> Answered:
-    """Watch over a class of a domain that streams at a rate.
+    """Watch over a class of a domain that streams.
 
-    Example: sluice stream set movie media movie 7Mbit/s
+    Without a rate Sluice learns it from what the stream moves while nothing holds it up.
+
+    Examples: sluice stream set movie media movie 7Mbit/s;
+    sluice stream set tv settop default
     """
     body = {"domain": domain, "class": name, "nominal_bytes_per_second": rate}
     answer = context.obj.call("PUT", "streams", stream, body=body)
-    at = format_rate(answer["nominal_bytes_per_second"])
-    return answer, f"stream {stream}: {domain}/{name} at {at}, {answer['verdict']}"
+    words = f"{answer['verdict']}; rate: {answer['nominal']['sentence']}"
+    return answer, f"stream {stream}: {domain}/{name}, {words}"
 
 
 @command(streams, "remove")
