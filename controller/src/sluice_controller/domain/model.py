@@ -175,7 +175,7 @@ class Stream(Model):
             10**11,
             "bytes per second",
             optional=True,
-            help="the rate that it needs; 'none': it is learnt",
+            help="the rate that it needs; null: learnt",
         ),
     ] = None
 
