@@ -231,7 +231,7 @@ static void test_a_stream_has_its_reservation_whoever_is_held(void)
     free_disk();
 }
 
-/* What they cannot get is lost to all that are held, in proportion. */
+/* Service that they cannot get is lost to all that are held, in proportion. */
 static void test_reservations_behind_the_gate_share_it_in_proportion(void)
 {
     static const uint64_t reservations[CLASSES] = { 0, 20 * MB, 60 * MB };
@@ -284,25 +284,98 @@ static void check_waiting_has_ended(void)
                 SECOND);
 }
 
-/* An engine that has been quiet joins now, not when it was asked last. */
-static void test_a_quiet_engine_joins_alive(void)
+/* The gate of the device */
+
+static SluiceGatePage page;
+static SluiceGateMember member;
+
+static void join_page(uint64_t now_ns)
 {
-    static SluiceGatePage page = {
+    page = (SluiceGatePage){
         .magic = SLUICE_GATE_MAGIC, .version = SLUICE_GATE_VERSION,
         .header_bytes = SLUICE_GATE_HEADER_BYTES,
         .slot_bytes = sizeof(SluiceGateSlot), .slot_count = SLUICE_GATE_SLOTS,
     };
-    SluiceGateMember member;
+    check_equal(sluice_gate_join(&member, &page, sizeof(page), 1, "vm", now_ns),
+                SLUICE_GATE_OK);
+    sluice_engine_set_gate_member(disk.engine, &member, now_ns);
+}
+
+/* An engine that has been quiet joins now, not when it was asked last. */
+static void test_a_quiet_engine_joins_alive(void)
+{
     SluiceGateMemberInfo info;
     uint64_t now_ns;
 
     new_disk(1);
     now_ns = disk.now_ns + 2 * SLUICE_GATE_REAP_NS;
-    check_equal(sluice_gate_join(&member, &page, sizeof(page), 1, "vm", now_ns),
-                SLUICE_GATE_OK);
-    sluice_engine_set_gate_member(disk.engine, &member, now_ns);
+    join_page(now_ns);
     check(sluice_gate_member_info(&page, 0, now_ns, &info));
     sluice_engine_free(disk.engine);
+}
+
+static uint64_t told_weight(void)
+{
+    SluiceGateMemberInfo info;
+
+    sluice_engine_keep_gate(disk.engine, disk.now_ns);
+    check(sluice_gate_member_info(&page, 0, disk.now_ns, &info));
+    return info.weight;
+}
+
+static void pass_one(unsigned class_index)
+{
+    SluiceNode node;
+
+    check_equal(sluice_engine_submit(disk.engine, class_index, &node, REQUEST,
+                                     disk.now_ns), SLUICE_PASS);
+    sluice_engine_complete(disk.engine, &node, MS, disk.now_ns);
+}
+
+static void test_the_weight_is_that_of_active_classes(void)
+{
+    static const uint64_t weights[CLASSES] = { 10, 200, 30 };
+
+    new_disk(CLASSES);
+    for (unsigned i = 0; i < CLASSES; i++) {
+        const SluiceClassConfig config = { .priority = 5, .weight = weights[i] };
+
+        set_class(i, &config);
+    }
+    check(sluice_engine_set_gate(disk.engine, 4, MS, disk.now_ns));
+    join_page(disk.now_ns);
+    check_equal(told_weight(), SLUICE_GATE_WEIGHT_DEFAULT);
+    pass_one(0);
+    pass_one(2);                    /* a stream has no weight here */
+    check_equal(told_weight(), 10);
+    pass_one(1);
+    check_equal(told_weight(), 210);
+    /* Both are quiet, then one goes on; the last weight stays. */
+    for (unsigned i = 0; i < 10; i++) {
+        disk.now_ns += SLUICE_GATE_KEEPALIVE_NS;
+        told_weight();
+    }
+    check_equal(told_weight(), 210);
+    pass_one(1);
+    check_equal(told_weight(), 200);
+    free_disk();
+}
+
+/* Also while none of it goes. */
+static void test_a_class_that_waits_is_active(void)
+{
+    const SluiceClassConfig config = { .priority = 5, .weight = 30 };
+
+    new_disk(1);
+    set_class(0, &config);
+    set_gate(0, MS);
+    join_page(disk.now_ns);
+    submit_all();
+    for (unsigned i = 0; i < 10; i++) {
+        disk.now_ns += SLUICE_GATE_KEEPALIVE_NS;
+        check_equal(told_weight(), 30);
+    }
+    free_disk();
 }
 
 static void test_withdrawn_requests_wait_no_longer(void)
@@ -355,6 +428,9 @@ int main(void)
         { "reservations behind the gate share it in proportion",
           test_reservations_behind_the_gate_share_it_in_proportion },
         { "a quiet engine joins alive", test_a_quiet_engine_joins_alive },
+        { "the weight is that of active classes",
+          test_the_weight_is_that_of_active_classes },
+        { "a class that waits is active", test_a_class_that_waits_is_active },
         { "withdrawn requests wait no longer",
           test_withdrawn_requests_wait_no_longer },
         { "a class that becomes a stream waits no longer",

@@ -478,6 +478,9 @@ static bool trace_step(Trace *trace)
         complete(who, random_below(&trace->random, 20 * MS), trace->now_ns);
     }
     if (!random_below(&trace->random, 64)) {
+        sluice_gate_set_weight(&gates[who], 1ULL << random_below(&trace->random, 20));
+    }
+    if (!random_below(&trace->random, 64)) {
         sluice_gate_shrink(&gates[who], random_below(&trace->random, 1025), trace->now_ns);
     }
     return try_one(trace, who)
@@ -514,41 +517,273 @@ static void test_a_hostile_page_stops_nobody(void)
     run_traces(true);
 }
 
-/* A device that serves in turn, and members that always want more. */
+/* Shares */
+
+#define NS_PER_BYTE     10      /* 100 MB/s */
+/* A member is ahead of one that waits by that much of its own device time, at most, when
+ * it takes the next request. */
+#define AHEAD_NS        (10 * MS)
+
+/* Of a member that always wants more, up to `depth` requests at a time. */
+typedef struct Load {
+    uint32_t bytes;
+    unsigned depth;
+    unsigned in_flight;
+    unsigned done;
+    uint64_t latency_ns;        /* of these, summed */
+    uint64_t waits_since_ns;    /* with nothing in flight; 0: it does not */
+    uint64_t longest_wait_ns;
+} Load;
+
+/* A device that serves in turn. */
+typedef struct Device {
+    struct { unsigned who; uint64_t given_ns; } queue[QUEUE];
+    unsigned head, tail;
+    uint64_t now_ns;
+    Load loads[MEMBERS];
+} Device;
+
+static Device device;
+
+static void new_device(unsigned count, uint64_t target_ns)
+{
+    memset(&device, 0, sizeof(device));
+    device.now_ns = SECOND;
+    new_members(count, target_ns, device.now_ns);
+    for (unsigned i = 0; i < count; i++) {
+        device.loads[i] = (Load){ .bytes = REQUEST, .depth = QUEUE / MEMBERS };
+    }
+}
+
+static void send_all(unsigned who)
+{
+    Load *load = &device.loads[who];
+
+    while (load->in_flight < load->depth) {
+        if (!sluice_gate_admit(&gates[who], load->bytes, device.now_ns)) {
+            if (!load->in_flight && !load->waits_since_ns) {
+                load->waits_since_ns = device.now_ns;
+            }
+            return;
+        }
+        if (load->waits_since_ns
+            && device.now_ns - load->waits_since_ns > load->longest_wait_ns) {
+            load->longest_wait_ns = device.now_ns - load->waits_since_ns;
+        }
+        load->waits_since_ns = 0;
+        load->in_flight++;
+        device.queue[device.tail % QUEUE].who = who;
+        device.queue[device.tail++ % QUEUE].given_ns = device.now_ns;
+    }
+}
+
+static void send_all_members(void)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        send_all(i);
+    }
+}
+
+static void complete_first(void)
+{
+    unsigned who = device.queue[device.head % QUEUE].who;
+    uint64_t latency_ns = device.now_ns - device.queue[device.head++ % QUEUE].given_ns;
+    Load *load = &device.loads[who];
+
+    load->in_flight--;
+    load->done++;
+    load->latency_ns += latency_ns;
+    sluice_gate_complete(&gates[who], load->bytes, latency_ns, device.now_ns);
+    send_all(who);
+}
+
+/* Members look each millisecond meanwhile. */
+static void serve_one(void)
+{
+    uint64_t left_ns = device.loads[device.queue[device.head % QUEUE].who].bytes
+                       * NS_PER_BYTE;
+
+    while (left_ns) {
+        uint64_t step_ns = left_ns < SLUICE_GATE_LOOK_SOON_NS
+                           ? left_ns : SLUICE_GATE_LOOK_SOON_NS;
+
+        device.now_ns += step_ns;
+        left_ns -= step_ns;
+        if (left_ns) {
+            send_all_members();
+        }
+    }
+    complete_first();
+}
+
+static void serve(uint64_t for_ns)
+{
+    uint64_t end_ns = device.now_ns + for_ns;
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        device.loads[i].done = 0;
+        device.loads[i].latency_ns = 0;
+        device.loads[i].longest_wait_ns = 0;
+    }
+    while (device.now_ns < end_ns) {
+        send_all_members();
+        if (device.head == device.tail) {
+            device.now_ns += SLUICE_GATE_LOOK_SOON_NS;
+        } else {
+            serve_one();
+        }
+    }
+}
+
+static uint64_t device_time_ns(unsigned who)
+{
+    return (uint64_t)device.loads[who].done * device.loads[who].bytes * NS_PER_BYTE;
+}
+
+/* Device times per weight differ by what a member may be ahead, and a request. */
+static void check_shares(unsigned a, uint64_t weight_a, unsigned b, uint64_t weight_b)
+{
+    double a_ns = (double)device_time_ns(a) / weight_a;
+    double b_ns = (double)device_time_ns(b) / weight_b;
+    double most_ns = (double)(2 * AHEAD_NS + device.loads[a].bytes * NS_PER_BYTE) / weight_a
+                     + (double)(2 * AHEAD_NS + device.loads[b].bytes * NS_PER_BYTE)
+                       / weight_b;
+
+    check(a_ns - b_ns < most_ns && b_ns - a_ns < most_ns);
+}
+
 static void test_latency_settles_at_the_target_and_parts_are_equal(void)
 {
-    static struct { unsigned who; uint64_t given_ns; } queue[QUEUE];
-    const uint64_t target_ns = 50 * MS, each_ns = REQUEST * 10;     /* 100 MB/s */
-    uint64_t now_ns = SECOND, sum_ns = 0, done[MEMBERS] = { 0 };
-    unsigned head = 0, tail = 0, rounds = 20000;
+    const uint64_t target_ns = 50 * MS;
+    uint64_t latency_ns = 0, done = 0;
 
-    new_members(3, target_ns, now_ns);
-    for (unsigned round = 0; round < rounds; round++) {
-        unsigned who;
-
-        for (unsigned i = 0; i < 3; i++) {
-            while (tail - head < QUEUE && admit(i, now_ns)) {
-                queue[tail % QUEUE].who = i;
-                queue[tail++ % QUEUE].given_ns = now_ns;
-            }
-        }
-        now_ns += each_ns;
-        if (head == tail) {
-            continue;
-        }
-        who = queue[head % QUEUE].who;
-        complete(who, now_ns - queue[head % QUEUE].given_ns, now_ns);
-        if (round >= rounds / 2) {
-            sum_ns += now_ns - queue[head % QUEUE].given_ns;
-            done[who]++;
-        }
-        head++;
-    }
-    check(sum_ns / (done[0] + done[1] + done[2]) > target_ns * 3 / 4);
-    check(sum_ns / (done[0] + done[1] + done[2]) < target_ns * 5 / 4);
+    new_device(3, target_ns);
+    serve(10 * SECOND);
+    serve(10 * SECOND);
     for (unsigned i = 0; i < 3; i++) {
-        check(done[i] > rounds / 2 / 3 * 9 / 10);
+        latency_ns += device.loads[i].latency_ns;
+        done += device.loads[i].done;
     }
+    check(latency_ns / done > target_ns * 3 / 4);
+    check(latency_ns / done < target_ns * 5 / 4);
+    for (unsigned i = 0; i < 3; i++) {
+        check(device.loads[i].done > done / 3 * 9 / 10);
+    }
+}
+
+/* The window is some 38 requests, so a part is right to a request in nine. */
+static void test_parts_follow_weights(void)
+{
+    new_device(2, 50 * MS);
+    sluice_gate_set_weight(&gates[0], 300);
+    serve(10 * SECOND);
+    serve(10 * SECOND);
+    check(device.loads[0].done > device.loads[1].done * 3 * 8 / 9);
+    check(device.loads[0].done < device.loads[1].done * 3 * 10 / 9);
+}
+
+static void test_parts_follow_a_change_of_weight(void)
+{
+    new_device(2, 50 * MS);
+    serve(10 * SECOND);
+    sluice_gate_set_weight(&gates[1], 300);
+    serve(SECOND);
+    serve(10 * SECOND);
+    check(device.loads[1].done > device.loads[0].done * 3 * 8 / 9);
+    check(device.loads[1].done < device.loads[0].done * 3 * 10 / 9);
+}
+
+/* A target that no request meets keeps the window at its least, below one request. */
+static void test_shares_follow_weights_where_a_request_fills_the_window(void)
+{
+    static const uint64_t weights[] = { 100, 300, 1, 16000 };
+
+    for (unsigned i = 0; i < 4; i++) {
+        new_device(2, 1);
+        sluice_gate_set_weight(&gates[1], weights[i]);
+        serve(SECOND);
+        serve(10 * SECOND);
+        if (i < 2) {
+            check_shares(0, SLUICE_GATE_WEIGHT_DEFAULT, 1, weights[i]);
+        }
+        /* The least weight gets one request each pause, the greatest leaves as many. */
+        for (unsigned who = 0; who < 2; who++) {
+            check(device.loads[who].done >= 10 * SECOND / (SLUICE_GATE_PAUSE_NS + 10 * MS));
+        }
+    }
+}
+
+/* Requests of 1 MiB fill the window, and one of 4 KiB at a time waits for no more than
+ * these: the one in the device, and as many as its member may be ahead by. */
+static void test_small_requests_go_beside_large_ones(void)
+{
+    const uint64_t large_ns = 1024 * KIB * NS_PER_BYTE;
+
+    for (unsigned depth = 1; depth <= 16; depth *= 4) {
+        new_device(2, 1);
+        device.loads[0].bytes = 1024 * KIB;
+        device.loads[1].bytes = 4 * KIB;
+        device.loads[1].depth = depth;
+        serve(SECOND);
+        serve(10 * SECOND);
+        check(device.loads[1].longest_wait_ns
+              <= AHEAD_NS + 2 * large_ns + SLUICE_GATE_LOOK_SOON_NS);
+        check(device.loads[1].done > 10 * SECOND / (AHEAD_NS + 3 * large_ns));
+        /* Large ones lose no more than small ones have, and the looks between. */
+        check(device_time_ns(0) > 10 * SECOND * 8 / 10);
+    }
+}
+
+/* Time saved up by being quiet is a pause's worth at most. */
+static void test_a_quiet_member_saves_up_little(void)
+{
+    new_device(2, 1);
+    device.loads[1].depth = 0;
+    serve(60 * SECOND);
+    device.loads[1].depth = 4;
+    serve(SECOND);
+    check(device_time_ns(0) > SECOND / 2 - SLUICE_GATE_PAUSE_NS);
+    serve(10 * SECOND);
+    check_shares(0, 1, 1, 1);
+}
+
+/* As after a member of another page, or damage. */
+static void test_any_virtual_time_is_brought_near(void)
+{
+    static const uint64_t anything[] = { 1ULL << 62, 1ULL << 63, UINT64_MAX / 4 * 3 };
+
+    for (unsigned i = 0; i < 3; i++) {
+        new_device(2, 1);
+        serve(SECOND);
+        members[1].virtual_ns += anything[i];
+        serve(SECOND);
+        serve(10 * SECOND);
+        check_shares(0, 1, 1, 1);
+    }
+}
+
+/* The one that waits has all of the weight that a word can mean, and no more. */
+static void test_a_weight_out_of_range_is_the_most_or_the_default(void)
+{
+    const uint64_t most = SLUICE_GATE_WEIGHT_MOST, weight = SLUICE_GATE_WEIGHT_DEFAULT;
+    SluiceGateMemberInfo info;
+
+    new_members(2, 100 * MS, SECOND);
+    sluice_gate_set_weight(&gates[1], UINT64_MAX);
+    check_equal(page.slots[1].weight, most);
+    sluice_gate_set_weight(&gates[1], 0);
+    check_equal(page.slots[1].weight, 1);
+    page.slots[1].weight = 0;
+    check(sluice_gate_member_info(&page, 1, SECOND, &info));
+    check_equal(info.weight, weight);
+    page.slots[1].weight = UINT64_MAX;
+    check(sluice_gate_member_info(&page, 1, SECOND, &info));
+    check_equal(info.weight, most);
+    sluice_gate_set_weight(&gates[0], 4 * weight);
+    page.slots[1].waits_until_ns = SECOND + MS;
+    check_equal(admit_all(0, SECOND),
+                (SLUICE_GATE_FIRST_BYTES * 4 * weight / (most + 4 * weight) + REQUEST - 1)
+                / REQUEST);
 }
 
 int main(void)
@@ -583,6 +818,15 @@ int main(void)
         { "a hostile page stops nobody", test_a_hostile_page_stops_nobody },
         { "latency settles at the target, and parts are equal",
           test_latency_settles_at_the_target_and_parts_are_equal },
+        { "parts follow weights", test_parts_follow_weights },
+        { "parts follow a change of weight", test_parts_follow_a_change_of_weight },
+        { "shares follow weights where a request fills the window",
+          test_shares_follow_weights_where_a_request_fills_the_window },
+        { "small requests go beside large ones", test_small_requests_go_beside_large_ones },
+        { "a quiet member saves up little", test_a_quiet_member_saves_up_little },
+        { "any virtual time is brought near", test_any_virtual_time_is_brought_near },
+        { "a weight out of range is the most, or the default",
+          test_a_weight_out_of_range_is_the_most_or_the_default },
     };
 
     return tap_run(tests, sizeof(tests) / sizeof(tests[0]));

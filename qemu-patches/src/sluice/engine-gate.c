@@ -5,6 +5,9 @@
  */
 #include "engine-internal.h"
 
+/* A class with few requests would come and go: it is active for one to two of these. */
+#define LATELY_NS           200000000ULL
+
 /*
  * A class may have become due, or the ceiling, since the gate closed: nobody is told to
  * look then, for none could go. Since the last of the three the gate holds somebody.
@@ -64,17 +67,20 @@ void sluice_engine_enter(SluiceEngine *engine, uint32_t class_index,
     }
 }
 
-void engine_gate_left(SluiceEngine *engine, uint64_t now_ns)
+/* The READY classes behind the gate. */
+static uint16_t waiting_classes(const SluiceEngine *engine)
 {
     uint16_t ready = 0;
 
-    if (!engine->gate.waited) {
-        return;
-    }
     for_each_class(priority, ready_mask(engine)) {
         ready |= engine->levels[priority].classes;
     }
-    if (!(ready & engine->gated)) {
+    return ready & engine->gated;
+}
+
+void engine_gate_left(SluiceEngine *engine, uint64_t now_ns)
+{
+    if (engine->gate.waited && !waiting_classes(engine)) {
         sluice_gate_end_waiting(&engine->gate, now_ns);
     }
 }
@@ -94,6 +100,34 @@ bool sluice_engine_set_gate(SluiceEngine *engine, uint16_t streams,
     engine->ready_priorities |= engine->gated ? GATE_BIT : 0;
     engine_gate_left(engine, now_ns);
     return true;
+}
+
+/* Of the classes behind the gate that wait, or of which a request went lately. */
+static uint64_t active_weight(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint16_t went = engine->went | engine->went_before;
+    uint64_t weight = 0;
+
+    for_each_class(i, (went & engine->gated) | waiting_classes(engine)) {
+        weight += engine->classes[i].weight;
+    }
+    if (now_ns - engine->went_since_ns >= LATELY_NS) {
+        engine->went_before = engine->went;
+        engine->went = 0;
+        engine->went_since_ns = now_ns;
+    }
+    return weight;
+}
+
+/* A member that is quiet keeps its weight, which counts for nothing meanwhile. */
+void sluice_engine_keep_gate(SluiceEngine *engine, uint64_t now_ns)
+{
+    uint64_t weight = active_weight(engine, advance_clock(engine, now_ns));
+
+    if (weight) {
+        sluice_gate_set_weight(&engine->gate, weight);
+    }
+    sluice_gate_keepalive(engine->gate.member, now_ns);
 }
 
 void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts)

@@ -115,12 +115,15 @@ struct SluiceEngine {
     bool ceiling_limited;
     bool draining;              /* an unmanaged class may hold requests */
     uint16_t gated;             /* classes behind the gate, a bit each; 0: no gate */
+    uint16_t went;              /* of which a request went through it lately, a bit each */
+    uint16_t went_before;
     uint32_t ceiling_serial;    /* of its buckets, for receipts */
     uint32_t group_serial;
     SluiceGroupMember *group;   /* NULL: none above the ceiling */
     uint64_t reservations_lost_ns;
     uint64_t longest_window_ns; /* period of any class */
     uint64_t deadlines_noted;
+    uint64_t went_since_ns;
     uint64_t due_ns[SLUICE_CLASSES_MAX];    /* of DUE classes */
     EevdfLevel levels[SLUICE_PRIORITIES];
     SluiceGate gate;
@@ -287,6 +290,7 @@ static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
                              SluiceNode *node, uint32_t bytes, uint64_t now_ns)
 {
     if (UNLIKELY(is_gated(engine, class_index))) {
+        engine->went |= 1u << class_index;
         node->gated = true;
         node->bytes = bytes;
         sluice_gate_enter(&engine->gate, bytes, now_ns);

@@ -12,9 +12,9 @@
  * tells which are in use, so that a look costs no more than there are members; a bit that
  * somebody cleared is set again by its owner's next sign of life.
  *
- * Trust. A wrong word of a slot counts for at most the largest window, while its owner seems
- * to live. A window out of range is brought into it. Times in the future are
- * another's nonsense, and count for nothing.
+ * Trust. A wrong word of a slot counts for at most the largest window, or the greatest weight,
+ * while its owner seems to live. A window out of range is brought into it. Times in the
+ * future are another's nonsense, and count for nothing. Virtual times only say who goes first.
  */
 #include <assert.h>
 #include <string.h>
@@ -36,6 +36,21 @@ static uint64_t bytes_of(const SluiceGateSlot *slot)
     uint64_t bytes = group_load(&slot->in_flight_bytes);
 
     return bytes < SLUICE_GATE_MOST_BYTES ? bytes : SLUICE_GATE_MOST_BYTES;
+}
+
+static uint64_t weight_of(const SluiceGateSlot *slot)
+{
+    uint64_t weight = group_load(&slot->weight);
+
+    return weight == 0 ? SLUICE_GATE_WEIGHT_DEFAULT
+           : weight < SLUICE_GATE_WEIGHT_MOST ? weight : SLUICE_GATE_WEIGHT_MOST;
+}
+
+static bool waits(const SluiceGateSlot *slot, uint64_t now_ns)
+{
+    uint64_t until_ns = group_load(&slot->waits_until_ns);
+
+    return until_ns > now_ns && group_can_be(until_ns, now_ns);
 }
 
 /* The page */
@@ -106,6 +121,8 @@ static void publish(SluiceGateMember *member, uint64_t now_ns)
 
     group_store(&slot->in_flight_bytes, member->in_flight_bytes);
     group_store(&slot->oldest_ns, member->oldest_ns);
+    group_store(&slot->weight, member->weight);
+    group_store(&slot->virtual_ns, member->virtual_ns);
     for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
         group_store(&slot->label[w], member->label[w]);
     }
@@ -164,7 +181,9 @@ SluiceGateStatus sluice_gate_join(SluiceGateMember *member, void *memory, size_t
     if (status != SLUICE_GATE_OK) {
         return status;
     }
-    *member = (SluiceGateMember){ .page = memory, .owner = owner };
+    *member = (SluiceGateMember){
+        .page = memory, .owner = owner, .weight = SLUICE_GATE_WEIGHT_DEFAULT,
+    };
     strncpy((char *)member->label, label, SLUICE_GROUP_LABEL_BYTES - 1);
     begin_page(member->page, now_ns);
     return claim_slot(member, now_ns) ? SLUICE_GATE_OK : SLUICE_GATE_FULL;
@@ -208,7 +227,8 @@ bool sluice_gate_member_info(const SluiceGatePage *page, unsigned slot, uint64_t
     *info = (SluiceGateMemberInfo){
         .pid = (uint32_t)group_load(&from->owner),
         .in_flight_bytes = bytes_of(from),
-        .waiting = group_load(&from->waits_until_ns) > now_ns,
+        .weight = weight_of(from),
+        .waiting = waits(from, now_ns),
     };
     for (unsigned w = 0; w < SLUICE_GROUP_LABEL_WORDS; w++) {
         words[w] = group_load(&from->label[w]);
@@ -217,7 +237,7 @@ bool sluice_gate_member_info(const SluiceGatePage *page, unsigned slot, uint64_t
     return true;
 }
 
-/* What a decision needs */
+/* Decisions */
 
 #define for_each_used(page, index) \
     for (unsigned word_ = 0, index = 0; word_ < SLUICE_GATE_USED_WORDS; word_++) \
@@ -225,37 +245,68 @@ bool sluice_gate_member_info(const SluiceGatePage *page, unsigned slot, uint64_t
              left_ && (index = 64 * word_ + __builtin_ctzll(left_), true); \
              left_ &= left_ - 1)
 
+/* Is the first of two virtual times the earlier? They go round. */
+static bool is_earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return (int64_t)(a_ns - b_ns) < 0;
+}
+
+static void add_oldest(SluiceGateOthers *others, uint64_t oldest_ns, uint64_t now_ns)
+{
+    if (oldest_ns && oldest_ns <= now_ns
+        && now_ns - oldest_ns < SLUICE_GATE_AGE_MOST_NS
+        && (!others->oldest_ns || oldest_ns < others->oldest_ns)) {
+        others->oldest_ns = oldest_ns;
+    }
+}
+
+static void add_waiting(SluiceGateOthers *others, uint64_t virtual_ns)
+{
+    if (!others->waiting || is_earlier(virtual_ns, others->least_virtual_ns)) {
+        others->least_virtual_ns = virtual_ns;
+    }
+    others->waiting = true;
+}
+
 SLUICE_HOT SluiceGateOthers sluice_gate_others(const SluiceGateMember *member,
                                                uint64_t now_ns)
 {
-    SluiceGateOthers others = { .least_waiting_bytes = UINT64_MAX };
+    SluiceGateOthers others = { 0 };
 
     for_each_used(member->page, i) {
         const SluiceGateSlot *slot = &member->page->slots[i];
-        uint64_t bytes, oldest_ns, waits_ns;
+        uint64_t bytes;
+        bool waiting;
 
         if (slot == member->slot || !lives(slot, now_ns)) {
             continue;
         }
         bytes = bytes_of(slot);
-        oldest_ns = group_load(&slot->oldest_ns);
-        waits_ns = group_load(&slot->waits_until_ns);
+        waiting = waits(slot, now_ns);
         others.in_flight_bytes += bytes;
-        if (oldest_ns && oldest_ns <= now_ns
-            && now_ns - oldest_ns < SLUICE_GATE_AGE_MOST_NS
-            && (!others.oldest_ns || oldest_ns < others.oldest_ns)) {
-            others.oldest_ns = oldest_ns;
-        }
-        if (waits_ns > now_ns && group_can_be(waits_ns, now_ns)) {
-            others.active++;
-            if (bytes < others.least_waiting_bytes) {
-                others.least_waiting_bytes = bytes;
-            }
-        } else {
-            others.active += bytes > 0;
+        others.weight += bytes || waiting ? weight_of(slot) : 0;
+        add_oldest(&others, group_load(&slot->oldest_ns), now_ns);
+        if (waiting) {
+            add_waiting(&others, group_load(&slot->virtual_ns));
         }
     }
     return others;
+}
+
+SLUICE_HOT bool sluice_gate_another_is_first(const SluiceGateMember *member,
+                                             uint64_t window_bytes, uint64_t weight,
+                                             uint64_t virtual_ns, uint64_t now_ns)
+{
+    for_each_used(member->page, i) {
+        const SluiceGateSlot *slot = &member->page->slots[i];
+
+        if (slot != member->slot && lives(slot, now_ns) && waits(slot, now_ns)
+            && bytes_of(slot) * weight < window_bytes * weight_of(slot)
+            && is_earlier(group_load(&slot->virtual_ns), virtual_ns)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t sluice_gate_page_in_flight(const SluiceGatePage *page, uint64_t now_ns)
@@ -288,5 +339,21 @@ void sluice_gate_show_oldest(SluiceGateMember *member, uint64_t oldest_ns)
     member->oldest_ns = oldest_ns;
     if (sluice_gate_is_member(member)) {
         group_store(&member->slot->oldest_ns, oldest_ns);
+    }
+}
+
+void sluice_gate_show_weight(SluiceGateMember *member, uint64_t weight)
+{
+    member->weight = weight;
+    if (sluice_gate_is_member(member)) {
+        group_store(&member->slot->weight, weight);
+    }
+}
+
+void sluice_gate_show_virtual(SluiceGateMember *member, uint64_t virtual_ns)
+{
+    member->virtual_ns = virtual_ns;
+    if (sluice_gate_is_member(member)) {
+        group_store(&member->slot->virtual_ns, virtual_ns);
     }
 }

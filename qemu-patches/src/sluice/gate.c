@@ -23,11 +23,24 @@
  *
  * Members. Where several engines use a device, W, its updates and the bytes in flight are
  * theirs together, on a page (gate-page.c): L is the mean of all, and an update is made by
- * the member that moves the page's time of it. A member whose part of W, an equal part of
- * those that have or want something in flight, is used up leaves the next request to
- * a member that waits and has less. Nobody tells a member that waits: it looks again after
- * a millisecond, or five if completions of its own will make it look. Without a slot on
- * the page a gate goes on with the window as it was, alone.
+ * the member that moves the page's time of it. Without a slot on the page a gate goes on
+ * with the window as it was, alone.
+ *
+ * Shares. A member's part of W is that of its weight among those that have or want something
+ * in flight. The next request is left to a member that waits and has less than its part, by
+ * one that has its part, and by one that is ahead. Ahead is by virtual time: the device's time
+ * that a member had, per weight. It moves when a request is done, by its latency times its part
+ * of the bytes in flight. So where a part is many requests the parts decide, and nobody waits for
+ * another's look; where a request fills the window the order of virtual times does (start-time
+ * fair queueing, Goyal and others, SIGCOMM 1996, with the time had in place of bytes, since
+ * a small request may cost an arm as much as a large one). Within AHEAD_NS of its own device
+ * time a member goes on: else each change of turn would cost a look. Nobody has, or
+ * owes, more than SLUICE_GATE_PAUSE_NS of its device time against the least that waits, so
+ * quiet members save up little. The least that waits and has less than its part leaves
+ * nothing to anybody, so the window is never left empty for good.
+ *
+ * Nobody tells a member that waits: it looks again after a millisecond, or five if
+ * it has its part and completions of its own will make it look.
  *
  * The target is the streams': a part of the time that a read of theirs can bear, moved by
  * sluiced ten times a second (controller/src/sluice_controller/domain/gate.py).
@@ -37,9 +50,12 @@
  *   not matter, so that the engine need not compare sizes. So the bytes in flight
  *   exceed W by at most one request, until W shrinks; those of all members by one request
  *   of each, if they decide at one time.
- * - A member with nothing in flight waits for others' bytes at most SLUICE_GATE_PAUSE_NS, and
+ * - A member with nothing in flight waits for others at most SLUICE_GATE_PAUSE_NS, and
  *   in a pause SLUICE_GATE_WAIT_MOST_NS, and one look: then one request goes, whatever
  *   the page says.
+ * - A member that has less than its part, and has had no more device time per weight than
+ *   others, waits for a look, for what is in flight, and for AHEAD_NS of the device's time
+ *   and a request of each other member, at most.
  * - A gate that is closed has something in flight, and asks again when that is done. If
  *   nothing comes or goes for 5.4 to 6.5 s the device hangs, or one of several disks does;
  *   then one request goes, and the next after as long.
@@ -61,6 +77,9 @@
 #define SHRUNK_AGAIN_NS     (75 * MS)   /* the outer loop does so each 150 ms at most */
 #define WAITS_NS            (2 * SLUICE_GATE_LOOK_NS)   /* one that waits looks sooner */
 #define LATENCY_MOST_NS     (1ULL << 40)
+#define AHEAD_NS            (10 * MS)       /* or a change of turn would cost too much */
+#define ANY_NS              (1ULL << 62)    /* ahead of any virtual time */
+#define SHARE_BITS          20
 #define LEAST_RATIO         (ONE / 2)
 #define MOST_RATIO          (ONE * 3 / 2)
 
@@ -168,6 +187,14 @@ void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
     begin_anew(gate, now_ns);
 }
 
+void sluice_gate_set_weight(SluiceGate *gate, uint64_t weight)
+{
+    if (gate->member) {
+        sluice_gate_show_weight(gate->member,
+                                within(weight, 1, SLUICE_GATE_WEIGHT_MOST));
+    }
+}
+
 void sluice_gate_tell_oldest(SluiceGate *gate, uint64_t oldest_ns)
 {
     sluice_gate_set_oldest(gate, oldest_ns);
@@ -190,18 +217,57 @@ static bool is_old(const SluiceGate *gate, uint64_t began_ns, uint64_t now_ns)
            && age_ns > most_ns;
 }
 
-static uint64_t part_of(const SluiceGate *gate, const SluiceGateOthers *others)
+/* Device time per weight; at the default weight it is itself. */
+static uint64_t virtual_of(const SluiceGate *gate, uint64_t device_ns)
 {
-    return gate->window_bytes / (others->active + 1);
+    return device_ns * SLUICE_GATE_WEIGHT_DEFAULT / gate->member->weight;
 }
 
-/* The window, or this member's part of it while another has less of its own. */
-static bool is_full(const SluiceGate *gate, const SluiceGateOthers *others)
+/* Has it its part of the window? */
+static bool has_part(const SluiceGate *gate, const SluiceGateOthers *others)
 {
-    uint64_t part = part_of(gate, others);
+    uint64_t weight = gate->member->weight;
 
+    return gate->in_flight_bytes * (others->weight + weight)
+           >= gate->window_bytes * weight;
+}
+
+/* Is the next request another's? */
+static bool leaves_next(const SluiceGate *gate, const SluiceGateOthers *others,
+                        uint64_t now_ns)
+{
+    const SluiceGateMember *member = gate->member;
+    uint64_t before_ns;
+
+    if (!others->waiting) {
+        return false;
+    }
+    before_ns = has_part(gate, others)
+                ? member->virtual_ns + ANY_NS
+                : member->virtual_ns - virtual_of(gate, AHEAD_NS);
+    return sluice_gate_another_is_first(member, gate->window_bytes,
+                                        others->weight + member->weight, before_ns,
+                                        now_ns);
+}
+
+/* The window, or the room in it is another's. */
+static bool is_full(const SluiceGate *gate, const SluiceGateOthers *others,
+                    uint64_t now_ns)
+{
     return gate->in_flight_bytes + others->in_flight_bytes >= gate->window_bytes
-           || (gate->in_flight_bytes >= part && others->least_waiting_bytes < part);
+           || leaves_next(gate, others, now_ns);
+}
+
+/* Of the least that waits: so much may a member have had less, or more. */
+static void bound_virtual(SluiceGate *gate, const SluiceGateOthers *others)
+{
+    int64_t most_ns = virtual_of(gate, SLUICE_GATE_PAUSE_NS);
+    int64_t ahead_ns = gate->member->virtual_ns - others->least_virtual_ns;
+
+    if (others->waiting && (ahead_ns > most_ns || ahead_ns < -most_ns)) {
+        sluice_gate_show_virtual(gate->member, others->least_virtual_ns
+                                 + (ahead_ns < 0 ? -most_ns : most_ns));
+    }
 }
 
 /* How long somebody has waited, while nothing came or went. */
@@ -228,27 +294,28 @@ static bool is_closed(SluiceGate *gate, const SluiceGateOthers *others, uint64_t
 {
     gate->pausing = is_old(gate, group_load(&gate->oldest_ns), now_ns)
                     || is_old(gate, others->oldest_ns, now_ns);
-    gate->full = is_full(gate, others);
+    gate->full = is_full(gate, others, now_ns);
     return (gate->pausing || gate->full) && !may_go_at_last(gate, others, now_ns);
 }
 
 static __attribute__((noinline)) uint64_t look_around(SluiceGate *gate,
                                                       uint64_t now_ns)
 {
-    SluiceGateOthers others = { .least_waiting_bytes = UINT64_MAX };
+    SluiceGateOthers others = { 0 };
     bool is_member = shares(gate);
 
     if (is_member) {
         gate->window_bytes = sluice_gate_page_window(gate->member->page);
         others = sluice_gate_others(gate->member, now_ns);
+        gate->others_bytes = others.in_flight_bytes;
+        bound_virtual(gate, &others);
     }
     gate->closed_until_ns = 0;
     if (!is_closed(gate, &others, now_ns)) {
         return 0;
     }
     gate->closed_until_ns = now_ns + (gate->pausing || !is_member
-                                      || gate->in_flight_bytes
-                                         >= part_of(gate, &others)
+                                      || has_part(gate, &others)
                                       ? SLUICE_GATE_LOOK_NS
                                       : SLUICE_GATE_LOOK_SOON_NS);
     return gate->closed_until_ns;
@@ -433,11 +500,25 @@ static inline void count_latency(SluiceGate *gate, uint64_t latency_ns, uint64_t
     }
 }
 
+/* The device's time that a request took: of its latency its part of all bytes in flight. */
+static uint64_t device_ns(const SluiceGate *gate, uint32_t bytes, uint64_t latency_ns)
+{
+    uint64_t all_bytes = gate->in_flight_bytes + bytes + gate->others_bytes;
+    uint64_t share = ((uint64_t)bytes << SHARE_BITS) / (all_bytes ? all_bytes : 1);
+
+    return within(latency_ns, 0, LATENCY_MOST_NS) * share >> SHARE_BITS;
+}
+
 SLUICE_HOT static __attribute__((noinline)) void
-complete_beside_others(SluiceGate *gate, uint64_t latency_ns, uint64_t now_ns)
+complete_beside_others(SluiceGate *gate, uint32_t bytes, uint64_t latency_ns,
+                       uint64_t now_ns)
 {
     tell_moved(gate, now_ns);
     if (shares(gate)) {
+        sluice_gate_show_virtual(
+            gate->member,
+            gate->member->virtual_ns
+            + virtual_of(gate, device_ns(gate, bytes, latency_ns)));
         update_together(gate, latency_ns, now_ns);
     } else {
         count_latency(gate, latency_ns, now_ns);
@@ -449,7 +530,7 @@ SLUICE_HOT void sluice_gate_complete(SluiceGate *gate, uint32_t bytes,
 {
     count_out(gate, bytes, now_ns);
     if (concerns_others(gate)) {
-        complete_beside_others(gate, latency_ns, now_ns);
+        complete_beside_others(gate, bytes, latency_ns, now_ns);
     } else {
         count_latency(gate, latency_ns, now_ns);
     }

@@ -244,6 +244,7 @@ static void to_device(Plant *plant, Item *item)
     /* Behind others, so that small ones do not pass by a large one for ever. */
     list_add(&vm->gated[item->tag], item);
     vm->gated_count++;
+    vm->went |= 1u << item->tag;
     open_gate(plant, vm);
     vm->gate_held += vm->gated_count > 0;
 }
@@ -469,10 +470,26 @@ uint64_t sim_load_bytes(const Plant *plant, int load)
     return plant->loads[load].served_bytes;
 }
 
+/* All classes have the default weight. */
+static void tell_weight(Vm *vm)
+{
+    uint32_t active = vm->went;
+
+    for (unsigned tag = 0; tag < SLUICE_CLASSES_MAX; tag++) {
+        active |= (vm->gated[tag].head ? 1u : 0) << tag;
+    }
+    vm->went = 0;
+    if (active) {
+        sluice_gate_set_weight(&vm->gate, (uint64_t)__builtin_popcount(active)
+                                          * SLUICE_GATE_WEIGHT_DEFAULT);
+    }
+}
+
 void sim_set_gate(Plant *plant, int index, uint64_t target_ns, uint32_t shrink_parts)
 {
     Vm *vm = &plant->vms[index];
 
+    tell_weight(vm);
     sluice_gate_keepalive(&vm->member, plant->now_ns);
     sluice_gate_set_target(&vm->gate, target_ns, plant->now_ns);
     sluice_gate_shrink(&vm->gate, shrink_parts, plant->now_ns);

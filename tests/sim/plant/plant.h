@@ -141,6 +141,7 @@ typedef struct Vm {
     uint64_t look_ns;           /* when the gate is to be looked at again */
     List gated[SLUICE_CLASSES_MAX];
     unsigned gated_count, turn;
+    uint32_t went;              /* the tags of which one went since the weight was told */
     uint64_t gate_held;
     uint8_t page[SIM_PAGE_BYTES];
 } Vm;

@@ -102,7 +102,7 @@ static void keepalive_cb(void *opaque)
             continue;
         }
         WITH_SLUICE_LOCK(&e->lock) {
-            sluice_gate_keepalive(&e->gate_member, now_ns);
+            sluice_engine_keep_gate(e->engine, now_ns);
         }
         if (shaper_shared_is_newly_lost(&e->gate_page->shared)) {
             warn_report("gate '%s': another process has shortened '%s'; this VM's "
@@ -232,6 +232,7 @@ static ShaperGateMemberList *members_info(const SluiceGatePage *page, uint64_t n
         /* Another process wrote it; the monitor speaks UTF-8 only. */
         info->label = g_utf8_make_valid(from.label, -1);
         info->in_flight_bytes = from.in_flight_bytes;
+        info->weight = from.weight;
         info->waiting = from.waiting;
         QAPI_LIST_PREPEND(list, info);
     }

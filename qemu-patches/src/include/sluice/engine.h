@@ -232,6 +232,9 @@ void sluice_engine_shrink_gate(SluiceEngine *engine, uint32_t parts);
 void sluice_engine_set_gate_member(SluiceEngine *engine,
                                    struct SluiceGateMember *member,
                                    uint64_t now_ns);
+/* Tells the other members that this one lives, and the weight of its classes that are
+ * active; as often as sluice_gate_keepalive(), and only of a member. */
+void sluice_engine_keep_gate(SluiceEngine *engine, uint64_t now_ns);
 /* Since when the oldest read of the VM's streams is under way; 0: none. In any thread; and
  * serialised with the engine's calls, telling the other members too. */
 void sluice_engine_set_oldest(SluiceEngine *engine, uint64_t oldest_ns);

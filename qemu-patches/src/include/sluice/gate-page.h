@@ -24,6 +24,9 @@
  * after _REAP_NS, and until then its bytes are in flight. */
 #define SLUICE_GATE_KEEPALIVE_NS    100000000ULL
 #define SLUICE_GATE_REAP_NS         5000000000ULL
+/* Of a member: the sum of its classes'. The most is 16 classes of 1000. */
+#define SLUICE_GATE_WEIGHT_DEFAULT  100
+#define SLUICE_GATE_WEIGHT_MOST     16000
 
 /* One member. Written by its owner only, except for owner, when it is freed. */
 typedef struct SluiceGateSlot {
@@ -32,7 +35,9 @@ typedef struct SluiceGateSlot {
     SluiceWord in_flight_bytes;     /* of its background */
     SluiceWord oldest_ns;           /* since when a stream's read is under way; 0: none */
     SluiceWord waits_until_ns;      /* it waits for the window, or has gone by then */
-    SluiceWord reserved[3];
+    SluiceWord weight;              /* 0: of a QEMU that knows none, the default */
+    SluiceWord virtual_ns;          /* device time it had, per weight; modulo 2^64 */
+    SluiceWord reserved[1];
     SluiceWord label[SLUICE_GROUP_LABEL_WORDS];     /* NUL-padded text */
 } SluiceGateSlot;
 
@@ -92,6 +97,8 @@ typedef struct SluiceGateMember {
     uint64_t owner;
     uint64_t in_flight_bytes;   /* as on the page */
     uint64_t oldest_ns;
+    uint64_t weight;
+    uint64_t virtual_ns;
     uint64_t label[SLUICE_GROUP_LABEL_WORDS];
 } SluiceGateMember;
 
@@ -99,14 +106,16 @@ typedef struct SluiceGateMember {
 typedef struct SluiceGateOthers {
     uint64_t in_flight_bytes;
     uint64_t oldest_ns;         /* of those that a pause may help; 0: none */
-    uint32_t active;            /* how many have or want something in flight */
-    uint64_t least_waiting_bytes;       /* in flight of one that waits; UINT64_MAX: none */
+    uint64_t weight;            /* of those that have or want something in flight */
+    uint64_t least_virtual_ns;  /* of those that wait */
+    bool waiting;               /* some do */
 } SluiceGateOthers;
 
 /* A member, for people. */
 typedef struct SluiceGateMemberInfo {
     uint32_t pid;
     uint64_t in_flight_bytes;
+    uint64_t weight;
     bool waiting;
     char label[SLUICE_GROUP_LABEL_BYTES + 1];
 } SluiceGateMemberInfo;
@@ -128,16 +137,24 @@ bool sluice_gate_is_member(SluiceGateMember *member);
 /* False: the slot is free, or its owner dead. */
 bool sluice_gate_member_info(const SluiceGatePage *page, unsigned slot, uint64_t now_ns,
                              SluiceGateMemberInfo *info);
-/* What all members that live have in flight. */
+/* Bytes in flight of all members that live. */
 uint64_t sluice_gate_page_in_flight(const SluiceGatePage *page, uint64_t now_ns);
 
 SluiceGateOthers sluice_gate_others(const SluiceGateMember *member, uint64_t now_ns);
+/* Waits another that has less than its part of the window, and has had less device time
+ * per weight than `virtual_ns`? `weight` is the sum of all that are active. */
+bool sluice_gate_another_is_first(const SluiceGateMember *member, uint64_t window_bytes,
+                                  uint64_t weight, uint64_t virtual_ns,
+                                  uint64_t now_ns);
 uint64_t sluice_gate_page_window(const SluiceGatePage *page);
 void sluice_gate_set_page_window(SluiceGatePage *page, uint64_t bytes);
-/* What it has in flight from now on; without a slot it is shown with the next one. */
+/* Bytes in flight from now on; without a slot they are shown with the next one. */
 void sluice_gate_show_in_flight(SluiceGateMember *member, uint64_t bytes, uint64_t now_ns);
 /* Until then it counts as one that waits; 0: it does not wait. */
 void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns);
 void sluice_gate_show_oldest(SluiceGateMember *member, uint64_t oldest_ns);
+/* From 1 to SLUICE_GATE_WEIGHT_MOST. */
+void sluice_gate_show_weight(SluiceGateMember *member, uint64_t weight);
+void sluice_gate_show_virtual(SluiceGateMember *member, uint64_t virtual_ns);
 
 #endif

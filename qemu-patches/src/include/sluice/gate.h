@@ -21,7 +21,7 @@
 /* A pause for a stream's read that is old ends when nothing is in flight for so long, and
  * so does a wait for other members' bytes: one request goes. */
 #define SLUICE_GATE_PAUSE_NS        200000000ULL
-/* The same, if others have bytes in flight during a pause. */
+/* The longer wait if others have bytes in flight during a pause. */
 #define SLUICE_GATE_WAIT_MOST_NS    1000000000ULL
 /* A read that is older is helped by no pause. */
 #define SLUICE_GATE_AGE_MOST_NS     5000000000ULL
@@ -48,6 +48,7 @@ typedef struct SluiceGate {
     SluiceWord oldest_ns;       /* since when a stream's read is under way; 0: none */
     uint64_t told_oldest_ns;    /* the same, as this gate tells it to the other members */
     SluiceGateMember *member;   /* of the device's gate; NULL: a window of its own */
+    uint64_t others_bytes;      /* in flight of the other members, at the last look */
     uint64_t closed_until_ns;   /* a look found it closed: the next is then */
     bool pausing;               /* a look found such a read */
     bool full;                  /* a look found the shared window full */
@@ -70,8 +71,10 @@ static inline void sluice_gate_set_oldest(SluiceGate *gate, uint64_t oldest_ns)
 {
     atomic_store_explicit(&gate->oldest_ns, oldest_ns, memory_order_relaxed);
 }
-/* The same, told to the other members too; the caller serialises. */
+/* The oldest read as above, told to the other members too; the caller serialises. */
 void sluice_gate_tell_oldest(SluiceGate *gate, uint64_t oldest_ns);
+/* The weight of its background among the members'; brought into its range. */
+void sluice_gate_set_weight(SluiceGate *gate, uint64_t weight);
 /* As below, at length. */
 uint64_t sluice_gate_look(SluiceGate *gate, uint64_t now_ns);
 static inline uint64_t sluice_gate_patience_ns(const SluiceGate *gate)
