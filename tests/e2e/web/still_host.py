@@ -13,6 +13,7 @@ from socketserver import ThreadingUnixStreamServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from sluice_controller.domain.auto_words import sentences
 from sluice_controller.domain.models import as_json, parse
 from sluice_controller.domain.nightly import NightlyResult, summary
 from sluice_controller.domain.shaped import sentence
@@ -44,12 +45,12 @@ SAMPLE = {
     "tokens_operations": None,
     "untagged_share": None,
 }
-# MB/s of each class and resource, and where auto-shaping or an operator holds it.
+# MB/s of each class and resource, and where a rate of auto-shaping or of an operator holds it.
 MOVES = {
     "media": {
         "movie": {"blk-read": (0.88, None), "net-tx": (0.91, None)},
-        "batch": {"blk-read": (14.2, 14.7), "blk-write": (2.1, 8.0)},
-        "default": {"blk-read": (0.31, 2.0), "net-tx": (0.02, 4.5), "net-rx": (0.01, None)},
+        "batch": {"blk-read": (14.2, None), "blk-write": (7.9, 8.0)},
+        "default": {"blk-read": (0.31, None), "net-tx": (0.02, 4.5), "net-rx": (0.01, None)},
     },
     "web": {
         "http": {"blk-read": (3.4, 6.1), "net-tx": (16.2, 16.4), "net-rx": (0.6, None)},
@@ -57,6 +58,8 @@ MOVES = {
     },
     "db": {},
 }
+# A gate holds these, on the one device of the stream.
+GATED = {("media", "batch", "blk-read")}
 OWN_LIMITS = {("media", "batch", "blk-write"): 8e6}
 
 
@@ -174,8 +177,8 @@ def channel(name: str) -> dict[str, Any]:
     }
 
 
-def sample(name: str, resource: str, now: float, held: float | None) -> dict[str, Any]:
-    waits = held is not None and now > held * 0.9
+def sample(vm: str, name: str, resource: str, now: float, held: float | None) -> dict[str, Any]:
+    waits = (vm, name, resource) in GATED or held is not None and now > held * 0.9
     bytes_held = _bytes(held)
     return {
         **SAMPLE,
@@ -196,7 +199,7 @@ def live() -> dict[str, Any]:
             "page_ok": True,
             "error": None,
             "classes": {
-                one: {r: sample(one, r, *moved.get(r, (0.0, None))) for r in RESOURCES}
+                one: {r: sample(name, one, r, *moved.get(r, (0.0, None))) for r in RESOURCES}
                 for one, moved in MOVES[name].items()
             },
         }
@@ -224,14 +227,15 @@ def history(name: str) -> dict[str, Any]:
         for resource, (now, held) in moved.items():
             wave = [1 + 0.05 * math.sin(step * 1.7) for step in range(451)]
             late = [time >= NOW - 360 for time in at]
-            before = now * (1.9 if held else 1)
+            is_gated = (name, one, resource) in GATED
+            before = now * (1.9 if held or is_gated else 1)
             rates = [now if shaped else before for shaped in late]
             series[f"{one}/{resource}/bytes_per_second"] = [
                 rate * 1e6 * w for rate, w in zip(rates, wave, strict=True)
             ]
             limits = [_bytes(held) if shaped else None for shaped in late]
             series[f"{one}/{resource}/limit_bytes_per_second"] = limits
-            waits = held is not None and now > held * 0.9
+            waits = is_gated or held is not None and now > held * 0.9
             series[f"{one}/{resource}/backlog_bytes"] = [1.5e6 * w if waits else 0.0 for w in wave]
             series[f"{one}/{resource}/held_p99_ms"] = [131 * w if waits else 0.0 for w in wave]
     return {"step": 2.0, "at": at, "series": series}
@@ -252,7 +256,7 @@ PROCESSES = [
     (840, 1, "/bin/sh /usr/local/bin/nightly-batch", "batch", "batch", "rule-2", 0, 0, 0),
     (842, 840, "cat /srv/data/part-00 part-01", "batch", "batch", "rule-2", 0.11, 7.2, 0),
     (843, 840, "cat /srv/data/part-02 part-03", "batch", "batch", "rule-2", 0.1, 7.0, 0),
-    (844, 840, "sort --output /srv/data/sorted", "batch", "batch", "rule-2", 0.45, 0, 2.1),
+    (844, 840, "sort --output /srv/data/sorted", "batch", "batch", "rule-2", 0.45, 0, 7.9),
     (907, 803, "rsync --archive /home /srv/mirror", "olga", "batch", None, 0.02, 0, 0),
 ]
 
@@ -338,74 +342,157 @@ STREAMS = [
 
 
 def auto() -> dict[str, Any]:
-    held = [
+    limits = [
         {"domain": vm, "class": one, "resource": resource, "bytes_per_second": _bytes(at)}
         for vm, of_classes in MOVES.items()
         for one, moved in of_classes.items()
         for resource, (_, at) in moved.items()
         if at is not None and (vm, one, resource) not in OWN_LIMITS
     ]
-    return {
+    held = [
+        {"domain": vm, "class": one, "resource": resource, "bytes_per_second": at * 1e6}
+        for vm, one, resource in GATED
+        for at, _ in [MOVES[vm][one][resource]]
+    ]
+    found: dict[str, Any] = {
         "enabled": True,
         "dry_run": False,
         "state": "settled",
-        "method": "rates",
+        "method": "gate",
         "settled_after_seconds": 36.5,
-        "limits": held,
-        "devices": [],
-        "without_gate": [],
-        "eased": [],
+        "limits": limits,
+        "devices": [
+            gated_device("sda", ["media"], [waiting("movie", 118.0)], held),
+            gated_device("md0", ["media", "build"], [waiting("evening-news", 214.0, True)]),
+            open_device("nvme0n1", ["db"]),
+        ],
+        "without_gate": [{"domain": "web", "because": BEFORE_GATES}],
+        "eased": [
+            eased("build", weight=128, own_weight=1024, processors_per_vcpu=0.5),
+            eased("db", refused="has no cgroup of its own (error 55)"),
+        ],
         "floors_bytes_per_second": dict.fromkeys(RESOURCES, 1e6),
+        "decided_at": NOW - 40,
     }
+    return {**found, "sentences": sentences(found)}
+
+
+BEFORE_GATES = "its QEMU is from before the gate: sluice attach web --restart"
+
+
+def waiting(stream: str, waits_ms: float, is_elsewhere: bool = False) -> dict[str, Any]:
+    times = {"waits_ms": waits_ms, "bears_ms": 300.0}
+    return {"stream": stream, **times, "is_elsewhere": is_elsewhere}
+
+
+def gated_device(
+    name: str, domains: list[str], streams: list[Any], held: list[Any] | None = None
+) -> dict[str, Any]:
+    """A device whose gate is set if it holds somebody."""
+    return {
+        "name": name,
+        "domains": domains,
+        "target_ms": 54.0 if held else None,
+        "open_because": None if held else "cuts help none of its streams",
+        "adjust": 0.45 if held else 1.0,
+        "window_bytes": 3 << 20 if held else 0,
+        "background_bytes_per_second": 14.5e6,
+        "streams": streams,
+        "held": held or [],
+    }
+
+
+def open_device(name: str, domains: list[str]) -> dict[str, Any]:
+    return {**gated_device(name, domains, []), "open_because": "no stream reads it"}
+
+
+def eased(domain: str, **values: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(("weight", "own_weight", "processors_per_vcpu", "refused"))
+    return {"domain": domain, **nothing, **values}
+
+
+def auto_past() -> dict[str, Any]:
+    """The disk was under pressure until the gate came six minutes ago; nobody was before that."""
+    at = [NOW - 900 + 2 * step for step in range(451)]
+    wave = [1 + 0.05 * math.sin(step * 1.7) for step in range(451)]
+    ago = [NOW - time for time in at]
+    series: dict[str, list[float | None]] = {
+        "disk/pressure": [
+            w * (2.2 if 360 < s < 540 else 0.3 if s >= 540 else 0.52)
+            for w, s in zip(wave, ago, strict=True)
+        ],
+        "network/pressure": [0.2 * w for w in wave],
+        "processors/pressure": [
+            0.06 * w if s < 700 else None for w, s in zip(wave, ago, strict=True)
+        ],
+        "sda/target_ms": [None if s > 360 else 16.0 if s > 300 else 54.0 for s in ago],
+        "md0/target_ms": [6.0 if 150 < s < 330 else None for s in ago],
+        "nvme0n1/target_ms": [None] * 451,
+    }
+    return {"step": 2.0, "at": at, "series": series}
 
 
 def decision(
-    ago: float, text: str, kind: str, before: float | None, after: float
+    ago: float, text: str, reason: str, stream: str = "movie", dry_run: bool = False
 ) -> dict[str, Any]:
-    action = {
-        "domain": "media",
-        "class": "batch",
-        "resource": "blk-read",
-        "from_bytes_per_second": before,
-        "to_bytes_per_second": after,
-    }
-    return {
-        "at": NOW - ago,
-        "sentence": text,
-        "stream": "movie",
-        "reason": f"disk {kind}",
-        "action": action if kind != "fault" else None,
-        "dry_run": False,
-    }
+    about = {"stream": stream, "reason": reason, "dry_run": dry_run}
+    return {"at": NOW - ago, "sentence": text, "action": None, **about}
+
+
+def rate_change(ago: float, text: str, kind: str, before: float | None, after: float) -> Any:
+    """A decision on a guest from before the gate."""
+    action = {"domain": "web", "class": "http", "resource": "blk-read"}
+    rates = {"from_bytes_per_second": before, "to_bytes_per_second": after}
+    return {**decision(ago, text, f"disk {kind}"), "action": {**action, **rates}}
+
+
+def gate_words(stream: str, waits: int, device: str, keeps: str, moves: str) -> str:
+    return (
+        f"{stream} waits {waits} of 300 ms that it can bear; the background may keep {keeps} of"
+        f" work in {device}, and moves {moves} now"
+    )
 
 
 def auto_log() -> list[dict[str, Any]]:
-    """Newest first: a fault that comes again, rooms, a drain, the first risk."""
+    """Newest first: a fault that comes again, rooms, two gates, a rehearsal before all."""
     rows = [
         decision(40 + 3 * number, "Fault on evening-news without a cause here: the player"
-                 f" reports {2 + number} stalls; nothing was changed", "fault", None, 0.0)
+                 f" reports {2 + number} stalls; nothing was changed", "stream unexplained",
+                 "evening-news")
         for number in range(13)
     ]  # fmt: skip
-    level = 14.7
+    rows.append(
+        decision(150, "evening-news waits for something else than the others on md0: it waits 214"
+                 " of 300 ms that it can bear, though they had as little as a gate leaves them; its"
+                 " gate is open, tried again in 30 s", "gate elsewhere", "evening-news")
+    )  # fmt: skip
+    level = 6.1
     for number in range(5):
         below = round(level * 0.92, 1)
         text = (
             "Room beside movie: disk wait 31 ms, at most 58 ms, with a read due each 150 ms;"
-            f" media/batch blk-read {below} → {level} MB/s, web/http blk-read 5.6 → 6.1 MB/s"
+            f" web/http blk-read {below} → {level} MB/s"
         )
-        rows.append(decision(180 + 30 * number, text, "room", below * 1e6, level * 1e6))
+        rows.append(rate_change(180 + 25 * number, text, "room", below * 1e6, level * 1e6))
         level = below
-    rows.append(
-        decision(340, "The queue before movie has drained; media/batch blk-read 4.10 → 9.70 MB/s",
-                 "drained", 4.1e6, 9.7e6)
-    )  # fmt: skip
-    text = (
+    risk = (
         "Stall risk on movie: disk wait 604 ms, at most 811 ms, with a read due each 150 ms;"
-        " media/batch blk-read unlimited → 4.10 MB/s, web/http blk-read unlimited → 3.00 MB/s,"
-        " media/default blk-read unlimited → 2.00 MB/s, web/default blk-read unlimited →"
-        " 2.00 MB/s, and 3 more"
+        " web/http blk-read unlimited → 3.00 MB/s, web/default blk-read unlimited → 2.00 MB/s"
     )
-    return [*rows, decision(360, text, "risk", None, 4.1e6)]
+    news, movie = "evening-news", "movie"
+    return [
+        *rows,
+        decision(300, gate_words(movie, 96, "sda", "54 ms", "14.5 MB/s"), "gate moved"),
+        decision(330, "Gate on md0: " + gate_words(news, 288, "md0", "6.0 ms", "9.70 MB/s"),
+                 "gate on", news),
+        rate_change(356, risk, "risk", None, 3e6),
+        decision(360, "Gate on sda: " + gate_words(movie, 290, "sda", "16 ms", "27.1 MB/s"),
+                 "gate on"),
+        decision(640, "Stall risk on movie: media waits 262 ms of each second for a processor, 200"
+                 " ms can be borne; build, db get 1/8 of their weight", "processors risk"),
+        decision(820, "Gate on sda: " + gate_words(movie, 291, "sda", "16 ms", "26.8 MB/s"),
+                 "gate on", dry_run=True),
+    ]  # fmt: skip
 
 
 RULES = [
@@ -525,6 +612,7 @@ ANSWERS: dict[str, Any] = {
     "/v1/streams": STREAMS,
     "/v1/auto": auto(),
     "/v1/auto/log": auto_log(),
+    "/v1/auto/past": auto_past(),
     "/v1/audit": AUDIT,
     "/v1/nightly": nights(),
     "/v1/nightly/5": night(5),
@@ -544,7 +632,12 @@ LISTS = ("domains", "groups", "rules", "streams", "auto/log", "audit", "nightly"
 EMPTY: dict[str, Any] = {
     **ANSWERS,
     "/v1/live": {"at": NOW, "domains": {}, "uplink": None},
-    "/v1/auto": {**auto(), "enabled": False, "state": "off", "limits": []},
+    "/v1/auto": {
+        **auto(),
+        **{"enabled": False, "state": "off", "settled_after_seconds": None, "decided_at": None},
+        **dict.fromkeys(("limits", "devices", "without_gate", "eased", "sentences"), []),
+    },
+    "/v1/auto/past": {"step": 2.0, "at": [], "series": {}},
     "/v1/classes": classes()[:1],
     "/v1/settings": {**ANSWERS["/v1/settings"], "uplink": None},
     **{f"/v1/{kind}": [] for kind in LISTS},

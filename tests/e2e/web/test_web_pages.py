@@ -243,6 +243,17 @@ def test_auto_shaping_is_switched_and_undone(service, page):
     assert not state["enabled"] and state["dry_run"]
 
 
+def test_the_method_is_chosen_and_undone(service, page):
+    page.goto(f"{service.address}/streams")
+    method = page.locator("#auto-method [name=method]")
+    method.select_option("rates")
+    expect(page.get_by_test_id("toast").last).to_contain_text("the method rates")
+    assert service.controller("GET", "/v1/auto").json()["method"] == "rates"
+    page.get_by_test_id("undo").last.click()
+    expect(method).to_have_value("gate")
+    assert service.controller("GET", "/v1/auto").json()["method"] == "gate"
+
+
 def test_the_uplink_is_chosen_and_undone(service, page):
     names = service.controller("GET", "/v1/status").json()["uplinks"]
     page.goto(f"{service.address}/streams")

@@ -207,6 +207,65 @@ def test_a_guests_word_on_its_streams_is_shown_while_the_page_is_open(studio):
     expect(told).to_be_hidden()
 
 
+def with_gate(*held):
+    """The answers while a gate alone holds these, as (VM, class)."""
+    rows = [
+        {"domain": vm, "class": one, "resource": "blk-read", "bytes_per_second": 9e6}
+        for vm, one in held
+    ]
+    auto = ANSWERS["/v1/auto"]
+    device = {**auto["devices"][0], "held": rows}
+    said = [f"Gate of sda leaves {len(rows)} ms", *auto["sentences"][1:]]
+    changed = {**auto, "limits": [], "devices": [device], "sentences": said}
+    return {**ANSWERS, "/v1/auto": changed}
+
+
+def test_a_change_of_what_a_gate_alone_holds_is_shown_while_the_page_is_open(studio):
+    studio.show("overview")
+    protection = studio.tab.locator("[data-stream=movie] [data-field=protection]")
+    for held in ([("web", "http")], [("db", "default")]):
+        studio.host.answers = with_gate(*held)
+        ((vm, one),) = held
+        expect(protection).to_contain_text(f"Auto-shaping holds {one} on {vm} at 9.00 MB/s")
+
+
+def test_gates_are_shown_while_the_page_is_open_and_have_their_vms_in_the_chart(studio):
+    studio.host.answers = with_gate()
+    page = studio.tab
+    page.goto(f"{studio.address}/streams")
+    limits, legend = page.get_by_test_id("auto-limits"), page.locator("#legend-auto")
+    expect(page.get_by_test_id("auto-said")).to_contain_text("Gate of sda leaves 0 ms")
+    expect(limits).to_be_hidden()
+    expect(legend).to_contain_text("batch on media")
+    expect(legend).not_to_contain_text("on web")
+    # No stream is on it, and no rate holds it.
+    studio.host.answers = with_gate(("web", "http"))
+    expect(page.get_by_test_id("auto-said")).to_contain_text("Gate of sda leaves 1 ms")
+    expect(limits).to_contain_text("http on webDisk read9.00 MB/sgate of sda")
+    expect(legend).to_contain_text("http on web", timeout=20_000)
+
+
+def test_the_figures_of_the_time_axis_are_a_table_and_a_new_decision_is_shown(studio):
+    studio.show("streams")
+    page = studio.tab
+    page.locator("#past-figures summary").click()
+    head = page.locator("#past-table thead")
+    expect(head).to_contain_text("disk, pressure")
+    expect(head).to_contain_text("sda, ms")
+    expect(page.locator("#past-table tbody tr").first).to_contain_text("54.0")
+    page.locator("#past-figures summary").click()
+    # An earlier line that was unfolded stays so when a new one comes.
+    page.locator("details.earlier > summary").click()
+    new = {**ANSWERS["/v1/auto/log"][0], "at": NOW - 1, "sentence": "Gate of sdz opened: why"}
+    studio.host.answers = {
+        **ANSWERS,
+        "/v1/auto": {**ANSWERS["/v1/auto"], "decided_at": NOW - 1},
+        "/v1/auto/log": [{**new, "reason": "gate off"}, *ANSWERS["/v1/auto/log"]],
+    }
+    expect(page.get_by_test_id("decision").first).to_contain_text("Gate of sdz opened: why")
+    expect(page.locator("details.earlier")).to_have_attribute("open", "")
+
+
 def test_one_click_says_why_a_class_is_slow(studio):
     studio.show("vm")
     lane = studio.tab.locator('[data-testid="class-lane"][data-class="batch"]')

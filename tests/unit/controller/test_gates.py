@@ -286,6 +286,40 @@ def test_gates_of_an_earlier_sluiced_are_opened(running):
     assert host.targets() == OPEN
 
 
+def test_an_open_gate_says_why_and_the_past_has_its_target_while_it_was_set(running):
+    host = running()
+    host.run(3)
+    (device,) = host.auto.status()["devices"]
+    assert device["open_because"] is None
+    host.auto.put({"dry_run": True})
+    host.run(3)
+    (device,) = host.auto.status()["devices"]
+    assert device["open_because"] == "auto-shaping only rehearses" and device["target_ms"]
+    past = host.auto.past(step=1.0)
+    assert len(past["at"]) in (6, 7)
+    targets = past["series"]["sda/target_ms"]
+    assert all(targets[1:3]) and targets[-2:] == [None, None]
+    assert all(0 < value < 1 for value in past["series"]["disk/pressure"][1:])
+    # Nobody watches an uplink or a processor.
+    assert set(past["series"]["network/pressure"] + past["series"]["processors/pressure"]) == {None}
+    host.auto.put({"dry_run": False})
+    host.media.rate = 0.0
+    host.run(35)
+    (device,) = host.auto.status()["devices"]
+    assert device["open_because"] == "no stream reads it"
+
+
+def test_a_gate_that_no_guest_can_have_is_no_set_one(running):
+    host = running()
+    host.media.entry_bytes = host.batch.entry_bytes = 128
+    host.run(3)
+    (device,) = host.auto.status()["devices"]
+    assert device["open_because"] == "no domain with a disk there has one"
+    assert len(host.auto.status()["without_gate"]) == 2
+    # Of rates none is wanted.
+    assert host.auto.put({"method": "rates"})["without_gate"] == []
+
+
 @pytest.mark.parametrize("settings", [{"enabled": False}, {"dry_run": True}, {"method": "rates"}])
 def test_a_gate_is_opened_though_its_image_cannot_be_looked_at(running, settings):
     host = running(**settings)

@@ -64,7 +64,15 @@ SCHEMAS: dict[str, Any] = {
         "properties": {"dscp": {"default": "auto", "enum": ["auto", "off"], "type": "string"}}
     },
     "Auto": {
-        "properties": {"floors_bytes_per_second": {"additionalProperties": {"anyOf": [RATE, TEXT]}}}
+        "properties": {
+            "method": {
+                "default": "gate",
+                "description": "how disks are held",
+                "enum": ["gate", "rates"],
+                "type": "string",
+            },
+            "floors_bytes_per_second": {"additionalProperties": {"anyOf": [RATE, TEXT]}},
+        }
     },
 }
 

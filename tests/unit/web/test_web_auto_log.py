@@ -39,7 +39,7 @@ def test_what_follows_each_other_and_is_alike_is_one_entry():
     entries = folded([*fault, rooms[0], fault[0], rooms[1]])
     assert [entry["more"] for entry in entries] == [12, 0, 0, 0]
     # The line of the newest, and every sentence is still there.
-    assert entries[0]["line"] == "Fault on movie"
+    assert entries[0]["line"] == "Fault on movie: 0 stalls"
     assert entries[0]["rows"] == fault
 
 

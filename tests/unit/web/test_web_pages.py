@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The pages as HTML, with names that people may choose."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -48,6 +49,8 @@ def stream(name):
         "since": 1.0,
         "reason": "reads come back in 3 ms",
         "source": "host",
+        "processor_wait_ms_per_second": 262.0,
+        "processor_pressure": 1.31,
         "last_report": None,
     }
 
@@ -107,7 +110,15 @@ ANSWERS = {
     "/v1/classes": [],
     "/v1/streams": [stream(name) for name in WORDS],
     "/v1/groups": [group(name) for name in WORDS],
-    "/v1/auto": {"enabled": False, "dry_run": False, "state": "off", "limits": []},
+    "/v1/auto": {
+        "enabled": False,
+        "dry_run": False,
+        "method": "gate",
+        "state": "off",
+        "limits": [],
+        "devices": [],
+        "sentences": [],
+    },
     "/v1/auto/log": [],
     "/v1/settings": {"uplink": None},
     "/v1/status": {
@@ -200,3 +211,77 @@ def test_every_disk_and_card_says_whether_it_is_shaped_and_why_not(client):
 def test_each_limit_of_a_class_has_a_place_for_its_burst(client):
     page = client.get("/vm/media").text
     assert page.count('data-testid="burst"') == page.count('data-testid="limit-input"') == 40
+
+
+def words(text):
+    return " ".join(re.sub("<[^>]*>", " ", text).split())
+
+
+def held(domain, name, resource, rate):
+    return {"domain": domain, "class": name, "resource": resource, "bytes_per_second": rate}
+
+
+def decision(number):
+    return {
+        "at": float(number),
+        "sentence": f"Gate on sd{number}: movie waits {number} of 300 ms; others may go on",
+        "stream": "movie",
+        "reason": f"gate {number}",
+        "action": None,
+        "dry_run": number == 1,
+    }
+
+
+# As sluiced words them (its domain/auto_words.py).
+SAID = [
+    "Gate of sda (media) leaves 16.0 ms of work of others in flight",
+    "movie waits 301 of the 300 ms that it can bear on sda, for something else than the others",
+    "Gate of sdb open: no stream reads it",
+    "old has no gate: its page cannot be read",
+    "build leaves processors to streams",
+    "db's share of the processors cannot be changed: it <b>",
+]
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """Of a host where a gate and a rate hold something."""
+    host = Host()
+    auto = {
+        **ANSWERS["/v1/auto"],
+        "enabled": True,
+        "state": "settled",
+        "limits": [held("old", "http", "net-tx", 16.4e6)],
+        "devices": [{"name": "sda", "held": [held("web", "batch", "blk-read", 14.2e6)]}],
+        "sentences": SAID,
+    }
+    log = [decision(number) for number in range(20, 0, -1)]
+    host.answers = {**ANSWERS, "/v1/auto": auto, "/v1/auto/log": log}
+    return client_of(tmp_path, host)
+
+
+def test_the_streams_page_says_what_gates_rates_and_processors_do(busy):
+    text = busy.get("/streams").text
+    said = re.findall("<li>(.*?)</li>", text.partition('id="auto-said"')[2])
+    assert [html.unescape(one) for one in said[: len(SAID)]] == SAID
+    assert not any("<b>" in one for one in said)
+    shown = words(text)
+    assert "http on old Network out 16.4 MB/s rate" in shown
+    assert "batch on web Disk read 14.2 MB/s gate of sda" in shown
+    assert "waits 262 ms of each second for processors, too long" in shown
+    assert "Auto-shaping holds http on old" in words(busy.get("/").text)
+
+
+def test_of_the_log_the_newest_lines_are_shown_and_the_earlier_ones_are_folded(busy):
+    text = busy.get("/streams").text
+    newest, _, earlier = text.partition("12 earlier")
+    assert "Gate on sd20: movie waits 20 of 300 ms" in newest and "sd12:" not in newest
+    assert "Gate on sd12:" in earlier and earlier.count(">dry run</span>") == 1
+    # Every decision is a whole sentence within its line.
+    assert text.count("others may go on") == 20
+
+
+def test_without_anything_held_the_page_says_so(client):
+    text = client.get("/streams").text
+    assert re.search('id="auto-limits"[^>]* hidden>', text)
+    assert '<p class="muted" id="auto-none">No class is held back.</p>' in text

@@ -193,6 +193,8 @@ def _prepare_templates(app: Flask) -> None:
         views.describe_change,
         views.group_rate,
         views.group_burst,
+        views.held,
+        views.processor_wait,
         nights.share,
         nights.seconds,
         nights.reason,

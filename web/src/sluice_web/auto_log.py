@@ -14,12 +14,12 @@ def _rate(bytes_per_second: float | None) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A decision in one line: its subject and its largest change.
+    """A decision in one line: its subject and its largest change, or without one its reason.
 
     The whole sentence of the controller says why and names all changes.
     """
-    subject = re.split(r"[:;]", row["sentence"], maxsplit=1)[0]
     change = row.get("action")
+    subject = re.split("[:;]" if change else ";", row["sentence"], maxsplit=1)[0]
     if not change:
         return subject
     resource = RESOURCE_TITLES.get(change["resource"], change["resource"]).lower()

@@ -31,6 +31,10 @@ blueprint = Blueprint("pages", __name__)
 AUDIT_PAGE = 200
 NIGHTS_PAGE = 90
 DECISIONS = 300
+# Entries of the log that are not folded away.
+NEWEST = 8
+# Streams with a strip on the time axis.
+STRIPS = 6
 # A run's own page has its style inside and runs no script.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; form-action 'none';"
@@ -120,16 +124,21 @@ def streams():
     """Quality, auto-shaping and its log."""
     domains, _ = all_domains()
     settings, document = controller().get("/v1/settings"), _document()
+    found = controller().get("/v1/streams")
+    entries = folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)}))
     uplinks = {*controller().get("/v1/status")["uplinks"], settings["uplink"]} - {None}
     return render_template(
         "streams.html",
         settings=settings,
         uplinks=sorted(uplinks),
-        streams=controller().get("/v1/streams"),
+        streams=found,
+        strips=views.sort_streams(found)[:STRIPS],
         auto=controller().get("/v1/auto"),
         fields=document.body("/streams/{stream}"),
+        method=next(one for one in document.body("/auto") if one.name == "method"),
         floor=document.values(document.schema("/auto"), "floors_bytes_per_second"),
-        log=folded(controller().get("/v1/auto/log", {"limit": str(DECISIONS)})),
+        log=entries[:NEWEST],
+        earlier=entries[NEWEST:],
         stream_classes=sorted(
             (
                 (domain["name"], grant["class"])

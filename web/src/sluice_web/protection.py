@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import formatting as f
-from .views import RESOURCE_TITLES
+from .views import RESOURCE_TITLES, held
 
 # So many limits are named; one more than that is named rather than counted.
 NAMED = 2
@@ -38,18 +38,17 @@ def protection(stream: dict, auto: dict, domains: list[dict], live: dict) -> str
     # A limit of the stream's own class does not protect it.
     itself = (stream.get("domain"), stream.get("class"))
     found = _held(auto) if auto.get("enabled") else _fixed(domains)
-    held = [one for one in found if (one.domain, one.class_name) != itself]
-    held.sort(key=lambda one: _matters(one, live), reverse=True)
+    others = [one for one in found if (one.domain, one.class_name) != itself]
+    others.sort(key=lambda one: _matters(one, live), reverse=True)
     if auto.get("enabled"):
-        return f"Auto-shaping holds {_listed(held)}" if held else "Auto-shaping is watching"
-    if held:
-        return f"Fixed limits: {_listed(held)}"
+        return f"Auto-shaping holds {_listed(others)}" if others else "Auto-shaping is watching"
+    if others:
+        return f"Fixed limits: {_listed(others)}"
     return "Nothing: auto-shaping is off and no other class is limited"
 
 
 def _held(auto: dict) -> Iterator[Held]:
-    gated = [one for device in auto.get("devices") or [] for one in device["held"]]
-    for one in [*(auto.get("limits") or []), *gated]:
+    for one in held(auto):
         yield Held(one["domain"], one["class"], one["resource"], one["bytes_per_second"])
 
 

@@ -59,6 +59,25 @@ def sort_streams(streams: list[dict]) -> list[dict]:
     return sorted(streams, key=lambda s: (VERDICT_RANK.get(s.get("verdict"), 1), s["name"]))
 
 
+def held(auto: dict) -> list[dict]:
+    """The classes that auto-shaping holds back now, each with the means ``by`` which it is held."""
+    gated = [
+        {**one, "by": f"gate of {device['name']}"}
+        for device in auto.get("devices") or []
+        for one in device["held"]
+    ]
+    return [{**one, "by": "rate"} for one in auto.get("limits") or []] + gated
+
+
+def processor_wait(stream: dict) -> str:
+    """How long a stream's VM waits for processors."""
+    wait_ms = stream.get("processor_wait_ms_per_second")
+    if wait_ms is None:
+        return "wait for processors unknown"
+    too_long = ", too long" if stream["processor_pressure"] > 1 else ""
+    return f"waits {f.milliseconds(wait_ms)} of each second for processors{too_long}"
+
+
 def state_note(domain: dict) -> str:
     """The reason why a VM is not shaped, in one sentence; empty if it is shaped."""
     if not domain.get("attached"):

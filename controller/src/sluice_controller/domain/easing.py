@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .auto_words import listed
 from .processors import BEARABLE_MS_PER_SECOND, Wait
 
 SECOND = 1_000_000_000
@@ -199,13 +200,6 @@ def _down(state: State, stream: str, now_ns: int) -> tuple[State, Move | None]:
 
 # Words
 
-SHOWN = 4
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(sorted(names)[:SHOWN])
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
-
 
 def share_words(level: int) -> str:
     """The share of VMs without a stream at a level."""
@@ -218,7 +212,7 @@ def share_words(level: int) -> str:
 
 def sentence(move: Move, domain: str, wait: Wait | None, others: Sequence[str]) -> str:
     """`domain` is the stream's, `others` the VMs that leave something to it."""
-    stream, listed = move.stream or "", _listed(others)
+    stream, gives = move.stream or "", listed(others)
     waits = ""
     if wait is not None:
         waits = (
@@ -226,17 +220,17 @@ def sentence(move: Move, domain: str, wait: Wait | None, others: Sequence[str]) 
             f"{BEARABLE_MS_PER_SECOND:.0f} ms can be borne"
         )
     if move.kind == RISK:
-        return f"Stall risk on {stream}: {waits}; {listed} get {share_words(move.level)}"
+        return f"Stall risk on {stream}: {waits}; {gives} get {share_words(move.level)}"
     if move.kind == ROOM:
-        return f"Room beside {stream}: {waits}; {listed} get {share_words(move.level)}"
+        return f"Room beside {stream}: {waits}; {gives} get {share_words(move.level)}"
     if move.kind == ELSEWHERE:
         return (
             f"{stream} waits for something else than the others' processors: {waits}; "
-            f"{listed} get {share_words(0)}"
+            f"{gives} get {share_words(0)}"
         )
     if move.kind == NOBODY:
         return (
             f"Stall risk on {stream}: {waits}; no attached VM without a stream can leave it any, "
             "and nothing was changed"
         )
-    return f"No stream waits for processors any more; {listed or 'others'} get {share_words(0)}"
+    return f"No stream waits for processors any more; {gives or 'others'} get {share_words(0)}"

@@ -58,6 +58,7 @@ class Device:
     name: str
     state: State = field(default_factory=State)
     steering: Steering = field(default_factory=lambda: Steering(0))
+    why_open: str = ""
     # Whether cuts help, and the streams that they did not help.
     help: Help = Help()
     elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
@@ -68,6 +69,13 @@ class Device:
     @property
     def is_on(self) -> bool:
         return self.steering.target_ns > 0
+
+    @property
+    def open_because(self) -> str | None:
+        """None while it is on."""
+        if self.is_on:
+            return None
+        return "cuts help none of its streams" if self.state.waiting else self.why_open
 
     @property
     def acted_ns(self) -> int:
@@ -88,7 +96,7 @@ def advance(device: Device, look: Look, policy: Policy) -> tuple[Device, tuple[N
         passed_s=look.passed_s,
         aside=aside,
     )
-    device = replace(device, state=state, steering=steering)
+    device = replace(device, state=state, steering=steering, why_open=look.why_open)
     if helpless is not None:
         return _telling(device, ELSEWHERE, helpless, _of_helpless(device, helpless, look), look)
     if not device.is_on:

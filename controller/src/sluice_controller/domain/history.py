@@ -59,19 +59,26 @@ class _Largest:
 
 
 _Merged = _Mean | _Newest | _Largest
-_MERGED = {"limit_bytes_per_second": _Newest, "held_p99_ms": _Largest}
+_MERGED = {
+    "limit_bytes_per_second": _Newest,
+    "held_p99_ms": _Largest,
+    "pressure": _Largest,
+    "target_ms": _Newest,
+}
 
 
 class Summary:
-    """Rows, newest first, as an answer: means per step; a limit is the last of its step.
+    """Rows of values of these fields, newest first, as an answer: means per step, of a limit or a
+    target the last of its step, of a pressure or `held_p99_ms` the largest.
 
     null where nothing was seen. Only the newest steps are kept, and of each step only sums;
     of keys, too, the newest, as classes come and go.
     """
 
-    def __init__(self, since: float, step: float) -> None:
+    def __init__(self, since: float, step: float, fields: Sequence[str] = HISTORY_FIELDS) -> None:
         self.since = since
         self.step = step
+        self.fields = fields
         self._steps: dict[int, dict[str, list[_Merged]]] = {}
         self._keys: set[str] = set()
 
@@ -89,7 +96,7 @@ class Summary:
                 if key not in self._keys and len(self._keys) == MOST_KEYS:
                     continue
                 self._keys.add(key)
-                merged = keys[key] = [_MERGED.get(name, _Mean)() for name in HISTORY_FIELDS]
+                merged = keys[key] = [_MERGED.get(name, _Mean)() for name in self.fields]
             for one, value in zip(merged, values, strict=False):
                 one.add(value)
         return True
@@ -98,7 +105,7 @@ class Summary:
         order = sorted(self._steps)
         series: dict[str, list[float | None]] = {}
         for key in sorted(self._keys):
-            for position, name in enumerate(HISTORY_FIELDS):
+            for position, name in enumerate(self.fields):
                 series[f"{key}/{name}"] = [
                     self._steps[index][key][position].value() if key in self._steps[index] else None
                     for index in order

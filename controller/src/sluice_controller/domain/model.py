@@ -229,7 +229,10 @@ class AutoSettings(Model):
     dry_run: Annotated[bool, Flag(help="decisions are logged, and nothing is changed")] = False
     method: Annotated[
         str,
-        Word(METHODS, help="of disks; cards are held by rates, as are guests of an earlier QEMU"),
+        Word(
+            METHODS,
+            help="how disks are held; cards, and guests of an earlier QEMU, are held by rates",
+        ),
     ] = GATE
     floors_bytes_per_second: Mapping[
         Resource, Annotated[float, Number(MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second")]

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..domain.auto_past import MOST_ROWS, Row, summed_up
+from ..domain.auto_words import sentences
 from ..domain.gated import News
 from ..domain.limits import BLK_READ, NET_TX
 from ..domain.model import GATE, AutoSettings, Stream, parse_auto
@@ -22,11 +25,12 @@ from ..domain.nominal import allowed_bps
 from ..domain.processors import BEARABLE_MS_PER_SECOND
 from ..domain.shares import Load
 from ..domain.tuner import decide
-from ..domain.tuner_sense import network_pressure
+from ..domain.tuner_sense import network_pressure, pressures, values_of
 from ..domain.tuner_types import (
     ARM_RESOURCES,
     BACKING_OFF,
     DISK,
+    NETWORK,
     OFF,
     PROBING,
     SETTLED,
@@ -44,7 +48,7 @@ from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits, Key
 from .catalogue import audited
 from .declared import Declaration, Declared
-from .gates import Gates, Tick
+from .gates import REHEARSED, Gates, Tick
 from .nominal import Nominals
 from .ports import USUAL_ROWS, Clock, Store
 from .records import Records
@@ -54,10 +58,14 @@ from .streams import Streams
 log = logging.getLogger(__name__)
 
 SAVE_NS = 1_000_000_000
+# A row of the past is kept so often.
+PAST_NS = 1_000_000_000
 DRY_RUN_REPEAT_NS = 10_000_000_000
 # An unseen domain may go on as before for this long.
 UNSEEN_NS = 30_000_000_000
-SET, REHEARSED = "set", "auto-shaping only rehearses"
+# A pressure beside those of the arms.
+PROCESSORS = "processors"
+SET = "set"
 GATED_RESOURCES = frozenset(ARM_RESOURCES[DISK])
 HELD_RESOURCES = frozenset(r for resources in ARM_RESOURCES.values() for r in resources)
 
@@ -84,6 +92,8 @@ class Auto:
         self._setting = threading.Lock()
         self._reports_seen = self._reports_learnt = self.streams.reports_so_far()
         self._saved_ns = 0
+        self._past: deque[Row] = deque(maxlen=MOST_ROWS)
+        self._past_ns = -PAST_NS
         self._began_ns: int | None = None
         # Domains, and when something was last seen of them.
         self._seen_ns: dict[str, int] = {}
@@ -107,7 +117,11 @@ class Auto:
     def status(self) -> dict[str, Any]:
         with self._lock:
             settled_ns = self.state.settled_after_ns
-            return {
+            gates = self.gates.status()
+            if self.settings.method != GATE:
+                # None is wanted.
+                gates["without_gate"] = []
+            status = {
                 **asdict(self.settings),
                 "state": self._phase() if self.settings.enabled else OFF,
                 "settled_after_seconds": None if settled_ns is None else settled_ns / 1e9,
@@ -115,9 +129,11 @@ class Auto:
                     {"domain": d, "class": c, "resource": r, "bytes_per_second": value}
                     for (d, c, r), value in sorted(self.auto_limits.snapshot().items())
                 ],
-                **self.gates.status(),
+                **gates,
                 "eased": self.eased(),
+                "decided_at": self.records.decided_at,
             }
+        return {**status, "sentences": sentences(status)}
 
     def _phase(self) -> str:
         phases = {self.state.phase, self.gates.phase()}
@@ -174,6 +190,11 @@ class Auto:
         with self.store.transaction() as unit:
             return unit.decisions(since, self.clock(), limit)
 
+    def past(self, since: float = 0.0, step: float = 1.0) -> dict[str, Any]:
+        with self._lock:
+            rows = list(self._past)
+        return summed_up(rows, since, self.clock(), step)
+
     # One tick
 
     def tick(self, now_ns: int) -> None:
@@ -191,6 +212,7 @@ class Auto:
             observation = self._observe(now_ns)
             state, decisions = decide(observation, self.state, policy, now_ns)
             self._gate(observation, state, policy, now_ns)
+            self._remember(observation, policy, now_ns)
             decisions = tuple(
                 one
                 for one in decisions
@@ -237,6 +259,23 @@ class Auto:
         elif before == self._gating:
             self.gates.open(self._gating, tick)
         self._tell(news)
+
+    def _remember(self, observation: Observation, policy: Policy, now_ns: int) -> None:
+        """Once a second, the pressure on the worst stream for each resource, and the targets."""
+        if now_ns - self._past_ns < PAST_NS:
+            return
+        self._past_ns = now_ns
+        felt = pressures(observation, policy)
+        # The gate's own look tells more than the tuner's.
+        disk = {**values_of(felt[DISK]), **self.gates.pressures()}
+        network = {} if observation.uplink is None else values_of(felt[NETWORK])
+        waits = [self.streams.waits(stream.domain) for stream in observation.streams]
+        worst = {
+            DISK: max(disk.values(), default=None),
+            NETWORK: max(network.values(), default=None),
+            PROCESSORS: max((one.pressure for one in waits if one), default=None),
+        }
+        self._past.append(Row(self.clock(), worst, self.gates.targets_ms()))
 
     def _how_gates(self) -> str:
         """SET, REHEARSED, or why there are none."""

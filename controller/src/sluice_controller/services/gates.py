@@ -34,6 +34,8 @@ from .workers import Pool
 
 # A player that waited reports it late, and catches up.
 ACTED_NS = 10 * SECOND
+# Why gates are open that would be set otherwise.
+REHEARSED, UNABLE = "auto-shaping only rehearses", "no domain with a disk there has one"
 # For commands, and for looks at images.
 WORKERS = 4
 
@@ -77,11 +79,13 @@ class Gates:
         self._memories: dict[str, Memory] = {}
         self._devices: dict[str, Device] = {}
         self._last: Tick | None = None
+        self._is_rehearsal = False
 
     # One tick
 
     def tick(self, tick: Tick, is_rehearsal: bool = False) -> list[News]:
         """Steers, and sets the gates, after `follow`; returns what is worth a line."""
+        self._is_rehearsal = is_rehearsal
         seen = self._look_at_streams(tick)
         passed_s = 0.0 if self._last is None else (tick.now_ns - self._last.now_ns) / SECOND
         self._last = tick
@@ -244,6 +248,29 @@ class Gates:
         is_cut = any(tick.now_ns - device.state.cut_ns < SECOND for device in on)
         return BACKING_OFF if is_cut else SETTLED
 
+    def pressures(self) -> dict[str, float]:
+        """Of each stream that reads, how near it is to its edge, which is 1."""
+        return {
+            name: self._memories[name].reader.pressure(share)
+            for device in self._devices.values()
+            for name, share in device.state.waiting.items()
+        }
+
+    def targets_ms(self) -> dict[str, float | None]:
+        """Of each device; None while its gate is open."""
+        return {
+            name: device.steering.target_ns / 1e6 if self._open_because(device) is None else None
+            for name, device in self._devices.items()
+        }
+
+    def _open_because(self, device: Device) -> str | None:
+        if device.is_on and self._is_rehearsal:
+            return REHEARSED
+        here = (self.members.by_name[name] for name in self.members.on(device.name))
+        if device.is_on and all(member.because is not None for member in here):
+            return UNABLE
+        return device.open_because
+
     def status(self) -> dict[str, Any]:
         """As of the last tick."""
         tick = self._last
@@ -265,6 +292,7 @@ class Gates:
             "name": device.name,
             "domains": here,
             "target_ms": target_ns / 1e6 if target_ns else None,
+            "open_because": self._open_because(device),
             "adjust": device.state.adjust,
             "window_bytes": self._window_of_all(here, tick),
             "background_bytes_per_second": self._moved(here, tick),

@@ -103,6 +103,8 @@ class Records:
         self._seconds = _Queue(MOST_SECONDS)
         self._decisions = _Queue(MOST_DECISIONS)
         self._values: dict[str, Any] = {}
+        # When the newest decision was that this sluiced has written.
+        self.decided_at: float | None = None
         self._said = ""
         self._is_loss_said = False
         self._prune_at = self.monotonic()
@@ -184,6 +186,8 @@ class Records:
                 unit.add_decision(at, entry)
             for key, value in values.items():
                 unit.put_value(key, value)
+        if decisions:
+            self.decided_at = decisions[-1][0]
 
     def _write_alone(self, values: Mapping[str, Any]) -> None:
         """Tries each value alone: another may be at fault, and no value comes twice."""

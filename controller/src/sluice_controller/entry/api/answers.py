@@ -239,7 +239,7 @@ class Live(Model):
 class History(Model):
     step: float
     at: list[float]
-    # "class/resource/field" → values
+    # "class/resource/field", or "disk/pressure" and "sda/target_ms" → values
     series: Mapping[str, list[float | None]]
 
 
@@ -291,11 +291,12 @@ class Waiting(Model):
 
 @dataclass
 class GatedDevice(Model):
-    """A device of the host. Without a target its gate is open."""
+    """A device of the host. Its gate is set where nothing says why it is open."""
 
     name: str
     domains: list[str]
     target_ms: float | None
+    open_because: str | None
     adjust: float
     window_bytes: int
     background_bytes_per_second: float
@@ -328,6 +329,8 @@ class Auto(AutoSettings):
     devices: list[GatedDevice]
     without_gate: list[WithoutGate]
     eased: list[Eased]
+    decided_at: float | None
+    sentences: list[str]
 
 
 @dataclass

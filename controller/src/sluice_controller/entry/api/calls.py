@@ -478,6 +478,13 @@ _STREAMS = [
         model.AutoSettings,
     ),
     op(
+        "GET /auto/past",
+        "Pressures and targets of the last minutes",
+        "auto.past",
+        answers.History,
+        query=("since", "step"),
+    ),
+    op(
         "GET /auto/log",
         "Decisions of auto-shaping and their reasons",
         "auto.log",

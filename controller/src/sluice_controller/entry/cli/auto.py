@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ...domain.model import GATE, AutoSettings
-from ...domain.rates import format_rate, format_size
+from ...domain.model import AutoSettings
+from ...domain.rates import format_rate
 from .common import Answered, ClassName, Domain, command, described, named
 from .output import say, show, shown, when
 
@@ -95,52 +95,31 @@ def remove_stream(context: typer.Context, stream: StreamName) -> Answered:
     return {"removed": stream}, f"stream {stream}: removed"
 
 
-def _eased(one: dict[str, Any]) -> str:
-    if one["refused"]:
-        return f"the share of {one['domain']} cannot be changed: it {one['refused']}"
-    words = f"{one['domain']} has a weight of {one['weight']} for its own {one['own_weight']}"
-    of_processor = one["processors_per_vcpu"]
-    return words if of_processor is None else f"{words} and {of_processor:.1%} of each vCPU's time"
-
-
 def _say_auto(answer: dict[str, Any]) -> None:
     state = answer["state"] + (" (dry run)" if answer["dry_run"] else "")
     settled = answer["settled_after_seconds"]
-    say(f"auto-shaping: {state}" + (f", settled after {settled:.1f} s" if settled else ""))
+    say(
+        f"auto-shaping by {answer['method']}: {state}"
+        + (f", settled after {settled:.1f} s" if settled else "")
+    )
     columns = {
         "domain": "domain",
         "class": "class",
         "resource": "resource",
-        "held to": lambda limit: format_rate(limit["bytes_per_second"]),
+        "at": lambda held: format_rate(held["bytes_per_second"]),
+        "held by": "by",
     }
-    show(answer["limits"], columns, empty="no rate holds anything back")
-    for device in answer["devices"]:
-        _say_device(device)
-    for one in answer["without_gate"] if answer["method"] == GATE else []:
-        say(f"{one['domain']} has no gate: {one['because']}")
-    for one in answer["eased"]:
-        say(f"processors: {_eased(one)}")
+    gated = [
+        {**one, "by": f"gate of {device['name']}"}
+        for device in answer["devices"]
+        for one in device["held"]
+    ]
+    limited = [{**one, "by": "rate"} for one in answer["limits"]]
+    show([*limited, *gated], columns, empty="nothing is held back")
+    for sentence in answer["sentences"]:
+        say(sentence)
     floors = answer["floors_bytes_per_second"].items()
     say("never below: " + ", ".join(f"{r} {format_rate(v)}" for r, v in floors))
-
-
-def _say_device(device: dict[str, Any]) -> None:
-    target_ms = device["target_ms"]
-    state = (
-        "open"
-        if target_ms is None
-        else f"{target_ms:.1f} ms of work in flight (adjusted × {device['adjust']:.2f}), "
-        f"windows {format_size(device['window_bytes'])}"
-    )
-    moved = format_rate(device["background_bytes_per_second"])
-    say(f"gate of {device['name']} ({', '.join(device['domains'])}): {state}; others {moved}")
-    for one in device["streams"]:
-        elsewhere = ", for something else than the others" if one["is_elsewhere"] else ""
-        waits = f"{one['waits_ms']:.0f} of {one['bears_ms']:.0f} ms"
-        say(f"  {one['stream']} waits {waits}{elsewhere}")
-    for one in device["held"]:
-        rate = format_rate(one["bytes_per_second"])
-        say(f"  held: {one['domain']}/{one['class']} {one['resource']} at {rate}")
 
 
 @command(group, "status")

@@ -2,7 +2,7 @@
 // Rate against limit, backlog and held time of one resource, a line per class.
 
 import { call } from "./api.js";
-import { element, RESOURCES } from "./dom.js";
+import { element, figures, RESOURCES } from "./dom.js";
 import { clock, significant } from "./format.js";
 import { classNames, laneOf } from "./lanes.js";
 import { plot, replot } from "./plot.js";
@@ -88,19 +88,14 @@ function draw() {
 
 // One row per ten seconds, newest first.
 function showTable(names) {
-  const cell = (key, divisor) => {
-    const value = column(key)[row];
-    return element("td", { class: "num" }, value === null ? "–" : significant(value / divisor));
-  };
-  const head = element("tr", {}, element("th", { scope: "col" }, "Time"), ...names.flatMap((name) =>
-    ["rate MB/s", "limit MB/s", "backlog MB", "held ms"].map((title) => element("th", { scope: "col", class: "num" }, `${name} ${title}`))));
-  const body = element("tbody");
-  let row = at.length - 1;
-  for (let shown = 0; row >= 0 && shown < 30; row -= 20, shown += 1) {
-    body.append(element("tr", {}, element("th", { scope: "row" }, clock(at[row])), ...names.flatMap((name) =>
-      FIELDS.map((field) => cell(`${name}/${chosen()}/${field}`, field === "held_p99_ms" ? 1 : 1e6)))));
+  const titles = names.flatMap((name) => ["rate MB/s", "limit MB/s", "backlog MB", "held ms"].map((title) => `${name} ${title}`));
+  const text = (value, divisor) => (value === null ? "–" : significant(value / divisor));
+  const rows = [];
+  for (let row = at.length - 1; row >= 0 && rows.length < 30; row -= 20) {
+    rows.push([clock(at[row]), ...names.flatMap((name) =>
+      FIELDS.map((field) => text(column(`${name}/${chosen()}/${field}`)[row], field === "held_p99_ms" ? 1 : 1e6)))]);
   }
-  document.getElementById("chart-table").replaceChildren(element("thead", {}, head), body);
+  figures(document.getElementById("chart-table"), ["Time", ...titles], rows);
 }
 
 export function start() {

@@ -17,6 +17,13 @@ export function setText(target, text) {
   if (target && target.textContent !== text) target.textContent = text;
 }
 
+// Fills a table of figures; the first of a row is when they were seen.
+export function figures(table, titles, rows) {
+  const head = titles.map((title, index) => element("th", { scope: "col", class: index ? "num" : "" }, title));
+  const body = rows.map(([at, ...values]) => element("tr", {}, element("th", { scope: "row" }, at), ...values.map((value) => element("td", { class: "num" }, value))));
+  table.replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+}
+
 export const RESOURCES = { "blk-read": "Disk read", "blk-write": "Disk write", "net-tx": "Network out", "net-rx": "Network in" };
 const MARKS = { perfect: "●", good: "◐", poor: "▲", unknown: "○" };
 

@@ -26,6 +26,12 @@ export const milliseconds = (ms) => scaled(ms, ["s", 1e3], ["ms", 1]);
 export const size = (bytes) =>
   (bytes < 999.5 && bytes !== null ? `${bytes.toFixed(0)} B` : scaled(bytes, ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]));
 
+export function processorWait(stream) {
+  const wait = stream.processor_wait_ms_per_second;
+  if (wait === null || wait === undefined) return "wait for processors unknown";
+  return `waits ${milliseconds(wait)} of each second for processors${stream.processor_pressure > 1 ? ", too long" : ""}`;
+}
+
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return NO_VALUE;
   const whole = Math.max(seconds, 0);

@@ -3,10 +3,10 @@
 // auto-shaping's decisions as triangles.
 
 import { call, path } from "./api.js";
-import { element } from "./dom.js";
+import { figures } from "./dom.js";
 import { significant } from "./format.js";
 import { showError } from "./forms.js";
-import { plot } from "./plot.js";
+import { legend, plot } from "./plot.js";
 import { counted, paint } from "./strip.js";
 
 const section = document.getElementById("night");
@@ -15,11 +15,6 @@ const TITLES = { control: "alone", unshaped: "unshaped", auto: "auto-shaped" };
 const TABLE_ROWS = 60;
 const mega = (values) => values.map((value) => (value === null ? null : value / 1e6));
 const clock = (seconds) => `${Math.round(seconds)} s`;
-
-function legend(id, lines) {
-  document.getElementById(id).replaceChildren(...lines.map((line) =>
-    element("span", { class: `key ${line.colour.slice(2)}${line.dashed ? " dashed" : ""}` }, element("i"), line.label)));
-}
 
 function charts(measured) {
   const { seconds, windows } = measured;
@@ -55,11 +50,8 @@ function showTable({ seconds }) {
   const step = Math.max(Math.ceil(seconds.at_s.length / TABLE_ROWS), 1);
   const text = (name, value) => (value === null ? "–" : significant(name === "at_s" ? value : value / 1e6));
   const rows = [];
-  for (let index = 0; index < seconds.at_s.length; index += step) {
-    rows.push(element("tr", {}, ...Object.keys(titles).map((name) => element("td", { class: "num" }, text(name, seconds[name][index])))));
-  }
-  const head = element("thead", {}, element("tr", {}, ...Object.values(titles).map((title) => element("th", { scope: "col", class: "num" }, title))));
-  document.getElementById("night-table").replaceChildren(head, element("tbody", {}, ...rows));
+  for (let index = 0; index < seconds.at_s.length; index += step) rows.push(Object.keys(titles).map((name) => text(name, seconds[name][index])));
+  figures(document.getElementById("night-table"), Object.values(titles), rows);
 }
 
 function read(chart, index) {

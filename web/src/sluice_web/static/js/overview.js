@@ -8,6 +8,7 @@ import { refresh } from "./refresh.js";
 import { drawStrip } from "./strip.js";
 
 const NO_UPLINK = "none chosen, or not to be read";
+const HELD_MS = 5000;
 let known = null;
 let knownAuto = null;
 
@@ -83,7 +84,10 @@ function refreshAuto() {
 }
 
 function showAuto(auto) {
-  const facts = auto.problem ? auto.problem.detail : JSON.stringify([auto.enabled, auto.dry_run, auto.state, auto.limits]);
+  const held = (auto.devices ?? []).flatMap((device) => device.held.map((one) => [one.domain, one.class, one.resource]));
+  // The rates of what a gate holds change each second: now and then is often enough.
+  const turn = held.length && Math.floor(Date.now() / HELD_MS);
+  const facts = auto.problem ? auto.problem.detail : JSON.stringify([auto.enabled, auto.dry_run, auto.state, auto.limits, held, turn]);
   if (knownAuto !== null && knownAuto !== facts && !auto.problem) refreshAuto();
   knownAuto = facts;
 }

@@ -2,6 +2,7 @@
 // One uPlot chart over a fixed span: lines, bands behind them, marks on the
 // axis. It is drawn anew when the colours or the width change.
 
+import { element } from "./dom.js";
 import { significant } from "./format.js";
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -9,7 +10,7 @@ export const css = (name) => getComputedStyle(document.documentElement).getPrope
 const drawn = [];
 
 // chart: { holder, times, span() → [from, to], isClock, timeText(t), lines: [{label, colour,
-// values, dashed, stepped, points}], least, top, bands: [{from, to, title}],
+// values, dashed, dotted, stepped, points}], least, top, bands: [{from, to, title}],
 // marks: [{at, cross, colour, line}], onRead(index or null), onPick(time), sync }
 export function plot(chart) {
   const made = { chart, plot: null };
@@ -25,6 +26,15 @@ export function replot(made, times, lines) {
   Object.assign(made.chart, { times, lines });
   if (isSame) made.plot.setData(dataOf(made.chart));
   else draw(made);
+}
+
+// Says which line is which.
+export function legend(id, lines) {
+  document.getElementById(id).replaceChildren(...lines.map((line) => {
+    const key = element("span", { class: `key${line.dashed ? " dashed" : line.dotted ? " dotted" : ""}` }, element("i"), line.label);
+    key.style.setProperty("--class", `var(${line.colour})`);
+    return key;
+  }));
 }
 
 const dataOf = ({ times, lines }) => [times, ...lines.map((line) => line.values)];
@@ -48,7 +58,7 @@ function options(chart) {
       { ...axis, size: 46, space: 28, values: (_plot, ticks) => ticks.map((tick) => significant(tick)) },
     ],
     series: [{}, ...chart.lines.map((line) => ({
-      label: line.label, stroke: css(line.colour), width: line.dashed ? 1.5 : 2, dash: line.dashed ? [6, 4] : undefined,
+      label: line.label, stroke: css(line.colour), width: line.dashed ? 1.5 : 2, dash: line.dashed ? [6, 4] : line.dotted ? [2, 3] : undefined,
       points: { show: Boolean(line.points), size: 6, fill: css("--bg") }, spanGaps: false,
       paths: line.stepped ? window.uPlot.paths.stepped({ align: 1 }) : undefined,
     }))],

@@ -5,7 +5,7 @@ import { call, path } from "./api.js";
 import { announce, changed, failed } from "./changes.js";
 import { drawAuto, mark } from "./autochart.js";
 import { element, RESOURCES, setText, showVerdict } from "./dom.js";
-import { age, rate } from "./format.js";
+import { age, processorWait, rate } from "./format.js";
 import { attempt, showError } from "./forms.js";
 import { fill, read } from "./knobs.js";
 import { on } from "./live.js";
@@ -15,6 +15,7 @@ import { drawStrip } from "./strip.js";
 const panel = document.getElementById("auto");
 const enabled = document.getElementById("auto-enabled");
 const dry = document.getElementById("auto-dry");
+const methodForm = document.getElementById("auto-method");
 const floorForm = document.getElementById("floors");
 let auto = JSON.parse(panel.dataset.state);
 let shownFloors = {};
@@ -23,23 +24,35 @@ let sending = false;
 
 function showAuto(state) {
   if (state.problem) return;
-  const decided = JSON.stringify(state.limits) !== JSON.stringify(auto.limits) || state.state !== auto.state;
+  const decided = state.decided_at !== auto.decided_at;
   auto = state;
   if (!sending) {
     enabled.checked = state.enabled;
     dry.checked = state.dry_run;
+    fill(methodForm, state);
   }
   setText(document.getElementById("auto-word"), state.enabled ? `${state.state}${state.dry_run ? ", dry run" : ""}` : "off");
-  const rows = (state.limits ?? []).map((limit) => element("tr", {},
-    element("td", {}, limit.class, element("span", { class: "muted" }, ` on ${limit.domain}`)),
-    element("td", {}, RESOURCES[limit.resource] ?? limit.resource),
-    element("td", { class: "num" }, rate(limit.bytes_per_second))));
-  document.getElementById("auto-limits").tBodies[0].replaceChildren(...rows);
-  document.getElementById("auto-none").hidden = rows.length > 0;
+  const gated = (state.devices ?? []).flatMap((device) => device.held.map((one) => ({ ...one, by: `gate of ${device.name}` })));
+  const held = [...(state.limits ?? []).map((one) => ({ ...one, by: "rate" })), ...gated];
+  document.getElementById("auto-limits").tBodies[0].replaceChildren(...held.map((one) => element("tr", {},
+    element("td", {}, one.class, element("span", { class: "muted" }, ` on ${one.domain}`)),
+    element("td", {}, RESOURCES[one.resource] ?? one.resource),
+    element("td", { class: "num" }, rate(one.bytes_per_second)),
+    element("td", {}, one.by))));
+  document.getElementById("auto-none").hidden = held.length > 0;
+  document.getElementById("auto-limits").hidden = !held.length;
+  showSaid(state.sentences ?? []);
   showFloors(state.floors_bytes_per_second);
   const settled = state.settled_after_seconds;
-  setText(document.getElementById("auto-settled"), settled === null || settled === undefined ? "" : `Settled after ${age(settled)}.`);
+  setText(document.getElementById("auto-settled"), settled === null || settled === undefined ? "" : `Rates settled after ${age(settled)}.`);
   if (decided) refreshLog();
+}
+
+// Figures change each second: a sentence keeps its place, and what is selected of the others stays.
+function showSaid(sentences) {
+  const list = document.getElementById("auto-said");
+  while (list.children.length > sentences.length) list.lastElementChild.remove();
+  sentences.forEach((sentence, index) => setText(list.children[index] ?? list.appendChild(element("li")), sentence));
 }
 
 // An entry that was opened stays open when newer decisions come. An entry grows at its
@@ -68,6 +81,7 @@ async function setAuto(body, sentence) {
     sending = false;
     enabled.checked = auto.enabled;
     dry.checked = auto.dry_run;
+    fill(methodForm, auto);
   }
 }
 
@@ -129,7 +143,9 @@ function showStreams(streams) {
   if (streams.problem) return;
   for (const stream of streams) {
     const row = document.querySelector(`[data-stream="${CSS.escape(stream.name)}"]`);
-    if (row) showVerdict(row, stream);
+    if (!row) continue;
+    showVerdict(row, stream);
+    setText(row.querySelector("[data-field=processors]"), processorWait(stream));
   }
 }
 
@@ -137,6 +153,7 @@ enabled.addEventListener("change", () => setAuto({ enabled: enabled.checked }, e
   ? "Auto-shaping is on." : "Auto-shaping is off; every class has its own limits."));
 dry.addEventListener("change", () => setAuto({ dry_run: dry.checked }, dry.checked
   ? "Dry run: it decides and changes nothing." : "Dry run is over: decisions take effect."));
+methodForm.addEventListener("change", () => setAuto(read(methodForm, auto), `Disks are held by the method ${methodForm.elements.method.value}.`));
 document.getElementById("uplink").addEventListener("change", (event) => setUplink(event.target));
 floorForm.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -156,6 +173,7 @@ const strips = () => document.querySelectorAll("canvas[data-strip]").forEach((ca
 on("auto", showAuto);
 on("streams", showStreams);
 showFloors(auto.floors_bytes_per_second);
+fill(methodForm, auto);
 strips();
 drawAuto();
 setInterval(strips, 10_000);

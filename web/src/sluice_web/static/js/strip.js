@@ -7,6 +7,8 @@ import { css } from "./plot.js";
 
 const HEIGHT = { perfect: 0.22, good: 0.6, poor: 1 };
 const RANK = { perfect: 0, good: 1, poor: 2 };
+// A verdict comes each ten seconds at least: finer parts might have none.
+const LEAST_PART_S = 15;
 const COLOUR = { perfect: "--good", good: "--warn", poor: "--bad" };
 
 // The worst verdict of each of `count` equal parts of the window; null: none.
@@ -20,19 +22,22 @@ export function worstPerPart(history, since, until, count) {
   return parts;
 }
 
-export async function drawStrip(canvas, seconds = 3600) {
+// Between the margins, in pixels.
+export async function drawStrip(canvas, seconds = 3600, left = 0, right = 0) {
+  const name = canvas.dataset.strip ?? canvas.dataset.past;
   const until = Date.now() / 1000;
   const since = until - seconds;
   let history;
   try {
-    history = await call("GET", `${path("streams", canvas.dataset.strip, "history")}?since=${since.toFixed(0)}`);
+    history = await call("GET", `${path("streams", name, "history")}?since=${since.toFixed(0)}`);
   } catch {
     return; // The strip stays as it is; the banner gives the reason.
   }
-  const count = Math.max(Math.floor((canvas.clientWidth || 240) / 3), 1);
+  const width = (canvas.clientWidth || 240) - left - right;
+  const count = Math.max(Math.floor(Math.min(width / 3, seconds / LEAST_PART_S)), 1);
   const parts = worstPerPart(history, since, until, count);
-  paint(canvas, parts.map((verdict, index) => ({ verdict, from: index / count, to: (index + 1) / count })));
-  canvas.setAttribute("aria-label", `Quality of ${canvas.dataset.strip}, last ${Math.round(seconds / 60)} minutes, in ${count} parts: ${counted(parts)}`);
+  paint(canvas, parts.map((verdict, index) => ({ verdict, from: index / count, to: (index + 1) / count })), left, right);
+  canvas.setAttribute("aria-label", `Quality of ${name}, last ${Math.round(seconds / 60)} minutes, in ${count} parts: ${counted(parts)}`);
 }
 
 export const counted = (verdicts) =>
