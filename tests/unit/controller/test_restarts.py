@@ -12,7 +12,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.adapters.database.tables import Base
 from sluice_controller.domain.errors import Conflict, SluiceError, Unavailable
 from sluice_controller.domain.guests import Off, Seen
-from sluice_controller.entry.daemon import API_THREADS
+from sluice_controller.entry.api.pools import API_THREADS
 from sluice_controller.services.locks import DomainLocks
 from sluice_controller.services.restarts import MOST_RESTARTS, Change
 from unit.controller.libvirt_model import NAME, PLAIN, Killed, Libvirt, Sluiced, attached

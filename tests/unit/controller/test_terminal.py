@@ -81,7 +81,7 @@ def lines(command):
             given.append(_word(parameter))
     yield given
     for option in command.params:
-        if option.param_type_name == "option" and option.name not in ("help", "page"):
+        if option.param_type_name == "option" and option.name not in ("help", "page", "follow"):
             value = [] if option.is_flag or option.count else [_word(option)]
             yield [*given, max(option.opts, key=len), *value]
 

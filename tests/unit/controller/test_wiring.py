@@ -24,7 +24,8 @@ def test_what_the_last_tick_decided_and_holds_is_there_at_the_next_start(config)
     services.records.round()
     arms = {**State().arms, "disk": Arm(level=40e6, caps={KEY: 20e6})}
     services.auto.state = State(arms=arms)
-    services.records.add_decision(services.clock(), {"sentence": "the last"})
+    entry = {"sentence": "the last", "reason": "disk room", "stream": None, "dry_run": False}
+    services.records.add_decision(services.clock(), entry)
     services.stop()
     store = SqlStore(config.database_url)
     with store.transaction() as unit:

@@ -51,6 +51,27 @@ class Talkative(Recorder):
         super().call(method, path, **more)
         return Answer(200, "application/json", self.said)
 
+    def stream(self, path, **more):
+        if more["query"]:
+            return self.call("GET", path, **more)
+        self.headers, self.flows = more["headers"], [*getattr(self, "flows", ()), Flow()]
+        return self.flows[-1]
+
+
+class Flow:
+    """Stands for the controller's stream of events: a keep-alive each 10 ms, until it is closed."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def pieces(self):
+        yield b"id: 7\ndata: {}\n\n"
+        while not self.closed.wait(0.01):
+            yield b": still here\n\n"
+
+    def close(self):
+        self.closed.set()
+
 
 class Page:
     """A server that runs, and its clients."""
@@ -487,6 +508,46 @@ def test_asking_for_the_head_of_a_stream_takes_no_place(serve):
     headers = page.user("olga")
     for _ in range(STREAMS_PER_USER + 1):
         page.ask("/events?topic=auto", "HEAD", headers=headers)
+
+
+EVENTS = "/api/v1/events"
+
+
+def test_the_controllers_events_take_a_place_and_no_thread_from_requests(serve, monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_THREADS", 2)
+    page = serve()
+    headers = page.user("olga")
+    for n in range(STREAMS_PER_USER):
+        _, answer = page.stream({**headers, "Last-Event-ID": str(n)}, EVENTS)
+        assert answer.status == 200 and answer.getheader("Content-Type") == "text/event-stream"
+        assert answer.fp.readline() == b"id: 7\n"
+    assert page.controller.headers["Last-Event-ID"] == str(STREAMS_PER_USER - 1)
+    assert page.stream(headers, EVENTS)[1].status == 429
+    page.ask()
+    page.ask(EVENTS, expect=401)
+
+
+def test_the_controllers_events_end_with_the_client_and_with_its_right(serve, monkeypatch):
+    monkeypatch.setattr("sluice_web.live.STILL_ALLOWED_SECONDS", 0.05)
+    page = serve()
+    headers = page.user("olga")
+    client, answer = page.stream(headers, EVENTS)
+    answer.close()
+    client.close()
+    assert page.controller.flows[0].closed.wait(AT_ONCE_SECONDS)
+    _, answer = page.stream(headers, EVENTS)
+    (token,) = page.store.tokens()
+    page.store.remove_token(token["id"], now=1.0, actor="test")
+    answer.fp.read()
+    assert page.controller.flows[1].closed.wait(AT_ONCE_SECONDS)
+
+
+def test_a_list_of_events_and_the_head_of_a_stream_take_no_place(serve):
+    page = serve()
+    headers = page.user("olga")
+    for _ in range(STREAMS_PER_USER + 1):
+        assert page.ask(f"{EVENTS}?follow=false", headers=headers)[1] == b"[]"
+        page.ask(EVENTS, "HEAD", headers=headers)
 
 
 @needs_openssl

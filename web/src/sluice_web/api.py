@@ -6,12 +6,14 @@ knows its members, and the controller's answer comes back as it is.
 """
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 from flask import Blueprint, Response, current_app, g, jsonify, request
 
-from .auth import check_csrf, check_role, not_allowed, not_signed_in
-from .controller import Controller, path_of
+from .auth import check_csrf, check_role, not_allowed, not_signed_in, still_held
+from .controller import EVENTS_TYPE, Answer, Controller, path_of
+from .live import LiveHub, passed_on
 from .openapi import of_the_page
 from .problems import Problem, bad_value
 from .views import without_arguments
@@ -20,7 +22,7 @@ blueprint = Blueprint("api", __name__, url_prefix="/api/v1")
 METHODS = ("GET", "PUT", "POST", "PATCH", "DELETE")
 MAX_NAME_CHARACTERS = 255
 # Headers that belong to a request and to an answer of the API.
-ASKED = ("Content-Type", "If-Match")
+ASKED = ("Content-Type", "If-Match", "Last-Event-ID")
 ANSWERED = ("ETag",)
 
 
@@ -90,6 +92,10 @@ def forward(path: str) -> Response:
         content=request.get_data(),
         headers=_asked_headers(),
     )
+    return _answered(parts, answer)
+
+
+def _answered(parts: list[str], answer: Answer) -> Response:
     body = answer.body
     if _hides_arguments(parts) and answer.status == 200:
         body = json.dumps(without_arguments(answer.json()))
@@ -97,6 +103,37 @@ def forward(path: str) -> Response:
     response.headers["Cache-Control"] = "no-store"
     response.headers.update({n: answer.headers[n] for n in ANSWERED if n in answer.headers})
     return response
+
+
+@blueprint.get("/events")
+def events() -> Response:
+    """The controller's events, which may go on; a place among the pages that get live data."""
+    _check_right(["events"])
+    if request.method == "HEAD":
+        return Response(content_type=EVENTS_TYPE)
+    still_allowed = still_held()
+    hub: LiveHub = current_app.extensions["sluice_hub"]
+    with ExitStack() as held:
+        seat = hub.subscribe(frozenset(), g.person.name)
+        held.callback(hub.unsubscribe, seat)
+        answer = controller().stream(
+            path_of("events"),
+            actor=g.person.actor,
+            role=g.person.role,
+            query=request.args.to_dict(),
+            headers=_asked_headers(),
+        )
+        if isinstance(answer, Answer):
+            return _answered(["events"], answer)
+        held.callback(answer.close)
+        is_gone = request.environ.get("waitress.client_disconnected", lambda: False)
+        response = Response(
+            passed_on(answer.pieces(), still_allowed, is_gone),
+            content_type=EVENTS_TYPE,
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        response.call_on_close(held.pop_all().close)
+        return response
 
 
 def _hides_arguments(parts: list[str]) -> bool:

@@ -31,7 +31,8 @@ from .problems import MEDIA_TYPE, Problem
 from .throttle import network_of
 
 log = logging.getLogger(__name__)
-EVENTS_PATH = "/events"
+# The page's own, and sluiced's, which are passed on.
+EVENTS_PATHS = frozenset({"/events", "/api/v1/events"})
 # A record of TLS, decrypted: with less, some of it would wait inside OpenSSL, where no
 # poll sees it.
 RECORD_BYTES = 16384
@@ -215,7 +216,7 @@ class Pools:
         request = channel.requests[0]
         # As waitress and Flask see it: for both //events is /events.
         path = "/" + getattr(request, "path", "").lstrip("/")
-        pool = self._streams if path == EVENTS_PATH and not request.error else self._requests
+        pool = self._streams if path in EVENTS_PATHS and not request.error else self._requests
         pool.add_task(channel)
 
     def shutdown(self, timeout: float) -> None:

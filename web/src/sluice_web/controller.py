@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The controller's API over its UNIX socket."""
 
+import contextlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .problems import Problem
 READ_TIMEOUT_SECONDS = 20.0
 CHANGE_TIMEOUT_SECONDS = 90.0
 LONGEST_SHUTDOWN_SECONDS = 900
+EVENTS_TYPE = "text/event-stream"
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -49,6 +51,30 @@ class Answer:
         if self.status >= 400:
             raise controller_problem(self.status, data)
         return data
+
+
+class Stream:
+    """An answer of the controller that goes on; to be closed."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes as they come, until the controller ends."""
+        with contextlib.suppress(httpx.HTTPError):
+            yield from self._response.iter_bytes()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _read(response: httpx.Response) -> Answer:
+    return Answer(
+        response.status_code,
+        response.headers.get("Content-Type", "application/json"),
+        response.content,
+        response.headers,
+    )
 
 
 def controller_problem(status: int, data: Any) -> Problem:
@@ -100,39 +126,53 @@ class Controller:
         """One request. Raises Problem (503) when the controller cannot be reached."""
         # Header values are ASCII; user names are checked to be so when made.
         headers = {**(headers or {}), "X-Sluice-Actor": actor, "X-Sluice-Role": role}
-        answer = self._send(method, path, query, content, headers)
-        if answer.status == 401:
+        return _read(self._sent(method, path, query, content, headers))
+
+    def stream(
+        self, path: str, *, actor: str, role: str, query: dict[str, str], headers: Mapping[str, str]
+    ) -> "Answer | Stream":
+        """A GET whose answer may go on; raises as ``call``."""
+        headers = {**headers, "X-Sluice-Actor": actor, "X-Sluice-Role": role}
+        response = self._sent("GET", path, query, b"", headers, goes_on=True)
+        if response.headers.get("Content-Type", "").startswith(EVENTS_TYPE):
+            return Stream(response)
+        with contextlib.closing(response):
+            try:
+                response.read()
+            except httpx.HTTPError as error:
+                raise self._unreachable("GET", path, error) from error
+            return _read(response)
+
+    def _sent(self, method, path, query, content, headers, goes_on=False) -> httpx.Response:
+        response = self._send(method, path, query, content, headers, goes_on)
+        if response.status_code == 401:
+            response.close()
             # sluiced made a new token, perhaps: read the file again, once.
             with self._lock:
                 self._token = None
-            answer = self._send(method, path, query, content, headers)
-        if answer.status == 401:
+            response = self._send(method, path, query, content, headers, goes_on)
+        if response.status_code == 401:
+            response.close()
             raise self._token_problem("sluiced does not accept it")
-        return answer
+        return response
 
     def get(self, path: str, query: dict[str, str] | None = None) -> Any:
         """GET and decode."""
         return self.call("GET", path, query=query).json()
 
-    def _send(self, method, path, query, content, headers) -> Answer:
-        headers = {**headers, "Authorization": f"Bearer {self._read_token()}"}
+    def _send(self, method, path, query, content, headers, goes_on) -> httpx.Response:
+        request = self._client.build_request(
+            method,
+            path,
+            params=query,
+            content=content or None,
+            headers={**headers, "Authorization": f"Bearer {self._read_token()}"},
+            timeout=_timeout_seconds(method, path),
+        )
         try:
-            response = self._client.request(
-                method,
-                path,
-                params=query,
-                content=content or None,
-                headers=headers,
-                timeout=_timeout_seconds(method, path),
-            )
+            return self._client.send(request, stream=goes_on)
         except httpx.HTTPError as error:
             raise self._unreachable(method, path, error) from error
-        return Answer(
-            response.status_code,
-            response.headers.get("Content-Type", "application/json"),
-            response.content,
-            response.headers,
-        )
 
     def _unreachable(self, method: str, path: str, error: httpx.HTTPError) -> Problem:
         sent = method != "GET" and not isinstance(error, NEVER_SENT)

@@ -248,3 +248,19 @@ def events(
             checked = now
             if not still_allowed():
                 return
+
+
+def passed_on(
+    pieces: Iterator[bytes], still_allowed: Callable[[], bool], is_gone: Callable[[], bool]
+) -> Iterator[bytes]:
+    """The bytes of the controller's own stream, which is never silent for long; ends as above."""
+    checked = time.monotonic()
+    for piece in pieces:
+        now = time.monotonic()
+        if now - checked > STILL_ALLOWED_SECONDS:
+            checked = now
+            if not still_allowed():
+                return
+        if is_gone():
+            return
+        yield piece

@@ -20,7 +20,7 @@ from flask import (
 from . import auth, nights, tokens, views
 from .api import all_domains, check_argument, controller
 from .auto_log import folded
-from .controller import path_of
+from .controller import EVENTS_TYPE, path_of
 from .forms import Document
 from .live import LiveHub, events
 from .problems import Problem, bad_value
@@ -42,7 +42,6 @@ REPORT_POLICY = (
 )
 # Offered on the page, beside no end.
 TOKEN_DAYS = (7, 30, 90, 365)
-EVENTS_TYPE = "text/event-stream"
 
 
 def _store() -> Store:

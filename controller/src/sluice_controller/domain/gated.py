@@ -30,6 +30,7 @@ class News:
     kind: str
     stream: str | None
     sentence: str
+    device: str
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def _news(
 
 def opened(device: Device, why: str) -> tuple[News, ...]:
     """The news when its gate is opened for another reason than its streams."""
-    return (News(OFF, None, f"Gate of {device.name} opened: {why}"),) if device.is_on else ()
+    words = f"Gate of {device.name} opened: {why}"
+    return (News(OFF, None, words, device.name),) if device.is_on else ()
 
 
 def _has_moved(device: Device) -> bool:
@@ -164,7 +166,7 @@ def _telling(
         # All that was said of an earlier gate is old.
         told_ns = {kind: look.now_ns, MOVED: look.now_ns}
     device = replace(device, told_target_ns=device.steering.target_ns, told_ns=told_ns)
-    return device, (News(kind, reader and reader.name, sentence),)
+    return device, (News(kind, reader and reader.name, sentence, device.name),)
 
 
 def _words(device: Device, reader: Reader, look: Look) -> str:

@@ -198,6 +198,15 @@ def domains_of(before: Document, after: Document) -> list[str]:
     return sorted(name for name in {*old, *new} if name and old.get(name) != new.get(name))
 
 
+def domains_in(change: Mapping[str, Any], domains: Iterable[str]) -> tuple[str, ...]:
+    """Of the given domains, those that one of the `changes` names."""
+    path = f"{change['thing']}."
+    parts = (change["before"], change["after"])
+    named = {one.get("domain") for one in parts if isinstance(one, Mapping)}
+    has_names = path.startswith(("domains.", "groups."))
+    return tuple(one for one in domains if one in named or (has_names and f".{one}." in path))
+
+
 def _rule_changes(before: list[Any], after: list[Any]) -> list[dict[str, Any]]:
     """By rule; where only their order is another, all of them."""
     gone = [{"thing": "rules", "before": r, "after": None} for r in before if r not in after]

@@ -17,18 +17,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
-from waitress.server import create_server
+from flask import Flask
+from waitress.server import UnixWSGIServer, create_server
 
 from ..adapters.database.opening import check_url
 from ..domain.errors import BadValue, SluiceError, Unavailable
+from ..services.events import Events
 from .api.app import create_app, written_document
+from .api.pools import Pools
 from .config import Config, argument_parser, check_state_dir, load
 from .wiring import Services
 
 log = logging.getLogger(__name__)
 
-# More than restarts may wait at once (`services/restarts.py`).
-API_THREADS = 8
+# Of an answer in parts, as a stream is: the next part waits for a client that does not read.
+UNREAD_BYTES = 256 << 10
 # Exit codes of faults that may pass, and of faults that need a correction, such as wrong
 # options (2 is argparse's own): sluiced.service tries again only after the first.
 FAILED_NOW, CANNOT_WORK = 1, 2
@@ -148,6 +151,19 @@ def _on_signal(signum: int, _frame: Any) -> None:
     raise SystemExit(0)
 
 
+def api_server(app: Flask, socket: Path, events: Events) -> UnixWSGIServer:
+    return create_server(
+        app,
+        unix_socket=str(socket),
+        unix_socket_perms="660",
+        # Also while an answer is under way, so that a stream's client that left is noticed.
+        channel_request_lookahead=1,
+        outbuf_high_watermark=UNREAD_BYTES,
+        ident=None,
+        _dispatcher=Pools(events.close),
+    )
+
+
 def serve(config: Config) -> None:
     # Set before any lasting change begins: an interrupted change is taken back.
     signal.signal(signal.SIGTERM, _on_signal)
@@ -159,13 +175,7 @@ def serve(config: Config) -> None:
         services = Services(config)
         at_end.callback(services.stop)
         at_end.callback(config.socket_path.unlink, missing_ok=True)
-        server = create_server(
-            create_app(services, token),
-            unix_socket=str(config.socket_path),
-            unix_socket_perms="660",
-            threads=API_THREADS,
-            ident=None,
-        )
+        server = api_server(create_app(services, token), config.socket_path, services.events)
         at_end.callback(server.close)
         _give_to_group(config.socket_path, config.group, 0o660)
         # Each page of the web needs it: the first visitor does not wait for its making.
@@ -208,6 +218,8 @@ def main() -> None:
         )
         # Each migration logs two useless lines at "info".
         logging.getLogger("alembic").setLevel(logging.WARNING)
+        # The end of each client of an event stream is no news.
+        logging.getLogger("waitress").setLevel(logging.WARNING)
         serve(config)
     except SluiceError as error:
         print(f"sluiced: {error}", file=sys.stderr)

@@ -37,6 +37,7 @@ from ..services.auto_limits import AutoLimits
 from ..services.catalogue import Catalogue
 from ..services.declared import Declared
 from ..services.domains import Domains
+from ..services.events import Events
 from ..services.gates import WORKERS as GATE_WORKERS
 from ..services.gates import Gates
 from ..services.groups import Groups
@@ -53,6 +54,8 @@ from ..services.reconcile import Reconciler
 from ..services.records import Records
 from ..services.restarts import Restarts
 from ..services.sampler import SAMPLE_HZ, Sampler
+from ..services.standings import ROUND_SECONDS as STANDINGS_SECONDS
+from ..services.standings import Watch
 from ..services.state import States
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
@@ -81,6 +84,8 @@ class Services:
         self.started_at = self.clock()
         self.stopping = threading.Event()
         self.store = open_store(config.database_url)
+        self.events = Events(self.clock)
+        self.store.heard = self.events.add
         self._set_emulator()
         self.host = LibvirtHost(config.libvirt_uri, time.monotonic)
         # libvirtd answers five requests of a connection at a time (max_client_requests of
@@ -131,7 +136,9 @@ class Services:
         )
         self.groups.restore()
         self.declared = Declared(self.store)
-        self.records = Records(self.store, self.declared, self.clock, time.monotonic)
+        self.records = Records(
+            self.store, self.declared, self.clock, time.monotonic, self.events.add
+        )
         with self.store.transaction() as unit:
             self.nominals = Nominals(self.records, unit.value(LEARNT_RATES, {}))
         self.uplink_first = UplinkFirst(
@@ -234,6 +241,17 @@ class Services:
             TakeOver(self.store, shapers, LibvirtMetadata(self.qmp_host), editing, self.clock),
             self.groups.lost,
         )
+        self.watch = Watch(
+            self.events.add,
+            self.clock,
+            time.monotonic,
+            self.host,
+            self.reconciler,
+            self.streams,
+            self.auto,
+            self.uplink_first,
+            self.groups,
+        )
         self._threads: list[threading.Thread] = []
 
     def _set_emulator(self) -> None:
@@ -319,6 +337,7 @@ class Services:
             Loop("overload", OVERLOAD_SECONDS, self.overload.round),
             Loop("processors", PROCESSORS_SECONDS, self.processors.round),
             Loop("uplink", UPLINK_SECONDS, self.uplink_first.round),
+            Loop("standings", STANDINGS_SECONDS, self.watch.round),
         ]
         for loop in loops:
             thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
@@ -339,6 +358,7 @@ class Services:
 
     def stop(self) -> None:
         self.stopping.set()
+        self.events.close()
         self.reconciler.close()
         self.guest_streams.close()
         self.processors.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable
+from ..domain.events import Subject
 from ..domain.guests import InstallBody
 from .catalogue import audited
 from .ports import Clock, Host, Store
@@ -82,8 +83,9 @@ class AgentInstaller:
             said = self._install(domain, archive, body.seconds)
         finally:
             self._slots.release()
+        about = Subject((domain,))
         with self.store.transaction() as unit:
-            audited(unit, self.clock, "install agent", domain, None, said)
+            audited(unit, self.clock, "install agent", domain, None, said, about)
         return {"domain": domain, "said": said}
 
     def _archive(self) -> bytes:

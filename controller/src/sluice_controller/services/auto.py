@@ -18,6 +18,7 @@ from typing import Any
 
 from ..domain.auto_past import MOST_ROWS, Row, summed_up
 from ..domain.auto_words import sentences
+from ..domain.events import Subject, of_changes
 from ..domain.gated import News
 from ..domain.limits import BLK_READ, NET_TX
 from ..domain.model import GATE, AutoSettings, Stream, parse_auto
@@ -134,6 +135,12 @@ class Auto:
                 "decided_at": self.records.decided_at,
             }
         return {**status, "sentences": sentences(status)}
+
+    def without_gate(self) -> list[dict[str, str]]:
+        """The domains that have no gate though gates are wanted, and why."""
+        with self._lock:
+            is_wanted = self._how_gates() == SET
+            return self.gates.without_gate() if is_wanted else []
 
     def _phase(self) -> str:
         phases = {self.state.phase, self.gates.phase()}
@@ -289,10 +296,15 @@ class Auto:
         at, dry_run = self.clock(), self.settings.dry_run
         for one in news:
             log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
-            entry = {"sentence": one.sentence, "stream": one.stream, "action": None}
-            self.records.add_decision(
-                at, {**entry, "reason": f"gate {one.kind}", "dry_run": dry_run}
-            )
+            entry = {
+                "sentence": one.sentence,
+                "stream": one.stream,
+                "reason": f"gate {one.kind}",
+                "action": None,
+                "dry_run": dry_run,
+            }
+            domains = tuple(self.gates.members.on(one.device))
+            self.records.add_decision(at, entry, Subject(domains, device=one.device))
 
     def _rehearse(
         self,
@@ -379,10 +391,12 @@ class Auto:
 
     def _log(self, decisions: tuple[Decision, ...], dry_run: bool) -> None:
         at = self.clock()
+        domain_of = {stream.name: stream.domain for stream in self.declared.now.streams}
         for decision in decisions:
             text = sentence(decision)
             log.info("%s%s", "(dry run) " if dry_run else "", text)
-            self.records.add_decision(at, _decision_json(decision, text, dry_run))
+            about = of_changes(decision.changes, domain_of.get(decision.stream))
+            self.records.add_decision(at, _decision_json(decision, text, dry_run), about)
 
     def _save(self, now_ns: int) -> None:
         """The levels, at most once a second, for the next start."""

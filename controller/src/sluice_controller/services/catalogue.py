@@ -24,6 +24,7 @@ from ..domain.errors import (
     Unavailable,
     sluice,
 )
+from ..domain.events import HOST, Subject
 from ..domain.guests import Guest
 from ..domain.later import later
 from ..domain.limits import Limit, parse_by_resource, parse_resource, unusual
@@ -79,11 +80,21 @@ OF_RESOURCE = {
 
 
 def audited(
-    unit: Transaction, clock: Clock, action: str, thing: str, before: Any, after: Any
+    unit: Transaction,
+    clock: Clock,
+    action: str,
+    thing: str,
+    before: Any,
+    after: Any,
+    about: Subject = HOST,
 ) -> None:
     """`before` and `after` are objects or JSON; None: nothing."""
     values = as_json(before), as_json(after)
-    unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, *values))
+    unit.add_audit(AuditEntry(clock(), current_actor.get(), action, thing, *values), about)
+
+
+def of_rule(rule: Rule) -> Subject:
+    return Subject(() if rule.domain is None else (rule.domain,), rule.class_name)
 
 
 def _check_emulator_right(before: Settings, after: Settings) -> None:
@@ -302,7 +313,7 @@ class Catalogue:
             if before and before.is_stream and not after.is_stream:
                 self._refuse_while_streaming(unit, name)
             unit.put_class(after)
-            audited(unit, self.clock, "set class", name, before, after)
+            audited(unit, self.clock, "set class", name, before, after, Subject((), name))
         self.changed(None)
         return as_json(after)
 
@@ -342,7 +353,7 @@ class Catalogue:
                         f"remove the rule first: {sluice('rule', 'remove', rule.id)}",
                     )
             unit.delete_class(name)
-            audited(unit, self.clock, "delete class", name, before, None)
+            audited(unit, self.clock, "delete class", name, before, None, Subject((), name))
 
     # Grants
 
@@ -392,7 +403,8 @@ class Catalogue:
             unit.put_grant(after)
             shown = self._grant_json(unit, after)
             before_shown = self._grant_json(unit, before) if before else None
-            audited(unit, self.clock, "grant", f"{domain}/{name}", before_shown, shown)
+            about = Subject((domain,), name)
+            audited(unit, self.clock, "grant", f"{domain}/{name}", before_shown, shown, about)
         self.changed(domain)
         return shown
 
@@ -413,7 +425,9 @@ class Catalogue:
             unit.put_grant(after)
             shown = self._grant_json(unit, after)
             values_of = present.get(resource), given.get(resource)
-            audited(unit, self.clock, action, f"{domain}/{name}/{resource}", *values_of)
+            about = Subject((domain,), name, resource)
+            thing = f"{domain}/{name}/{resource}"
+            audited(unit, self.clock, action, thing, *values_of, about)
         self.changed(domain)
         return shown
 
@@ -437,7 +451,8 @@ class Catalogue:
                 unit.delete_assignment(domain, assignment.pid)
             shown = self._grant_json(unit, before)
             unit.delete_grant(domain, name)
-            audited(unit, self.clock, "revoke", f"{domain}/{name}", shown, None)
+            about = Subject((domain,), name)
+            audited(unit, self.clock, "revoke", f"{domain}/{name}", shown, None, about)
         self.auto_limits.forget(domain, name)
         self.changed(domain)
         return {
@@ -457,7 +472,7 @@ class Catalogue:
                 others = {r: limit for r, limit in before.items() if r != resource}
                 limits = {**others, **limits}
             unit.put_ceiling(domain, limits)
-            audited(unit, self.clock, "ceiling", domain, before, limits)
+            audited(unit, self.clock, "ceiling", domain, before, limits, Subject((domain,)))
         self.changed(domain)
         return as_json(limits)
 
@@ -469,7 +484,7 @@ class Catalogue:
             after = unusual({**before, mac: given})
             unit.put_cards(domain, after)
             values_of = as_json(before.get(mac)), as_json(after.get(mac))
-            audited(unit, self.clock, "card", f"{domain}/{mac}", *values_of)
+            audited(unit, self.clock, "card", f"{domain}/{mac}", *values_of, Subject((domain,)))
         self.changed(domain)
         return as_json(after)
 
@@ -522,7 +537,7 @@ class Catalogue:
                     )
                 added = unit.add_rule(rule)
                 shown = as_json(added)
-                audited(unit, self.clock, "add rule", str(shown["id"]), None, shown)
+                audited(unit, self.clock, "add rule", str(shown["id"]), None, shown, of_rule(rule))
         if known is not None:
             return _with_refusals(known, self.agents.refused()), False
         self.changed(rule.domain)
@@ -573,7 +588,7 @@ class Catalogue:
             if rule is None:
                 raise NotFound("rule", rule_id, "does not exist", "see 'sluice rule list'")
             unit.delete_rule(rule_id)
-            audited(unit, self.clock, "remove rule", str(rule_id), rule, None)
+            audited(unit, self.clock, "remove rule", str(rule_id), rule, None, of_rule(rule))
         self.changed(rule.domain)
 
     # Assignments
@@ -636,7 +651,8 @@ class Catalogue:
             unit.put_assignment(after)
             shown = _shown(after)
             before_shown = _shown(before) if before else None
-            audited(unit, self.clock, "assign", f"{domain}/{pid}", before_shown, shown)
+            about = Subject((domain,), name)
+            audited(unit, self.clock, "assign", f"{domain}/{pid}", before_shown, shown, about)
         self.changed(domain)
         return shown
 
@@ -667,7 +683,8 @@ class Catalogue:
             if before is None:
                 raise NotFound("assignment", pid, "does not exist", f"see: {sluice('ps', domain)}")
             unit.delete_assignment(domain, pid)
-            audited(unit, self.clock, "unassign", f"{domain}/{pid}", _shown(before), None)
+            about = Subject((domain,), before.class_name)
+            audited(unit, self.clock, "unassign", f"{domain}/{pid}", _shown(before), None, about)
         self.changed(domain)
 
     # Settings and audit

@@ -278,12 +278,15 @@ class Gates:
             "devices": []
             if tick is None
             else [self._shown(d, tick) for d in self._devices.values()],
-            "without_gate": [
-                {"domain": name, "because": why}
-                for name, member in sorted(self.members.by_name.items())
-                if (why := member.because or self.setter.error(name)) is not None
-            ],
+            "without_gate": self.without_gate(),
         }
+
+    def without_gate(self) -> list[dict[str, str]]:
+        return [
+            {"domain": name, "because": why}
+            for name, member in sorted(self.members.by_name.items())
+            if (why := member.because or self.setter.error(name)) is not None
+        ]
 
     def _shown(self, device: Device, tick: Tick) -> dict[str, Any]:
         here = self.members.on(device.name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..domain.errors import Conflict, NotFound, SluiceError, sluice
+from ..domain.events import Subject
 from ..domain.group_page import GroupMember
 from ..domain.groups import (
     Group,
@@ -120,6 +121,10 @@ class Groups:
             self._said[group.name] = str(error)
             log.error("group %s has no page: %s", group.name, error)
 
+    def unusable(self) -> dict[str, str]:
+        """The groups without a page, which limit nobody now, and why."""
+        return dict(self._said)
+
     def all(self) -> list[dict[str, Any]]:
         with self.store.transaction() as unit:
             memberships = unit.memberships()
@@ -188,7 +193,8 @@ class Groups:
             )
             after = Membership(name, domain, weight)
             unit.put_membership(after)
-            audited(unit, self.clock, "join group", f"{name}/{domain}", before, after)
+            about = Subject((domain,))
+            audited(unit, self.clock, "join group", f"{name}/{domain}", before, after, about)
             answer = self._json(group, unit.memberships())
         self.changed(domain)
         return answer
@@ -202,7 +208,8 @@ class Groups:
             if before is None:
                 raise NotFound("domain", domain, f"is not in the group {name}", "nothing to do")
             unit.delete_membership(name, domain)
-            audited(unit, self.clock, "leave group", f"{name}/{domain}", before, None)
+            about = Subject((domain,))
+            audited(unit, self.clock, "leave group", f"{name}/{domain}", before, None, about)
         self.changed(domain)
 
     def _object_id(self, name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from ..domain.events import Subject
 from ..domain.guests import Guest
 from ..domain.model import AuditEntry
 from .ports import Clock, Store
@@ -43,4 +44,5 @@ def settle(store: Store, host: Present, clock: Clock, guest: Guest) -> None:
             guest.name, guest.uuid, gone, has_its_own
         ):
             log.warning("domain %s: %s: %s, before %s", guest.name, action, after, before)
-            unit.add_audit(AuditEntry(clock(), ACTOR, action, guest.name, before, after))
+            entry = AuditEntry(clock(), ACTOR, action, guest.name, before, after)
+            unit.add_audit(entry, Subject((guest.name,)))

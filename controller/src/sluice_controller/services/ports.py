@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..domain.agent_protocol import Preview
 from ..domain.cards import Card
 from ..domain.counters import Reading
+from ..domain.events import HOST, Subject
 from ..domain.group_page import GroupLimit, GroupMember
 from ..domain.groups import Group, Membership
 from ..domain.guests import Guest
@@ -104,7 +105,10 @@ class Transaction(Protocol):
     def stored_xml(self, domain: str) -> dict[str, Any] | None: ...
     def put_stored_xml(self, domain: str, record: Mapping[str, Any] | None) -> None: ...
 
-    def add_audit(self, entry: AuditEntry) -> None: ...
+    def add_audit(self, entry: AuditEntry, about: Subject = HOST) -> None:
+        """It is an event, too, once the unit of work is committed."""
+        ...
+
     def audit(self, limit: int) -> list[AuditEntry]: ...
 
     def add_history(self, rows: Sequence[tuple[float, str, Mapping[str, list[float]]]]) -> None: ...

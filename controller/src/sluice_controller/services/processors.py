@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from ..domain import easing
 from ..domain.easing import Move, Share, sentence
 from ..domain.errors import SluiceError, shortened
+from ..domain.events import Subject
 from ..domain.guests import Guest
 from ..domain.model import AutoSettings
 from ..domain.processors import Turns, Wait, wait_between
@@ -226,7 +227,8 @@ class Processors:
             return
         domain = streams[move.stream].domain if move.stream else ""
         text = sentence(move, domain, waits.get(move.stream or ""), able)
-        self._say(move, text, settings.dry_run)
+        named = {*able, domain} if domain else able
+        self._say(move, text, settings.dry_run, named)
 
     def _takes(self, guest: Guest) -> bool:
         """Whether libvirt changes its share, as far as is known."""
@@ -241,7 +243,7 @@ class Processors:
         self._said_s[what] = now_s
         return False
 
-    def _say(self, move: Move, text: str, dry_run: bool) -> None:
+    def _say(self, move: Move, text: str, dry_run: bool, domains: Iterable[str]) -> None:
         log.info("%s%s", "(dry run) " if dry_run else "", text)
         entry = {
             "sentence": text,
@@ -250,7 +252,7 @@ class Processors:
             "action": None,
             "dry_run": dry_run,
         }
-        self.records.add_decision(self.clock(), entry)
+        self.records.add_decision(self.clock(), entry, Subject(tuple(sorted(domains))))
 
     # Hands
 
@@ -291,7 +293,8 @@ class Processors:
                 one.not_before_s = now_s + REFUSED_S
                 if not self._was_said(one.refused, now_s, REFUSAL_REPEAT_S):
                     move = Move("refused", None, self._easing.level)
-                    self._say(move, shortened(str(error), JOURNAL_CHARS), dry_run=False)
+                    words = shortened(str(error), JOURNAL_CHARS)
+                    self._say(move, words, dry_run=False, domains=filter(None, [one.name]))
 
     def _bring(self, one: _Eased, guest: Guest, level: int) -> None:
         if one.own is not None or level:

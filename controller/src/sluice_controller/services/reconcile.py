@@ -372,6 +372,10 @@ class Reconciler:
             return Shapes(None, shaper.error or "")
         return Shapes(shaper.shapes)
 
+    def errors(self) -> dict[str, str]:
+        """Of running domains whose shaper has not all that it should, why."""
+        return {name: one.error for name, one in list(self._known.items()) if one.error}
+
     def _may_confirm(self, name: str, guest: Guest, shaper: _Shaper) -> bool:
         is_old = self.monotonic() - shaper.shapes_at >= SHAPES_AGE_S
         if is_old or shaper.shapes_of != guest.live.devices:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..domain.counters import Key
 from ..domain.errors import SluiceError
+from ..domain.events import HOST, Event, Subject, of_decision
 from ..domain.history import Summary, seconds_a_row
 from ..domain.window import Span
 from .declared import Declared
@@ -95,6 +96,8 @@ class Records:
     declared: Declared
     clock: Clock
     monotonic: Callable[[], float]
+    # Hears of decisions.
+    heard: Callable[[Event], None] | None = None
 
     def __post_init__(self) -> None:
         # Of the queues and values. Never held across a unit of work.
@@ -114,8 +117,10 @@ class Records:
     def add_second(self, at: float, spans: Spans) -> None:
         self._add(self._seconds, _Second(at, spans))
 
-    def add_decision(self, at: float, entry: Mapping[str, Any]) -> None:
+    def add_decision(self, at: float, entry: Mapping[str, Any], about: Subject = HOST) -> None:
         self._add(self._decisions, (at, entry))
+        if self.heard is not None:
+            self.heard(of_decision(at, entry, about))
 
     def _add(self, queue: _Queue, item: Any) -> None:
         with self._lock:

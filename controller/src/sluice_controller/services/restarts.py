@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..domain.errors import Conflict, NotFound, SluiceError, Unavailable, command, sluice
+from ..domain.events import Subject
 from ..domain.guests import NOT_TO_BE_STARTED, Guest, Seen
 from .catalogue import audited
 from .ports import Clock, Store, Transaction
@@ -105,7 +106,8 @@ class Restarts:
             self._slots.release()
 
     def _audit(self, unit: Transaction, guest: Guest, change: Change) -> None:
-        audited(unit, self.clock, change.action, guest.name, None, change.said)
+        about = Subject((guest.name,))
+        audited(unit, self.clock, change.action, guest.name, None, change.said, about)
 
     # The definition
 

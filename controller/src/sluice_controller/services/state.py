@@ -10,6 +10,7 @@ from typing import Any
 
 from ..domain import state as documents
 from ..domain.errors import BadValue, Changed, Conflict, within
+from ..domain.events import Subject
 from ..domain.groups import (
     WEIGHT_DEFAULT,
     Group,
@@ -398,7 +399,7 @@ class States:
                     found = documents.changes(before, after)
                     if dry_run:
                         raise _Rehearsed
-                    self._write(unit, change, found)
+                    self._write(unit, change, found, documents.domains_of(before, after))
             except _Rehearsed:
                 pass
             else:
@@ -432,9 +433,17 @@ class States:
                     previews = self.catalogue.try_rule(match, asked)
                     silent |= {d for d, one in previews.items() if one.untold is not None}
 
-    def _write(self, unit: Transaction, change: _Change, found: list[dict[str, Any]]) -> None:
+    def _write(
+        self,
+        unit: Transaction,
+        change: _Change,
+        found: list[dict[str, Any]],
+        domains: list[str],
+    ) -> None:
         for one in found:
-            audited(unit, self.clock, "apply", one["thing"], one["before"], one["after"])
+            values = one["thing"], one["before"], one["after"]
+            about = Subject(documents.domains_in(one, domains))
+            audited(unit, self.clock, "apply", *values, about)
         for group in change.groups:
             self.groups.pages.ensure(group.name, group.limit)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..domain.errors import BadValue, NotFound, sluice
+from ..domain.events import Subject
 from ..domain.model import Stream, StreamBody, may_stream, parse_stream_name
 from ..domain.models import as_json, parse
 from ..domain.nominal import Nominal
@@ -79,6 +80,11 @@ class Streams:
 
     def all(self) -> tuple[Stream, ...]:
         return self.declared.fresh().streams
+
+    def verdicts(self) -> list[tuple[Stream, str, str]]:
+        """(stream, verdict, reason), without a question to the store."""
+        found = [(stream, self._json(stream)) for stream in self.declared.now.streams]
+        return [(stream, one["verdict"], one["reason"]) for stream, one in found]
 
     def list_json(self) -> list[dict[str, Any]]:
         return [self._json(stream) for stream in self.all()]
@@ -150,14 +156,14 @@ class Streams:
                 )
             before = next((s for s in unit.streams() if s.name == name), None)
             unit.put_stream(after)
-            audited(unit, self.clock, "set stream", name, before, after)
+            audited(unit, self.clock, "set stream", name, before, after, of_stream(after))
         return self._json(after)
 
     def delete(self, name: str) -> None:
         stream = self._find(name)
         with self.store.transaction() as unit:
             unit.delete_stream(name)
-            audited(unit, self.clock, "remove stream", name, stream, None)
+            audited(unit, self.clock, "remove stream", name, stream, None, of_stream(stream))
         self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -200,6 +206,10 @@ class Streams:
         self._find(name)
         with self.store.transaction() as unit:
             return unit.reports(name, since, self.clock(), MOST_HISTORY)
+
+
+def of_stream(stream: Stream) -> Subject:
+    return Subject((stream.domain,), stream.class_name, stream=stream.name)
 
 
 def _missing(name: str) -> NotFound:

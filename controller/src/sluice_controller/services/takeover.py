@@ -26,6 +26,7 @@ from ..domain.carried import (
     tuned_text,
 )
 from ..domain.errors import Conflict, SluiceError, sluice
+from ..domain.events import Subject
 from ..domain.guests import Guest
 from ..domain.model import MAX_RULES
 from ..domain.shaper_config import actual, commands, wanted
@@ -159,7 +160,8 @@ class TakeOver:
 
     def refused(self, guest: Guest, error: SluiceError) -> None:
         with self.store.transaction() as unit:
-            audited(unit, self.clock, "take over refused", guest.name, None, error.detail)
+            about = Subject((guest.name,))
+            audited(unit, self.clock, "take over refused", guest.name, None, error.detail, about)
 
     def _take(
         self, unit: Transaction, guest: Guest, held: Holding, carried: Carried | None
@@ -178,7 +180,7 @@ class TakeOver:
         unit.put_value(_mark_key(guest), mark)
         if carried or not all(map(is_bare, plan.holding.grants)) or plan.holding.ceiling:
             after = {**content(plan.holding), "notes": list(plan.notes)}
-            audited(unit, self.clock, "take over", name, content(before), after)
+            audited(unit, self.clock, "take over", name, content(before), after, Subject((name,)))
             log.info("domain %s: taken over, %s", name, _said(plan))
 
     def _store(self, unit: Transaction, name: str, plan: Plan) -> None:

@@ -63,7 +63,7 @@ class UplinkFirst:
         self._lock = threading.Lock()
         self._now = First()
         # Why none or some can go first, and what the log has of that.
-        self._missing = self._told = ""
+        self._missing = self._told = self._missing_now = ""
         # Whether no port but those of `_plans` may have sluiced's discipline.
         self._looked_for_old = False
         # The discipline of each port.
@@ -77,6 +77,11 @@ class UplinkFirst:
     def now(self) -> First:
         with self._lock:
             return self._now
+
+    def missing(self) -> str:
+        """Why no stream goes first though it is wanted, or not on all ports; else nothing."""
+        with self._lock:
+            return self._missing_now
 
     def round(self) -> None:
         declaration = self.declared.now
@@ -112,6 +117,7 @@ class UplinkFirst:
         reasons = filter(None, (self._missing, found.reason))
         with self._lock:
             self._now = replace(found, reason="; ".join(reasons))
+            self._missing_now = self._missing
         if self._missing and self._missing != self._told:
             log.warning("streams do not all go first on the uplink: %s", self._missing)
         self._told = self._missing

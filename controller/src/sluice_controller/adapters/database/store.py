@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from ...domain.cards import Card
 from ...domain.errors import NotFound, StoreUnavailable
+from ...domain.events import HOST, Event, Subject, of_audit
 from ...domain.group_page import GroupLimit
 from ...domain.groups import Group, Membership
 from ...domain.knobs import hints
@@ -82,6 +83,8 @@ class SqlStore:
         # SQLite lets one writer in at a time; queueing here beats its busy loop.
         self._writer = threading.RLock()
         self._in_unit = False
+        # Hears of what an audited change did, once it is committed.
+        self.heard: Callable[[Event], None] = lambda _event: None
         # Counts changes of declarations and of names of domains.
         self.changes = 0
         upgrade(self.engine)
@@ -107,9 +110,12 @@ class SqlStore:
             if self._in_unit:
                 raise RuntimeError("a unit of work inside another would wait for itself")
             self._in_unit = True
+            events: list[Event] = []
             try:
                 with Session(self.engine) as session, session.begin():
-                    yield SqlTransaction(session, self._note_change, self.ran_s())
+                    yield SqlTransaction(session, self._note_change, self.ran_s(), events.append)
+                for event in events:
+                    self.heard(event)
             except DatabaseError as error:
                 if not _is_the_databases(error):
                     raise
@@ -162,8 +168,15 @@ def _nightlyas_json(row: NightlyRow | None) -> dict[str, Any] | None:
 
 
 class SqlTransaction:
-    def __init__(self, session: Session, changed: Callable[[], None], ran_s: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        changed: Callable[[], None],
+        ran_s: float,
+        tell: Callable[[Event], None],
+    ) -> None:
         self.session = session
+        self.tell = tell
         # To be called for each change of a declaration.
         self.changed = changed
         self.ran_s = ran_s
@@ -392,13 +405,14 @@ class SqlTransaction:
 
     # Audit
 
-    def add_audit(self, entry: AuditEntry) -> None:
+    def add_audit(self, entry: AuditEntry, about: Subject = HOST) -> None:
         values = dict(vars(entry))
         change = {"before": values.pop("before"), "after": values.pop("after")}
         row = AuditRow(**values, change=change)
         self.session.add(row)
         self.session.flush()
         self.session.execute(delete(AuditRow).where(AuditRow.id <= row.id - AUDIT_ROWS_KEPT))
+        self.tell(of_audit(entry, about))
 
     def audit(self, limit: int) -> list[AuditEntry]:
         rows = self.session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(limit))

@@ -18,6 +18,7 @@ from ...domain.errors import BadValue, NotFound, SluiceError, Unauthorised
 from ...services.catalogue import ADMIN, NOBODY_ASKS, current_actor, current_role
 from .calls import OPERATIONS
 from .document import document
+from .event_stream import MEDIA_TYPE, EventStream
 from .operations import Answer, Operation
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,8 @@ def _view(services: Any, operation: Operation) -> Callable[..., Response]:
         said = operation.run(services, asked)
         said = said if isinstance(said, Answer) else Answer(said)
         status = said.status or operation.successes[-1]
+        if said.stream is not None:
+            return _streamed(said.stream)
         if status == 204:
             response = Response(status=204)
         elif said.text is not None:
@@ -147,6 +150,15 @@ def _view(services: Any, operation: Operation) -> Callable[..., Response]:
         return response
 
     return answer
+
+
+def _streamed(stream: EventStream) -> Response:
+    # Told by waitress, which notices at once that a client has left.
+    is_gone = request.environ.get("waitress.client_disconnected", lambda: False)
+    response = Response(stream.text(is_gone), mimetype=MEDIA_TYPE)
+    response.headers["Cache-Control"] = "no-store"
+    response.call_on_close(stream.close)
+    return response
 
 
 def create_app(services: Any, token: str) -> Flask:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...domain import groups, model, quality, rules
 from ...domain.cards import Card, mac_of
 from ...domain.errors import BadValue, NotFound, sluice
+from ...domain.events import Event
 from ...domain.guests import AttachBody, DetachBody, InstallBody
 from ...domain.limits import Limit, Resource
 from ...domain.models import members, parse
@@ -20,6 +21,7 @@ from ...domain.scheduling import Scheduling
 from ...domain.state import State, etag
 from ...domain.stream_records import GuestStream
 from . import answers
+from .event_stream import MEDIA_TYPE, events
 from .operations import Answer, Asked, Call, Operation, called
 
 if TYPE_CHECKING:
@@ -492,6 +494,17 @@ _STREAMS = [
         query=("since", "limit"),
     ),
 ]
+_EVENTS = [
+    op(
+        "GET /events",
+        "What sluiced does and finds, as server-sent events",
+        events,
+        list[Event],
+        query=("domain", "kind", "since", "after", "limit", "follow"),
+        errors=(404,),
+        streams=MEDIA_TYPE,
+    ),
+]
 _NIGHTLY = [
     op(
         "GET /nightly",
@@ -522,4 +535,14 @@ _NIGHTLY = [
         answers.NightPage,
     ),
 ]
-OPERATIONS = [*_HOST, *_DOMAINS, *_CLASSES, *_GROUPS, *_RULES, *_LIVE, *_STREAMS, *_NIGHTLY]
+OPERATIONS = [
+    *_HOST,
+    *_DOMAINS,
+    *_CLASSES,
+    *_GROUPS,
+    *_RULES,
+    *_LIVE,
+    *_STREAMS,
+    *_EVENTS,
+    *_NIGHTLY,
+]

@@ -119,6 +119,8 @@ def _described(one: Operation, schemas: Mapping[Any, Any], components: dict) -> 
         answer = {"description": _REASONS[status]}
         if one.answer is not None:
             answer["content"] = _content(schemas[(one.name, "answer")], components)
+        if one.streams is not None:
+            answer["content"][one.streams] = {"schema": {"type": "string"}}
         described["responses"][str(status)] = answer
     for status in one.refusals:
         described["responses"][str(status)] = {"$ref": f"#/components/responses/{status}"}

@@ -15,6 +15,7 @@ from ...domain.models import parse
 
 if TYPE_CHECKING:
     from ..wiring import Services
+    from .event_stream import EventStream
 
 MOST_ROWS = 1000
 # Parameters of a path or a query, by name.
@@ -28,6 +29,9 @@ PARAMETERS: Mapping[str, Knob] = {
     "pid": Whole(1, 2**31 - 1, help="of a process in the guest", example=812),
     "rule": Whole(0, 2**31 - 1, help="id of a rule", example=1),
     "night": Whole(0, 2**31 - 1, help="id of a result", example=1),
+    "kind": Text(255, help="of events, or its first words", example="gate"),
+    "after": Whole(0, 2**53 - 1, help="id of the last event that is known", example=0),
+    "follow": Flag(help="go on with what comes, as by default", example=False),
     "limit": Whole(1, MOST_ROWS, help="of rows, 100 unless given", example=100),
     "since": Number(0, 1e12, "seconds", help="since 1970", example=1764288000),
     "step": Number(1, 86400, "seconds", help="between points, 1 unless given", example=1),
@@ -63,6 +67,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     # JSON already: building objects of a large table would cost seconds.
     text: str | None = None
+    stream: EventStream | None = None
 
 
 Call = Callable[["Services", Asked], Any]
@@ -95,6 +100,8 @@ class Operation:
     errors: tuple[int, ...] = ()
     # Other changes wait between its look at the present state and its change.
     alone: bool = True
+    # Beside JSON: of an answer that goes on.
+    streams: str | None = None
     # The path of the body in refusals: "limits.{resource}".
     place: str = ""
 

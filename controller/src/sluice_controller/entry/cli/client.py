@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,14 @@ from urllib.parse import quote
 from ...domain.errors import SluiceError, Unavailable
 
 if TYPE_CHECKING:
+    from httpx import Client as HttpClient
     from httpx import Response
 
 DEFAULT_SOCKET = "/run/sluice/sluiced.sock"
 DEFAULT_TOKEN_FILE = "/etc/sluice/api-token"
 TIMEOUT_SECONDS = 90.0
+# An answer that goes on says something each 5 s.
+SILENCE_SECONDS = 30.0
 
 
 class Refused(Exception):
@@ -57,25 +61,48 @@ class Client:
 
         `may_take_seconds` is sluiced's own wait, as for a guest's shutdown.
         """
-        path = "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
-        headers = {"Authorization": f"Bearer {self._token()}"}
+        path = _path(parts)
+        headers = self._headers()
         content = None
         if body is not None:
             # With NaN and infinity, which the API refuses by their names.
             content = json.dumps(body)
             headers["Content-Type"] = "application/json"
+        with self._http(self.timeout_seconds + may_take_seconds) as http:
+            answer = http.request(method, path, content=content, params=query, headers=headers)
+        return _result(answer)
+
+    @contextmanager
+    def lines(
+        self, *parts: str, query: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Iterator[Iterator[str]]:
+        """The lines of an answer that goes on, as they come; Unavailable where it breaks off."""
+        headers = {**self._headers(), **headers}
+        with (
+            self._http(SILENCE_SECONDS) as http,
+            http.stream("GET", _path(parts), params=query, headers=headers) as answer,
+        ):
+            if not answer.is_success:
+                answer.read()
+                _result(answer)
+            yield answer.iter_lines()
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token()}"}
+
+    @contextmanager
+    def _http(self, timeout: float) -> Iterator[HttpClient]:
         # Imported for a question only: help and completion of words do not wait for it.
         import httpx
 
         # Reading the certificates of all authorities would cost a third of a command's time; a
         # socket of this machine has none.
         transport = httpx.HTTPTransport(uds=str(self.socket), verify=False)
-        timeout = self.timeout_seconds + may_take_seconds
         try:
             with httpx.Client(
                 transport=transport, base_url="http://sluiced", timeout=timeout
             ) as http:
-                answer = http.request(method, path, content=content, params=query, headers=headers)
+                yield http
         except httpx.TransportError as error:
             raise Unavailable(
                 "sluiced",
@@ -83,7 +110,10 @@ class Client:
                 f"cannot be reached ({error})",
                 "start it with 'systemctl start sluiced', or give --socket",
             ) from error
-        return _result(answer)
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def _result(answer: Response) -> Any:

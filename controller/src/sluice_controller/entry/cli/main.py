@@ -14,7 +14,20 @@ from ... import __version__
 from ...domain.errors import BadValue, SluiceError
 from ...domain.knobs import knob
 from ...domain.model import Settings
-from . import auto, classes, domains, groups, live, nightly, rules, scheduling, state, top, why
+from . import (
+    auto,
+    classes,
+    domains,
+    events,
+    groups,
+    live,
+    nightly,
+    rules,
+    scheduling,
+    state,
+    top,
+    why,
+)
 from .client import DEFAULT_SOCKET, DEFAULT_TOKEN_FILE, Client, Refused
 from .common import Answered, command, given_of
 from .output import safe, say, show, shown, take_any_encoding, when
@@ -108,7 +121,7 @@ def audit(
 
 
 # A group without a name adds its commands to those of the top.
-for part in (domains, classes, scheduling, rules, live, why, top, state):
+for part in (domains, classes, scheduling, rules, live, why, events, top, state):
     app.add_typer(part.top)
 for name, part in (
     ("agent", domains.agent),

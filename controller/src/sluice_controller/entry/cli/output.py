@@ -73,8 +73,12 @@ def take_any_encoding(*streams: TextIO) -> None:
 
 
 def print_json(value: Any) -> None:
+    print(as_line(value, indent=2))
+
+
+def as_line(value: Any, indent: int | None = None) -> str:
     # JSON leaves DEL as it is; every other control character is ASCII or escaped already.
-    print(json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f"))
+    return json.dumps(value, indent=indent, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def table(rows: Iterable[Any], columns: Columns, right: Iterable[str] = ()) -> Table:
