@@ -28,6 +28,7 @@ from sluice_controller.domain.events import (
 from sluice_controller.domain.model import AuditEntry
 from sluice_controller.domain.tuner_types import Change
 from sluice_controller.entry.api.event_stream import SILENCE_SECONDS, EventStream, written
+from sluice_controller.entry.cli.events import parsed
 from sluice_controller.services.events import BATCH, MOST_READERS, Events
 
 BEGAN = 1000.0
@@ -245,7 +246,7 @@ def test_a_quiet_stream_shows_that_it_is_there_and_how_far_it_is():
     stream = EventStream(events.reader(Begin(), Wanted(kind="gate")), lambda: now[0])
     stream._reader.next = lambda _seconds: now.__setitem__(0, now[0] + SILENCE_SECONDS) or []
     text = stream.text(lambda: now[0] > 2 * SILENCE_SECONDS)
-    assert next(text) == "retry: 1000\n\n"
+    assert next(text) == f"retry: 1000\nid: {FIRST}\n\n"
     assert [*text] == [f": still here\nid: {FIRST}\n\n"] * 3
     stream.close()
     assert events._readers == 0
@@ -332,3 +333,13 @@ def test_a_verdicts_reason_alone_is_no_news():
     assert kinds(board, {key: Standing("stream poor", "film: poor, c")}, 2) == ["stream poor"]
     # That a stream is not declared any more is told as the change that it is.
     assert not kinds(board, {}, 3)
+
+
+# The command's reading
+
+
+def test_the_command_reads_events_gaps_and_places():
+    lines = ["retry: 1000", "id: 3", "", ": still here", "id: 5", "", "event: gap", "id: 7"]
+    lines += ['data: {"lost": 2}', "", "id: 8", 'data: {"a": 1}', "", "id: 9"]
+    assert [*parsed(lines)] == [("3", None), ("5", None), ("7", {"lost": 2}), ("8", {"a": 1})]
+    assert [*parsed(["retry: 1000", ""])] == []

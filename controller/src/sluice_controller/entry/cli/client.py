@@ -82,9 +82,9 @@ class Client:
             self._http(SILENCE_SECONDS) as http,
             http.stream("GET", _path(parts), params=query, headers=headers) as answer,
         ):
-            if not answer.is_success:
+            if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                 answer.read()
-                _result(answer)
+                raise _refusal(answer)
             yield answer.iter_lines()
 
     def _headers(self) -> dict[str, str]:
@@ -119,15 +119,24 @@ def _path(parts: Iterable[str | int]) -> str:
 def _result(answer: Response) -> Any:
     if answer.is_success and not answer.content:
         return None
-    try:
-        found = answer.json()
-    except ValueError:
-        found = None
+    found = _json(answer)
     if answer.is_success and found is not None:
         return found
-    if isinstance(found, dict):
-        raise Refused(found)
-    raise SluiceError(
+    raise _refusal(answer)
+
+
+def _json(answer: Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
+def _refusal(answer: Response) -> Exception:
+    found = _json(answer)
+    if isinstance(found, dict) and not answer.is_success:
+        return Refused(found)
+    return SluiceError(
         "answer of sluiced",
         answer.text[:200],
         f"is not what the API answers (status {answer.status_code})",

@@ -112,7 +112,7 @@ def _read(client: Client, query: dict[str, Any], tell: Tell, place: _Place) -> N
                     tell(event)
         why = "sluiced has ended the stream"
     except (Unavailable, Refused) as error:
-        status = error.status if isinstance(error, Unavailable) else error.problem["status"]
+        status = error.status if isinstance(error, Unavailable) else error.problem.get("status")
         if place.last is None or status != Unavailable.status:
             raise
         why = str(error)
