@@ -253,6 +253,10 @@ def test_the_figures_of_the_time_axis_are_a_table_and_a_new_decision_is_shown(st
     expect(head).to_contain_text("disk, pressure")
     expect(head).to_contain_text("sda, ms")
     expect(page.locator("#past-table tbody tr").first).to_contain_text("54.0")
+    page.locator("#chart-target").hover(position={"x": 900, "y": 40})
+    expect(page.locator("#past-readout")).to_contain_text(
+        re.compile(r"pressure: disk 0\.5.* sda 54\.0")
+    )
     page.locator("#past-figures summary").click()
     # An earlier line that was unfolded stays so when a new one comes.
     page.locator("details.earlier > summary").click()

@@ -269,6 +269,7 @@ def test_the_streams_page_says_what_gates_rates_and_processors_do(busy):
     assert "http on old Network out 16.4 MB/s rate" in shown
     assert "batch on web Disk read 14.2 MB/s gate of sda" in shown
     assert "waits 262 ms of each second for processors, too long" in shown
+    assert shown.count("875 kB/s, declared") == len(WORDS)
     assert "Auto-shaping holds http on old" in words(busy.get("/").text)
 
 

@@ -3,9 +3,9 @@
 // and limits. Auto-shaping's decisions are triangles on it.
 
 import { call } from "./api.js";
-import { element, figures } from "./dom.js";
+import { element, figures, setText } from "./dom.js";
 import { clock, significant } from "./format.js";
-import { legend, plot, replot } from "./plot.js";
+import { legend, plot, readings, replot } from "./plot.js";
 import { drawStrip } from "./strip.js";
 
 const WINDOW_SECONDS = 900;
@@ -96,7 +96,7 @@ export async function drawAuto() {
     else {
       made.set(id, plot({
         ...data, holder: document.getElementById(`chart-${id}`), span: () => [now() - WINDOW_SECONDS, now()], isClock: true,
-        timeText: (time) => clock(time, false), sync: "auto", onPick: openNearest,
+        timeText: (time) => clock(time, false), sync: "auto", onPick: openNearest, onRead: showReading,
       }));
     }
   }
@@ -123,6 +123,14 @@ function showLegends() {
   document.getElementById("legend-auto").replaceChildren(...[...labels].map(([label, colour]) =>
     element("span", { class: colour }, element("span", { class: "swatch" }), label)));
   if (shown.more) document.getElementById("legend-auto").append(`and ${shown.more} VMs more`);
+}
+
+// What the charts have at the pointer; the words of before stay when it leaves.
+function showReading(index) {
+  if (index === null || !(index in shown.times)) return;
+  const parts = [["pressure", shown.pressure.filter((line) => line.label !== EDGE)], ["ms in flight", shown.target], ["MB/s", shown.auto]];
+  const said = parts.map(([unit, lines]) => [unit, readings(lines, index)]).filter(([, text]) => text).map(([unit, text]) => `${unit}: ${text}`);
+  setText(document.getElementById("past-readout"), `${clock(shown.times[index])} · ${said.join(" · ")}`);
 }
 
 // Newest first, while it is open.

@@ -6,7 +6,7 @@ import { call, path } from "./api.js";
 import { figures } from "./dom.js";
 import { significant } from "./format.js";
 import { showError } from "./forms.js";
-import { legend, plot } from "./plot.js";
+import { legend, plot, readings } from "./plot.js";
 import { counted, paint } from "./strip.js";
 
 const section = document.getElementById("night");
@@ -56,8 +56,7 @@ function showTable({ seconds }) {
 
 function read(chart, index) {
   if (index === null) return "";
-  const parts = chart.lines.map((line) => (line.values[index] === null ? null : `${line.label} ${significant(line.values[index])}`));
-  return `${chart.times[index].toFixed(1)} s: ${parts.filter(Boolean).join(", ")}`;
+  return `${chart.times[index].toFixed(1)} s: ${readings(chart.lines, index)}`;
 }
 
 async function start() {

@@ -37,6 +37,10 @@ export function legend(id, lines) {
   }));
 }
 
+// The figures of one time, in words.
+export const readings = (lines, index) => lines.filter((line) => line.values[index] !== null)
+  .map((line) => `${line.label} ${significant(line.values[index])}`).join(", ");
+
 const dataOf = ({ times, lines }) => [times, ...lines.map((line) => line.values)];
 
 function draw(made) {

@@ -131,7 +131,7 @@ async function forget(row) {
     await call("DELETE", path("streams", stream));
     row.hidden = true;
     changed(`${stream} is no longer watched.`, async () => {
-      await call("PUT", path("streams", stream), { domain, class: row.dataset.class, nominal_bytes_per_second: Number(nominal) });
+      await call("PUT", path("streams", stream), { domain, class: row.dataset.class, nominal_bytes_per_second: nominal ? Number(nominal) : null });
       row.hidden = false;
     });
   } catch (problem) {
@@ -146,6 +146,7 @@ function showStreams(streams) {
     if (!row) continue;
     showVerdict(row, stream);
     setText(row.querySelector("[data-field=processors]"), processorWait(stream));
+    setText(row.querySelector("[data-field=nominal]"), stream.nominal.sentence);
   }
 }
 
