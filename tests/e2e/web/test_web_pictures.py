@@ -23,6 +23,7 @@ from e2e.browser import sign_in
 from e2e.web.conftest import BIN, free_port, until
 from e2e.web.picture import compare, save, shrunk
 from e2e.web.still_host import ANSWERS, EMPTY, NOW, StillHost
+from sluice_controller.domain.auto_words import sentences
 from sluice_controller.domain.models import adapter
 from sluice_controller.entry.api.calls import OPERATIONS
 from testbed import patience
@@ -243,6 +244,34 @@ def test_gates_are_shown_while_the_page_is_open_and_have_their_vms_in_the_chart(
     expect(page.get_by_test_id("auto-said")).to_contain_text("Gate of sda leaves 1 ms")
     expect(limits).to_contain_text("http on webDisk read9.00 MB/sgate of sda")
     expect(legend).to_contain_text("http on web", timeout=20_000)
+
+
+def test_a_dry_run_is_shown_as_one(studio):
+    auto = {**ANSWERS["/v1/auto"], "dry_run": True, "limits": [], "eased": []}
+    set_, *others = auto["devices"]
+    rehearsed = {**set_, "held": [], "open_because": "auto-shaping only rehearses"}
+    auto["devices"] = [rehearsed, *others]
+    studio.host.answers = {**ANSWERS, "/v1/auto": {**auto, "sentences": sentences(auto)}}
+    page = studio.tab
+    page.goto(f"{studio.address}/streams")
+    expect(page.get_by_test_id("auto-state")).to_contain_text("dry run")
+    expect(page.get_by_test_id("auto-said").locator("li").first).to_contain_text(
+        "open: auto-shaping only rehearses; it would leave 54.0 ms of work of others in flight"
+    )
+    expect(page.get_by_test_id("auto-limits")).to_be_hidden()
+    expect(page.get_by_text("No class is held back.")).to_be_visible()
+
+
+def test_a_click_on_any_chart_opens_the_sentence_of_a_decision_also_of_a_folded_one(studio):
+    studio.show("streams")
+    page = studio.tab
+    sentence = page.locator("[data-decision].marked")
+    for chart, seconds, text in (("pressure", 80, "Gate on sda"), ("target", 260, "media waits")):
+        over = page.locator(f"#chart-{chart} .u-over")
+        width = over.bounding_box()["width"]
+        over.click(position={"x": width * seconds / 900, "y": 20})
+        expect(sentence).to_be_visible()
+        expect(sentence).to_contain_text(text)
 
 
 def test_the_figures_of_the_time_axis_are_a_table_and_a_new_decision_is_shown(studio):
