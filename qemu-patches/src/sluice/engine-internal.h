@@ -289,8 +289,10 @@ static inline uint16_t open_classes(SluiceEngine *engine, uint32_t priorities,
 static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
                              SluiceNode *node, uint32_t bytes, uint64_t now_ns)
 {
-    if (UNLIKELY(is_gated(engine, class_index))) {
-        engine->went |= 1u << class_index;
+    uint16_t went = engine->gated & (1u << class_index);
+
+    if (UNLIKELY(went)) {
+        engine->went |= went;
         node->gated = true;
         node->bytes = bytes;
         sluice_gate_enter(&engine->gate, bytes, now_ns);

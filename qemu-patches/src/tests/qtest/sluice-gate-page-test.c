@@ -8,31 +8,22 @@
  */
 #include "qemu/osdep.h"
 #include "sluice-gate.h"
+#include "sluice-members.h"
 
-#define PAGE_BYTES      16896
 #define COUNT           24
 #define STEP_NS         (2 * NS_PER_MS)
 #define SECOND_NS       (1000 * NS_PER_MS)
 #define KEEPALIVE_NS    (100 * NS_PER_MS)
 #define REAP_NS         (5 * SECOND_NS)
 
-/* The page, by the words of docs/specs/gate-page.md and not by the code that reads it. */
+/* The page */
 
 static void write_page(const char *path, const char *magic, size_t length, mode_t mode)
 {
-    char page[PAGE_BYTES] = { 0 };
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    char page[PAGE_BYTES];
 
-    memcpy(page, magic, 8);
-    stl_he_p(page + 8, 1);
-    stl_he_p(page + 12, 512);
-    stl_he_p(page + 16, 128);
-    stl_he_p(page + 20, 128);
-    strcpy(page + 32, "sda");
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(write(fd, page, length), ==, length);
-    g_assert_cmpint(fchmod(fd, mode), ==, 0);
-    close(fd);
+    fill_identity(page, magic, "sda");
+    write_file(path, page, length, mode);
 }
 
 static char *new_page(void)
@@ -132,10 +123,7 @@ static bool is_pausing(Disk *disk)
 
 static void step_both(Disk *a, Disk *b, int64_t ns)
 {
-    for (; ns > 0; ns -= STEP_NS) {
-        qtest_clock_step(a->qts, STEP_NS);
-        qtest_clock_step(b->qts, STEP_NS);
-    }
+    step_in_turn(a, b, STEP_NS, ns);
 }
 
 /* One member has the window full, and the other waits with all that it has. */
@@ -180,53 +168,58 @@ static void test_two_share_a_window(void)
     free_page(path);
 }
 
-/* A program that starts QEMU and ends well when that is killed: else libqtest would
- * end the test. */
-static char *wrap_qemu(char **folder)
-{
-    g_autofree char *script = g_strdup_printf("#!/bin/sh\n%s \"$@\"\nexit 0\n",
-                                              getenv("QTEST_QEMU_BINARY"));
-    char *path;
-
-    *folder = g_dir_make_tmp("sluice-gate.XXXXXX", NULL);
-    g_assert(*folder);
-    path = g_build_filename(*folder, "qemu-system-x86_64", NULL);
-    g_assert(g_file_set_contents(path, script, -1, NULL));
-    g_assert_cmpint(chmod(path, 0755), ==, 0);
-    return path;
-}
-
-static pid_t pid_of_other(Disk *disk)
+static int64_t most_weight(Disk *disk)
 {
     QDict *gate = shown(disk->qts);
     const QListEntry *entry;
-    pid_t pid = 0;
+    int64_t most = 0;
 
     QLIST_FOREACH_ENTRY(qdict_get_qlist(gate, "members"), entry) {
-        int64_t found = qdict_get_int(qobject_to(QDict, qlist_entry_obj(entry)), "pid");
+        int64_t weight = qdict_get_int(qobject_to(QDict, qlist_entry_obj(entry)),
+                                       "weight");
 
-        pid = found != qtest_pid(disk->qts) ? found : pid;
+        most = MAX(most, weight);
     }
     qobject_unref(gate);
-    g_assert_cmpint(pid, >, 1);
-    return pid;
+    return most;
+}
+
+/* Of the sixteen requests the one with three times the weight has twelve. */
+static void test_weights(void)
+{
+    char *path = new_page();
+    Disk *light = member(path), *heavy = member(path);
+    Request requests[2][COUNT];
+
+    qmp_ok(heavy->qts, "{'execute': 'shaper-set-class', 'arguments': "
+           "{'id': 'sluice0', 'class': 'bulk', 'tag': 2, 'weight': 300}}");
+    fill(light, heavy, requests[0], requests[1]);
+    step_both(light, heavy, KEEPALIVE_NS);
+    g_assert_cmpint(most_weight(light), ==, 300);
+    step_both(light, heavy, 11 * SECOND_NS);
+    /* Equal parts would be eight of each. */
+    g_assert_cmpint(gate_of(light, "in-flight-bytes"), <=, 6 * REQUEST_BYTES);
+    g_assert_cmpint(gate_of(heavy, "in-flight-bytes"), >=, 10 * REQUEST_BYTES);
+    step_both(light, heavy, 3 * COUNT * SECOND_NS);
+    disk_free(light);
+    disk_free(heavy);
+    free_page(path);
 }
 
 static void test_killed(void)
 {
-    g_autofree char *folder = NULL;
-    g_autofree char *wrapper = wrap_qemu(&folder);
-    g_autofree char *qemu = g_strdup(getenv("QTEST_QEMU_BINARY"));
     char *path = new_page();
     Disk *survivor = member(path), *victim;
+    Wrapper wrapper = wrap_qemu();
+    QDict *gate;
     Request requests[2][COUNT];
 
-    setenv("QTEST_QEMU_BINARY", wrapper, 1);
     victim = member(path);
-    setenv("QTEST_QEMU_BINARY", qemu, 1);
+    unwrap_qemu(&wrapper);
     fill(victim, survivor, requests[0], requests[1]);
-    g_assert_cmpint(kill(pid_of_other(survivor), SIGKILL), ==, 0);
-    qtest_wait_qemu(victim->qts);
+    gate = shown(survivor->qts);
+    kill_other(survivor->qts, qdict_get_qlist(gate, "members"), victim);
+    qobject_unref(gate);
     g_assert_cmpint(in_flight(survivor), ==, 64 * KiB);
     for (int64_t ns = 0; ns < REAP_NS + SECOND_NS; ns += KEEPALIVE_NS) {
         qtest_clock_step(survivor->qts, KEEPALIVE_NS);
@@ -239,11 +232,7 @@ static void test_killed(void)
     }
     wait_for(used_count(survivor->qts, survivor->vq) == COUNT);
     disk_free(survivor);
-    qtest_quit(victim->qts);
-    unlink(victim->image);
-    unlink(victim->page);
-    unlink(wrapper);
-    rmdir(folder);
+    free_killed(victim, &wrapper);
     free_page(path);
 }
 
@@ -398,6 +387,7 @@ int main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/gate-page/two-share-a-window", test_two_share_a_window);
+    qtest_add_func("/sluice/gate-page/weights", test_weights);
     qtest_add_func("/sluice/gate-page/killed", test_killed);
     qtest_add_func("/sluice/gate-page/age", test_age);
     qtest_add_func("/sluice/gate-page/age-alone", test_age_alone);

@@ -10,7 +10,6 @@
  * sees the other up to so much late, as if its timers were late.
  */
 #include "qemu/osdep.h"
-#include "sluice-disk.h"
 #include "sluice-group.h"
 
 #define STEP_NS         NS_PER_MS
@@ -104,10 +103,7 @@ static bool first_member_waits(QTestState *qts)
 
 static void step_both(Disk *a, Disk *b, int64_t ns)
 {
-    for (; ns > 0; ns -= STEP_NS) {
-        qtest_clock_step(a->qts, STEP_NS);
-        qtest_clock_step(b->qts, STEP_NS);
-    }
+    step_in_turn(a, b, STEP_NS, ns);
 }
 
 /* Tests */
@@ -224,55 +220,17 @@ static void test_two_vms(void)
     free_group(path);
 }
 
-/*
- * A QEMU that may die without failing the test: a shell is the test's child, and ends
- * well even if QEMU does not.
- */
-static char *wrap_qemu(char **folder)
-{
-    g_autofree char *script = g_strdup_printf("#!/bin/sh\n%s \"$@\"\nexit 0\n",
-                                              getenv("QTEST_QEMU_BINARY"));
-    char *path;
-
-    *folder = g_dir_make_tmp("sluice-group.XXXXXX", NULL);
-    g_assert(*folder);
-    path = g_build_filename(*folder, "qemu-system-x86_64", NULL);
-    write_file(path, script, strlen(script), 0755);
-    return path;
-}
-
-static pid_t pid_of_other(QTestState *qts)
-{
-    QList *list = members(qts);
-    const QListEntry *entry;
-    pid_t pid = 0;
-
-    QLIST_FOREACH_ENTRY(list, entry) {
-        QDict *info = qobject_to(QDict, qlist_entry_obj(entry));
-        int64_t member = qdict_get_int(info, "pid");
-
-        if (member != qtest_pid(qts)) {
-            pid = member;
-        }
-    }
-    qobject_unref(list);
-    g_assert_cmpint(pid, >, 1);
-    return pid;
-}
-
 static void test_killed(void)
 {
-    g_autofree char *folder = NULL;
-    g_autofree char *wrapper = wrap_qemu(&folder);
-    g_autofree char *qemu = g_strdup(getenv("QTEST_QEMU_BINARY"));
     char *path = new_group();
     Disk *survivor = disk_of_group(path, 1, "", ""), *victim;
+    Wrapper wrapper = wrap_qemu();
+    QList *list;
     Request requests[MANY];
     int64_t before, stated_ns = GRACE_NS + RECHECK_NS + 2 * REQUEST_NS;
 
-    setenv("QTEST_QEMU_BINARY", wrapper, 1);
     victim = disk_of_group(path, 10000, "", "");
-    setenv("QTEST_QEMU_BINARY", qemu, 1);
+    unwrap_qemu(&wrapper);
     send_many(victim, MANY, VIRTIO_BLK_T_IN, 0, requests);
     wait_for(waiting(victim) == MANY - 1);
     send_many(survivor, MANY, VIRTIO_BLK_T_IN, 0, requests);
@@ -282,8 +240,9 @@ static void test_killed(void)
     g_assert_cmpint(before, <=, 2);
     g_assert_cmpint(passed(victim), >=, 15);
     /* In the middle of its turns. */
-    g_assert_cmpint(kill(pid_of_other(survivor->qts), SIGKILL), ==, 0);
-    qtest_wait_qemu(victim->qts);
+    list = members(survivor->qts);
+    kill_other(survivor->qts, list, victim);
+    qobject_unref(list);
     for (int64_t ns = 0; ns < stated_ns + 20 * REQUEST_NS; ns += STEP_NS) {
         qtest_clock_step(survivor->qts, STEP_NS);
     }
@@ -297,11 +256,7 @@ static void test_killed(void)
     wait_for(used_count(survivor->qts, survivor->vq) == MANY);
     check_first_done(survivor, requests, MANY, MANY);
     disk_free(survivor);
-    qtest_quit(victim->qts);
-    unlink(victim->image);
-    unlink(victim->page);
-    unlink(wrapper);
-    rmdir(folder);
+    free_killed(victim, &wrapper);
     free_group(path);
 }
 

@@ -7,9 +7,8 @@
 #ifndef TESTS_SLUICE_GROUP_H
 #define TESTS_SLUICE_GROUP_H
 
-#include "qemu/bswap.h"
+#include "sluice-members.h"
 
-#define PAGE_BYTES      16896
 #define PAGE_LIMIT      128
 #define GROUP_BURST     4096                    /* bytes: one request */
 #define RATE            1000000                 /* bytes per second */
@@ -40,26 +39,8 @@ static void fill_limit(char *page, uint64_t sequence, uint64_t rate,
 G_GNUC_UNUSED
 static void fill_page(char *page)
 {
-    memset(page, 0, PAGE_BYTES);
-    memcpy(page, "SLUICEGP", 8);
-    stl_he_p(page + 8, 1);
-    stl_he_p(page + 12, 512);
-    stl_he_p(page + 16, 128);
-    stl_he_p(page + 20, 128);
-    strcpy(page + 32, "disks");
+    fill_identity(page, "SLUICEGP", "disks");
     fill_limit(page, 2, RATE, 0, 0);
-}
-
-G_GNUC_UNUSED
-static void write_file(const char *path, const char *bytes, size_t length,
-                       mode_t mode)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
-
-    g_assert_cmpint(fd, >=, 0);
-    g_assert_cmpint(write(fd, bytes, length), ==, length);
-    g_assert_cmpint(fchmod(fd, mode), ==, 0);
-    close(fd);
 }
 
 /* In place, under the eyes of those that have it open. */
