@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from e2e.browser import lane, limit_input, open_vm, set_limit, sign_in
 from sluice_controller.domain import rates
 from sluice_controller.domain.errors import BadValue
-from sluice_web import formatting
+from sluice_web import formatting, views
 
 PATHS = ["/", "/vm/test", "/streams", "/classes", "/groups", "/nightly", "/audit", "/users"]
 
@@ -396,6 +396,21 @@ def test_browser_and_server_write_numbers_alike(service, page):
             formatting.milliseconds(value / 1e5),
             formatting.age(value / 1e4),
         ], value
+
+
+def test_browser_and_server_say_alike_how_long_a_stream_waits_for_processors(page):
+    waits = [None, 0.0, 12.0, 199.9, 262.0]
+    streams = [
+        {"processor_wait_ms_per_second": ms, "processor_pressure": ms and ms / 200} for ms in waits
+    ]
+    said = page.evaluate(
+        """async (streams) => {
+            const { processorWait } = await import("/static/js/format.js");
+            return streams.map(processorWait);
+        }""",
+        streams,
+    )
+    assert said == [views.processor_wait(stream) for stream in streams]
 
 
 def test_page_and_command_read_units_alike(page):
