@@ -530,6 +530,7 @@ def test_the_shell_completes_words(daemon):
     assert completions(*schedule, "--policy", "leaky") == ["leaky-bucket"]
     assert "--reserve" in completions(*schedule, "--r")
     assert completions("queue", "vm", "batch", "net-rx", "--aqm", "c") == ["codel"]
+    assert "set" in completions("events", "--kind", "s")
 
 
 def test_wrong_usage_is_exit_code_two(daemon):

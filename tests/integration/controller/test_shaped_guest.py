@@ -367,11 +367,15 @@ def test_a_stream_that_reads_has_a_gate_in_qemu_until_it_is_switched_off(control
     assert device["domains"] == [NAME] and device["target_ms"] > 0
     log = until(lambda: controller.call("GET", "/v1/auto/log"))
     assert any(entry["reason"] == "gate on" for entry in log)
+    (on,) = controller.call("GET", f"/v1/events?follow=false&kind=gate+on&domain={NAME}&limit=1")
+    assert on["subject"] == {**on["subject"], "device": device["name"], "stream": "film"}
     # Both go on behind it.
     until(lambda: sample(controller)["bytes_per_second"] > 0)
     until(lambda: sample(controller, "film")["bytes_per_second"] > 0.5 * FILM_BPS)
     controller.call("PUT", "/v1/auto", {"enabled": False})
     until(lambda: gate() is None)
+    off = controller.call("GET", f"/v1/events?follow=false&domain={NAME}&after={on['id']}")
+    assert "gate off" in [event["kind"] for event in off]
 
 
 def reads_directly(device):

@@ -10,6 +10,7 @@ import yaml
 
 from sluice_controller.domain.agent_protocol import Preview
 from sluice_controller.domain.errors import Unavailable
+from sluice_controller.domain.events import Begin, Wanted
 from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
@@ -141,6 +142,23 @@ def test_a_rehearsal_says_what_would_be_and_changes_nothing(apply, state, servic
     assert state() == before and services.catalogue.audit(10) == []
     assert services.groups.pages.names() == []
     assert apply(example)["changes"] == rehearsed["changes"]
+
+
+def test_each_part_is_an_event_of_the_domains_that_it_names(apply, services, example):
+    def told(domain=None, kind="apply"):
+        found = services.events.read(Begin(newest=1000), Wanted(domain, kind))
+        return [one.sentence.removeprefix("cli: apply ") for one in found]
+
+    apply(example, "?dry_run=true")
+    assert told() == []
+    apply(example)
+    assert told("media") == ["domains.media", "groups.disks", "rules", "streams.film"]
+    assert told("web1") == ["domains.web1", "groups.disks"]
+    assert {"classes.batch", "settings.history_seconds"} <= set(told())
+    before = told("web1")
+    at(example, ("groups", "disks", "members"))["web1"] = 200
+    apply(example)
+    assert told("web1") == [*before, "groups.disks.members.web1"]
 
 
 def test_a_difference_is_told_where_it_is(apply, example):

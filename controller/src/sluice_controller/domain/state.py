@@ -200,9 +200,11 @@ def domains_of(before: Document, after: Document) -> list[str]:
 
 def domains_in(change: Mapping[str, Any], domains: Iterable[str]) -> tuple[str, ...]:
     """Of the given domains, those that one of the `changes` names."""
-    path = f"{change['thing']}."
-    parts = (change["before"], change["after"])
-    named = {one.get("domain") for one in parts if isinstance(one, Mapping)}
+    path, named = f"{change['thing']}.", set()
+    for part in (change["before"], change["after"]):
+        if isinstance(part, Mapping):
+            # Of a rule or stream, and of a whole group.
+            named |= {part.get("domain"), *part.get("members", ())}
     has_names = path.startswith(("domains.", "groups."))
     return tuple(one for one in domains if one in named or (has_names and f".{one}." in path))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain.errors import BadValue
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..wiring import Services
 
 MEDIA_TYPE = "text/event-stream"
-# Sent by a client that was cut off, by its own browser's hand.
+# The place of a client that was cut off.
 LAST_ID = "Last-Event-ID"
 # A stream that says nothing for so long shows that it is still there.
 SILENCE_SECONDS = 5.0
@@ -64,25 +65,21 @@ def written(event: Event) -> str:
 
 def events(services: Services, asked: Asked) -> Answer:
     """A stream; or the events that are there as a list, with `follow=false`."""
-    query = dict(asked.query)
-    follow = query.pop("follow", True)
+    query = asked.query
     wanted = Wanted(query.get("domain"), query.get("kind"))
     if wanted.domain is not None:
         services.catalogue.check_known(wanted.domain)
-    after = _last_id(asked)
-    begin = Begin(query.get("after") if after is None else after, query.get("since"))
-    if follow:
-        begin = Begin(begin.after, begin.since, query.get("limit"))
+    # A browser repeats the header, so it outranks the address.
+    after = _last_id(asked) if LAST_ID in asked.headers else query.get("after")
+    begin = Begin(after, query.get("since"), query.get("limit"))
+    if query.get("follow", True):
         return Answer(None, stream=EventStream(services.events.reader(begin, wanted)))
-    begin = Begin(begin.after, begin.since, query.get("limit", USUAL_ROWS))
+    begin = replace(begin, newest=begin.newest or USUAL_ROWS)
     return Answer(as_json(services.events.read(begin, wanted)))
 
 
-def _last_id(asked: Asked) -> int | None:
-    """A browser repeats it, so it outranks the address."""
-    text = asked.headers.get(LAST_ID)
-    if text is None:
-        return None
+def _last_id(asked: Asked) -> int:
+    text = asked.headers[LAST_ID]
     if not (text.isascii() and text.isdecimal() and len(text) <= 16):
         raise BadValue(LAST_ID, text, "is no id of an event", "give an event's id, or leave it out")
     return int(text)

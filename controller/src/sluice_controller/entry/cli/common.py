@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,9 @@ COMPLETION_SECONDS = 1.0
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
-def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
+def names_of(
+    path: str, name: Callable[[Any], str] = itemgetter("name"), **query: Any
+) -> Callable[[typer.Context, str], list[str]]:
     """For the shell: the names that the running sluiced lists at `path`.
 
     Empty if it does not answer soon: the run of the line tells the reason. Names that would
@@ -48,7 +51,7 @@ def names_of(path: str) -> Callable[[typer.Context, str], list[str]]:
             COMPLETION_SECONDS,
         )
         try:
-            found = [one["name"] for one in client.call("GET", path)]
+            found = {name(one) for one in client.call("GET", path, query=query)}
         except Exception:
             return []
         return sorted(n for n in found if n.startswith(incomplete) and _PLAIN.fullmatch(n))

@@ -22,6 +22,10 @@ RETRY_SECONDS = 1.0
 Tell = Callable[[dict[str, Any]], None]
 
 
+def _first_word(event: dict[str, Any]) -> str:
+    return event["kind"].partition(" ")[0]
+
+
 @top.command("events")
 def events(
     context: typer.Context,
@@ -31,7 +35,11 @@ def events(
         typer.Option(help="only of this domain", autocompletion=names_of("domains")),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(help="only of this kind, or of kinds with these first words")
+        str | None,
+        typer.Option(
+            help="only of this kind, or of kinds with these first words",
+            autocompletion=names_of("events", _first_word, follow="false", limit=1000),
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(help="how many of those that are there")] = 20,
     since: Annotated[
