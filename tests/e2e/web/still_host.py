@@ -367,6 +367,9 @@ def auto() -> dict[str, Any]:
             open_device("nvme0n1", ["db"]),
         ],
         "without_gate": [{"domain": "web", "because": BEFORE_GATES}],
+        "device_names": {},
+        "names_without_disk": [],
+        "assumed": [],
         "eased": [
             eased("build", weight=128, own_weight=1024, processors_per_vcpu=0.5),
             eased("db", refused="has no cgroup of its own (error 55)"),
@@ -392,6 +395,7 @@ def gated_device(
     return {
         "name": name,
         "domains": domains,
+        "named_by": [],
         "target_ms": 54.0 if held else None,
         "open_because": None if held else "cuts help none of its streams",
         "adjust": 0.45 if held else 1.0,

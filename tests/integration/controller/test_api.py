@@ -398,7 +398,6 @@ def test_the_command_sets_scheduling_and_queues(daemon):
         (("limit", "test", "batch", "blk-read", "1MB/s", "--ops", "inf"), "'inf' is out of range"),
         (("limit", "test", "batch", "blk-read", "1MB/s", "--burst", "9" * 400), "9…' has no unit"),
         (("stream", "set", "m", "test", "movie", "9" * 400 + "B/s"), "9…' is out of range"),
-        (("stream", "set", "m", "test", "movie", "unlimited"), "'unlimited' is not a number"),
         (("auto", "on", "--floor", "blk-read=fast"), "'fast' is not a rate"),
         (("group", "add", "g", "--resource", "blk", "--rate", "1B/s"), "'1B/s' is below 1024"),
         (("queue", "test", "movie2", "net-rx"), "sluice grant test movie2"),
@@ -568,6 +567,9 @@ def test_the_command_does_what_the_api_does(daemon):
     run("stream", "remove", "m")
     assert "watching" in run("auto", "on")
     assert "off" in run("auto", "off")
+    for name, names in (("san1", {"/srv/san1": "san1"}), ("none", {})):
+        named = run("auto", "device", "/srv/san1", name, "--json")
+        assert json.loads(named)["device_names"] == names
     assert "test" in run("list")
     for command in (
         ("status",),

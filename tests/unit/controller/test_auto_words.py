@@ -13,6 +13,7 @@ def device(name, **values):
     return {
         "name": name,
         "domains": ["media", "web"],
+        "named_by": [],
         "target_ms": 16.04,
         "open_because": None,
         "adjust": 0.45,
@@ -28,8 +29,9 @@ def waiting(stream, **values):
     return {"stream": stream, "waits_ms": 120, "bears_ms": 300, "is_elsewhere": False, **values}
 
 
-def status(*devices, without_gate=(), eased=()):
-    return {"devices": devices, "without_gate": without_gate, "eased": eased}
+def status(*devices, **others):
+    empty = dict.fromkeys(("without_gate", "names_without_disk", "assumed", "eased"), ())
+    return {"devices": devices, **empty, **others}
 
 
 def eased(domain, **values):
@@ -90,4 +92,21 @@ def test_domains_without_a_gate_and_shares_of_processors_are_named():
         "build leaves processors to streams: it has a weight of 128 for its own 1024 and 12.5% of"
         " each vCPU's time",
         "db's share of the processors cannot be changed: it does not answer",
+    ]
+
+
+def test_names_of_devices_and_what_is_assumed_of_disks_is_said():
+    names = {"/srv/san1": "san1", "/typo": "san2"}
+    why = "it has no path on this host"
+    disks = [
+        {"domain": domain, "image": image, "device": "unknown device", "because": why}
+        for domain, image in (("media", "rbd:vms/a"), ("web", "rbd:vms/b"), ("web", None))
+    ]
+    named = device("san1", target_ms=None, open_because="why", named_by=["/srv/san1"])
+    said = sentences(status(named, device_names=names, names_without_disk=["/typo"], assumed=disks))
+    assert said[1:] == [
+        "san1 is named by the operator, for /srv/san1",
+        "No running domain has a disk under /typo, which the operator names san2",
+        "Taken to lie on unknown device: a disk of web, rbd:vms/a, rbd:vms/b; it has no path on"
+        " this host",
     ]

@@ -90,7 +90,7 @@ def test_the_images_of_disks_that_can_be_shaped():
     network = disk(2, kind="network").replace("file='/d2'", "protocol='rbd' name='pool/a'")
     block = disk(3, kind="block").replace("file=", "dev=")
     found = describe(domain([disk(0), disk(1, bus="sata"), network, block, interface(1)]))
-    assert found.images == ("/d0", None, "/d3")
+    assert found.images == ("/d0", "rbd:pool/a", "/d3")
 
 
 def test_a_comma_in_a_path_is_doubled_for_qemu_and_read_back():

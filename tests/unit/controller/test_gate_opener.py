@@ -117,3 +117,14 @@ def test_a_folder_that_cannot_be_written_leaves_a_window_of_its_own(tmp_path, ca
     opener = GateOpener(Qemu(), GatePages(tmp_path / "gates", None, lambda: 1))
     assert opener.opened("media", "sda") is None
     assert "shares no window on sda" in caplog.text
+
+
+def test_of_domains_that_run_no_more_nothing_is_kept(setting, caplog):
+    setting.want(50)
+    setting.setter.tend([])
+    assert not setting.setter.shares("media")
+    setting.qemu.knows_gates = False
+    setting.want(50)
+    setting.setter.tend([])
+    setting.want(50)
+    assert len(caplog.records) == 2

@@ -324,7 +324,7 @@ def test_a_gate_that_no_guest_can_have_is_no_set_one(running):
 def test_a_gate_is_opened_though_its_image_cannot_be_looked_at(running, settings):
     host = running(**settings)
     host.batch.target_ns = 20 * MS
-    host.auto.gates.members.pool = Hanging()
+    host.auto.gates.members.disks.pool = Hanging()
     host.run(1)
     assert host.targets() == OPEN
 
@@ -449,6 +449,96 @@ def test_disks_that_lie_nowhere_known_share_one(running, images):
     assert all(host.targets().values())
     (device,) = host.auto.status()["devices"]
     assert (device["name"], device["domains"]) == ("unknown device", ["batch", "media"])
+
+
+def test_the_operator_names_the_device_of_disks_that_the_host_does_not_see(running):
+    host = running(device_names={"rbd:vms": "ceph"})
+    host.media.images = ["rbd:vms/film"]
+    host.batch.images = ["rbd:vms/batch", "rbd:others/batch"]
+    host.run(3)
+    assert all(host.targets().values())
+    status = host.auto.status()
+    devices = {one["name"]: one for one in status["devices"]}
+    assert devices["ceph"]["domains"] == ["batch", "media"]
+    assert devices["ceph"]["named_by"] == ["rbd:vms"]
+    assert devices["unknown device"]["named_by"] == []
+    assert status["assumed"] == [
+        {
+            "domain": "batch",
+            "image": "rbd:others/batch",
+            "device": "unknown device",
+            "because": "it has no path on this host",
+        }
+    ]
+
+
+def test_several_luns_of_one_array_are_named_as_one(running):
+    host = running()
+    host.batch.images = ["/images/b"]
+    host.run(3)
+    assert not host.targets()["batch"]
+    host.auto.put({"device_names": {"/images": "array", "/else": "array"}})
+    host.run(1)
+    assert host.targets()["batch"] == host.targets()["media"] > 0
+    status = host.auto.status()
+    (device,) = status["devices"]
+    assert (device["name"], device["named_by"]) == ("array", ["/images"])
+    assert status["names_without_disk"] == ["/else"]
+    host.auto.put({"device_names": {"/images": None, "/else": None}})
+    host.run(1)
+    assert not host.targets()["batch"]
+
+
+def test_a_backing_file_elsewhere_is_named_by_its_device(running):
+    host = running(device_names={"/images/b": "sda"})
+    host.batch.images = ["/images/b"]
+    host.run(3)
+    assert host.targets()["batch"] == host.targets()["media"] > 0
+
+
+def test_a_change_of_names_restarts_no_loop(running):
+    host = running()
+    host.media.waits = 0.9
+    host.run(3)
+    low = host.targets()["media"]
+    host.auto.put({"device_names": {"/images/a": "array"}})
+    host.media.waits = 0.7
+    host.run(1)
+    assert host.targets()["media"] == low
+    assert len(host.log("gate on")) == 1
+
+
+def test_the_loop_goes_on_as_guests_with_disks_elsewhere_come_and_go(running, tmp_path):
+    host = running()
+    host.media.images = host.batch.images = ["/images/a", "/images/b"]
+    host.media.waits = 0.9
+    host.run(3)
+    low = host.targets()["media"]
+    host.media.waits = 0.7
+    third = Qemu("third", tmp_path, images=["/images/b"])
+    with host.store.transaction() as unit:
+        unit.remember_domain("third", "u-third")
+    host.host.qemus["third"] = third
+    host.run(1)
+    assert {one["name"] for one in host.auto.status()["devices"]} == {"sda", "sdb"}
+    assert host.targets()["media"] == low
+    del host.host.qemus["third"]
+    host.run(1)
+    assert host.targets()["media"] == low
+    assert len(host.log("gate on")) == 1
+
+
+def test_while_a_look_at_an_image_hangs_its_guest_is_held_all_the_same(running):
+    host = running()
+    host.media.images = host.batch.images = ["/images/a"]
+    host.auto.gates.members.disks.pool = Hanging()
+    host.run(1)
+    assert host.targets() == OPEN
+    host.run(4)
+    assert all(host.targets().values())
+    status = host.auto.status()
+    assert [one["name"] for one in status["devices"]] == ["unknown device"]
+    assert {one["because"] for one in status["assumed"]} == {"a look at it does not end"}
 
 
 def test_a_disk_that_is_plugged_in_later_is_found(running):

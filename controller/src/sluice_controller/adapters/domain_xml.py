@@ -156,8 +156,15 @@ def describe(xml: str) -> Description:
 
 
 def _image(disk: etree._Element) -> str | None:
-    """A path on this host, if the disk has one."""
-    attribute = {"file": "file", "block": "dev"}.get(disk.get("type", ""))
+    """A path on this host, or PROTOCOL:NAME of a network, if the disk has one of them."""
+    kind = disk.get("type", "")
+    if kind == "network":
+        protocol, name = (_attribute(disk, "source", one) for one in ("protocol", "name"))
+        return protocol and f"{protocol}:{name or ''}"
+    if kind == "volume":
+        pool, volume = (_attribute(disk, "source", one) for one in ("pool", "volume"))
+        return pool and f"volume:{pool}/{volume or ''}"
+    attribute = {"file": "file", "block": "dev"}.get(kind)
     return attribute and _attribute(disk, "source", attribute)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .rates import format_rate, format_size
@@ -14,7 +14,7 @@ SHOWN = 4
 Status = Mapping[str, Any]
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Collection[str]) -> str:
     """The first of them by name, and how many more there are."""
     ordered = sorted(names)
     if len(ordered) <= SHOWN + 1:
@@ -24,8 +24,15 @@ def listed(names: Sequence[str]) -> str:
 
 def sentences(status: Status) -> list[str]:
     """Of the answer to `GET /v1/auto`, all but the held classes: each gate with the streams that
-    it is for, open gates by their reason, domains without a gate, and shares of processors."""
-    return [*_gates(status["devices"]), *_without(status["without_gate"]), *_eased(status["eased"])]
+    it is for, open gates by their reason, domains without a gate, what the operator names and what
+    is assumed of disks, and shares of processors."""
+    return [
+        *_gates(status["devices"]),
+        *_without(status["without_gate"]),
+        *_names(status),
+        *_assumed(status["assumed"]),
+        *_eased(status["eased"]),
+    ]
 
 
 def _gates(devices: Sequence[Status]) -> Iterator[str]:
@@ -64,6 +71,22 @@ def _waits(one: Status, device: str) -> str:
 def _without(domains: Sequence[Status]) -> Iterator[str]:
     for one in domains:
         yield f"{one['domain']} has no gate: {one['because']}"
+
+
+def _names(status: Status) -> Iterator[str]:
+    for device in status["devices"]:
+        if device["named_by"]:
+            yield f"{device['name']} is named by the operator, for {listed(device['named_by'])}"
+    for images in status["names_without_disk"]:
+        name = status["device_names"][images]
+        yield f"No running domain has a disk under {images}, which the operator names {name}"
+
+
+def _assumed(disks: Sequence[Status]) -> Iterator[str]:
+    for device, why in dict.fromkeys((one["device"], one["because"]) for one in disks):
+        alike = [one for one in disks if (one["device"], one["because"]) == (device, why)]
+        where = listed({one["image"] or f"a disk of {one['domain']}" for one in alike})
+        yield f"Taken to lie on {device}: {where}; {why}"
 
 
 def _eased(domains: Sequence[Status]) -> Iterator[str]:

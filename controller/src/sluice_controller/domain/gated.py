@@ -7,8 +7,9 @@ All domains with a disk on the device have one target, and share one window.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from .gate import LEAST_ADJUST, Reader, State, Steering, steer
 from .guards import helped, is_aside, is_helpless, set_aside, still_aside
@@ -82,6 +83,34 @@ class Device:
     def acted_ns(self) -> int:
         """When it came on or was cut last."""
         return max(self.state.cut_ns, self.told_ns.get(ON, 0))
+
+
+class Part(NamedTuple):
+    """The devices of the host that a `Device` stands for, and the domains with a disk there."""
+
+    devices: frozenset[str]
+    domains: frozenset[str]
+
+
+def went_on(
+    name: str, part: Part, former: Sequence[tuple[Part, Device]], parts: Collection[Part]
+) -> Device:
+    """The device of this name and part, with the memory of the former one that it was in.
+
+    It was in one with a device of its own; else, as after another name, in one with a domain of its
+    own, none of whose devices is in any of the present `parts`. Of several the most careful counts.
+    """
+    there = frozenset(device for one in parts for device in one.devices)
+    same = [device for before, device in former if before.devices & part.devices]
+    renamed = [
+        device
+        for before, device in former
+        if before.domains & part.domains and not before.devices & there
+    ]
+    found = same or renamed
+    if not found:
+        return Device(name)
+    return replace(min(found, key=lambda one: (not one.is_on, one.state.adjust)), name=name)
 
 
 def advance(device: Device, look: Look, policy: Policy) -> tuple[Device, tuple[News, ...]]:

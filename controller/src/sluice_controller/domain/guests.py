@@ -48,7 +48,8 @@ class Description:
     page_path: str | None = None
     agent_socket: str | None = None
     devices: tuple[Device, ...] = ()
-    # Of each shapeable disk the path of its image or block device; None where it has no path.
+    # Of each shapeable disk the path of its image or block device, PROTOCOL:NAME of a network's;
+    # None where it has neither.
     images: tuple[str | None, ...] = ()
     throttles: tuple[Throttle, ...] = ()
     # The device sluice-channel; and why attach cannot add it, None if it can.

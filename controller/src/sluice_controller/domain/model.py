@@ -18,6 +18,7 @@ from .limits import (
     unusual,
 )
 from .models import body_of, parse
+from .places import DeviceName, Images
 from .queues import Queue, QueueResource
 from .scheduling import Scheduling, check_all_within
 from .values import parse_text
@@ -33,6 +34,7 @@ MAX_RULES = 256
 # Of one domain; an agent takes 1024 rules, of which each is one.
 MAX_ASSIGNMENTS = 768
 LONGEST_BOOT_ID_CHARS = 64
+MAX_DEVICE_NAMES = 256
 COLOURS = 8
 DEFAULT_FLOORS = dict.fromkeys(RESOURCES, 1024.0 * 1024)
 
@@ -237,6 +239,8 @@ class AutoSettings(Model):
     floors_bytes_per_second: Mapping[
         Resource, Annotated[float, Number(MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second")]
     ] = field(default_factory=lambda: dict(DEFAULT_FLOORS))
+    # The devices that disks lie on where the host does not see it; null: as it sees it.
+    device_names: Mapping[Images, DeviceName] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -328,7 +332,16 @@ def parse_settings(body: Mapping[str, Any], present: Settings) -> Settings:
 
 
 def parse_auto(body: Mapping[str, Any], present: AutoSettings) -> AutoSettings:
-    """A partial update, of the floors as well."""
+    """A partial update, of the floors and names as well."""
     after = _updated(present, body)
     floors = {**present.floors_bytes_per_second, **after.floors_bytes_per_second}
-    return replace(after, floors_bytes_per_second=floors)
+    names = {**present.device_names, **after.device_names}
+    names = {images: device for images, device in names.items() if device is not None}
+    if len(names) > MAX_DEVICE_NAMES:
+        raise BadValue(
+            "device_names",
+            len(names),
+            f"are more than {MAX_DEVICE_NAMES}",
+            "name folders, not images, and set names that no disk needs to null",
+        )
+    return replace(after, floors_bytes_per_second=floors, device_names=names)

@@ -118,10 +118,10 @@ class Auto:
     def status(self) -> dict[str, Any]:
         with self._lock:
             settled_ns = self.state.settled_after_ns
-            gates = self.gates.status()
+            gates = self.gates.status(self.settings.device_names)
             if self.settings.method != GATE:
                 # None is wanted.
-                gates["without_gate"] = []
+                gates["without_gate"] = gates["assumed"] = []
             status = {
                 **asdict(self.settings),
                 "state": self._phase() if self.settings.enabled else OFF,
@@ -165,9 +165,8 @@ class Auto:
         """Goes on with settings that are stored; only in a block of `changing`."""
         with self._lock:
             before, self.settings = self.settings, after
-            if replace(after, floors_bytes_per_second={}) != replace(
-                before, floors_bytes_per_second={}
-            ):
+            in_force = {"floors_bytes_per_second": {}, "device_names": {}}
+            if replace(after, **in_force) != replace(before, **in_force):
                 self._restart()
 
     def _restart(self) -> None:
@@ -207,7 +206,8 @@ class Auto:
     def tick(self, now_ns: int) -> None:
         with self._lock:
             policy = Policy(floors=self.settings.floors_bytes_per_second)
-            self.gates.follow(self.sampler.observed()[0], now_ns)
+            pages, _uplink, _is_unseen = self.sampler.observed()
+            self.gates.follow(pages, self.settings.device_names, now_ns)
             if self.nominals.is_due(now_ns):
                 self._learn(policy, now_ns)
             if not self.settings.enabled:

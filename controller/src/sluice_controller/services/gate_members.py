@@ -4,36 +4,24 @@ have a gate, and whether its gate held anything lately."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ..domain.errors import SluiceError
+from ..domain.gated import Part
 from ..domain.guests import Guest
-from ..domain.limits import BLK_READ, BLK_WRITE
+from ..domain.limits import DISK_RESOURCES
 from ..domain.model import DEFAULT_CLASS
-from ..domain.tuner_types import MS, SECOND
+from ..domain.places import named_by
+from ..domain.tuner_types import MS
+from .disk_places import UNKNOWN_DEVICE, Devices, DiskPlaces, Place
 from .ports import Host
 from .sampler import PageState
 from .workers import Pool
 
-log = logging.getLogger(__name__)
-
-# Of disks that lie nowhere known, as those of a network or of a folder that sluiced cannot see.
-UNKNOWN_DEVICE = "unknown device"
-DISK_RESOURCES = (BLK_READ, BLK_WRITE)
 # A gate that held a request so long ago is limiting still: pages are written now and then only.
 HELD_NS = 500 * MS
-# A path that could not be looked at is tried again after so long.
-LOOK_AGAIN_NS = 60 * SECOND
-
-
-class Devices(Protocol):
-    def under(self, path: str) -> str:
-        """The host's device under a path; OSError if it cannot be looked at."""
-        ...
 
 
 @dataclass
@@ -41,8 +29,9 @@ class Member:
     """A running domain, as far as its gate is concerned."""
 
     guest: Guest
-    # None while its images are looked at.
-    devices: frozenset[str] | None = None
+    # Of its images; None while some are looked at for the first time. And their devices.
+    places: tuple[Place, ...] | None = None
+    devices: frozenset[str] = frozenset()
     # Why it can have no gate; None if it can.
     because: str | None = "its counters page was not read yet"
     # Whether its page can be read now.
@@ -53,9 +42,6 @@ class Member:
     seen_ns: int = 0
     held_ns: int | None = None
     _held: int = 0
-    _images: tuple[str | None, ...] = ()
-    _looking: Future[frozenset[str]] | None = field(default=None, repr=False)
-    _look_ns: int = 0
 
     def is_missed(self, now_ns: int, longest_ns: int) -> bool:
         """Whether its page was read a short while ago, and is not now."""
@@ -64,7 +50,7 @@ class Member:
     @property
     def shared_device(self) -> str | None:
         """The device on which its gate shares the window: all of its disks are there."""
-        alone = len(self.devices or ()) == 1 and UNKNOWN_DEVICE not in self.devices
+        alone = len(self.devices) == 1 and UNKNOWN_DEVICE not in self.devices
         return next(iter(self.devices)) if alone else None
 
     def holds(self, now_ns: int) -> bool:
@@ -73,19 +59,28 @@ class Member:
 
 class Members:
     def __init__(self, host: Host, devices: Devices, pool: Pool) -> None:
-        self.host, self.devices, self.pool = host, devices, pool
+        self.host = host
+        self.disks = DiskPlaces(devices, pool)
         self.by_name: dict[str, Member] = {}
-        # Each device's group: devices of the same domains, which no figure tells apart.
+        # Groups by name, of devices of the same domains, which no figure tells apart; and each
+        # device's group.
+        self.parts: Mapping[str, Part] = {}
         self.group_of: Mapping[str, str] = {}
+        # The operator's names of devices, by the beginnings of images' paths.
+        self.names: Mapping[str, str] = {}
+        # Of each member, as places were worked out last.
+        self._images: list[tuple[str | None, ...]] = []
 
-    def follow(self, pages: Mapping[str, PageState], now_ns: int) -> None:
-        """One tick: the domains that run now, and their pages."""
+    def follow(self, pages: Mapping[str, PageState], names: Mapping[str, str], now_ns: int) -> None:
+        """One tick: the domains that run now, and their pages; `names`: see there."""
+        is_renamed, self.names = names != self.names, names
         for guest in self._guests():
             member = self.by_name.get(guest.name)
             if member is None or not _is_same(member.guest, guest):
                 member = self.by_name[guest.name] = Member(guest, seen_ns=now_ns)
+                self.disks.refresh(guest.live.images, now_ns)
             member.guest = guest
-            self._find_devices(member, now_ns)
+        self._find_devices(is_renamed, now_ns)
         for name, member in self.by_name.items():
             _look_at(member, pages.get(name), now_ns)
         self._group()
@@ -93,14 +88,16 @@ class Members:
     def _group(self) -> None:
         users: dict[str, list[str]] = {}
         for name, member in sorted(self.by_name.items()):
-            for device in member.devices or ():
+            for device in member.devices:
                 users.setdefault(device, []).append(name)
         alike: dict[tuple[str, ...], list[str]] = {}
         for device, names in sorted(users.items()):
             alike.setdefault(tuple(names), []).append(device)
-        self.group_of = {
-            device: " and ".join(devices) for devices in alike.values() for device in devices
+        self.parts = {
+            " and ".join(devices): Part(frozenset(devices), frozenset(names))
+            for names, devices in alike.items()
         }
+        self.group_of = {one: name for name, part in self.parts.items() for one in part.devices}
 
     def _guests(self) -> list[Guest]:
         try:
@@ -114,39 +111,52 @@ class Members:
 
     def on(self, group: str) -> list[str]:
         """The domains with a disk there, whether they have a gate or not."""
-        return sorted(n for n, m in self.by_name.items() if group in self.groups(m))
+        return sorted(self.parts[group].domains) if group in self.parts else []
 
     def groups(self, member: Member) -> set[str]:
         """Those of its devices."""
-        return {self.group_of[device] for device in member.devices or ()}
+        return {self.group_of[device] for device in member.devices}
 
-    def used(self) -> list[str]:
-        """All groups."""
-        return sorted(set(self.group_of.values()))
+    def named_by(self, group: str) -> list[str]:
+        """The operator's settings that name one of its devices, and that a disk lies under."""
+        places = [place for _, place in self._places() if place.named_by is not None]
+        return sorted({p.named_by for p in places if self.group_of.get(p.device) == group})
 
-    def _find_devices(self, member: Member, now_ns: int) -> None:
-        if member._looking is not None:
-            if not member._looking.done():
-                return
-            if not member._looking.cancelled() and member._looking.exception() is None:
-                member.devices = member._looking.result()
-            member._looking = None
-        images, known = member.guest.live.images, member.devices
-        is_due = UNKNOWN_DEVICE in (known or ()) and now_ns - member._look_ns >= LOOK_AGAIN_NS
-        if known is None or is_due or member._images != images:
-            member._images, member._look_ns = images, now_ns
-            # A path on a server that is away may keep its thread for ever.
-            member._looking = self.pool.submit(self._under, member.guest.name, images)
+    def unused(self, names: Mapping[str, str]) -> list[str]:
+        """Of these, those under which no disk of a running domain lies."""
+        images = {one for m in self.by_name.values() for one in m.guest.live.images}
+        return sorted(names.keys() - {named_by(one, names) for one in images})
 
-    def _under(self, domain: str, images: Iterable[str | None]) -> frozenset[str]:
-        found = set()
-        for path in images:
-            try:
-                found.add(UNKNOWN_DEVICE if path is None else self.devices.under(path))
-            except (OSError, ValueError) as error:
-                log.info("domain %s: the device under %s is not known: %s", domain, path, error)
-                found.add(UNKNOWN_DEVICE)
-        return frozenset(found)
+    def assumed(self) -> list[dict[str, Any]]:
+        """The disks whose device nobody knows for sure."""
+        return [
+            {"domain": name, "image": p.image, "device": p.device, "because": p.because}
+            for name, p in self._places()
+            if p.because is not None
+        ]
+
+    def _places(self) -> Iterator[tuple[str, Place]]:
+        for name, member in sorted(self.by_name.items()):
+            for place in member.places or ():
+                yield name, place
+
+    def _find_devices(self, is_renamed: bool, now_ns: int) -> None:
+        images = [member.guest.live.images for member in self.by_name.values()]
+        is_other = is_renamed or images != self._images
+        if is_other:
+            self._images = images
+            every = {one for each in images for one in each}
+            self.disks.use({one for one in every if named_by(one, self.names) is None}, now_ns)
+        is_other |= self.disks.tend(now_ns)
+        for member in self.by_name.values():
+            if member.places is not None and not is_other:
+                continue
+            places = [self.disks.of(one, self.names) for one in member.guest.live.images]
+            known = [place for place in places if place is not None]
+            # Of a disk that was just plugged in nothing is known yet.
+            if member.places is not None or len(known) == len(places):
+                member.places = tuple(known)
+                member.devices = frozenset(place.device for place in known)
 
 
 def _is_same(one: Guest, other: Guest) -> bool:
@@ -173,6 +183,6 @@ def _look_at(member: Member, page: PageState | None, now_ns: int) -> None:
 def _because(member: Member) -> str | None:
     if not member.has_gate:
         return "its QEMU is from before the gate; until it runs with the present one, rates hold it"
-    if member.devices is None:
+    if member.places is None:
         return "its disks are being looked at"
     return None if member.devices else "none of its disks is shaped"

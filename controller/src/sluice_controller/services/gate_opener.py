@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 
 from ..domain.errors import Conflict, SluiceError
@@ -18,6 +19,13 @@ class GateOpener:
         # The last log line of each domain that shares no window, and the domains that do.
         self._said: dict[str, str] = {}
         self._open_in: set[str] = set()
+
+    def tend(self, running: Collection[str]) -> None:
+        """To be called now and then, with the names of the domains that run."""
+        # Copies: commands of other domains change both meanwhile.
+        for domain in {*list(self._said), *list(self._open_in)}.difference(running):
+            self._said.pop(domain, None)
+            self._open_in.discard(domain)
 
     def is_open(self, domain: str) -> bool:
         return domain in self._open_in

@@ -84,6 +84,8 @@ class GateSetter:
         """To be called now and then, with the names of the domains that run."""
         for name in self._known.keys() - running:
             del self._known[name]
+        if self.opener is not None:
+            self.opener.tend(running)
 
     def want(self, guest: Guest, gate: Gate, shrink: float, shown: Shown, now_ns: int) -> None:
         """`shown`: the newest look at the domain's page."""

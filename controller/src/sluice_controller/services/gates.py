@@ -19,14 +19,15 @@ from typing import Any
 
 from ..domain.counters import Key
 from ..domain.gate import Reader
-from ..domain.gated import Device, Look, News, advance, opened
-from ..domain.limits import BLK_READ
+from ..domain.gated import Device, Look, News, Part, advance, opened, went_on
+from ..domain.limits import BLK_READ, DISK_RESOURCES
 from ..domain.model import Stream
 from ..domain.nominal import Nominal
 from ..domain.readers import GATE_KEY, Memory, read
 from ..domain.tuner_types import BACKING_OFF, SECOND, SETTLED, WATCHING, Policy
 from .declared import Declaration
-from .gate_members import DISK_RESOURCES, Devices, Member, Members
+from .disk_places import Devices
+from .gate_members import Member, Members
 from .gate_setter import Gate, GateSetter, Shown
 from .ports import GatePages, Host, Shapers
 from .sampler import PageState
@@ -78,6 +79,7 @@ class Gates:
         self.setter = GateSetter(shapers, pool, pages)
         self._memories: dict[str, Memory] = {}
         self._devices: dict[str, Device] = {}
+        self._parts: Mapping[str, Part] = {}
         self._last: Tick | None = None
         self._is_rehearsal = False
 
@@ -89,9 +91,7 @@ class Gates:
         seen = self._look_at_streams(tick)
         passed_s = 0.0 if self._last is None else (tick.now_ns - self._last.now_ns) / SECOND
         self._last = tick
-        self._devices = {
-            name: self._devices.get(name) or Device(name) for name in self.members.used()
-        }
+        self._regroup()
         news: list[News] = []
         for name, device in self._devices.items():
             look = self._look(name, seen, tick, passed_s)
@@ -104,10 +104,20 @@ class Gates:
             self._set(member, seen, tick)
         return news
 
+    def _regroup(self) -> None:
+        """Devices are grouped anew as domains come and go, and their loops go on."""
+        parts = self.members.parts
+        if parts != self._parts:
+            former = [(self._parts[name], device) for name, device in self._devices.items()]
+            self._devices = {
+                name: went_on(name, parts[name], former, parts.values()) for name in sorted(parts)
+            }
+            self._parts = parts
+
     def open(self, why: str, tick: Tick) -> list[News]:
         """Without gates from now on; after `follow`."""
         news = [one for d in self._devices.values() for one in opened(d, why)]
-        self._devices, self._memories, self._last = {}, {}, None
+        self._devices, self._parts, self._memories, self._last = {}, {}, {}, None
         self._open_all(tick)
         return news
 
@@ -137,10 +147,11 @@ class Gates:
         member = self.members.by_name.get(domain)
         return member is not None and member.has_gate
 
-    def follow(self, pages: Mapping[str, PageState], now_ns: int) -> None:
-        """The domains that run now, and whether each has a gate."""
+    def follow(self, pages: Mapping[str, PageState], names: Mapping[str, str], now_ns: int) -> None:
+        """The domains that run now, and whether each has a gate; `names`: the operator's, of
+        devices, by the beginnings of images' paths."""
         self.pool.tend()
-        self.members.follow(pages, now_ns)
+        self.members.follow(pages, names, now_ns)
         self.setter.tend(self.members.by_name.keys())
 
     def _with_gates(self) -> list[Member]:
@@ -271,13 +282,15 @@ class Gates:
             return UNABLE
         return device.open_because
 
-    def status(self) -> dict[str, Any]:
-        """As of the last tick."""
+    def status(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """As of the last tick; `names`: the operator's, as they are now."""
         tick = self._last
         return {
             "devices": []
             if tick is None
             else [self._shown(d, tick) for d in self._devices.values()],
+            "assumed": self.members.assumed(),
+            "names_without_disk": self.members.unused(names),
             "without_gate": self.without_gate(),
         }
 
@@ -294,6 +307,7 @@ class Gates:
         return {
             "name": device.name,
             "domains": here,
+            "named_by": self.members.named_by(device.name),
             "target_ms": target_ns / 1e6 if target_ns else None,
             "open_because": self._open_because(device),
             "adjust": device.state.adjust,

@@ -295,6 +295,8 @@ class GatedDevice(Model):
 
     name: str
     domains: list[str]
+    # The settings `device_names` by which the operator named it, if he did.
+    named_by: list[str]
     target_ms: float | None
     open_because: str | None
     adjust: float
@@ -302,6 +304,16 @@ class GatedDevice(Model):
     background_bytes_per_second: float
     streams: list[Waiting]
     held: list[AutoLimit]
+
+
+@dataclass
+class AssumedPlace(Model):
+    """A disk whose device the host does not see, and the device that it is taken to lie on."""
+
+    domain: str
+    image: str | None
+    device: str
+    because: str
 
 
 @dataclass
@@ -327,6 +339,8 @@ class Auto(AutoSettings):
     settled_after_seconds: float | None
     limits: list[AutoLimit]
     devices: list[GatedDevice]
+    assumed: list[AssumedPlace]
+    names_without_disk: list[str]
     without_gate: list[WithoutGate]
     eased: list[Eased]
     decided_at: float | None

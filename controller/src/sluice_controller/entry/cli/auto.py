@@ -10,7 +10,7 @@ import typer
 
 from ...domain.model import AutoSettings
 from ...domain.rates import format_rate
-from .common import Answered, ClassName, Domain, command, described, named
+from .common import Answered, ClassName, Domain, command, described, named, nothing
 from .output import say, show, shown, when
 
 streams = typer.Typer(no_args_is_help=True, help="Streams: classes whose quality matters.")
@@ -148,6 +148,24 @@ def auto_on(
     for item in floor or []:
         resource, _, rate = item.partition("=")
         body.setdefault("floors_bytes_per_second", {})[resource] = rate
+    return context.obj.call("PUT", "auto", body=body), _say_auto
+
+
+@command(group, "device")
+def auto_device(
+    context: typer.Context,
+    images: Annotated[
+        str, typer.Argument(help="the beginning of images' paths, or PROTOCOL:NAME", metavar="PATH")
+    ],
+    name: Annotated[str, typer.Argument(help="of a device; none: as the host sees it")],
+) -> Answered:
+    """Name the device that disks lie on, where the host does not see it.
+
+    Disks of one name share a device. The name of a device of this host, as sda, means that device.
+    Examples: sluice auto device /srv/san1 san1; sluice auto device rbd:vms ceph;
+    sluice auto device /srv/san1 none
+    """
+    body = {"device_names": {images: None if nothing(name) else name}}
     return context.obj.call("PUT", "auto", body=body), _say_auto
 
 
