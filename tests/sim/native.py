@@ -24,6 +24,7 @@ ENGINE_PARTS = (
     "engine-config",
     "engine-correct",
     "engine-gate",
+    "engine-runs",
     "eevdf",
     "flows",
     "gate",

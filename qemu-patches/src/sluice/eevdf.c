@@ -130,6 +130,9 @@ SLUICE_HOT void eevdf_join(SluiceEngine *engine, uint32_t class_index)
     EevdfLevel *level = &engine->levels[class->priority];
     uint64_t average = average_of(level);
 
+    if (UNLIKELY(engine->gate.has_runs)) {
+        average -= engine_run_credit(engine, class_index, average);
+    }
     if (class->virtual_time < average) {
         class->virtual_time = average;
     }
@@ -147,6 +150,19 @@ SLUICE_HOT void eevdf_account(SluiceEngine *engine, SluiceClass *class)
 
     class->virtual_time = class->deadline;
     engine->levels[class->priority].sum += (SluiceU128)class->weight * cost;
+}
+
+void eevdf_charge(SluiceEngine *engine, SluiceClass *class, uint64_t units)
+{
+    uint64_t cost = (uint64_t)(((SluiceU128)units * class->virtual_unit) >> 32);
+
+    class->virtual_time += cost;
+    if (class->place == PLACE_READY) {
+        engine->levels[class->priority].sum += (SluiceU128)class->weight * cost;
+    }
+    if (class->place == PLACE_READY && class->oldest) {
+        eevdf_return(engine, class);
+    }
 }
 
 SLUICE_HOT void eevdf_leave(SluiceEngine *engine, uint32_t class_index)

@@ -99,6 +99,27 @@ typedef struct EevdfLevel {
     uint16_t classes;           /* a bit each */
 } EevdfLevel;
 
+#define RUN_READERS         32
+
+/* A sequential reader, or what may become one. */
+typedef struct RunReader {
+    uint64_t next;              /* where its last request ends */
+    uint32_t used;              /* in a running number */
+    uint8_t class_index;
+    bool goes_on;               /* a request began where the last had ended */
+} RunReader;
+
+/* Whose turn at the disk it is (engine-runs.c), with a gate that has runs. */
+typedef struct Runs {
+    RunReader readers[RUN_READERS];
+    uint32_t uses;
+    uint8_t reader;             /* of the run that is on, or was last */
+    uint8_t class_index;
+    uint64_t began_ns;
+    uint64_t bytes;             /* that it has had */
+    bool by_reservation;        /* it began by that right */
+} Runs;
+
 /* A request that passes needs the first two cache lines. */
 struct SluiceEngine {
     SluiceClass *classes;
@@ -127,6 +148,7 @@ struct SluiceEngine {
     uint64_t due_ns[SLUICE_CLASSES_MAX];    /* of DUE classes */
     EevdfLevel levels[SLUICE_PRIORITIES];
     SluiceGate gate;
+    Runs runs;
 } __attribute__((aligned(CACHE_LINE_BYTES)));
 
 _Static_assert(offsetof(SluiceEngine, due) <= 2 * CACHE_LINE_BYTES,
@@ -253,6 +275,15 @@ static inline bool has_reservation(const SluiceClass *class)
     return (class->reservation.unit_ns | class->reservation.unit_fraction) > 0;
 }
 
+static inline bool reservation_is_due(const SluiceEngine *engine,
+                                      const SluiceClass *class,
+                                      uint64_t now_ns)
+{
+    return has_reservation(class)
+           && class->reservation.due_ns
+              <= (int64_t)reservations_now(engine, now_ns);
+}
+
 /* 0: none. */
 static inline uint64_t window_period_ns(const SluiceClass *class)
 {
@@ -261,17 +292,72 @@ static inline uint64_t window_period_ns(const SluiceClass *class)
 
 /* The gate */
 
+/* engine-runs.c: as below, at length. */
+uint16_t engine_barred(SluiceEngine *engine, uint64_t now_ns);
+/* When the gate may let one go that it holds. */
+uint64_t engine_gate_opens_ns(SluiceEngine *engine, uint64_t now_ns);
+/* As engine_barred(), but for a request that comes: it may go on with the run that is on. */
+uint16_t engine_barred_beside(SluiceEngine *engine, uint32_t class_index,
+                              uint64_t position, uint64_t now_ns);
+/* Finds out whose request that is. */
+void engine_note_reader(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+                        uint32_t bytes);
+/* Of a class whose run is on, the run's next request to the front. */
+void engine_run_to_front(SluiceEngine *engine, uint32_t class_index);
+/* By so much a class that comes to compete may be behind the average, which is that: its
+ * requests may all have been with the disk. */
+uint64_t engine_run_credit(const SluiceEngine *engine, uint32_t class_index,
+                           uint64_t average);
+/* A request goes: a run goes on, or begins. */
+void engine_run(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+                uint32_t bytes, uint64_t now_ns);
+
+static inline bool has_runs(const SluiceEngine *engine, uint32_t class_index)
+{
+    return UNLIKELY(engine->gate.has_runs) && engine->gated & (1u << class_index);
+}
+
+static inline void note_reader(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+                               uint32_t bytes)
+{
+    if (has_runs(engine, class_index)) {
+        engine_note_reader(engine, class_index, node, bytes);
+    }
+}
+
+/* A class whose run is on is not idle though all that it asked for is with the device. */
+static inline bool is_in_run(const SluiceEngine *engine, uint32_t class_index)
+{
+    return UNLIKELY(engine->gate.run_until_ns) && engine->runs.class_index == class_index
+           && sluice_gate_is_running(&engine->gate, engine->now_ns);
+}
+
+/* All of that run is charged to its reservation, or it would have as much again at once. */
+static inline bool is_in_reserved_run(const SluiceEngine *engine, uint32_t class_index)
+{
+    return is_in_run(engine, class_index) && engine->runs.by_reservation;
+}
+
 static inline bool is_gated(const SluiceEngine *engine, uint32_t class_index)
 {
     return engine->gated & (1u << class_index);
 }
 
+static inline bool gate_may_bar(const SluiceEngine *engine)
+{
+    return engine->gated && sluice_gate_may_hold(&engine->gate);
+}
+
 /* The classes that the gate holds now, a bit each. */
 static inline uint16_t barred(SluiceEngine *engine, uint64_t now_ns)
 {
-    return UNLIKELY(engine->gated)
-           && sluice_gate_due_ns(&engine->gate, now_ns) > now_ns
-           ? engine->gated : 0;
+    if (LIKELY(!gate_may_bar(engine))) {
+        return 0;
+    }
+    if (UNLIKELY(engine->gate.has_runs)) {
+        return engine_barred(engine, now_ns);
+    }
+    return sluice_gate_look(&engine->gate, now_ns) > now_ns ? engine->gated : 0;
 }
 
 /* The READY classes of these priorities that may go. */
@@ -295,6 +381,9 @@ static inline void pass_gate(SluiceEngine *engine, uint32_t class_index,
         engine->went |= went;
         node->gated = true;
         node->bytes = bytes;
+        if (UNLIKELY(engine->gate.has_runs)) {
+            engine_run(engine, class_index, node, bytes, now_ns);
+        }
         sluice_gate_enter(&engine->gate, bytes, now_ns);
     }
 }
@@ -325,6 +414,8 @@ void eevdf_join(SluiceEngine *engine, uint32_t class_index);
  * chosen again. */
 void eevdf_account(SluiceEngine *engine, SluiceClass *class);
 void eevdf_return(SluiceEngine *engine, SluiceClass *class);
+/* It has had so many units otherwise than by requests that were accounted for. */
+void eevdf_charge(SluiceEngine *engine, SluiceClass *class, uint64_t units);
 void eevdf_leave(SluiceEngine *engine, uint32_t class_index);
 /* The class of a priority that goes first; one must be READY there. */
 uint32_t eevdf_choose(const SluiceEngine *engine, unsigned priority);

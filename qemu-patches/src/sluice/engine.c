@@ -50,6 +50,9 @@
  * stream and others of its priority weights decide as ever: what it was served
  * while they were held counts as had, under a ceiling.
  *
+ * On a device with an arm one reader goes at a time (engine-runs.c): while its run is on, the
+ * gate is closed for all but its requests.
+ *
  * With a page of the device (gate-page.c), or while a stream's read is under way, a gate
  * looks at others' doings: a _release() at _next_event_ns() may return NULL, and one
  * asks again.
@@ -209,15 +212,6 @@ uint64_t engine_reservations_now(SluiceEngine *engine, uint64_t now_ns)
 {
     reserved_class(engine, now_ns);
     return reservations_now(engine, now_ns);
-}
-
-static inline bool reservation_is_due(const SluiceEngine *engine,
-                                      const SluiceClass *class,
-                                      uint64_t now_ns)
-{
-    return has_reservation(class)
-           && class->reservation.due_ns
-              <= (int64_t)reservations_now(engine, now_ns);
 }
 
 /* Idleness saves up no reserved turns. */
@@ -386,8 +380,8 @@ static bool is_blocked_by_others(SluiceEngine *engine,
 }
 
 /* Everything that the short way leaves out. */
-static bool may_pass(SluiceEngine *engine, uint32_t class_index, uint32_t bytes,
-                     uint64_t now_ns)
+static bool may_pass(SluiceEngine *engine, uint32_t class_index,
+                     const SluiceNode *node, uint32_t bytes, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
     uint16_t shut;
@@ -405,7 +399,8 @@ static bool may_pass(SluiceEngine *engine, uint32_t class_index, uint32_t bytes,
         && !is_gated(engine, class_index)) {
         return true;
     }
-    shut = barred(engine, now_ns);
+    shut = UNLIKELY(gate_may_bar(engine))
+           ? engine_barred_beside(engine, class_index, node->position, now_ns) : 0;
     return !is_blocked_by_others(engine, class, shut, now_ns)
            && ceiling_conforms(engine, now_ns)
            && !gate_refuses(engine, class_index, shut, now_ns)
@@ -424,13 +419,14 @@ static inline void count_backlog(SluiceClass *class, SluiceNode *node,
     class->stats.backlog_bytes += bytes;
 }
 
-static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
+static __attribute__((noinline)) void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
                  uint32_t bytes, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[class_index];
     bool was_empty = !class->oldest;
 
     count_backlog(class, node, class_index, bytes, now_ns);
+    note_reader(engine, class_index, node, bytes);
     if (class->special & SPECIAL_DYNAMIC) {
         flow_insert(class, node, now_ns);
     } else {
@@ -439,7 +435,9 @@ static void hold(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (was_empty) {
         class->special |= SPECIAL_HOLDS;
         leaky_begin_waiting(class, now_ns);
-        forget_turns(engine, class, now_ns);
+        if (LIKELY(!is_in_run(engine, class_index))) {
+            forget_turns(engine, class, now_ns);
+        }
         engine_place(engine, class_index, now_ns);
     } else if (UNLIKELY(class->special & SPECIAL_DYNAMIC)) {
         eevdf_first_changed(engine, class);
@@ -452,7 +450,7 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
 {
     SluiceClass *class = &engine->classes[class_index];
 
-    if (!may_pass(engine, class_index, bytes, now_ns)) {
+    if (!may_pass(engine, class_index, node, bytes, now_ns)) {
         hold(engine, class_index, node, bytes, now_ns);
         return SLUICE_HOLD;
     }
@@ -465,15 +463,20 @@ submit_specially(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     charge_ceiling(engine, charged_bytes(class, bytes), now_ns);
     /* It may have gone before a better priority by this right. */
     if (ready_mask(engine)
-        && reservation_is_due(engine, class, now_ns)) {
-        forget_turns(engine, class, now_ns);
+        && (is_in_reserved_run(engine, class_index)
+            || reservation_is_due(engine, class, now_ns))) {
+        if (!is_in_run(engine, class_index)) {
+            forget_turns(engine, class, now_ns);
+        }
         turns_charge(&class->reservation, charged_bytes(class, bytes));
     }
-    if (class->special & SPECIAL_DYNAMIC) {
-        flow_passed(class, node->flow, bytes, now_ns);
-    }
-    if (class->special & SPECIAL_WINDOW) {
-        window_served(class);
+    if (UNLIKELY(class->special & (SPECIAL_DYNAMIC | SPECIAL_WINDOW))) {
+        if (class->special & SPECIAL_DYNAMIC) {
+            flow_passed(class, node->flow, bytes, now_ns);
+        }
+        if (class->special & SPECIAL_WINDOW) {
+            window_served(class);
+        }
     }
     return SLUICE_PASS;
 }
@@ -488,6 +491,7 @@ submit_slowly(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (LIKELY((class->special & (SPECIAL_HOLDS | SPECIAL_DYNAMIC))
                == SPECIAL_HOLDS)) {
         count_backlog(class, node, class_index, bytes, now_ns);
+        note_reader(engine, class_index, node, bytes);
         queue_append(class, node);
         return SLUICE_HOLD;
     }
@@ -553,6 +557,9 @@ choose_stream(SluiceEngine *engine, uint64_t now_ns)
             && (engine->levels[priority].classes & open)) {
             class_index = eevdf_choose_among(engine, priority, open);
         }
+    }
+    if (has_runs(engine, class_index)) {
+        engine_run_to_front(engine, class_index);
     }
     return class_index;
 }
@@ -633,9 +640,14 @@ serve(SluiceEngine *engine, uint32_t class_index, uint64_t now_ns, bool special)
     }
     charge_ceiling(engine, charged, now_ns);
     count(class, node->bytes);
-    turns_charge_if_due(&class->reservation, charged,
-                        reservations_now(engine, now_ns));
-    if (class->place == PLACE_READY) {
+    if (special && is_in_reserved_run(engine, class_index)) {
+        turns_charge(&class->reservation, charged);
+    } else {
+        turns_charge_if_due(&class->reservation, charged,
+                            reservations_now(engine, now_ns));
+    }
+    /* Runs are accounted for by their time. */
+    if (class->place == PLACE_READY && !(special && has_runs(engine, class_index))) {
         eevdf_account(engine, class);
     }
     put_back(engine, class_index, now_ns);
@@ -770,7 +782,7 @@ static uint64_t group_event_ns(const SluiceEngine *engine, uint64_t event_ns)
 /* When a class that holds requests may go, with the gate closed. */
 static uint64_t gate_event_ns(SluiceEngine *engine, uint64_t now_ns)
 {
-    uint64_t opens_ns = sluice_gate_due_ns(&engine->gate, now_ns);
+    uint64_t opens_ns = engine_gate_opens_ns(engine, now_ns);
     uint64_t event_ns = ready_mask(engine) ? opens_ns : UINT64_MAX;
 
     if (open_classes(engine, PRIORITY_BITS, now_ns)) {

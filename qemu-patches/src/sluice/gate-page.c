@@ -12,9 +12,13 @@
  * tells which are in use, so that a look costs no more than there are members; a bit that
  * somebody cleared is set again by its owner's next sign of life.
  *
+ * Whose run it is, and until when, is one word, so that no reader sees one without the
+ * other. A run needs no end by its owner.
+ *
  * Trust. A wrong word of a slot counts for at most the largest window, or the greatest weight,
- * while its owner seems to live. A window out of range is brought into it. Times in the
- * future are another's nonsense, and count for nothing. Virtual times only say who goes first.
+ * while its owner seems to live. A window out of range is brought into it. A run that is
+ * longer than runs are is none. Times in the future are another's nonsense, and count for
+ * nothing. Virtual times only say who goes first.
  */
 #include <assert.h>
 #include <string.h>
@@ -170,6 +174,7 @@ static void begin_page(SluiceGatePage *page, uint64_t now_ns)
     group_store(&page->completions, 0);
     group_store(&page->latency_ns, 0);
     group_store(&page->held, 0);
+    group_store(&page->run, 0);
 }
 
 SluiceGateStatus sluice_gate_join(SluiceGateMember *member, void *memory, size_t bytes,
@@ -268,10 +273,20 @@ static void add_waiting(SluiceGateOthers *others, uint64_t virtual_ns)
     others->waiting = true;
 }
 
+/* Until when another's run is on; 0: none is. */
+static uint64_t others_run_ns(const SluiceGateMember *member, uint64_t now_ns)
+{
+    uint64_t word = group_load(&member->page->run);
+    uint64_t until_ns = word & ~SLUICE_GATE_RUN_SLOT;
+
+    return (word & SLUICE_GATE_RUN_SLOT) != member->index + 1 && until_ns > now_ns
+           && until_ns - now_ns <= SLUICE_GATE_RUN_MOST_NS ? until_ns : 0;
+}
+
 SLUICE_HOT SluiceGateOthers sluice_gate_others(const SluiceGateMember *member,
                                                uint64_t now_ns)
 {
-    SluiceGateOthers others = { 0 };
+    SluiceGateOthers others = { .run_until_ns = others_run_ns(member, now_ns) };
 
     for_each_used(member->page, i) {
         const SluiceGateSlot *slot = &member->page->slots[i];
@@ -332,6 +347,30 @@ SLUICE_HOT void sluice_gate_show_in_flight(SluiceGateMember *member, uint64_t by
 void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns)
 {
     group_store(&member->slot->waits_until_ns, until_ns);
+}
+
+static uint64_t run_word(const SluiceGateMember *member, uint64_t until_ns)
+{
+    return (until_ns & ~SLUICE_GATE_RUN_SLOT) | (member->index + 1);
+}
+
+bool sluice_gate_take_run(SluiceGateMember *member, uint64_t until_ns, uint64_t now_ns)
+{
+    uint64_t word = group_load(&member->page->run);
+
+    return !others_run_ns(member, now_ns)
+           && atomic_compare_exchange_strong(&member->page->run, &word,
+                                             run_word(member, until_ns));
+}
+
+void sluice_gate_show_run(SluiceGateMember *member, uint64_t until_ns)
+{
+    uint64_t word = group_load(&member->page->run);
+
+    if ((word & SLUICE_GATE_RUN_SLOT) == member->index + 1) {
+        atomic_compare_exchange_strong(&member->page->run, &word,
+                                       until_ns ? run_word(member, until_ns) : 0);
+    }
 }
 
 void sluice_gate_show_oldest(SluiceGateMember *member, uint64_t oldest_ns)

@@ -42,6 +42,13 @@
  * Nobody tells a member that waits: it looks again after a millisecond, or five if
  * it has its part and completions of its own will make it look.
  *
+ * Runs. Where the device has an arm, the page says that one reader at a time has it. A
+ * request then goes only in a run of this member, which has all of W; parts do not count. A
+ * run begins when no other's is on and no member that waits has had less time; it is on for
+ * the member's share of SLUICE_GATE_ROUND_NS, within bounds, or until nothing has been in
+ * flight for SLUICE_GATE_IDLE_NS. Whose the run is within the VM is the engine's matter
+ * (engine-runs.c).
+ *
  * The target is the streams': a part of the time that a read of theirs can bear, moved by
  * sluiced ten times a second (controller/src/sluice_controller/domain/gate.py).
  *
@@ -51,8 +58,8 @@
  *   exceed W by at most one request, until W shrinks; those of all members by one request
  *   of each, if they decide at one time.
  * - A member with nothing in flight waits for others at most SLUICE_GATE_PAUSE_NS, and
- *   in a pause SLUICE_GATE_WAIT_MOST_NS, and one look: then one request goes, whatever
- *   the page says.
+ *   in a pause SLUICE_GATE_WAIT_MOST_NS, and for their runs SLUICE_GATE_TURN_MOST_NS, and
+ *   one look: then one request goes, whatever the page says.
  * - A member that has less than its part, and has had no more device time per weight than
  *   others, waits for a look, for what is in flight, and for AHEAD_NS of the device's time
  *   and a request of each other member, at most.
@@ -143,6 +150,7 @@ void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_n
     gate->closed_until_ns = 0;
     if (!target_ns) {
         sluice_gate_end_waiting(gate, now_ns);
+        sluice_gate_end_run(gate);
     }
 }
 
@@ -177,6 +185,8 @@ void sluice_gate_set_member(SluiceGate *gate, SluiceGateMember *member,
     gate->member = member;
     gate->closed_until_ns = 0;
     gate->alone_bytes = member ? 0 : gate->window_bytes;
+    gate->run_until_ns = 0;
+    gate->has_runs = member && (member->page->flags & SLUICE_GATE_RUNS);
     if (shares(gate)) {
         gate->window_bytes = sluice_gate_page_window(member->page);
     }
@@ -223,6 +233,13 @@ static uint64_t virtual_of(const SluiceGate *gate, uint64_t device_ns)
     return device_ns * SLUICE_GATE_WEIGHT_DEFAULT / gate->member->weight;
 }
 
+/* Does one that waits go before it by the order of virtual times alone? */
+static bool goes_before(const SluiceGate *gate, const SluiceGateOthers *others)
+{
+    return others->waiting
+           && (int64_t)(others->least_virtual_ns - gate->member->virtual_ns) < 0;
+}
+
 /* Has it its part of the window? */
 static bool has_part(const SluiceGate *gate, const SluiceGateOthers *others)
 {
@@ -250,12 +267,20 @@ static bool leaves_next(const SluiceGate *gate, const SluiceGateOthers *others,
                                         now_ns);
 }
 
-/* The window, or the room in it is another's. */
+/* Is a run another's, or the next one? */
+static bool is_others_turn(const SluiceGate *gate, const SluiceGateOthers *others,
+                           uint64_t now_ns)
+{
+    return gate->has_runs && !sluice_gate_is_running(gate, now_ns)
+           && (others->run_until_ns || goes_before(gate, others));
+}
+
+/* The window, or the room in it is another's. Runs have all of it. */
 static bool is_full(const SluiceGate *gate, const SluiceGateOthers *others,
                     uint64_t now_ns)
 {
     return gate->in_flight_bytes + others->in_flight_bytes >= gate->window_bytes
-           || leaves_next(gate, others, now_ns);
+           || (!gate->has_runs && leaves_next(gate, others, now_ns));
 }
 
 /* Of the least that waits: so much may a member have had less, or more. */
@@ -283,7 +308,8 @@ static uint64_t waits_ns(const SluiceGate *gate, uint64_t now_ns)
 static bool may_go_at_last(const SluiceGate *gate, const SluiceGateOthers *others,
                            uint64_t now_ns)
 {
-    uint64_t most_ns = gate->pausing && others->in_flight_bytes > 0
+    uint64_t most_ns = gate->others_turn ? SLUICE_GATE_TURN_MOST_NS
+                       : gate->pausing && others->in_flight_bytes > 0
                        ? SLUICE_GATE_WAIT_MOST_NS : SLUICE_GATE_PAUSE_NS;
 
     return (gate->in_flight_bytes == 0 && waits_ns(gate, now_ns) >= most_ns)
@@ -295,7 +321,16 @@ static bool is_closed(SluiceGate *gate, const SluiceGateOthers *others, uint64_t
     gate->pausing = is_old(gate, group_load(&gate->oldest_ns), now_ns)
                     || is_old(gate, others->oldest_ns, now_ns);
     gate->full = is_full(gate, others, now_ns);
-    return (gate->pausing || gate->full) && !may_go_at_last(gate, others, now_ns);
+    gate->others_turn = is_others_turn(gate, others, now_ns);
+    return (gate->pausing || gate->full || gate->others_turn)
+           && !may_go_at_last(gate, others, now_ns);
+}
+
+/* Is it the next that may go, as far as can be seen? */
+static bool looks_soon(const SluiceGate *gate, const SluiceGateOthers *others)
+{
+    return gate->has_runs ? !goes_before(gate, others)
+                          : !gate->pausing && !has_part(gate, others);
 }
 
 static __attribute__((noinline)) uint64_t look_around(SluiceGate *gate,
@@ -308,16 +343,20 @@ static __attribute__((noinline)) uint64_t look_around(SluiceGate *gate,
         gate->window_bytes = sluice_gate_page_window(gate->member->page);
         others = sluice_gate_others(gate->member, now_ns);
         gate->others_bytes = others.in_flight_bytes;
+        gate->others_weight = others.weight;
         bound_virtual(gate, &others);
     }
     gate->closed_until_ns = 0;
     if (!is_closed(gate, &others, now_ns)) {
+        if (is_member && gate->has_runs && gate->waited) {
+            /* Its turn; if the group has no tokens for it, the next member's. */
+            sluice_gate_show_waiting(gate->member, now_ns + SLUICE_GATE_LOOK_SOON_NS);
+        }
         return 0;
     }
-    gate->closed_until_ns = now_ns + (gate->pausing || !is_member
-                                      || has_part(gate, &others)
-                                      ? SLUICE_GATE_LOOK_NS
-                                      : SLUICE_GATE_LOOK_SOON_NS);
+    gate->closed_until_ns = now_ns + (is_member && looks_soon(gate, &others)
+                                      ? SLUICE_GATE_LOOK_SOON_NS
+                                      : SLUICE_GATE_LOOK_NS);
     return gate->closed_until_ns;
 }
 
@@ -345,6 +384,8 @@ static void note_held(SluiceGate *gate, uint64_t now_ns)
         if (!group_load(&gate->member->page->held)) {
             group_store(&gate->member->page->held, 1);
         }
+    }
+    if ((gate->full && !gate->pausing) || gate->has_runs) {
         sluice_gate_show_waiting(gate->member, now_ns + WAITS_NS);
     }
 }
@@ -370,6 +411,9 @@ tell_moved(SluiceGate *gate, uint64_t now_ns)
 {
     if (gate->member) {
         sluice_gate_show_in_flight(gate->member, gate->in_flight_bytes, now_ns);
+    }
+    if (gate->run_until_ns && gate->in_flight_requests <= 1 && shares(gate)) {
+        sluice_gate_show_run(gate->member, sluice_gate_run_ends_ns(gate));
     }
     if (gate->waited && sluice_gate_due_ns(gate, now_ns) <= now_ns) {
         sluice_gate_end_waiting(gate, now_ns);
@@ -419,6 +463,34 @@ void sluice_gate_leave(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
     if (concerns_others(gate)) {
         tell_moved(gate, now_ns);
     }
+}
+
+/* Runs */
+
+/* Of a round its part by weight, within bounds. */
+static uint64_t run_length_ns(const SluiceGate *gate)
+{
+    uint64_t weight = gate->member->weight;
+
+    return within(SLUICE_GATE_ROUND_NS * weight / (weight + gate->others_weight),
+                  SLUICE_GATE_RUN_LEAST_NS, SLUICE_GATE_RUN_MOST_NS);
+}
+
+void sluice_gate_begin_run(SluiceGate *gate, uint64_t now_ns)
+{
+    uint64_t until_ns = now_ns + run_length_ns(gate);
+    bool is_on = !shares(gate) || sluice_gate_take_run(gate->member, until_ns, now_ns);
+
+    gate->run_until_ns = is_on ? until_ns : 0;
+}
+
+void sluice_gate_end_run(SluiceGate *gate)
+{
+    if (gate->run_until_ns && shares(gate)) {
+        sluice_gate_show_run(gate->member, 0);
+    }
+    gate->run_until_ns = 0;
+    gate->closed_until_ns = 0;
 }
 
 /* T / L in 1024ths; latencies of a stuck device do not overflow. */

@@ -262,6 +262,9 @@ void sim_set_disk(Plant *plant, const SimDisk *what)
     struct rotdisk_params params = rotdisk_defaults();
 
     disk->kind = what->kind;
+    /* As the controller says of a device with an arm; before VMs are added. */
+    plant->gate_page.flags = what->kind == SIM_DISK_SLICED || what->kind == SIM_DISK_QUEUED
+                             ? SLUICE_GATE_RUNS : 0;
     disk->bytes_per_second = what->bytes_per_second;
     disk->latency_ns = what->latency_ns;
     disk->noise = what->noise;

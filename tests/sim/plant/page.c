@@ -51,14 +51,16 @@ static uint8_t *beside(Vm *vm, int tag, int resource)
            + (tag * PAGE_RESOURCES + resource) * SIM_MORE_BYTES;
 }
 
-static void write_gate(Vm *vm)
+static void write_gate(Plant *plant, Vm *vm, int resource)
 {
-    uint8_t *at = beside(vm, 0, READS) + GATE_OFFSET;
+    const SluiceGate *gate = sluice_engine_gate(vm->engine[resource]);
+    uint8_t *at = beside(vm, 0, resource) + GATE_OFFSET;
 
-    put64(at, vm->gate.target_ns);
-    put64(at + 8, vm->gate.target_ns ? vm->gate.window_bytes : 0);
-    put64(at + 16, vm->gate.in_flight_bytes);
-    put64(at + 24, vm->gate_held);
+    put64(at, gate->target_ns);
+    put64(at + 8, gate->target_ns ? gate->window_bytes : 0);
+    put64(at + 16, gate->in_flight_bytes);
+    put64(at + 24, gate->held_times);
+    put64(at + 32, sluice_gate_held_ns(gate, plant->now_ns));
 }
 
 static void write_stream(Plant *plant, int index)
@@ -121,7 +123,9 @@ void sim_write_page(Plant *plant, int index)
             write_slot(vm, tag, resource);
         }
     }
-    write_gate(vm);
+    for (int resource = 0; resource < DISK_RESOURCES; resource++) {
+        write_gate(plant, vm, resource);
+    }
     for (int i = 0; i < plant->stream_count; i++) {
         if (plant->streams[i].what.vm == index) {
             write_stream(plant, i);

@@ -160,7 +160,7 @@ Item *list_take(List *list)
 
 /* The way of a request */
 
-static void past_gate(Plant *plant, Item *item)
+static void to_device(Plant *plant, Item *item)
 {
     Slot *slot = &plant->vms[item->vm].slot[item->tag][item->resource];
 
@@ -171,82 +171,6 @@ static void past_gate(Plant *plant, Item *item)
     } else {
         disk_submit(plant, item);
     }
-}
-
-static void open_gate(Plant *plant, Vm *vm);
-
-static void look_again(Plant *plant, void *about, uint64_t number)
-{
-    Vm *vm = about;
-
-    (void)number;
-    if (vm->look_ns == plant->now_ns) {
-        vm->look_ns = SLUICE_NEVER;
-        open_gate(plant, vm);
-    }
-}
-
-static void look_later(Plant *plant, Vm *vm)
-{
-    uint64_t due_ns = sluice_gate_due_ns(&vm->gate, plant->now_ns);
-
-    if (due_ns > plant->now_ns && due_ns != vm->look_ns) {
-        vm->look_ns = due_ns;
-        at(plant, due_ns, look_again, vm, 0);
-    }
-}
-
-void reads_changed(Plant *plant, const Stream *stream)
-{
-    Vm *vm = &plant->vms[stream->what.vm];
-    uint64_t oldest_ns = 0;
-
-    for (int i = 0; i < plant->stream_count; i++) {
-        if (plant->streams[i].what.vm == stream->what.vm) {
-            uint64_t began_ns = oldest_read_ns(&plant->streams[i]);
-
-            if (began_ns && (!oldest_ns || began_ns < oldest_ns)) {
-                oldest_ns = began_ns;
-            }
-        }
-    }
-    sluice_gate_tell_oldest(&vm->gate, oldest_ns);
-    open_gate(plant, vm);
-}
-
-/* Held requests of all classes in turn, the first of each in order of arrival. */
-static void open_gate(Plant *plant, Vm *vm)
-{
-    while (vm->gated_count) {
-        while (!vm->gated[vm->turn % SLUICE_CLASSES_MAX].head) {
-            vm->turn++;
-        }
-        List *list = &vm->gated[vm->turn % SLUICE_CLASSES_MAX];
-
-        if (!sluice_gate_admit(&vm->gate, list->head->bytes, plant->now_ns)) {
-            look_later(plant, vm);
-            break;
-        }
-        vm->gated_count--;
-        vm->turn++;
-        past_gate(plant, list_take(list));
-    }
-}
-
-static void to_device(Plant *plant, Item *item)
-{
-    Vm *vm = &plant->vms[item->vm];
-
-    if (item->stream || item->resource == 2) {
-        past_gate(plant, item);
-        return;
-    }
-    /* Behind others, so that small ones do not pass by a large one for ever. */
-    list_add(&vm->gated[item->tag], item);
-    vm->gated_count++;
-    vm->went |= 1u << item->tag;
-    open_gate(plant, vm);
-    vm->gate_held += vm->gated_count > 0;
 }
 
 static void release_due(Plant *plant, int vm, int resource);
@@ -279,11 +203,33 @@ static void release_due(Plant *plant, int index, int resource)
     }
 }
 
+void reads_changed(Plant *plant, const Stream *stream)
+{
+    int vm = stream->what.vm;
+    uint64_t oldest_ns = 0;
+
+    for (int i = 0; i < plant->stream_count; i++) {
+        if (plant->streams[i].what.vm == vm) {
+            uint64_t began_ns = oldest_read_ns(&plant->streams[i]);
+
+            if (began_ns && (!oldest_ns || began_ns < oldest_ns)) {
+                oldest_ns = began_ns;
+            }
+        }
+    }
+    sluice_engine_tell_oldest(plant->vms[vm].engine[0], oldest_ns);
+    sluice_engine_set_oldest(plant->vms[vm].engine[1], oldest_ns);
+    for (int resource = 0; resource < DISK_RESOURCES; resource++) {
+        release_due(plant, vm, resource);
+    }
+}
+
 void submit(Plant *plant, Item *item)
 {
     SluiceEngine *engine = plant->vms[item->vm].engine[item->resource];
     SluiceVerdict verdict;
 
+    item->node.position = item->position;
     verdict = sluice_engine_submit(engine, item->tag, &item->node, item->bytes, plant->now_ns);
     if (verdict == SLUICE_PASS) {
         to_device(plant, item);
@@ -305,10 +251,9 @@ void disk_done(Plant *plant, Item *item)
     if (item->stream) {
         stream_read(plant, item);
     } else {
-        sluice_gate_complete(&plant->vms[vm].gate, item->bytes,
-                             plant->now_ns - item->given_ns, plant->now_ns);
+        sluice_engine_complete(plant->vms[vm].engine[resource], &item->node,
+                               plant->now_ns - item->given_ns, plant->now_ns);
         load_served(plant, item);
-        open_gate(plant, &plant->vms[vm]);
     }
     release_due(plant, vm, resource);
 }
@@ -360,13 +305,16 @@ void sim_free(Plant *plant)
     free(plant);
 }
 
-static void join_gate(Plant *plant, Vm *vm)
+static void join_gate(Plant *plant, Vm *vm, int resource)
 {
-    if (sluice_gate_join(&vm->member, &plant->gate_page, sizeof(plant->gate_page),
-                         (uint64_t)(vm - plant->vms) + 1, "vm", plant->now_ns)) {
+    SluiceGateMember *member = &vm->member[resource];
+    uint64_t owner = (uint64_t)(vm - plant->vms) * DISK_RESOURCES + resource + 1;
+
+    if (sluice_gate_join(member, &plant->gate_page, sizeof(plant->gate_page), owner, "vm",
+                         plant->now_ns)) {
         abort();
     }
-    sluice_gate_set_member(&vm->gate, &vm->member, plant->now_ns);
+    sluice_engine_set_gate_member(vm->engine[resource], member, plant->now_ns);
 }
 
 int sim_add_vm(Plant *plant)
@@ -376,14 +324,14 @@ int sim_add_vm(Plant *plant)
     if (plant->vm_count == VMS_MAX) {
         return -1;
     }
-    sluice_gate_init(&vm->gate);
-    vm->look_ns = SLUICE_NEVER;
-    join_gate(plant, vm);
     for (int resource = 0; resource < SIM_RESOURCES; resource++) {
         vm->engine[resource] = sluice_engine_new(SLUICE_CLASSES_MAX);
         vm->event_ns[resource] = SLUICE_NEVER;
         if (!vm->engine[resource]) {
             abort();
+        }
+        if (resource < DISK_RESOURCES) {
+            join_gate(plant, vm, resource);
         }
     }
     return plant->vm_count++;
@@ -470,37 +418,30 @@ uint64_t sim_load_bytes(const Plant *plant, int load)
     return plant->loads[load].served_bytes;
 }
 
-/* All classes have the default weight. */
-static void tell_weight(Vm *vm)
-{
-    uint32_t active = vm->went;
-
-    for (unsigned tag = 0; tag < SLUICE_CLASSES_MAX; tag++) {
-        active |= (vm->gated[tag].head ? 1u : 0) << tag;
-    }
-    vm->went = 0;
-    if (active) {
-        sluice_gate_set_weight(&vm->gate, (uint64_t)__builtin_popcount(active)
-                                          * SLUICE_GATE_WEIGHT_DEFAULT);
-    }
-}
-
 void sim_set_gate(Plant *plant, int index, uint64_t target_ns, uint32_t shrink_parts)
 {
     Vm *vm = &plant->vms[index];
 
-    tell_weight(vm);
-    sluice_gate_keepalive(&vm->member, plant->now_ns);
-    sluice_gate_set_target(&vm->gate, target_ns, plant->now_ns);
-    sluice_gate_shrink(&vm->gate, shrink_parts, plant->now_ns);
-    open_gate(plant, vm);
+    for (int resource = 0; resource < DISK_RESOURCES; resource++) {
+        sluice_engine_keep_gate(vm->engine[resource], plant->now_ns);
+        sluice_engine_set_gate(vm->engine[resource], 1u << STREAM_TAG, target_ns,
+                               plant->now_ns);
+        sluice_engine_shrink_gate(vm->engine[resource], shrink_parts);
+        release_due(plant, index, resource);
+    }
 }
 
 void sim_gate(const Plant *plant, int index, SimGate *gate)
 {
     const Vm *vm = &plant->vms[index];
 
-    *gate = (SimGate){ vm->gate.window_bytes, vm->gate.in_flight_bytes, vm->gate_held };
+    *gate = (SimGate){ .window_bytes = sluice_gate_page_window(&plant->gate_page) };
+    for (int resource = 0; resource < DISK_RESOURCES; resource++) {
+        const SluiceGate *one = sluice_engine_gate(vm->engine[resource]);
+
+        gate->in_flight_bytes += one->in_flight_bytes;
+        gate->held += one->held_times;
+    }
 }
 
 void sim_sums(const Plant *plant, SimSums *sums)

@@ -31,6 +31,8 @@
 #define LOADS_MAX 128
 #define CHANNELS_MAX 32
 #define DRIVE_SLOTS 32
+#define STREAM_TAG 1            /* of all streams (scenario.py) */
+#define DISK_RESOURCES 2        /* reads and writes; the uplink has no gate */
 #define READS_MAX 16
 #define HALVES_MAX 1024
 
@@ -135,14 +137,7 @@ typedef struct Vm {
     char name[SLUICE_CLASSES_MAX][32];
     bool used[SLUICE_CLASSES_MAX];
     Slot slot[SLUICE_CLASSES_MAX][SIM_RESOURCES];
-    /* Of the background on the disk; it waits by class, and these take turns. */
-    SluiceGate gate;
-    SluiceGateMember member;
-    uint64_t look_ns;           /* when the gate is to be looked at again */
-    List gated[SLUICE_CLASSES_MAX];
-    unsigned gated_count, turn;
-    uint32_t went;              /* the tags of which one went since the weight was told */
-    uint64_t gate_held;
+    SluiceGateMember member[DISK_RESOURCES];
     uint8_t page[SIM_PAGE_BYTES];
 } Vm;
 

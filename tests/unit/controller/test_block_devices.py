@@ -66,5 +66,24 @@ def test_a_path_that_is_not_there_is_an_error(sysfs):
         sysfs.devices.under("/nowhere/image")
 
 
+@pytest.mark.parametrize(
+    ("device", "said", "expected"),
+    [
+        ("sda", "1\n", True),
+        ("sda", "0\n", False),
+        ("sda", None, False),
+        ("vda", "1\n", False),
+        ("md0", "1\n", False),
+        ("filesystem 0:46", None, False),
+    ],
+)
+def test_a_single_disk_that_says_that_it_rotates_has_an_arm(tmp_path, device, said, expected):
+    if said is not None:
+        queue = tmp_path / device / "queue"
+        queue.mkdir(parents=True)
+        (queue / "rotational").write_text(said)
+    assert BlockDevices(by_name=tmp_path).has_arm(device) is expected
+
+
 def test_this_hosts_own_filesystem_has_a_name():
     assert BlockDevices().under(str(Path(__file__)))

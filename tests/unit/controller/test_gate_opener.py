@@ -45,7 +45,7 @@ class Setting:
     def __init__(self, folder):
         clock = itertools.count(10**9)
         self.qemu = Qemu()
-        self.pages = GatePages(folder, None, lambda: next(clock))
+        self.pages = GatePages(folder, None, lambda: next(clock), lambda _device: False)
         self.setter = GateSetter(self.qemu, AtOnce(), self.pages)
         self.now_ns = 10**10
 
@@ -114,7 +114,9 @@ def test_a_qemu_from_before_has_a_window_of_its_own_and_that_is_said_once(settin
 
 def test_a_folder_that_cannot_be_written_leaves_a_window_of_its_own(tmp_path, caplog):
     (tmp_path / "gates").write_text("a file")
-    opener = GateOpener(Qemu(), GatePages(tmp_path / "gates", None, lambda: 1))
+    opener = GateOpener(
+        Qemu(), GatePages(tmp_path / "gates", None, lambda: 1, lambda _device: False)
+    )
     assert opener.opened("media", "sda") is None
     assert "shares no window on sda" in caplog.text
 

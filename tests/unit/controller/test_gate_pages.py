@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 
 from sluice_controller.adapters.gate_pages import GatePages
-from sluice_controller.domain.gate_page import page_name
+from sluice_controller.domain.gate_page import has_runs, page_name
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[2] / "qemu-patches" / "src"
 NOW_NS = 5 * 10**9
+# Devices with an arm.
+ARMS = {"sdr"}
 
 
 @pytest.fixture
 def pages(tmp_path):
     clock = iter(range(NOW_NS, NOW_NS + 1000))
-    return GatePages(tmp_path / "gates", None, lambda: next(clock))
+    return GatePages(tmp_path / "gates", None, lambda: next(clock), ARMS.__contains__)
 
 
 def test_qemu_takes_a_page(pages, tmp_path):
@@ -73,8 +75,19 @@ def test_several_that_have_lost_a_page_get_one_other(pages):
 
 def test_a_page_of_an_earlier_start_of_the_host_is_made_anew(pages, tmp_path):
     page = pages.ensure("sda")
-    earlier = GatePages(tmp_path / "gates", None, lambda: 1000)
+    earlier = GatePages(tmp_path / "gates", None, lambda: 1000, ARMS.__contains__)
     assert earlier.ensure("sda") != page
+
+
+def test_a_page_says_whether_its_device_has_an_arm(pages, tmp_path):
+    with_arm, without = pages.ensure("sdr"), pages.ensure("sda")
+    assert has_runs(Path(with_arm.path).read_bytes())
+    assert not has_runs(Path(without.path).read_bytes())
+    assert pages.ensure("sdr") == with_arm
+    # It is told otherwise, by the operator or by another version of sluiced.
+    others = GatePages(tmp_path / "gates", None, lambda: 2 * NOW_NS, lambda _device: False)
+    assert others.ensure("sdr").object_id != with_arm.object_id
+    assert not has_runs(Path(with_arm.path).read_bytes())
 
 
 def test_names_of_devices_make_names_of_files():

@@ -9,8 +9,10 @@ from pathlib import Path
 
 
 class BlockDevices:
-    def __init__(self, by_number: Path = Path("/sys/dev/block")) -> None:
-        self.by_number = by_number
+    def __init__(
+        self, by_number: Path = Path("/sys/dev/block"), by_name: Path = Path("/sys/block")
+    ) -> None:
+        self.by_number, self.by_name = by_number, by_name
 
     def under(self, path: str) -> str:
         """The name of the device, as `sda`; OSError if the path cannot be looked at.
@@ -24,6 +26,18 @@ class BlockDevices:
         name = f"{os.major(number)}:{os.minor(number)}"
         entry = self.by_number / name
         return _lowest(entry.resolve()) if entry.exists() else f"filesystem {name}"
+
+    def has_arm(self, device: str) -> bool:
+        """Whether the device is one rotating disk, as far as the kernel knows.
+
+        Only disks of the SCSI layer, SATA and SAS among them: paravirtual disks call themselves
+        rotating whatever lies below, and several readers keep the disks of a RAID busy.
+        """
+        try:
+            said = (self.by_name / device / "queue" / "rotational").read_text()
+        except (OSError, ValueError):
+            return False
+        return device.startswith("sd") and said.strip() == "1"
 
 
 def _lowest(device: Path) -> str:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from .group_page import NAME_BYTES, blank_page
 
 MAGIC = b"SLUICEGT"
+_FLAGS, _FLAGS_OFFSET = struct.Struct("=Q"), 96
+_RUNS = 1
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -16,6 +19,12 @@ def page_name(device: str) -> str:
     return _UNSAFE.sub("-", device)[: NAME_BYTES - 1]
 
 
-def new_page(name: str, now_ns: int) -> bytes:
-    """Without members, and with the first window."""
-    return bytes(blank_page(MAGIC, name, now_ns))
+def new_page(name: str, now_ns: int, has_runs: bool) -> bytes:
+    """Without members, and with the first window. `has_runs`: one reader at a time."""
+    page = blank_page(MAGIC, name, now_ns)
+    _FLAGS.pack_into(page, _FLAGS_OFFSET, _RUNS if has_runs else 0)
+    return bytes(page)
+
+
+def has_runs(page: bytes) -> bool:
+    return bool(_FLAGS.unpack_from(page, _FLAGS_OFFSET)[0] & _RUNS)

@@ -200,6 +200,7 @@ class Services:
             self.processors.wait,
             self.catalogue.check_known,
         )
+        devices = BlockDevices()
         self.auto = Auto(
             self.store,
             self.declared,
@@ -209,10 +210,10 @@ class Services:
             self.auto_limits,
             Gates(
                 self.host,
-                BlockDevices(),
+                devices,
                 shapers,
                 Workers(GATE_WORKERS, "gates", time.monotonic),
-                GatePages(config.gates_dir, config.qemu_group, time.monotonic_ns),
+                GatePages(config.gates_dir, config.qemu_group, time.monotonic_ns, devices.has_arm),
             ),
             self.clock,
             lambda domain: self.reconciler.changed(domain),

@@ -31,6 +31,7 @@
 #include "block/aio.h"
 #include "block/aio-wait.h"
 #include "blk-internal.h"
+#include "qemu/bswap.h"
 #include "qemu/defer-call.h"
 #include "qemu/iov.h"
 #include "qemu/lockable.h"
@@ -198,6 +199,17 @@ static unsigned tag_of(VirtIOBlockReq *req, uint32_t ioprio)
     return tag;
 }
 
+/*
+ * Bytes of one disk that follow each other have positions that do; those of another disk of
+ * the VM are elsewhere. Of a discard it says nothing, and of an old guest of the other byte
+ * order neither: their requests are then of no reader.
+ */
+static uint64_t position_of(const VirtIOBlock *s, const VirtIOBlockReq *req)
+{
+    return ((uint64_t)(uintptr_t)s << 32)
+           + (ldq_le_p(&req->out.sector) << BDRV_SECTOR_BITS);
+}
+
 bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
                       uint32_t ioprio, uint64_t bytes, uint64_t now_ns)
 {
@@ -209,6 +221,7 @@ bool sluice_blk_judge(VirtIOBlock *s, VirtIOBlockReq *req, bool is_write,
         || (is_write && !blk_is_writable(s->blk))) {
         return true;
     }
+    req->sluice.shaper.node.position = position_of(s, req);
     do {
         verdict = shaper_submit(&queue->client, &req->sluice.shaper,
                                 is_write ? SHAPER_RESOURCE_BLK_WRITE

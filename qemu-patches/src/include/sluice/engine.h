@@ -75,6 +75,9 @@ struct SluiceNode {
     uint8_t late;               /* SluiceLate */
     /* False when it is first submitted; then the engine's: it is counted by the gate. */
     bool gated;
+    /* 0 when it is first submitted; then the engine's: whose it is, for runs. */
+    uint8_t reader;
+    uint64_t position;          /* the caller's: its first byte, for runs */
 };
 
 /* A limit as the operator states it; a rate of 0 means unlimited. */

@@ -24,6 +24,12 @@
  * after _REAP_NS, and until then its bytes are in flight. */
 #define SLUICE_GATE_KEEPALIVE_NS    100000000ULL
 #define SLUICE_GATE_REAP_NS         5000000000ULL
+/* Of `flags`: one reader at a time, for the device has an arm. */
+#define SLUICE_GATE_RUNS            1ULL
+/* A run lasts no longer, whatever the page says. */
+#define SLUICE_GATE_RUN_MOST_NS     150000000ULL
+/* Of `run`: the slot's number and 1; the rest is until when. 0: nobody's. */
+#define SLUICE_GATE_RUN_SLOT        0xffULL
 /* Of a member: the sum of its classes'. The most is 16 classes of 1000. */
 #define SLUICE_GATE_WEIGHT_DEFAULT  100
 #define SLUICE_GATE_WEIGHT_MOST     16000
@@ -50,13 +56,15 @@ typedef struct SluiceGatePage {
     uint32_t slot_count;
     uint64_t created_ns;
     char name[SLUICE_GROUP_NAME_BYTES];
-    uint8_t reserved_identity[32];
+    uint64_t flags;                 /* SLUICE_GATE_RUNS; others are for later */
+    uint8_t reserved_identity[24];
 
     /* Written by the member that wins an update. */
     SluiceWord window_bytes;        /* 0: the first one */
     SluiceWord updated_ns;
     SluiceWord shrunk_ns;
-    uint8_t reserved_window[104];
+    SluiceWord run;                 /* until when, and whose: SLUICE_GATE_RUN_SLOT */
+    uint8_t reserved_window[96];
 
     /* Since the last update. */
     SluiceWord completions;         /* of all members */
@@ -109,6 +117,7 @@ typedef struct SluiceGateOthers {
     uint64_t weight;            /* of those that have or want something in flight */
     uint64_t least_virtual_ns;  /* of those that wait */
     bool waiting;               /* some do */
+    uint64_t run_until_ns;      /* another's run; 0: none */
 } SluiceGateOthers;
 
 /* A member, for people. */
@@ -152,6 +161,10 @@ void sluice_gate_set_page_window(SluiceGatePage *page, uint64_t bytes);
 void sluice_gate_show_in_flight(SluiceGateMember *member, uint64_t bytes, uint64_t now_ns);
 /* Until then it counts as one that waits; 0: it does not wait. */
 void sluice_gate_show_waiting(SluiceGateMember *member, uint64_t until_ns);
+/* Its run from now on, if no other member's is on: until then. False: it has none. */
+bool sluice_gate_take_run(SluiceGateMember *member, uint64_t until_ns, uint64_t now_ns);
+/* Its run as the others see it; 0 or the past: it is over. */
+void sluice_gate_show_run(SluiceGateMember *member, uint64_t until_ns);
 void sluice_gate_show_oldest(SluiceGateMember *member, uint64_t oldest_ns);
 /* From 1 to SLUICE_GATE_WEIGHT_MOST. */
 void sluice_gate_show_weight(SluiceGateMember *member, uint64_t weight);

@@ -23,6 +23,12 @@
 #define SLUICE_GATE_PAUSE_NS        200000000ULL
 /* The longer wait if others have bytes in flight during a pause. */
 #define SLUICE_GATE_WAIT_MOST_NS    1000000000ULL
+/* The same, for others' runs: those of all members take a second, or 25 ms of each. */
+#define SLUICE_GATE_TURN_MOST_NS    4000000000ULL
+#define SLUICE_GATE_ROUND_NS        1000000000ULL
+#define SLUICE_GATE_RUN_LEAST_NS    25000000ULL
+/* So long the device is kept for a reader that has nothing in flight. */
+#define SLUICE_GATE_IDLE_NS         2500000ULL
 /* A read that is older is helped by no pause. */
 #define SLUICE_GATE_AGE_MOST_NS     5000000000ULL
 /* So often the gate looks again, and where it has less than its part of the window. */
@@ -50,6 +56,10 @@ typedef struct SluiceGate {
     SluiceGateMember *member;   /* of the device's gate; NULL: a window of its own */
     uint64_t others_bytes;      /* in flight of the other members, at the last look */
     uint64_t closed_until_ns;   /* a look found it closed: the next is then */
+    uint64_t run_until_ns;      /* its own run; 0: none is on */
+    uint64_t others_weight;     /* of those that have or want something in flight */
+    bool has_runs;              /* one reader at a time has the device */
+    bool others_turn;           /* a look found that another member's turn is now */
     bool pausing;               /* a look found such a read */
     bool full;                  /* a look found the shared window full */
     bool waited;                /* it is so now */
@@ -96,6 +106,24 @@ static inline bool sluice_gate_may_hold(const SluiceGate *gate)
 static inline uint64_t sluice_gate_due_ns(SluiceGate *gate, uint64_t now_ns)
 {
     return sluice_gate_may_hold(gate) ? sluice_gate_look(gate, now_ns) : 0;
+}
+/*
+ * Runs, with a member of a page that has them. One begins with a request that goes, if it
+ * is this member's turn, and is on until its end, or until nothing has been in flight
+ * for SLUICE_GATE_IDLE_NS.
+ */
+void sluice_gate_begin_run(SluiceGate *gate, uint64_t now_ns);
+void sluice_gate_end_run(SluiceGate *gate);
+static inline uint64_t sluice_gate_run_ends_ns(const SluiceGate *gate)
+{
+    uint64_t idle_ns = gate->moved_ns + SLUICE_GATE_IDLE_NS;
+
+    return gate->in_flight_requests || idle_ns > gate->run_until_ns ? gate->run_until_ns
+                                                                    : idle_ns;
+}
+static inline bool sluice_gate_is_running(const SluiceGate *gate, uint64_t now_ns)
+{
+    return sluice_gate_run_ends_ns(gate) > now_ns;
 }
 /* How long it has been closed while some request waited, until now. */
 static inline uint64_t sluice_gate_held_ns(const SluiceGate *gate, uint64_t now_ns)

@@ -151,6 +151,7 @@ static inline void shaper_request_init(ShaperRequest *request)
     request->counted = false;
     request->watched = false;
     request->node.gated = false;
+    request->node.reader = 0;
     request->node.flow = 0;
     shaper_request_again(request);
 }
