@@ -109,6 +109,7 @@ fn one_report(options: &Options) -> Report {
         lost: options.lost,
         source: Source::Program,
         pace: 0,
+        round_trip: None,
         class: options.class.clone(),
     }
 }

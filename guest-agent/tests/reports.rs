@@ -321,6 +321,36 @@ fn the_sockets_of_a_process_are_looked_at() {
 }
 
 #[test]
+fn a_host_that_watches_is_told_of_round_trips() {
+    let (mut host, _device) = start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut theirs, _) = listener.accept().unwrap();
+    assert_eq!(host.call("watch_streams", json!({}))["result"], json!({}));
+    let reporter = Command::new(env!("CARGO_BIN_EXE_sluice-agent"))
+        .args(["report", "--name", "flow", "--desired", "102400"])
+        .arg("--sockets")
+        .arg(std::process::id().to_string())
+        .arg("--socket")
+        .arg(socket(&host))
+        .spawn();
+    let mut reporter = reporter.unwrap();
+    let told = loop {
+        ours.write_all(&[0; 1024]).unwrap();
+        theirs.read_exact(&mut [0; 1024]).unwrap();
+        let message = host.read_message();
+        if message["method"] == "streams" {
+            break message["params"]["streams"][0].clone();
+        }
+    };
+    reporter.kill().unwrap();
+    reporter.wait().unwrap();
+    assert_eq!((&told["record"], &told["tag"]), (&json!(0), &json!(3)));
+    let (now, least) = (&told["round_trip_us"], &told["least_us"]);
+    assert!(now.as_u64() > Some(0) && least.as_u64() > Some(0), "{told}");
+}
+
+#[test]
 fn garbage_and_floods_leave_the_agent_well() {
     let (mut host, device) = start();
     let sender = UnixDatagram::unbound().unwrap();

@@ -2,7 +2,7 @@
 //! Marks on another process's sockets. pidfd_getfd(2) gives a descriptor of
 //! the same socket, on which options are set as its owner would.
 
-use crate::domain::pace::TcpNumbers;
+use crate::domain::pace::{RoundTrip, TcpNumbers};
 use crate::domain::ports::{Endpoint, Local, Protocol};
 use crate::domain::tagging::SocketMarks;
 use nix::sys::socket::{SockaddrStorage, getsockname};
@@ -82,11 +82,13 @@ impl IpSocket {
             return Ok(None);
         }
         // struct tcp_info of linux/tcp.h, of which libc's own ends before these.
+        const ROUND_TRIP: usize = 68;
         const RESENT: usize = 100;
         const ACKED: usize = 120;
         const RECEIVED: usize = 128;
         const UNSENT: usize = 144;
-        let mut info = [0_u8; UNSENT + 4];
+        const LEAST_ROUND_TRIP: usize = 148;
+        let mut info = [0_u8; LEAST_ROUND_TRIP + 4];
         let mut length = info.len() as libc::socklen_t;
         // SAFETY: info and length are valid for the call, length is info's size.
         let status = unsafe {
@@ -109,6 +111,7 @@ impl IpSocket {
             received_bytes: long(RECEIVED),
             resent_segments: word(RESENT).into(),
             unsent_bytes: word(UNSENT).into(),
+            round_trip: RoundTrip::new(word(ROUND_TRIP), word(LEAST_ROUND_TRIP)),
         }))
     }
 

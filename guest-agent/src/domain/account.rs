@@ -2,6 +2,8 @@
 //! A stream's numbers over all that its source plays. A source begins anew with each film; its
 //! stream goes on.
 
+use super::pace::RoundTrip;
+
 /// A source's numbers at one look. All but the rate count since the source began.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counts {
@@ -11,6 +13,8 @@ pub struct Counts {
     pub bytes: u64,
     /// Desired frames per second, if the source knows.
     pub rate: Option<f64>,
+    /// Now, of a source that knows its connections.
+    pub round_trip: Option<RoundTrip>,
 }
 
 impl Counts {
@@ -47,6 +51,7 @@ impl Account {
             lost,
             bytes,
             rate: counts.rate,
+            round_trip: counts.round_trip,
         };
         (total, pace)
     }
@@ -78,6 +83,7 @@ mod tests {
             lost,
             bytes,
             rate: None,
+            round_trip: None,
         }
     }
 

@@ -89,6 +89,7 @@ impl Progress {
             lost: self.known.dropped,
             bytes: self.known.bytes,
             rate: None,
+            round_trip: None,
         }
     }
 }
@@ -116,6 +117,7 @@ mod tests {
             lost: 1,
             bytes: 4800,
             rate: None,
+            round_trip: None,
         };
         assert_eq!(progress.take(), Some(expected));
         assert_eq!((progress.take(), progress.has_ended()), (None, false));

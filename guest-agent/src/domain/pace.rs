@@ -3,13 +3,39 @@
 
 use super::account::Counts;
 use super::report::MOST_FRAMES_PER_SECOND;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 pub const FRAME_BYTES: u64 = 1024;
 /// A report has no greater rate.
 pub const MOST_DESIRED_BPS: u64 = MOST_FRAMES_PER_SECOND as u64 * FRAME_BYTES;
 
-/// The kernel's numbers of a connection. All but `unsent_bytes` count since it was made.
+/// A connection's round trip, and the least of it lately, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundTrip {
+    pub smoothed_us: u32,
+    pub least_us: u32,
+}
+
+impl RoundTrip {
+    /// Nothing of a connection that has not measured any, or of a kernel that does not tell.
+    pub fn new(smoothed_us: u32, least_us: u32) -> Option<RoundTrip> {
+        let is_known = smoothed_us != 0 && !matches!(least_us, 0 | u32::MAX);
+        is_known.then_some(RoundTrip {
+            smoothed_us,
+            least_us,
+        })
+    }
+
+    /// In queues on the way.
+    fn waits_us(&self) -> u32 {
+        self.smoothed_us.saturating_sub(self.least_us)
+    }
+}
+
+/// The kernel's numbers of a connection. Those of bytes and segments but `unsent_bytes` count since
+/// it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpNumbers {
     /// Sent, and confirmed by the other end.
@@ -18,6 +44,7 @@ pub struct TcpNumbers {
     pub resent_segments: u64,
     /// Written by the program, and not sent yet.
     pub unsent_bytes: u64,
+    pub round_trip: Option<RoundTrip>,
 }
 
 /// Adds up connections that come and go.
@@ -67,14 +94,26 @@ impl Pace {
         let more = overdue.saturating_sub(self.overdue_bytes);
         self.late_bytes = self.late_bytes.saturating_add(more);
         self.overdue_bytes = overdue;
+        let round_trip = self.shared_round_trip(&now);
         self.known = now;
         Counts {
+            round_trip,
             frames: self.bytes / FRAME_BYTES,
             late: self.resent.saturating_add(self.late_bytes / FRAME_BYTES),
             lost: 0,
             bytes: self.bytes,
             rate: Some(self.desired_bps as f64 / FRAME_BYTES as f64),
         }
+    }
+
+    /// Of the connections that had bytes confirmed since the last look, the one that waits least: a
+    /// queue that all of them share delays each.
+    fn shared_round_trip(&self, now: &HashMap<u64, TcpNumbers>) -> Option<RoundTrip> {
+        let acked = |inode| self.known.get(inode).map_or(0, |known| known.acked_bytes);
+        now.iter()
+            .filter(|(inode, numbers)| numbers.acked_bytes > acked(inode))
+            .filter_map(|(_, numbers)| numbers.round_trip)
+            .min_by_key(|one| (one.waits_us(), one.smoothed_us))
     }
 }
 
@@ -89,7 +128,32 @@ mod tests {
             received_bytes: received,
             resent_segments: resent,
             unsent_bytes: unsent,
+            round_trip: None,
         }
+    }
+
+    #[test]
+    fn the_round_trip_is_that_of_the_connection_that_waits_least_and_moves() {
+        let with = |acked_bytes, smoothed_us, least_us| TcpNumbers {
+            acked_bytes,
+            round_trip: RoundTrip::new(smoothed_us, least_us),
+            ..TcpNumbers::default()
+        };
+        let mut pace = Pace::new(100_000);
+        let look = HashMap::from([
+            (1, with(10, 180_000, 20_000)),
+            (2, with(10, 90_000, 80_000)),
+        ]);
+        let found = pace.add(look).round_trip.unwrap();
+        assert_eq!((found.smoothed_us, found.least_us), (90_000, 80_000));
+        // The second one rests: its numbers are old.
+        let look = HashMap::from([
+            (1, with(20, 180_000, 20_000)),
+            (2, with(10, 90_000, 80_000)),
+        ]);
+        assert_eq!(pace.add(look).round_trip.unwrap().smoothed_us, 180_000);
+        let look = HashMap::from([(1, with(20, 180_000, 20_000)), (3, with(1, 0, u32::MAX))]);
+        assert_eq!(pace.add(look).round_trip, None);
     }
 
     fn add(pace: &mut Pace, now: &[(u64, [u64; 4])]) -> (u64, u64) {

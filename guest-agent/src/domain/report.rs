@@ -4,6 +4,7 @@
 //! host's stream records holds which stream.
 
 use super::channel_abi::{NAME_BYTES, STREAMS, StreamRecord, stream};
+use super::pace::RoundTrip;
 use super::tag::Tag;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -45,6 +46,9 @@ pub struct Report {
     /// Bytes per second; 0: not known.
     #[serde(default)]
     pub pace: u64,
+    /// Of its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<RoundTrip>,
     /// The sender's own, or any if the sender is root.
     pub class: Option<String>,
 }
@@ -72,6 +76,10 @@ impl Report {
                 "rate: {} is not 0 to {MOST_FRAMES_PER_SECOND} frames per second",
                 report.rate
             ));
+        }
+        let is_none = |one: RoundTrip| one.smoothed_us == 0 || one.least_us == 0;
+        if report.round_trip.is_some_and(is_none) {
+            return Err("round_trip: 0 microseconds are none: leave it out".to_owned());
         }
         Ok(report)
     }
@@ -219,6 +227,7 @@ mod tests {
             lost: 6,
             source: Source::Program,
             pace: 0,
+            round_trip: None,
             class: None,
         }
     }
@@ -249,6 +258,21 @@ mod tests {
             ..found
         };
         assert_eq!(fastest.record(0, None).pace_kib_per_second, u32::MAX);
+    }
+
+    #[test]
+    fn a_round_trip_of_nothing_is_refused() {
+        let with = |smoothed_us, least_us| {
+            let of = format!(r#"{{"smoothed_us":{smoothed_us},"least_us":{least_us}}}"#);
+            let text = format!(r#"{{"name":"a","rate":1,"frames":1,"round_trip":{of}}}"#);
+            Report::parse(text.as_bytes())
+        };
+        assert_eq!(with(9, 8).unwrap().round_trip, RoundTrip::new(9, 8));
+        for (smoothed_us, least_us) in [(0, 8), (9, 0)] {
+            let error = with(smoothed_us, least_us).unwrap_err();
+            assert!(error.contains("round_trip"), "{error}");
+        }
+        assert!(with(1_u64 << 32, 1).is_err());
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub enum Call {
     },
     SetRules(Box<RuleSet>),
     GetProcesses,
+    /// Have it told of streams' round trips.
+    WatchStreams,
     /// The condition of a rule, as it came.
     PreviewRule(Value),
 }
@@ -145,16 +147,21 @@ fn parse_call(method: &str, params: &Value, max_tag: u8) -> Result<Call, Refusal
             .map(|rules| Call::SetRules(Box::new(rules)))
             .map_err(Refusal::Param),
         "preview_rule" => Ok(Call::PreviewRule(params["match"].clone())),
-        "get_processes" => match params {
-            Value::Null => Ok(Call::GetProcesses),
-            Value::Object(members) if members.is_empty() => Ok(Call::GetProcesses),
-            other => Err(Refusal::Param(ParamError::new(
-                "params",
-                other,
-                "get_processes takes an empty object",
-            ))),
-        },
+        "get_processes" => without_params(method, params, Call::GetProcesses),
+        "watch_streams" => without_params(method, params, Call::WatchStreams),
         _ => Err(Refusal::Method),
+    }
+}
+
+fn without_params(method: &str, params: &Value, call: Call) -> Result<Call, Refusal> {
+    match params {
+        Value::Null => Ok(call),
+        Value::Object(members) if members.is_empty() => Ok(call),
+        other => {
+            let remedy = format!("{method} takes an empty object");
+            let error = ParamError::new("params", other, remedy);
+            Err(Refusal::Param(error))
+        }
     }
 }
 
@@ -332,7 +339,7 @@ mod tests {
 
         #[test]
         fn prop_no_params_break_a_call(
-            method in "hello|set_rules|get_processes|other",
+            method in "hello|set_rules|get_processes|watch_streams|other",
             params in prop_oneof![
                 Just(json!(null)), Just(json!([])), Just(json!({"revision": -1})),
                 any::<f64>().prop_map(|n| json!({"protocol": n, "revision": n, "interval_ms": n})),

@@ -127,6 +127,7 @@ fn counts(json: &[u8]) -> Result<Counts, String> {
         lost: count("lostpictures").saturating_add(count("lostabuffers")),
         bytes: count("demuxreadbytes"),
         rate,
+        round_trip: None,
     })
 }
 
@@ -178,6 +179,7 @@ mod tests {
             lost: 3,
             bytes: 569_003,
             rate: Some(25.0),
+            round_trip: None,
         };
         assert_eq!(read(&status()), Ok(expected));
     }

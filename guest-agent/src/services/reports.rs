@@ -6,12 +6,14 @@
 use crate::adapters::channel::Device;
 use crate::adapters::clock::monotonic_ns;
 use crate::adapters::report::{Received, ReportSocket};
+use crate::domain::pace::RoundTrip;
 use crate::domain::report::{MAX_REPORT_BYTES, Report, Streams};
 use crate::domain::shape::Message;
 use crate::services::agent::Agent;
 use crate::services::follow::Follower;
 use crate::services::log::{Level, escaped};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -21,6 +23,9 @@ const REST_NS: u64 = 10_000_000;
 /// While descriptors that a sender passed do not close.
 const STUCK_NS: u64 = 1_000_000_000;
 
+/// Between two messages to the host on streams' round trips.
+const TELL_NS: u64 = 100_000_000;
+
 pub struct Reports {
     socket: Option<ReportSocket>,
     streams: Streams,
@@ -28,6 +33,11 @@ pub struct Reports {
     rest_until_ns: u64,
     /// Of the device that has the records.
     generation: u64,
+    /// By record, the words on round trips that the host has not heard.
+    untold: BTreeMap<usize, (u8, RoundTrip)>,
+    told_ns: u64,
+    /// The host wants them.
+    pub is_watched: bool,
 }
 
 impl Reports {
@@ -46,6 +56,9 @@ impl Reports {
             streams: Streams::default(),
             rest_until_ns: 0,
             generation: 0,
+            untold: BTreeMap::new(),
+            told_ns: 0,
+            is_watched: false,
         }
     }
 
@@ -62,7 +75,29 @@ impl Reports {
             .streams
             .next_end_ns()
             .map(|end_ns| now_ns.saturating_add(end_ns.saturating_sub(monotonic_ns())));
-        rest_ns.into_iter().chain(end_ns).min().unwrap_or(u64::MAX)
+        let is_due = self.is_watched && !self.untold.is_empty();
+        let tell_ns = is_due.then(|| self.told_ns.saturating_add(TELL_NS));
+        let all = rest_ns.into_iter().chain(end_ns).chain(tell_ns);
+        all.min().unwrap_or(u64::MAX)
+    }
+
+    /// The host's message on round trips, if it is time for one.
+    pub fn message(&mut self, now_ns: u64) -> Option<Value> {
+        let is_due = now_ns >= self.told_ns.saturating_add(TELL_NS);
+        if !self.is_watched || !is_due || self.untold.is_empty() {
+            return None;
+        }
+        self.told_ns = now_ns;
+        let told = std::mem::take(&mut self.untold);
+        let rows = told.into_iter().map(|(record, (tag, one))| {
+            json!({
+                "record": record,
+                "tag": tag,
+                "round_trip_us": one.smoothed_us,
+                "least_us": one.least_us,
+            })
+        });
+        Some(json!({ "streams": rows.collect::<Vec<_>>() }))
     }
 
     /// Takes a batch of reports.
@@ -125,6 +160,10 @@ impl Reports {
             .update(monotonic_ns(), received.uid, tag, &report)?;
         let (device, _) = agent.device()?;
         device.write_stream(place, record);
+        match report.round_trip {
+            Some(one) => self.untold.insert(place, (tag.map_or(0, u8::from), one)),
+            None => self.untold.remove(&place),
+        };
         Ok(json!({ "record": place }))
     }
 

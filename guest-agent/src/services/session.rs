@@ -131,6 +131,7 @@ impl Session {
                 .serve(now_ns, &mut self.agent, &mut self.follower);
             self.events.serve(now_ns, &mut self.agent);
             self.serve_one();
+            self.send_streams(now_ns);
             self.send_log();
             self.flush();
             let wants = Wants {
@@ -279,6 +280,7 @@ impl Session {
             self.pending.clear();
             self.out.clear();
             self.is_greeted = false;
+            self.reports.is_watched = false;
         }
         self.is_host_away = true;
         self.look_at_port_ns = now_ns.saturating_add(HOST_AWAY_NS);
@@ -335,6 +337,10 @@ impl Session {
                     result["refused"] = refused.into();
                 }
                 result
+            }
+            Call::WatchStreams => {
+                self.reports.is_watched = true;
+                json!({})
             }
             Call::PreviewRule(condition) => {
                 let previewed = self.agent.preview_rule(now_ns, &condition);
@@ -439,6 +445,15 @@ impl Session {
     fn send(&mut self, message: &Value) {
         self.out.extend_from_slice(message.to_string().as_bytes());
         self.out.push(b'\n');
+    }
+
+    fn send_streams(&mut self, now_ns: u64) {
+        // A host that does not keep up gets fewer, not later ones.
+        if self.out.is_empty() {
+            if let Some(params) = self.reports.message(now_ns) {
+                self.send(&rpc::notification("streams", params));
+            }
+        }
     }
 
     fn send_log(&mut self) {

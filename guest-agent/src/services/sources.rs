@@ -75,6 +75,7 @@ impl Plan {
             lost: total.lost,
             source: self.source,
             pace,
+            round_trip: total.round_trip,
             class: self.class.clone(),
         }
     }
