@@ -108,6 +108,10 @@ class Reads(ctypes.Structure):
     ]
 
 
+class RoundTrip(ctypes.Structure):
+    _fields_ = [(name, U64) for name in ("smoothed_ns", "least_ns")]
+
+
 class Gate(ctypes.Structure):
     _fields_ = [(name, U64) for name in ("window_bytes", "in_flight_bytes", "held")]
 
@@ -170,6 +174,8 @@ def library() -> ctypes.CDLL:
         "sim_quality": (None, plant, ctypes.c_int, ctypes.POINTER(Quality)),
         "sim_halves": (ctypes.c_int, plant, ctypes.c_int, ctypes.c_char_p, ctypes.c_int),
         "sim_reads": (None, plant, ctypes.c_int, ctypes.POINTER(Reads)),
+        "sim_round_trip": (None, plant, ctypes.c_int, ctypes.POINTER(RoundTrip)),
+        "sim_hold_uplink": (None, plant, F64),
         "sim_set_gate": (None, plant, ctypes.c_int, U64, U32),
         "sim_gate": (None, plant, ctypes.c_int, ctypes.POINTER(Gate)),
         "sim_sums": (None, plant, ctypes.POINTER(Sums)),
@@ -274,6 +280,15 @@ class Plant:
         found = Reads()
         self._lib.sim_reads(self._plant, stream, found)
         return found
+
+    def round_trip(self, stream: int) -> RoundTrip:
+        """As TCP_INFO would have it after the way back."""
+        found = RoundTrip()
+        self._lib.sim_round_trip(self._plant, stream, found)
+        return found
+
+    def hold_uplink(self, rate: float | None) -> None:
+        self._lib.sim_hold_uplink(self._plant, rate or 0.0)
 
     def set_gate(self, vm: int, target_ns: int, shrink: float = 1.0) -> None:
         """Set the target of a VM's gate (0: open), and its window to a part of itself."""

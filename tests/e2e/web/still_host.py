@@ -370,6 +370,12 @@ def auto() -> dict[str, Any]:
         "device_names": {},
         "names_without_disk": [],
         "assumed": [],
+        "beyond": {
+            "bytes_per_second": None,
+            "because": None,
+            "streams": [],
+            "without_signal": [],
+        },
         "eased": [
             eased("build", weight=128, own_weight=1024, processors_per_vcpu=0.5),
             eased("db", refused="has no cgroup of its own (error 55)"),

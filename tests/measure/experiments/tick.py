@@ -38,6 +38,7 @@ from sluice_controller.domain.model import Grant, ShapingClass, Stream
 from sluice_controller.entry.daemon import spare_the_collector
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.beyond import Beyond
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.gates import Gates
 from sluice_controller.services.nominal import Nominals
@@ -174,6 +175,7 @@ class Daemon:
             AutoLimits(),
             # These guests have no disk that could be under a gate.
             Gates(guests, BlockDevices(), None, Workers(1, "gates", time.monotonic)),
+            Beyond(declared),
             time.time,
             lambda domain: None,
             nominals,

@@ -76,6 +76,11 @@ typedef struct SimReads {
     uint64_t asked[16];         /* by how many were in flight with the new one, less 1 */
 } SimReads;
 
+/* As TCP_INFO has them of a connection with the stream's frames; 0: none has come yet. */
+typedef struct SimRoundTrip {
+    uint64_t smoothed_ns, least_ns;
+} SimRoundTrip;
+
 typedef struct SimGate {
     uint64_t window_bytes, in_flight_bytes, held;
 } SimGate;
@@ -111,6 +116,9 @@ uint64_t sim_load_bytes(const struct Plant *plant, int load);
 void sim_quality(struct Plant *plant, int stream, SimQuality *quality);
 /* Half-seconds since 0, of which 1 is imperfect; up to now. */
 int sim_halves(struct Plant *plant, int stream, uint8_t *bad, int room);
+void sim_round_trip(const struct Plant *plant, int stream, SimRoundTrip *found);
+/* A ceiling below the uplink's own rate, as of an htb there; 0: none. */
+void sim_hold_uplink(struct Plant *plant, double bytes_per_second);
 void sim_reads(struct Plant *plant, int stream, SimReads *reads);
 /* The gate of a VM's background on the disk (gate.h); a target of 0 opens it. */
 void sim_set_gate(struct Plant *plant, int vm, uint64_t target_ns, uint32_t shrink_parts);

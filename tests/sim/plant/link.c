@@ -64,7 +64,11 @@ static void serve(Plant *plant, Queue *queue)
         queue->serving = list_take(&queue->others);
     }
     if (queue->serving) {
-        at(plant, after_ns(plant, queue->serving->bytes * 1e9 / queue->bytes_per_second),
+        double ceiling = queue->ceiling_bytes_per_second;
+        double rate = ceiling > 0 && ceiling < queue->bytes_per_second
+                          ? ceiling : queue->bytes_per_second;
+
+        at(plant, after_ns(plant, queue->serving->bytes * 1e9 / rate),
            served, queue, 0);
     }
 }
@@ -127,6 +131,12 @@ void sim_step_link(Plant *plant, double bytes_per_second, double beyond_bytes_pe
 {
     plant->uplink.bytes_per_second = bytes_per_second;
     plant->beyond.bytes_per_second = beyond_bytes_per_second;
+}
+
+/* From the next frame on. */
+void sim_hold_uplink(Plant *plant, double bytes_per_second)
+{
+    plant->uplink.ceiling_bytes_per_second = bytes_per_second;
 }
 
 void sim_uplink(const Plant *plant, SimUplink *uplink)

@@ -90,7 +90,7 @@ typedef struct Disk {
 
 /* A byte queue in front of a rate. */
 typedef struct Queue {
-    double bytes_per_second;
+    double bytes_per_second, ceiling_bytes_per_second;
     uint64_t limit_bytes, backlog_bytes, served_bytes, dropped;
     bool streams_first;
     uint64_t first_bytes;       /* of the backlog, those of streams that go first */
@@ -120,6 +120,7 @@ struct Stream {
     uint32_t outstanding;
     bool sending, back[READS_MAX];
     uint64_t received_bytes, lost, stall_ns, stalls;
+    SimRoundTrip round_trip;
     /* For the gate's outer loop: integrals until `counted_ns`, and when each read began. */
     SimReads reads;
     uint64_t counted_ns, asked_ns[READS_MAX];

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from at_once import AtOnce
 from sluice_controller.services.auto import Auto
 from sluice_controller.services.auto_limits import AutoLimits
+from sluice_controller.services.beyond import Beyond
 from sluice_controller.services.declared import Declared
 from sluice_controller.services.gates import Gates
 from sluice_controller.services.nominal import KEY, Nominals
@@ -43,7 +44,15 @@ class OneDisk:
 
 
 def parts(
-    store, host, pages, clock, uplinks=None, monotonic=lambda: 0.0, shapers=None, devices=None
+    store,
+    host,
+    pages,
+    clock,
+    uplinks=None,
+    monotonic=lambda: 0.0,
+    shapers=None,
+    devices=None,
+    trips_of=lambda domain: (),
 ):
     declared = Declared(store)
     records = Records(store, declared, clock, monotonic)
@@ -54,8 +63,9 @@ def parts(
     streams = Streams(store, declared, sampler, clock, lambda _domain: about(), nominals.now)
     limits = AutoLimits()
     gates = Gates(host, devices or OneDisk(), shapers or Shapers(), AtOnce())
+    beyond = Beyond(declared, trips_of)
     auto = Auto(
-        store, declared, records, sampler, streams, limits, gates, clock, lambda domain: None,
-        nominals,
+        store, declared, records, sampler, streams, limits, gates, beyond, clock,
+        lambda domain: None, nominals,
     )  # fmt: skip
     return Parts(declared, records, sampler, streams, limits, auto)

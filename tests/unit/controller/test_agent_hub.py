@@ -299,3 +299,18 @@ def test_a_guest_that_costs_too_much_is_read_later(hub, greeted, clock):
     assert spent[0] == before
     clock.now += 1.0 / PROCESSOR_SHARE
     rounds_until(hub, lambda: spent[0] != before)
+
+
+def test_round_trips_are_asked_for_and_told_by_tag(hub, greeted, clock):
+    connection, lines = greeted
+    assert hub.round_trips("good") == [] == hub.round_trips("another")
+    hub.round()
+    call = json.loads(lines.readline())
+    assert call["method"] == "watch_streams"
+    answered(connection, call, {})
+    row = {"record": 0, "tag": 2, "round_trip_us": 180_000, "least_us": 20_000}
+    said = {"jsonrpc": "2.0", "method": "streams", "params": {"streams": [row]}}
+    connection.sendall(json.dumps(said).encode() + b"\n")
+    rounds_until(hub, lambda: hub.round_trips("good"))
+    ((tag, trip),) = hub.round_trips("good")
+    assert (tag, trip.at_ns, trip.smoothed_s, trip.least_s) == (2, clock() * 1e9, 0.18, 0.02)

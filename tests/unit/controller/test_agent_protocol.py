@@ -23,6 +23,7 @@ from sluice_controller.domain.agent_protocol import (
     PROCESSOR_SHARE,
     SILENCE_S,
     STRANGERS_ALLOWED,
+    STREAMS_PER_MINUTE,
     TABLE_ANSWER_S,
     TABLES_PER_MINUTE,
     Breaches,
@@ -720,3 +721,70 @@ def test_no_table_row_crashes_the_parser(row):
         parse_table({"revision": 1, "truncated": False, "processes": [row]})
     except Breach:
         return
+
+
+# Streams
+
+
+def told_of(**changes):
+    row = {"record": 3, "tag": 2, "round_trip_us": 180_000, "least_us": 20_000, **changes}
+    return line(method="streams", params={"streams": [row]})
+
+
+def test_who_wants_to_hear_of_streams_has_the_agent_asked_once():
+    session = greeted()
+    session.want_streams()
+    (call,) = sent(session, 0.1)
+    assert (call["method"], call["params"]) == ("watch_streams", {})
+    session.on_line(line(id=call["id"], result={}), 0.2)
+    session.want_streams()
+    assert sent(session, 0.3) == []
+    assert session.on_line(told_of(), 1.0)
+    assert session.round_trips == {3: (1.0, 2, 180_000, 20_000)}
+
+
+def test_an_agent_that_knows_nothing_of_streams_is_asked_no_more():
+    session = greeted()
+    session.want_streams()
+    (call,) = sent(session, 0.1)
+    error = {"code": -32601, "message": "unknown method watch_streams"}
+    assert session.on_line(line(id=call["id"], error=error), 0.2)
+    assert session.refusal is None and session.breach is None
+    session.want_streams()
+    assert sent(session, 0.3) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"record": 64},
+        {"record": -1},
+        {"tag": 16},
+        {"tag": True},
+        {"round_trip_us": 0},
+        {"round_trip_us": 2**32},
+        {"round_trip_us": 1.5},
+        {"least_us": None},
+        {"least_us": "1"},
+        {"more": 1},
+    ],
+)
+def test_a_stream_out_of_range_is_a_breach(changes):
+    session = greeted()
+    session.on_line(told_of(), 1.0)
+    session.on_line(told_of(**changes), 2.0)
+    assert session.breach is not None
+    assert session.round_trips == {3: (1.0, 2, 180_000, 20_000)}
+
+
+def test_more_streams_than_records_and_floods_are_breaches():
+    session = greeted()
+    row = {"record": 0, "tag": 2, "round_trip_us": 1, "least_us": 1}
+    session.on_line(line(method="streams", params={"streams": [row] * 65}), 1.0)
+    assert "at most 64" in session.breach
+    session = greeted()
+    for number in range(STREAMS_PER_MINUTE):
+        assert session.on_line(told_of(), 1.0 + number / 1000)
+    assert session.breach is None
+    session.on_line(told_of(), 2.0)
+    assert "messages of streams" in session.breach

@@ -29,9 +29,14 @@ def waiting(stream, **values):
     return {"stream": stream, "waits_ms": 120, "bears_ms": 300, "is_elsewhere": False, **values}
 
 
+def beyond(rate=None, because=None, streams=(), without_signal=()):
+    told = {"streams": streams, "without_signal": without_signal}
+    return {"bytes_per_second": rate, "because": because, **told}
+
+
 def status(*devices, **others):
     empty = dict.fromkeys(("without_gate", "names_without_disk", "assumed", "eased"), ())
-    return {"devices": devices, **empty, **others}
+    return {"devices": devices, "beyond": beyond(), **empty, **others}
 
 
 def eased(domain, **values):
@@ -109,4 +114,18 @@ def test_names_of_devices_and_what_is_assumed_of_disks_is_said():
         "No running domain has a disk under /typo, which the operator names san2",
         "Taken to lie on unknown device: a disk of web, rbd:vms/a, rbd:vms/b; it has no path on"
         " this host",
+    ]
+
+
+def test_a_link_that_nobody_sees_is_said_with_its_reason_and_who_tells_of_none():
+    trip = {"stream": "movie", "round_trip_ms": 21.4, "least_ms": 20.0, "is_elsewhere": False}
+    without = [{"stream": name, "because": "its guest tells nothing"} for name in ("news", "tv")]
+    because = "movie's round trip was 180 ms over 20 ms"
+    streams = [trip, {**trip, "stream": "show", "is_elsewhere": True}]
+    assert sentences(status(beyond=beyond(4.65e6, because, streams, without))) == [
+        "Nobody here can see the link beyond the host: movie's round trip was 180 ms over 20 ms, so"
+        " all that leaves is held to 4.65 MB/s",
+        "movie's round trip is 21 ms over 20 ms",
+        "show's round trip is 21 ms over 20 ms, for something else than the others here",
+        "A short link beyond the host is not seen for news, tv: its guest tells nothing",
     ]

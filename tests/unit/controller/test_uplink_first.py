@@ -352,3 +352,42 @@ def test_the_link_beyond_sets_the_rate(scene):
     scene.settings(link_bytes_per_second=5e6)
     scene.rounds()
     assert rates(scene.queues.lines)["51ce:1"][0] == round(8 * LINK_SHARE * 5e6)
+
+
+def test_the_rate_of_a_link_beyond_is_followed_without_a_frame_losing_its_class(scene):
+    rate = [None]
+    scene.service.beyond = lambda: rate[0]
+    scene.rounds(2)
+    count = len(scene.queues.lines)
+    rate[0] = 4e6
+    scene.service.follow_rate()
+    lines = scene.queues.lines[count:]
+    assert [line.split()[:2] for line in lines] == [["class", "replace"]] * 3
+    assert rates(lines)["51ce:1"][1] == round(8 * LINK_SHARE * 4e6)
+    # It is the same plan for the next round.
+    scene.rounds()
+    assert len(scene.queues.lines) == count + 3
+    # An operator's word counts where it is lower.
+    scene.settings(link_bytes_per_second=3e6)
+    scene.rounds()
+    assert rates(scene.queues.lines)["51ce:1"][1] == round(8 * LINK_SHARE * 3e6)
+
+
+def test_a_rate_that_tc_refuses_is_given_by_the_next_round(scene, caplog):
+    scene.rounds(2)
+    scene.service.beyond = lambda: 4e6
+    fail_once(scene.queues, "change")
+    scene.service.follow_rate()
+    assert "keeps its rate until the next round" in caplog.text
+    scene.rounds()
+    assert rates(scene.queues.lines)["51ce:1"][1] == round(8 * LINK_SHARE * 4e6)
+
+
+def test_another_rate_ends_the_wait_for_the_next_round(scene):
+    scene.service.turn()
+    count = len(scene.queues.lines)
+    assert count
+    scene.service.beyond = lambda: 4e6
+    scene.service.wake()
+    scene.service.turn()
+    assert len(scene.queues.lines) == count + 3

@@ -177,6 +177,18 @@ CASES = {
         "probably the link beyond this host holds it: 12.4 MB/s of 12.5 MB/s are in use and 3"
         " packets were dropped in the last second",
     ),
+    "a link beyond that nobody sees": (
+        facts(
+            replace(BUSY, in_flight=0.0), "net-tx",
+            uplink=UplinkView(
+                0, 0, 12.2 * MB, 12.5 * MB, True,
+                learnt="movie's round trip was 180 ms over 20 ms",
+            ),
+        ),
+        "link",
+        "probably the link beyond this host holds it, which nobody here can see: movie's round trip"
+        " was 180 ms over 20 ms, so all that leaves is held to 12.5 MB/s; see: sluice auto status",
+    ),
     "nothing, and it is idle": (
         facts(Use(), "net-rx"),
         "nothing",

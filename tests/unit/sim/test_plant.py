@@ -206,3 +206,25 @@ def test_a_plant_that_is_full_says_so():
             plant.add_stream(stream())
     with host() as plant, pytest.raises(ValueError, match=r"refuses .* bytes/s"):
         plant.limit(0, 2, native.READ, 1e18, 1.0)
+
+
+def test_a_streams_round_trip_has_the_queue_beyond_and_a_ceiling_before_it_removes_that():
+    beyond = {"beyond_bytes_per_second": 3e6, "beyond_limit_bytes": 300_000}
+    with host(link=link(streams_first=True, **beyond)) as plant:
+        plant.add_stream(stream(reads=False, sends=True))
+        for _ in range(3):
+            plant.add_load(
+                load(native.TCP, request_bytes=5792, window_bytes=MIB, start_ns=2 * SECOND)
+            )
+        plant.run(2 * SECOND)
+        alone = plant.round_trip(0)
+        assert alone.smoothed_ns == pytest.approx(alone.least_ns, rel=0.1)
+        plant.run(6 * SECOND)
+        full = plant.round_trip(0)
+        assert full.least_ns == alone.least_ns
+        # A queue of 100 ms, of which TCP leaves seven tenths at a loss.
+        assert 40 * MS < full.smoothed_ns - full.least_ns < 110 * MS
+        plant.hold_uplink(2.7e6)
+        plant.run(10 * SECOND)
+        held = plant.round_trip(0)
+        assert held.smoothed_ns - held.least_ns < 10 * MS

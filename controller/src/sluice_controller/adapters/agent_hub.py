@@ -21,6 +21,7 @@ from typing import Any
 
 from ..domain.agent_messages import Line, LineSplitter, read_line
 from ..domain.agent_protocol import TABLE_ANSWER_S, Breaches, Pace, Preview, Session
+from ..domain.beyond import RoundTrip
 from ..domain.model import MAX_TAG
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,19 @@ class AgentHub:
             "processes": table.rows,
             "table": table,
         }
+
+    def round_trips(self, domain: str) -> list[tuple[int, RoundTrip]]:
+        """(tag of the class, round trip) of each stream that the agent has told of. An agent whose
+        streams are asked for here tells of them from then on. Takes no lock: the sampler asks."""
+        peer = self._peers.get(domain)
+        session = None if peer is None else peer.session
+        if session is None:
+            return []
+        session.want_streams()
+        return [
+            (tag, RoundTrip(round(at * 1e9), smoothed_us / 1e6, least_us / 1e6))
+            for at, tag, smoothed_us, least_us in session.round_trips.values()
+        ]
 
     def refresh(self, domains: Iterable[str]) -> None:
         """Asks the agents for their tables, and waits for them, but not for long."""

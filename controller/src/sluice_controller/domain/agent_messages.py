@@ -44,11 +44,16 @@ WHOLES = {
     "rss_bytes": (0, 2**63),
 }
 NUMBERS = {"cpu_ratio": 1e5, "read_bps": 2.0**64, "write_bps": 2.0**64}
+_STREAM = {"record", "tag", "round_trip_us", "least_us"}
 _CHANNEL = {"version", "port_map", "why"}
 _ROW = {"inherited", "class", "rule", *TEXTS, *WHOLES, *NUMBERS}
 # As many rules as an agent takes, and as many processes as it names in a preview.
 MAX_REFUSED = 1024
 MAX_PREVIEWED = 4096
+# As many records of streams as a channel has; its tags.
+MAX_STREAMS = 64
+TAGS = 16
+LONGEST_US = 2**32 - 1
 LONGEST_WHY = 500
 _FIELD = re.compile(r"match(\.[a-z_]{1,32})?")
 
@@ -269,6 +274,23 @@ def parse_pids(result: Any) -> list[int]:
     if not isinstance(raw, list) or len(raw) > MAX_PREVIEWED:
         raise Breach(f"a preview that is not a list of at most {MAX_PREVIEWED} processes")
     return [whole_of(pid, "pid", 1, 2**22) for pid in raw]
+
+
+def parse_streams(params: Any) -> dict[int, tuple[int, int, int]]:
+    """{number of its record: (tag, round trip, the least of it)} of streams, in microseconds."""
+    raw = params.get("streams") if isinstance(params, dict) else None
+    if not isinstance(raw, list) or len(raw) > MAX_STREAMS:
+        raise Breach(f"streams that are not a list of at most {MAX_STREAMS}")
+    found = {}
+    for one in raw:
+        if not isinstance(one, dict) or one.keys() != _STREAM:
+            raise Breach(f"a stream that does not have {', '.join(sorted(_STREAM))}")
+        found[whole_of(one["record"], "record", 0, MAX_STREAMS - 1)] = (
+            whole_of(one["tag"], "tag", 0, TAGS - 1),
+            whole_of(one["round_trip_us"], "round_trip_us", 1, LONGEST_US),
+            whole_of(one["least_us"], "least_us", 1, LONGEST_US),
+        )
+    return found
 
 
 def parse_param_error(error: dict[str, Any]) -> tuple[str, str]:

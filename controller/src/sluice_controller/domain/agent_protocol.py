@@ -31,6 +31,7 @@ from .agent_messages import (
     parse_param_error,
     parse_pids,
     parse_refused,
+    parse_streams,
     printable,
     read_line,
     text_of,
@@ -61,6 +62,8 @@ TABLE_ANSWER_S = 1.0
 # More tables than this in a minute are a breach. It is counted over a minute,
 # since a busy host or guest delays honest tables, which then come together.
 TABLES_PER_MINUTE = 300
+# An agent tells of round trips each 100 ms at most.
+STREAMS_PER_MINUTE = 700
 # An agent at the limit of its lines sends 60 MiB.
 BYTES_PER_MINUTE = 96 << 20
 LONGEST_LOG_CHARS = 2000
@@ -133,6 +136,15 @@ class Preview:
         return (self.pids, self.refused, self.untold) != (None, None, None)
 
 
+def _count(times: deque[float], now: float, most: int, things: str) -> None:
+    """Raises Breach for more than `most` of them in a minute."""
+    times.append(now)
+    while times[0] <= now - 60:
+        times.popleft()
+    if len(times) > most:
+        raise Breach(f"more than {most} {things} in a minute")
+
+
 @dataclass(frozen=True)
 class _Asked:
     method: str
@@ -175,6 +187,11 @@ class Session:
         self._greeted_in_doubt = True
         self._log_times: deque[float] = deque()
         self._table_times: deque[float] = deque()
+        self._streams_times: deque[float] = deque()
+        # By record: when it was told of, its class's tag, and its round trip with the least of it.
+        self.round_trips: dict[int, tuple[float, int, int, int]] = {}
+        # Somebody wants them; and the agent knows.
+        self._wants_streams = self._watches_streams = False
         self._replies: list[bytes] = []
         self._greet_at = now
         self._pause_s = SILENCE_S
@@ -220,6 +237,10 @@ class Session:
         self._wants_table = True
         return True
 
+    def want_streams(self) -> None:
+        """From now on the agent tells of streams' round trips, if it can."""
+        self._wants_streams = True
+
     def ask_preview(self, match: Mapping[str, str]) -> Preview:
         """The agent's answer is written into the returned preview."""
         preview = Preview(match)
@@ -245,6 +266,9 @@ class Session:
         if self._wants_table and self.hello:
             self._wants_table, self._table_asked_at = False, now
             out.append(self._request("get_processes", {}))
+        if self.hello and self._wants_streams and not self._watches_streams:
+            self._watches_streams = True
+            out.append(self._request("watch_streams", {}))
         previews, self._previews = self._previews, []
         out += [self._request("preview_rule", {"match": dict(p.match)}, p) for p in previews]
         return out
@@ -306,6 +330,8 @@ class Session:
             self._take_table(table, now)
         elif method == "log":
             self._take_log(message.get("params"), now)
+        elif method == "streams":
+            self._take_streams(message.get("params"), now)
         elif method is not None:
             request_id = message.get("id")
             if isinstance(request_id, int) or (
@@ -323,11 +349,7 @@ class Session:
     def _take_table(self, table: Table | None, now: float) -> None:
         if table is None:
             raise Breach("a process table without processes")
-        self._table_times.append(now)
-        while self._table_times[0] <= now - 60:
-            self._table_times.popleft()
-        if len(self._table_times) > TABLES_PER_MINUTE:
-            raise Breach(f"more than {TABLES_PER_MINUTE} process tables in a minute")
+        _count(self._table_times, now, TABLES_PER_MINUTE, "process tables")
         self.table, self.table_at = table, now
         expected = (None, self._refused_revision, table.revision)
         if self._sent_revision in expected or now - self._sent_at <= BEHIND_S:
@@ -337,12 +359,14 @@ class Session:
             # They were in force: it was restarted since.
             self._sent_revision = None
 
+    def _take_streams(self, params: Any, now: float) -> None:
+        _count(self._streams_times, now, STREAMS_PER_MINUTE, "messages of streams")
+        told = {record: (now, *one) for record, one in parse_streams(params).items()}
+        # Another thread reads them without a lock.
+        self.round_trips = {**self.round_trips, **told}
+
     def _count_log(self, now: float) -> None:
-        self._log_times.append(now)
-        while self._log_times[0] <= now - 60:
-            self._log_times.popleft()
-        if len(self._log_times) > LOGS_PER_MINUTE:
-            raise Breach(f"more than {LOGS_PER_MINUTE} log messages in a minute")
+        _count(self._log_times, now, LOGS_PER_MINUTE, "log messages")
 
     def _take_log(self, params: Any, now: float) -> None:
         self._count_log(now)
@@ -400,6 +424,8 @@ class Session:
         is_another = any(known.get(name) != hello[name] for name in marks)
         if is_another:
             self._answered_revision = self._refused_revision = None
+        # A new agent on a port that stayed open does not know that it is watched.
+        self._watches_streams = False
         told = (self._answered_revision, self._refused_revision)
         if self._sent_revision not in told and not self._awaits("set_rules"):
             # The rules were lost, or were another boot's.
@@ -428,6 +454,9 @@ class Session:
             return
         if asked.method == "hello" and asked.params["protocol"] > OLDEST_PROTOCOL:
             self._replies.append(self._request("hello", {"protocol": OLDEST_PROTOCOL}))
+            return
+        if asked.method == "watch_streams":
+            # An agent from before it; it goes on without.
             return
         detail = error.get("data")
         if isinstance(detail, dict):

@@ -25,12 +25,13 @@ def listed(names: Collection[str]) -> str:
 def sentences(status: Status) -> list[str]:
     """Of the answer to `GET /v1/auto`, all but the held classes: each gate with the streams that
     it is for, open gates by their reason, domains without a gate, what the operator names and what
-    is assumed of disks, and shares of processors."""
+    is assumed of disks, a link beyond the host, and shares of processors."""
     return [
         *_gates(status["devices"]),
         *_without(status["without_gate"]),
         *_names(status),
         *_assumed(status["assumed"]),
+        *_beyond(status["beyond"]),
         *_eased(status["eased"]),
     ]
 
@@ -87,6 +88,23 @@ def _assumed(disks: Sequence[Status]) -> Iterator[str]:
         alike = [one for one in disks if (one["device"], one["because"]) == (device, why)]
         where = listed({one["image"] or f"a disk of {one['domain']}" for one in alike})
         yield f"Taken to lie on {device}: {where}; {why}"
+
+
+def _beyond(link: Status) -> Iterator[str]:
+    if link["bytes_per_second"] is not None:
+        rate = format_rate(link["bytes_per_second"])
+        yield (
+            f"Nobody here can see the link beyond the host: {link['because']}, so all that leaves "
+            f"is held to {rate}"
+        )
+    for one in link["streams"]:
+        ms = f"{one['round_trip_ms']:.0f} ms over {one['least_ms']:.0f} ms"
+        elsewhere = ", for something else than the others here" if one["is_elsewhere"] else ""
+        yield f"{one['stream']}'s round trip is {ms}{elsewhere}"
+    untold = link["without_signal"]
+    for why in dict.fromkeys(one["because"] for one in untold):
+        names = listed([one["stream"] for one in untold if one["because"] == why])
+        yield f"A short link beyond the host is not seen for {names}: {why}"
 
 
 def _eased(domains: Sequence[Status]) -> Iterator[str]:

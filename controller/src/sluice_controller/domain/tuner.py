@@ -137,6 +137,17 @@ class _Look:
         """The lowest level that is worth setting."""
         return sum(used_floor(load, self.policy.floors) for load in self.loads)
 
+    @cached_property
+    def follows(self) -> bool:
+        """Whether the rate of a link beyond is learnt, and a stream waits behind others for it."""
+        uplink = self.observation.uplink
+        return (
+            self.name == NETWORK
+            and uplink is not None
+            and uplink.learnt != ""
+            and any(is_user(NETWORK, s) and s.name not in uplink.first for s in self.modest)
+        )
+
     def misses_a_stream(self) -> bool:
         return any(s.domain in self.observation.unseen for s in self.observation.streams)
 
@@ -220,6 +231,10 @@ def _step(arm: Arm, look: _Look) -> Step:
         arm = replace(arm, active_ns=look.now_ns)
     risky = look.pressure.value > 1.0
     arm = replace(arm, risky_ticks=arm.risky_ticks + 1 if risky else 0)
+    if look.follows:
+        return _follow(arm, look), None
+    if arm.follows:
+        return _lifted(arm, "no link beyond is short any more", look)
     if arm.level is None:
         if arm.risky_ticks >= look.policy.risk_ticks or look.pressure.fault:
             return _first_reaction(arm, look)
@@ -244,6 +259,34 @@ def _is_stale(arm: Arm, look: _Look) -> bool:
     """A client reports late: its fault may be older than the reaction to it."""
     return arm.level is not None and (
         look.pressure.fault_began_ns < arm.changed_ns + look.policy.player_delay_ns
+    )
+
+
+# A link beyond whose rate is learnt
+
+
+def _follow(arm: Arm, look: _Look) -> Arm:
+    """The level goes where the link's rate goes, which has its own caution (`beyond.py`)."""
+    left = left_of_link(look.name, look.loads, look.observation)
+    if left is None or not look.loads or look.misses(arm):
+        return arm
+    level = max(left, look.floors_total())
+    falls = arm.level is None or level < (1 - look.policy.smallest_change) * arm.level
+    if not falls and look.now_ns - arm.split_at_ns < look.policy.split_ns:
+        return arm
+    floors = look.policy.floors
+    caps = split(level, look.loads, floors, arm.caps)
+    if arm.level is None:
+        caps = first_split(level, look.loads, floors)
+    return Arm(
+        phase=BACKING_OFF if falls else PROBING,
+        level=level,
+        caps=_damped(arm.caps, caps, look.policy),
+        active_ns=arm.active_ns,
+        changed_ns=look.now_ns,
+        split_at_ns=look.now_ns,
+        follows=True,
+        elsewhere=arm.elsewhere,
     )
 
 
@@ -563,10 +606,14 @@ def _moved(
 
 
 def _release(arm: Arm, look: _Look) -> tuple[Arm, Decision]:
+    words = "there is no stream"
+    if look.observation.streams:
+        words = "no stream uses it" if look.modest else "streams move more than they declare"
+    return _lifted(arm, words, look)
+
+
+def _lifted(arm: Arm, words: str, look: _Look) -> tuple[Arm, Decision]:
     changes = tuple(Change(key, cap, None) for key, cap in sorted(arm.caps.items()))
     streams = look.observation.streams
     name = streams[0].name if streams else None
-    words = "there is no stream"
-    if streams:
-        words = "no stream uses it" if look.modest else "streams move more than they declare"
     return Arm(safe_level=arm.safe_level), Decision(look.name, "idle", name, words, changes)

@@ -112,6 +112,10 @@ class UplinkView:
     is_beyond: bool = False
     # Streams whose frames wait for none of the others'.
     first: frozenset[str] = frozenset()
+    # The highest of the mean over a second and over its last half.
+    peak_bytes_per_second: float = 0.0
+    # Why its rate is one that `beyond.py` has learnt, and moves; empty if it is not.
+    learnt: str = ""
 
 
 class Background(Sequence[Load]):
@@ -196,6 +200,8 @@ class Arm:
     # When a client's fault was last laid to the resource.
     fault_ns: int | None = None
     is_last_try: bool = False
+    # Its level is what a link beyond leaves, whose rate is learnt.
+    follows: bool = False
     # Level and failed level when every stream was last at ease, if one was since the first cut.
     eased: tuple[float, float | None] | None = None
     # By name, the streams that cuts did not help.

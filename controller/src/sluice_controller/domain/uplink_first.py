@@ -80,8 +80,6 @@ def slots(streams: Iterable[Stream], before: Mapping[str, int]) -> dict[str, int
 def commands(port: str, plan: Plan, there: Collection[int] | None) -> list[str]:
     """For tc's batch mode. ``there``: numbers of the classes of sluiced's discipline on the port,
     None where the kernel's own is."""
-    rate = UNLIMITED_BPS if plan.rate_bps is None else LINK_SHARE * plan.rate_bps
-    of_streams = (1 - OTHERS_SHARE) * rate / max(1, len(plan.flows))
     root = f"{MAJOR:x}:"
     said = []
     if there is None:
@@ -89,15 +87,23 @@ def commands(port: str, plan: Plan, there: Collection[int] | None) -> list[str]:
     else:
         # A filter keeps its class from being removed.
         said.append(f"filter del dev {port} parent {root}")
-    said.append(_class(port, root, HANDLE | ROOT_CLASS, rate, rate, 0))
-    above = _name(HANDLE | ROOT_CLASS)
-    said.append(_class(port, above, HANDLE | OTHERS, OTHERS_SHARE * rate, rate, 7))
-    for flow in plan.flows:
-        said.append(_class(port, above, flow.number, of_streams, rate, 0))
-        said += _filters(port, flow)
+    said += rate_commands(port, plan)
+    said += [line for flow in plan.flows for line in _filters(port, flow)]
     wanted = {HANDLE | ROOT_CLASS, HANDLE | OTHERS, *(flow.number for flow in plan.flows)}
     gone = sorted(set(there or ()) - wanted)
     return said + [f"class del dev {port} classid {_name(number)}" for number in gone]
+
+
+def rate_commands(port: str, plan: Plan) -> list[str]:
+    """Of ``commands`` those that give the classes rates. No frame loses its class meanwhile."""
+    rate = UNLIMITED_BPS if plan.rate_bps is None else LINK_SHARE * plan.rate_bps
+    of_streams = (1 - OTHERS_SHARE) * rate / max(1, len(plan.flows))
+    root, above = f"{MAJOR:x}:", _name(HANDLE | ROOT_CLASS)
+    return [
+        _class(port, root, HANDLE | ROOT_CLASS, rate, rate, 0),
+        _class(port, above, HANDLE | OTHERS, OTHERS_SHARE * rate, rate, 7),
+        *(_class(port, above, flow.number, of_streams, rate, 0) for flow in plan.flows),
+    ]
 
 
 def _name(number: int) -> str:

@@ -393,6 +393,13 @@ def _link(facts: Facts, use: Use) -> _Found | None:
     if uplink is None or facts.resource != NET_TX or not use.bytes_per_second:
         return None
     rate = uplink.link_bytes_per_second
+    if uplink.learnt and not facts.is_stream:
+        words = (
+            f"probably the link beyond this host holds it, which nobody here can see:"
+            f" {uplink.learnt}, so all that leaves is held to {format_rate(rate or 0.0)}; see:"
+            f" {sluice('auto', 'status')}"
+        )
+        return _Found("link", False, words)
     is_full = rate is not None and uplink.bytes_per_second >= LINK_NEAR * rate
     if not is_full and not uplink.dropped:
         return None

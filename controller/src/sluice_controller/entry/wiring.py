@@ -34,6 +34,7 @@ from ..domain.overload import Server
 from ..services.agent_install import AgentInstaller
 from ..services.auto import Auto
 from ..services.auto_limits import AutoLimits
+from ..services.beyond import Beyond
 from ..services.catalogue import Catalogue
 from ..services.declared import Declared
 from ..services.domains import Domains
@@ -59,7 +60,6 @@ from ..services.standings import Watch
 from ..services.state import States
 from ..services.streams import Streams
 from ..services.takeover import TakeOver
-from ..services.uplink_first import ROUND_SECONDS as UPLINK_SECONDS
 from ..services.uplink_first import UplinkFirst
 from ..services.why import Whys
 from ..services.workers import Workers
@@ -141,8 +141,16 @@ class Services:
         )
         with self.store.transaction() as unit:
             self.nominals = Nominals(self.records, unit.value(LEARNT_RATES, {}))
+        self.beyond = Beyond(
+            self.declared, self.agents.round_trips, lambda: self.uplink_first.wake()
+        )
         self.uplink_first = UplinkFirst(
-            self.declared, self.host, self.uplinks, LinuxUplinkQueues(), time.monotonic
+            self.declared,
+            self.host,
+            self.uplinks,
+            LinuxUplinkQueues(),
+            time.monotonic,
+            self.beyond.rate,
         )
         self.sampler = Sampler(
             self.declared,
@@ -199,6 +207,7 @@ class Services:
             self.clock,
             self.processors.wait,
             self.catalogue.check_known,
+            self.beyond.seen,
         )
         devices = BlockDevices()
         self.auto = Auto(
@@ -215,6 +224,7 @@ class Services:
                 Workers(GATE_WORKERS, "gates", time.monotonic),
                 GatePages(config.gates_dir, config.qemu_group, time.monotonic_ns, devices.has_arm),
             ),
+            self.beyond,
             self.clock,
             lambda domain: self.reconciler.changed(domain),
             self.nominals,
@@ -337,7 +347,7 @@ class Services:
             Loop("streams", ROUND_SECONDS, self.guest_streams.round),
             Loop("overload", OVERLOAD_SECONDS, self.overload.round),
             Loop("processors", PROCESSORS_SECONDS, self.processors.round),
-            Loop("uplink", UPLINK_SECONDS, self.uplink_first.round),
+            Loop("uplink", 0.0, self.uplink_first.turn),
             Loop("standings", STANDINGS_SECONDS, self.watch.round),
         ]
         for loop in loops:
@@ -366,6 +376,7 @@ class Services:
         self.auto.gates.close()
         self.agents.wake()
         self.records.wake()
+        self.uplink_first.wake()
         for thread in self._threads:
             thread.join(timeout=5)
         self.uplink_first.stop()

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..domain.auto_past import MOST_ROWS, Row, summed_up
 from ..domain.auto_words import sentences
+from ..domain.beyond import News as LinkNews
 from ..domain.events import Subject, of_changes
 from ..domain.gated import News
 from ..domain.limits import BLK_READ, NET_TX
@@ -47,6 +48,7 @@ from ..domain.tuner_types import (
 )
 from ..domain.tuner_words import leading, sentence
 from .auto_limits import AutoLimits, Key
+from .beyond import Beyond
 from .catalogue import audited
 from .declared import Declaration, Declared
 from .gates import REHEARSED, Gates, Tick
@@ -80,6 +82,7 @@ class Auto:
     streams: Streams
     auto_limits: AutoLimits
     gates: Gates
+    beyond: Beyond
     clock: Clock
     changed: Callable[[str | None], None]
     nominals: Nominals
@@ -99,6 +102,7 @@ class Auto:
         # Domains, and when something was last seen of them.
         self._seen_ns: dict[str, int] = {}
         self._dry_logged_ns = -DRY_RUN_REPEAT_NS
+        self._dry_told_ns = -DRY_RUN_REPEAT_NS
         # How gates were treated at the last tick.
         self._gating = ""
         with self.store.transaction() as unit:
@@ -131,6 +135,7 @@ class Auto:
                     for (d, c, r), value in sorted(self.auto_limits.snapshot().items())
                 ],
                 **gates,
+                "beyond": self.beyond.status(),
                 "eased": self.eased(),
                 "decided_at": self.records.decided_at,
             }
@@ -211,12 +216,13 @@ class Auto:
             if self.nominals.is_due(now_ns):
                 self._learn(policy, now_ns)
             if not self.settings.enabled:
+                self.beyond.end()
                 self._gate(Observation((), ()), self.state, policy, now_ns)
                 return
             if self._began_ns is None:
                 self._began_ns = now_ns
                 self.state = _begun(self.state, now_ns)
-            observation = self._observe(now_ns)
+            observation = self._with_link(self._observe(now_ns), policy, now_ns)
             state, decisions = decide(observation, self.state, policy, now_ns)
             self._gate(observation, state, policy, now_ns)
             self._remember(observation, policy, now_ns)
@@ -250,6 +256,19 @@ class Auto:
 
         streams = self.declared.now.streams
         self.nominals.look(streams, pages, is_disturbed, self.gates.depth, now_ns)
+
+    def _with_link(self, seen: Observation, policy: Policy, now_ns: int) -> Observation:
+        """As the tuner of rates should see it: with the link beyond, if one is short."""
+        greedy_ns = self.state.greedy_since_ns
+        if self.settings.dry_run:
+            news = self.beyond.rehearse(seen, greedy_ns, policy, now_ns)
+            if now_ns - self._dry_told_ns < DRY_RUN_REPEAT_NS:
+                return seen
+            self._dry_told_ns = now_ns if news else self._dry_told_ns
+        else:
+            news = self.beyond.tick(seen, greedy_ns, policy, now_ns)
+        self._tell_of_link(news)
+        return replace(seen, uplink=self.beyond.seen(seen.uplink))
 
     def _gate(self, observation: Observation, state: State, policy: Policy, now_ns: int) -> None:
         pages, _uplink, _is_unseen = self.sampler.observed()
@@ -305,6 +324,19 @@ class Auto:
             }
             domains = tuple(self.gates.members.on(one.device))
             self.records.add_decision(at, entry, Subject(domains, device=one.device))
+
+    def _tell_of_link(self, news: Sequence[LinkNews]) -> None:
+        at, dry_run = self.clock(), self.settings.dry_run
+        for one in news:
+            log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
+            entry = {
+                "sentence": one.sentence,
+                "stream": one.stream,
+                "reason": f"beyond {one.kind}",
+                "action": None,
+                "dry_run": dry_run,
+            }
+            self.records.add_decision(at, entry, Subject(resource=NET_TX, stream=one.stream))
 
     def _rehearse(
         self,

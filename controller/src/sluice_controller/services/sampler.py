@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -261,6 +261,7 @@ class Sampler:
                     self._uplink.link_bytes_per_second,
                     self._uplink.is_beyond,
                     frozenset(self._uplink.first),
+                    max(self._uplink.bytes_per_second, _recent(self._uplink_readings)),
                 )
             return dict(self._states), view, unseen
 
@@ -278,6 +279,14 @@ class Sampler:
             if state is None or state.error is not None or not state.window.readings:
                 return None
             return state.window.readings[-1].header.generation
+
+
+def _recent(readings: Iterable[tuple[int, UplinkReading]]) -> float:
+    """Bytes per second in the last half of a second."""
+    newest_ns, newest = (listed := list(readings))[-1]
+    old_ns, old = next(one for one in listed if newest_ns - one[0] <= SECOND_NS // 2)
+    span_ns = newest_ns - old_ns
+    return max(0, newest.bytes - old.bytes) * SECOND_NS / span_ns if span_ns else 0.0
 
 
 def _uplink(name: str, readings: list[tuple[int, UplinkReading]], slower: float | None) -> Uplink:

@@ -22,6 +22,7 @@ from ..domain.uplink_first import (
     commands,
     greedy_words,
     next_turn,
+    rate_commands,
     slots,
     tag_dscp,
 )
@@ -58,9 +59,13 @@ class UplinkFirst:
     uplinks: Uplinks
     queues: UplinkQueues
     monotonic: Callable[[], float]
+    # The rate of a link beyond the host as streams' round trips tell it; None: not known.
+    beyond: Callable[[], float | None] = lambda: None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._has_rate = threading.Event()
+        self._round_s = 0.0
         self._now = First()
         # Why none or some can go first, and what the log has of that.
         self._missing = self._told = self._missing_now = ""
@@ -82,6 +87,40 @@ class UplinkFirst:
         """Why no stream goes first though it is wanted, or not on all ports; else nothing."""
         with self._lock:
             return self._missing_now
+
+    def turn(self) -> None:
+        """Waits for the next round, or for another rate beyond."""
+        left_s = self._round_s - self.monotonic()
+        if left_s > 0 and self._has_rate.wait(left_s):
+            self._has_rate.clear()
+            self.follow_rate()
+        elif left_s <= 0:
+            self._round_s = self.monotonic() + ROUND_SECONDS
+            self.round()
+
+    def wake(self) -> None:
+        """Another thread has another rate beyond."""
+        self._has_rate.set()
+
+    def follow_rate(self) -> None:
+        try:
+            self._set_rates(self._rate(self.declared.now.settings))
+        except OSError as error:
+            log.warning("the uplink's queue keeps its rate until the next round: %s", error)
+
+    def _set_rates(self, rate: float | None) -> None:
+        for port, plan in list(self._plans.items()):
+            if plan.rate_bps == rate:
+                continue
+            # It is not known which of the commands failed: the next round gives all.
+            del self._plans[port]
+            after = replace(plan, rate_bps=rate)
+            self.queues.change(rate_commands(port, after))
+            self._plans[port] = after
+
+    def _rate(self, settings: Settings) -> float | None:
+        known = (settings.link_bytes_per_second, self.beyond())
+        return min((rate for rate in known if rate is not None), default=None)
 
     def round(self) -> None:
         declaration = self.declared.now
@@ -136,7 +175,9 @@ class UplinkFirst:
         readings = [self.queues.classes(port) for port in ports]
         self._count(declaration.streams, readings)
         flows, missing = self._flows(declaration)
-        plan = Plan(tuple(sorted(flows, key=lambda f: f.slot)), settings.link_bytes_per_second)
+        rate = self._rate(settings)
+        self._set_rates(rate)
+        plan = Plan(tuple(sorted(flows, key=lambda f: f.slot)), rate)
         for port, reading in zip(ports, readings, strict=True):
             if reading is None or self._plans.get(port) != plan:
                 self._set(port, plan, reading)

@@ -48,13 +48,15 @@ class Whys:
     clock: Clock
     waits: Callable[[str], Wait | None]
     check_known: Callable[[str], None]
+    # The uplink with what is learnt of a link beyond.
+    seen: Callable[[UplinkView | None], UplinkView | None] = lambda uplink: uplink
 
     def of(self, domain: str, class_name: str) -> dict[str, Any]:
         """{"at", "domain", "class", "resources": a `Why` for each}."""
         self.check_known(domain)
         stored = self._stored(domain)
         grant = self._grant(stored, domain, class_name)
-        _, uplink, _ = self.sampler.observed()
+        uplink = self.seen(self.sampler.observed()[1])
         pages = self.sampler.seen()
         guest, page = self._guest(domain), pages.get(domain)
         facts = [

@@ -323,6 +323,32 @@ class WithoutGate(Model):
 
 
 @dataclass
+class RoundTrip(Model):
+    """A stream's, as its guest says."""
+
+    stream: str
+    round_trip_ms: float
+    least_ms: float
+    is_elsewhere: bool
+
+
+@dataclass
+class WithoutSignal(Model):
+    stream: str
+    because: str
+
+
+@dataclass
+class LinkBeyond(Model):
+    """A link beyond the host that is short; without a rate none is known to be."""
+
+    bytes_per_second: float | None
+    because: str | None
+    streams: list[RoundTrip]
+    without_signal: list[WithoutSignal]
+
+
+@dataclass
 class Eased(Model):
     """A VM that leaves processors to a stream, or whose share cannot be changed."""
 
@@ -342,6 +368,7 @@ class Auto(AutoSettings):
     assumed: list[AssumedPlace]
     names_without_disk: list[str]
     without_gate: list[WithoutGate]
+    beyond: LinkBeyond
     eased: list[Eased]
     decided_at: float | None
     sentences: list[str]
