@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -33,11 +34,13 @@ class BlockDevices:
         Only disks of the SCSI layer, SATA and SAS among them: paravirtual disks call themselves
         rotating whatever lies below, and several readers keep the disks of a RAID busy.
         """
+        if not re.fullmatch(r"sd[a-z]+", device):
+            return False
         try:
             said = (self.by_name / device / "queue" / "rotational").read_text()
         except (OSError, ValueError):
             return False
-        return device.startswith("sd") and said.strip() == "1"
+        return said.strip() == "1"
 
 
 def _lowest(device: Path) -> str:
