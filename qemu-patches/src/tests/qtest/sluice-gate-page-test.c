@@ -15,6 +15,7 @@
 #define SECOND_NS       (1000 * NS_PER_MS)
 #define KEEPALIVE_NS    (100 * NS_PER_MS)
 #define REAP_NS         (5 * SECOND_NS)
+#define RUN_NS          (151 * NS_PER_MS)
 
 /* The page */
 
@@ -206,6 +207,40 @@ static void test_weights(void)
     free_page(path);
 }
 
+static void read_at(Disk *disk, unsigned request)
+{
+    send_request(disk, VIRTIO_BLK_T_IN, 2, request * REQUEST_BYTES / SECTOR_BYTES, 0);
+}
+
+/* On a device with an arm a request that goes on where another ended waits for its turn,
+ * though there is room; and another reader's then waits for it. */
+static void test_runs(void)
+{
+    char *path = new_page(), page[PAGE_BYTES];
+    Disk *disk;
+
+    fill_identity(page, "SLUICEGT", "sda");
+    stq_he_p(page + 96, 1);
+    write_file(path, page, PAGE_BYTES, 0660);
+    disk = member(path);
+    /* Of no known reader, and so of one run. */
+    read_at(disk, 0);
+    read_at(disk, 100);
+    read_at(disk, 1);
+    wait_for(waiting(disk) == 1);
+    read_at(disk, 101);
+    wait_for(waiting(disk) == 2);
+    qtest_clock_step(disk->qts, RUN_NS);
+    wait_for(waiting(disk) == 1);
+    read_at(disk, 2);
+    read_at(disk, 102);
+    wait_for(waiting(disk) == 2);
+    qtest_clock_step(disk->qts, RUN_NS);
+    wait_for(waiting(disk) == 0);
+    disk_free(disk);
+    free_page(path);
+}
+
 static void test_killed(void)
 {
     char *path = new_page();
@@ -388,6 +423,7 @@ int main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     qtest_add_func("/sluice/gate-page/two-share-a-window", test_two_share_a_window);
     qtest_add_func("/sluice/gate-page/weights", test_weights);
+    qtest_add_func("/sluice/gate-page/runs", test_runs);
     qtest_add_func("/sluice/gate-page/killed", test_killed);
     qtest_add_func("/sluice/gate-page/age", test_age);
     qtest_add_func("/sluice/gate-page/age-alone", test_age_alone);
