@@ -383,10 +383,10 @@ def reads_directly(device):
 
 
 @pytest.fixture
-def slow_by_iotune(controller, guest, rule):
-    """The reader is a stream whose own disk libvirt slows down; another disk is busy beside it."""
+def two_disks(controller, guest, rule):
+    """The reader is a stream that declares 875 kB/s and takes all of its disk; another disk is
+    busy beside it."""
     guest.kill_unit("reader")
-    guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 200_000})
     guest.spawn(reads_directly("/dev/vdb"), unit="reader")
     guest.spawn(reads_directly("/dev/vda"), unit="beside")
     controller.call("PATCH", f"/v1/classes/{CLASS}", {"is_stream": True})
@@ -395,7 +395,36 @@ def slow_by_iotune(controller, guest, rule):
     yield
     controller.call("PUT", "/v1/auto", {"enabled": False})
     guest.kill_unit("beside")
+
+
+@pytest.fixture
+def slow_by_iotune(guest, two_disks):
+    """libvirt slows the stream's own disk down."""
+    guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 200_000})
+    yield
     guest.domain.setBlockIoTune("vdb", {"read_bytes_sec": 0})
+
+
+@pytest.mark.parametrize("method", ["gate", "rates"])
+def test_a_stream_that_takes_far_more_than_it_declares_takes_nothing_from_others(
+    controller, guest, two_disks, method
+):
+    def rate(name="default"):
+        return sample(controller, name).get("bytes_per_second", 0.0)
+
+    until(lambda: rate(CLASS) > 5_000_000 and rate() > 5_000_000)
+    time.sleep(1.5)
+    before_bps, began = rate(), time.monotonic()
+    controller.call("PUT", "/v1/auto", {"enabled": True, "method": method})
+
+    def is_left_alone():
+        auto = controller.call("GET", "/v1/auto")
+        return not auto["limits"] and not any(device["target_ms"] for device in auto["devices"])
+
+    # A peak of up to 10 s is a stream's right; later it counts as gone.
+    until(lambda: time.monotonic() - began > 11 and is_left_alone())
+    assert gate_of(guest) is None and shaped(guest)["default"] == {}
+    until(lambda: rate() >= 0.95 * before_bps, 10)
 
 
 @pytest.mark.parametrize("method", ["gate", "rates"])

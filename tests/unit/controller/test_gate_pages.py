@@ -2,6 +2,7 @@
 """Gate pages: the bytes, held against the C code that QEMU checks them with, and the files."""
 
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -93,4 +94,6 @@ def test_a_page_says_whether_its_device_has_an_arm(pages, tmp_path):
 def test_names_of_devices_make_names_of_files():
     assert page_name("sda") == "sda"
     assert page_name("filesystem 0:46") == "filesystem-0-46"
-    assert page_name("../x/" + "y" * 100) == "..-x-" + "y" * 58
+    assert re.fullmatch("..-x-y{41}-[0-9a-f]{16}", page_name("../x/" + "y" * 100))
+    many = " and ".join(f"sd{letter}" for letter in "abcdefghijklmnop")
+    assert page_name(many) != page_name(many + " and sdq") and len(page_name(many)) == 63

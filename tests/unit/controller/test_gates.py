@@ -441,6 +441,32 @@ def test_devices_of_the_same_guests_are_one(running):
     assert said.startswith("Gate on sda and sdb: film waits ")
 
 
+def shared(host):
+    members = host.auto.gates.members
+    return {name: members.shared_by(member) for name, member in members.by_name.items()}
+
+
+@pytest.mark.parametrize(
+    ("media", "batch", "groups"),
+    [
+        (["/images/a"], ["/images/a"], ("sda", "sda")),
+        (["/images/a"], ["/images/b"], ("sda", "sdb")),
+        (["/images/a", "/images/b"], ["/images/b", "/images/a"], ("sda and sdb", "sda and sdb")),
+        # A VM of a network's storage and a disk here, as most are.
+        ([None, "/images/a"], [None, "/images/a"], ("sda and unknown device",) * 2),
+        # Which of both devices makes the media wait cannot be told by one window.
+        (["/images/a", "/images/b"], ["/images/a"], (None, "sda")),
+    ],
+)
+def test_gates_share_a_window_where_no_figure_tells_their_devices_apart(
+    running, media, batch, groups
+):
+    host = running()
+    host.media.images, host.batch.images = media, batch
+    host.run(3)
+    assert shared(host) == {"media": groups[0], "batch": groups[1]}
+
+
 @pytest.mark.parametrize("images", [[None], ["/gone"], [None, "/gone"]])
 def test_disks_that_lie_nowhere_known_share_one(running, images):
     host = running()

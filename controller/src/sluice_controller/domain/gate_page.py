@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 
@@ -11,12 +12,20 @@ from .group_page import NAME_BYTES, blank_page
 MAGIC = b"SLUICEGT"
 _FLAGS, _FLAGS_OFFSET = struct.Struct("=Q"), 96
 _RUNS = 1
+DIGEST_CHARS = 16
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 def page_name(device: str) -> str:
-    """For a file and a QEMU object: `filesystem 0:46` is filesystem-0-46."""
-    return _UNSAFE.sub("-", device)[: NAME_BYTES - 1]
+    """For a file and a QEMU object: `filesystem 0:46` is filesystem-0-46.
+
+    Of a name that is too long, as of many devices, the end is a digest of the whole.
+    """
+    name = _UNSAFE.sub("-", device)
+    if len(name) < NAME_BYTES:
+        return name
+    digest = hashlib.sha256(device.encode()).hexdigest()[:DIGEST_CHARS]
+    return f"{name[: NAME_BYTES - 2 - DIGEST_CHARS]}-{digest}"
 
 
 def new_page(name: str, now_ns: int, has_runs: bool) -> bytes:

@@ -15,7 +15,7 @@ from ..domain.limits import DISK_RESOURCES
 from ..domain.model import DEFAULT_CLASS
 from ..domain.places import named_by
 from ..domain.tuner_types import MS
-from .disk_places import UNKNOWN_DEVICE, Devices, DiskPlaces, Place
+from .disk_places import Devices, DiskPlaces, Place
 from .ports import Host
 from .sampler import PageState
 from .workers import Pool
@@ -46,12 +46,6 @@ class Member:
     def is_missed(self, now_ns: int, longest_ns: int) -> bool:
         """Whether its page was read a short while ago, and is not now."""
         return 0 < now_ns - self.seen_ns <= longest_ns
-
-    @property
-    def shared_device(self) -> str | None:
-        """The device on which its gate shares the window: all of its disks are there."""
-        alone = len(self.devices) == 1 and UNKNOWN_DEVICE not in self.devices
-        return next(iter(self.devices)) if alone else None
 
     def holds(self, now_ns: int) -> bool:
         return self.held_ns is not None and now_ns - self.held_ns <= HELD_NS
@@ -116,6 +110,11 @@ class Members:
     def groups(self, member: Member) -> set[str]:
         """Those of its devices."""
         return {self.group_of[device] for device in member.devices}
+
+    def shared_by(self, member: Member) -> str | None:
+        """The group on which its gate shares the window: all of its disks are there."""
+        groups = self.groups(member)
+        return next(iter(groups)) if len(groups) == 1 else None
 
     def named_by(self, group: str) -> list[str]:
         """The operator's settings that name one of its devices, and that a disk lies under."""

@@ -5,9 +5,10 @@ Ten times a second: how the streams on a device read, from their counters pages;
 (`domain/gate.py`); its target to each domain on the device. A gate that is found set and that
 nobody wants is opened, whoever set it.
 
-All gates on a device share one window, by its page. A domain with disks on two devices has one
-gate, with the shorter of both targets and a window of its own. Disks whose device is not known are
-taken to lie on one device, and share no window.
+All gates on a device share one window, by its page; so do those on several devices of the same
+domains, which no figure tells apart. A domain with disks on two devices that others have one of
+has one gate, with the shorter of both targets and a window of its own. Disks whose device is not
+known are taken to lie on one device.
 """
 
 from __future__ import annotations
@@ -239,7 +240,7 @@ class Gates:
         streams = tuple(sorted(name for name in names if (name, BLK_READ) in page.keys))
         target_ns = min((steering.target_ns for steering in steerings), default=0)
         shrink = min((steering.shrink for steering in steerings), default=1.0)
-        gate = Gate(target_ns, streams, member.shared_device) if target_ns else Gate()
+        gate = Gate(target_ns, streams, self.members.shared_by(member)) if target_ns else Gate()
         self._want(member, gate, tick, shrink)
 
     def _want(self, member: Member, gate: Gate, tick: Tick, shrink: float = 1.0) -> None:
