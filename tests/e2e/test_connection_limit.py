@@ -76,6 +76,9 @@ def seen_by(guest: Guest) -> tuple[int, int]:
 def await_server(testbed: Testbed, guest: Guest) -> None:
     """Until a visitor's request is answered and counted in the class."""
     deadline = time.monotonic() + patience.seconds(60)
+    while not any(one["class"] == CLASS for one in ask(guest, "query-shapers")[0]["classes"]):
+        assert time.monotonic() < deadline, "QEMU was not given the class"
+        time.sleep(0.1)
     start = of_class(guest)["requests"]
     while of_class(guest)["requests"] == start:
         assert time.monotonic() < deadline, "no visit is of the class"

@@ -47,13 +47,13 @@ function spread(history, key, count, convert) {
 async function collect() {
   const since = Math.floor(Date.now() / 1000) - WINDOW_SECONDS;
   const ask = async (where, query = {}) =>
-    ({ since, ...await call("GET", `${where}?${new URLSearchParams({ ...query, since, step: STEP_SECONDS })}`) });
-  const [streams, auto, classes, past] = await Promise.all([call("GET", "/streams"), call("GET", "/auto"), call("GET", "/classes"), ask("/auto/past")]);
+    ({ since, ...await call("GET", `/${where}?${new URLSearchParams({ ...query, since, step: STEP_SECONDS })}`) });
+  const [streams, auto, classes, past] = await Promise.all([call("GET", "/streams"), call("GET", "/auto"), call("GET", "/classes"), ask("auto/past")]);
   const domains = domainsOf(streams, auto);
-  const histories = await Promise.all(domains.slice(0, MOST_DOMAINS).map((domain) => ask("/history", { domain })));
+  const histories = await Promise.all(domains.slice(0, MOST_DOMAINS).map((domain) => ask("history", { domain })));
   const times = Array.from({ length: WINDOW_SECONDS / STEP_SECONDS + 1 }, (_, index) => since + index * STEP_SECONDS);
   const colours = new Map(classes.map((one) => [one.name, one.colour_index % 8]));
-  const devices = Object.keys(past.series).filter((key) => key.endsWith("/target_ms") && past.series[key].some((value) => value !== null));
+  const devices = Object.keys(past.series).filter((key) => /\/target_ms$/.test(key) && past.series[key].some((value) => value !== null));
   const edge = { label: EDGE, colour: "--bad", dashed: true, values: times.map(() => 1) };
   return {
     times, more: Math.max(domains.length - MOST_DOMAINS, 0), moreDevices: Math.max(devices.length - LOOKS.length, 0),
