@@ -37,7 +37,7 @@ pub struct Reports {
     untold: BTreeMap<usize, (u8, RoundTrip)>,
     told_ns: u64,
     /// The host wants them.
-    pub is_watched: bool,
+    is_watched: bool,
 }
 
 impl Reports {
@@ -68,17 +68,26 @@ impl Reports {
         (now_ns >= self.rest_until_ns).then(|| socket.as_fd())
     }
 
-    pub fn next_event_ns(&self, now_ns: u64) -> u64 {
+    /// `can_tell`: the host takes messages now. Else a message that is due is no reason to wake.
+    pub fn next_event_ns(&self, now_ns: u64, can_tell: bool) -> u64 {
         let rest_ns = Some(self.rest_until_ns).filter(|until_ns| *until_ns > now_ns);
         // Streams are timed by another clock.
         let end_ns = self
             .streams
             .next_end_ns()
             .map(|end_ns| now_ns.saturating_add(end_ns.saturating_sub(monotonic_ns())));
-        let is_due = self.is_watched && !self.untold.is_empty();
+        let is_due = can_tell && self.is_watched && !self.untold.is_empty();
         let tell_ns = is_due.then(|| self.told_ns.saturating_add(TELL_NS));
         let all = rest_ns.into_iter().chain(end_ns).chain(tell_ns);
         all.min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether the host wants to hear of round trips; those of before it did are old.
+    pub fn watch(&mut self, is_watched: bool) {
+        if is_watched && !self.is_watched {
+            self.untold.clear();
+        }
+        self.is_watched = is_watched;
     }
 
     /// The host's message on round trips, if it is time for one.
@@ -104,6 +113,7 @@ impl Reports {
     pub fn serve(&mut self, now_ns: u64, agent: &mut Agent, follower: &mut Follower) {
         self.follow_device(agent);
         for place in self.streams.expire(monotonic_ns()) {
+            self.untold.remove(&place);
             if let Ok((device, _)) = agent.device() {
                 device.clear_stream(place);
             }
@@ -186,5 +196,43 @@ fn write_all(device: &Device, streams: &Streams) {
     }
     for (place, record) in streams.records() {
         device.write_stream(place, record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_untold() -> Reports {
+        let one = RoundTrip::new(90_000, 80_000).unwrap();
+        Reports {
+            socket: None,
+            streams: Streams::default(),
+            rest_until_ns: 0,
+            generation: 0,
+            untold: BTreeMap::from([(0, (3, one))]),
+            told_ns: 0,
+            is_watched: true,
+        }
+    }
+
+    #[test]
+    fn a_host_that_does_not_read_keeps_nobody_awake() {
+        let reports = with_untold();
+        let now_ns = 10 * TELL_NS;
+        assert_eq!(reports.next_event_ns(now_ns, true), TELL_NS);
+        assert_eq!(reports.next_event_ns(now_ns, false), u64::MAX);
+    }
+
+    #[test]
+    fn a_host_that_begins_to_watch_hears_no_old_words() {
+        let mut reports = with_untold();
+        reports.watch(true);
+        assert!(reports.message(TELL_NS).is_some());
+        let mut reports = with_untold();
+        reports.watch(false);
+        assert_eq!(reports.next_event_ns(TELL_NS, true), u64::MAX);
+        reports.watch(true);
+        assert_eq!(reports.message(TELL_NS), None);
     }
 }

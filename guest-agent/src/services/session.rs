@@ -207,7 +207,8 @@ impl Session {
         if self.has_room() && !self.pending.is_empty() {
             return 0;
         }
-        let mut next_ns = self.reports.next_event_ns(self.clock.now_ns());
+        let can_tell = self.out.is_empty();
+        let mut next_ns = self.reports.next_event_ns(self.clock.now_ns(), can_tell);
         if self.port.is_none() || self.is_host_away {
             next_ns = next_ns.min(self.look_at_port_ns);
         }
@@ -280,7 +281,7 @@ impl Session {
             self.pending.clear();
             self.out.clear();
             self.is_greeted = false;
-            self.reports.is_watched = false;
+            self.reports.watch(false);
         }
         self.is_host_away = true;
         self.look_at_port_ns = now_ns.saturating_add(HOST_AWAY_NS);
@@ -339,7 +340,7 @@ impl Session {
                 result
             }
             Call::WatchStreams => {
-                self.reports.is_watched = true;
+                self.reports.watch(true);
                 json!({})
             }
             Call::PreviewRule(condition) => {
