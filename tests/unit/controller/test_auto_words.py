@@ -102,7 +102,7 @@ def test_domains_without_a_gate_and_shares_of_processors_are_named():
 
 def test_names_of_devices_and_what_is_assumed_of_disks_is_said():
     names = {"/srv/san1": "san1", "/typo": "san2"}
-    why = "it has no path on this host"
+    why = "no path on this host leads there"
     disks = [
         {"domain": domain, "image": image, "device": "unknown device", "because": why}
         for domain, image in (("media", "rbd:vms/a"), ("web", "rbd:vms/b"), ("web", None))

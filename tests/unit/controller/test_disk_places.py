@@ -93,7 +93,7 @@ def test_a_named_image_and_one_without_a_path_need_no_look():
     assert [(p.device, p.named_by, p.because) for p in places] == [
         ("array", "/nas", None),
         ("ceph", "rbd:", None),
-        (UNKNOWN_DEVICE, None, "it has no path on this host"),
+        (UNKNOWN_DEVICE, None, "no path on this host leads there"),
     ]
 
 

@@ -493,7 +493,7 @@ def test_the_operator_names_the_device_of_disks_that_the_host_does_not_see(runni
             "domain": "batch",
             "image": "rbd:others/batch",
             "device": "unknown device",
-            "because": "it has no path on this host",
+            "because": "no path on this host leads there",
         }
     ]
 

@@ -194,6 +194,12 @@ CASES = {
         "nothing",
         "media/batch receives nothing: nothing holds it, it asks for nothing",
     ),
+    "nothing, in a VM that waits for processors": (
+        facts(Use(), processor=Wait(420.0)),
+        "nothing",
+        "media/batch reads nothing: nothing holds it, it asks for nothing; perhaps because a"
+        " thread of media waits 420 ms of each second for a processor",
+    ),
     "nothing, and it asks for little": (
         facts(replace(BUSY, in_flight=0.1, service_ms=4.0)),
         "nothing",

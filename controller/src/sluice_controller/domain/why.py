@@ -418,22 +418,33 @@ def _starves(facts: Facts) -> bool:
 
 
 def _processor(facts: Facts, use: Use) -> _Found | None:
-    if facts.processor is None or not _starves(facts):
+    if not _starves(facts) or _asks_for_nothing(use):
         return None
+    words = f"probably the host's processors hold it: {_waits_for_processors(facts)}"
+    return _Found("processor", False, words)
+
+
+def _waits_for_processors(facts: Facts) -> str:
     ms = facts.processor.ms_per_second
     give = command("virsh", "schedinfo", facts.domain)
-    words = (
-        f"probably the host's processors hold it: a thread of {facts.domain} waits"
-        f" {ms:.0f} ms of each second for a processor; see and change its share: {give}"
+    return (
+        f"a thread of {facts.domain} waits {ms:.0f} ms of each second for a processor; see and"
+        f" change its share: {give}"
     )
-    return _Found("processor", False, words)
+
+
+def _asks_for_nothing(use: Use) -> bool:
+    return not use.requests_per_second and not use.in_flight
 
 
 def _nothing(facts: Facts, use: Use) -> _Found:
     held = f" (the shaper held it for {use.held_share:.0%} of the time)" if use.held_share else ""
     unmanaged = " and it is unmanaged" if facts.unmanaged else ""
-    if not use.requests_per_second and not use.in_flight:
-        return _Found("nothing", True, f"nothing holds it{unmanaged}, it asks for nothing{held}")
+    if _asks_for_nothing(use):
+        words = f"nothing holds it{unmanaged}, it asks for nothing{held}"
+        # A program that gets no processor asks for nothing either.
+        perhaps = f"; perhaps because {_waits_for_processors(facts)}" if _starves(facts) else ""
+        return _Found("nothing", True, words + perhaps)
     words = f"nothing here holds it{unmanaged}, it asks for no more{held}"
     if facts.resource in DISK_RESOURCES:
         words += (

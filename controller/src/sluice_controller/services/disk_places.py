@@ -110,7 +110,7 @@ class DiskPlaces:
         if prefix is not None:
             return Place(image, names[prefix], named_by=prefix)
         if not _is_path(image):
-            return Place(image, UNKNOWN_DEVICE, because="it has no path on this host")
+            return Place(image, UNKNOWN_DEVICE, because="no path on this host leads there")
         known = self._known[image]
         if known.device is None and known.why is None:
             return None
