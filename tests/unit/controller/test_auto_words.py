@@ -112,8 +112,8 @@ def test_names_of_devices_and_what_is_assumed_of_disks_is_said():
     assert said[1:] == [
         "san1 is named by the operator, for /srv/san1",
         "No running domain has a disk under /typo, which the operator names san2",
-        "Taken to lie on unknown device: a disk of web, rbd:vms/a, rbd:vms/b; it has no path on"
-        " this host",
+        "Taken to lie on unknown device: a disk of web, rbd:vms/a, rbd:vms/b; no path on this"
+        " host leads there",
     ]
 
 
