@@ -310,11 +310,111 @@ static void test_a_stream_that_waits_stops_the_run(void)
     free_engines();
 }
 
-/* Parts */
+/* A reader that cannot go on */
 
 static void set_class(unsigned engine, unsigned class_index, SluiceClassConfig config)
 {
     check(sluice_engine_set_class(engines[engine], class_index, &config, now_ns));
+}
+
+/* Looks at each event until one goes, for so long at most. */
+static SluiceNode *next_released(SluiceEngine *engine, uint64_t for_ns)
+{
+    uint64_t end_ns = now_ns + for_ns;
+    SluiceNode *node;
+
+    while (!(node = sluice_engine_release(engine, now_ns)) && now_ns < end_ns) {
+        uint64_t event_ns = sluice_engine_next_event_ns(engine);
+
+        now_ns = event_ns > now_ns ? event_ns : now_ns + 1;
+    }
+    return now_ns < end_ns ? node : NULL;
+}
+
+/* One request of a class goes and is done; the run that it was is over. */
+static void go_once(unsigned class_index, uint64_t position)
+{
+    Request request = { .node.position = position };
+
+    check_equal(sluice_engine_submit(engines[0], class_index, &request.node, REQUEST,
+                                     now_ns), SLUICE_PASS);
+    sluice_engine_complete(engines[0], &request.node, MS, now_ns += MS);
+    now_ns += 20 * MS;
+}
+
+static void test_a_request_that_hangs_keeps_the_device_for_no_run_after_it(void)
+{
+    Request hangs = { .node.position = REGION }, waits = { .node.position = 2 * REGION };
+
+    new_engines(SLUICE_GATE_RUNS);
+    set_class(0, 0, (SluiceClassConfig){ .priority = 0 });
+    set_class(0, 1, (SluiceClassConfig){ .priority = 9 });
+    check_equal(sluice_engine_submit(engines[0], 0, &hangs.node, REQUEST, now_ns),
+                SLUICE_PASS);
+    check_equal(sluice_engine_submit(engines[0], 1, &waits.node, REQUEST, now_ns),
+                SLUICE_HOLD);
+    check(next_released(engines[0], SECOND) == &waits.node);
+    free_engines();
+}
+
+static void test_a_request_goes_on_with_its_run_when_its_limit_lets_it(void)
+{
+    Request first = { .node.position = REGION };
+    Request second = { .node.position = REGION + REQUEST };
+    uint64_t began_ns;
+
+    new_engines(SLUICE_GATE_RUNS);
+    set_class(0, 0, (SluiceClassConfig){
+        .limit = { .bytes_per_second = 50000000, .burst_bytes = 1 }, .priority = 5,
+    });
+    go_once(0, REGION - REQUEST);
+    began_ns = now_ns;
+    check_equal(sluice_engine_submit(engines[0], 0, &first.node, REQUEST, now_ns),
+                SLUICE_PASS);
+    check_equal(sluice_engine_submit(engines[0], 0, &second.node, REQUEST, now_ns),
+                SLUICE_HOLD);
+    check(next_released(engines[0], SECOND) == &second.node);
+    check(now_ns - began_ns <= REQUEST * SECOND / 50000000 + MS);
+    free_engines();
+}
+
+static void test_a_process_that_was_stopped_pays_for_no_more_than_a_run(void)
+{
+    uint64_t before[2];
+
+    new_engines(SLUICE_GATE_RUNS);
+    add_reader(0, 0, 4);
+    add_reader(0, 1, 4);
+    run(SECOND);
+    now_ns += 20 * SECOND;
+    before[0] = readers[0].bytes;
+    before[1] = readers[1].bytes;
+    run(2 * SECOND);
+    for (unsigned i = 0; i < 2; i++) {
+        check(readers[i].bytes - before[i] > 2 * MB_PER_S * 1000000 / 4);
+    }
+    free_engines();
+}
+
+/* Parts */
+
+/* A VM that has been up for long has had more readers than there are places. */
+static void test_new_readers_are_told_apart_after_many_others(void)
+{
+    new_engines(SLUICE_GATE_RUNS);
+    for (unsigned i = 0; i < 100; i++) {
+        go_once(0, (100 + i) * REGION);
+        go_once(0, (100 + i) * REGION + REQUEST);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        add_reader(0, 0, 1);
+    }
+    add_reader(0, 1, 1)->is_random = true;
+    run(5 * SECOND);
+    switches = 0;
+    run(10 * SECOND);
+    check(switches < 10 * 20);
+    free_engines();
 }
 
 static void test_weights_divide_the_time(void)
@@ -341,6 +441,18 @@ static void test_members_have_times_by_weight(void)
     /* One class of three that are active. */
     check(readers[3].busy_ns > 60 * SECOND * 28 / 100);
     check(readers[3].busy_ns < 60 * SECOND * 38 / 100);
+    free_engines();
+}
+
+/* The device is kept for one of them while it thinks. */
+static void test_members_have_equal_times_whoever_thinks(void)
+{
+    new_engines(SLUICE_GATE_RUNS);
+    add_reader(0, 0, 1)->think_ns = SLUICE_GATE_IDLE_NS * 4 / 5;
+    add_reader(1, 0, 4);
+    run(60 * SECOND);
+    check(readers[1].busy_ns > 60 * SECOND * 43 / 100);
+    check(readers[1].busy_ns < 60 * SECOND * 57 / 100);
     free_engines();
 }
 
@@ -403,6 +515,18 @@ static void test_a_word_that_is_no_run_stops_nobody(void)
     page.run = (now_ns + SECOND) | 77;
     run(20 * MS);
     check(readers[0].bytes > 0);
+    free_engines();
+}
+
+static void test_a_run_that_began_a_moment_later_is_one(void)
+{
+    Request read = { .node.position = REGION };
+
+    new_engines(SLUICE_GATE_RUNS);
+    go_once(0, REGION);
+    page.run = ((now_ns + SLUICE_GATE_RUN_MOST_NS + MS / 20) & ~SLUICE_GATE_RUN_SLOT) | 77;
+    check_equal(sluice_engine_submit(engines[0], 0, &read.node, REQUEST, now_ns),
+                SLUICE_HOLD);
     free_engines();
 }
 
@@ -494,13 +618,25 @@ int main(void)
           test_a_reader_that_ends_leaves_the_disk_at_once },
         { "streams wait for no run", test_streams_wait_for_no_run },
         { "a stream that waits stops the run", test_a_stream_that_waits_stops_the_run },
+        { "a request that hangs keeps the device for no run after it",
+          test_a_request_that_hangs_keeps_the_device_for_no_run_after_it },
+        { "a request goes on with its run when its limit lets it",
+          test_a_request_goes_on_with_its_run_when_its_limit_lets_it },
+        { "a process that was stopped pays for no more than a run",
+          test_a_process_that_was_stopped_pays_for_no_more_than_a_run },
+        { "new readers are told apart after many others",
+          test_new_readers_are_told_apart_after_many_others },
         { "weights divide the time", test_weights_divide_the_time },
         { "members have times by weight", test_members_have_times_by_weight },
+        { "members have equal times whoever thinks",
+          test_members_have_equal_times_whoever_thinks },
         { "a class keeps its limit and leaves the rest",
           test_a_class_keeps_its_limit_and_leaves_the_rest },
         { "a reservation is served between runs", test_a_reservation_is_served_between_runs },
         { "a killed member loses its run", test_a_killed_member_loses_its_run },
         { "a word that is no run stops nobody", test_a_word_that_is_no_run_stops_nobody },
+        { "a run that began a moment later is one",
+          test_a_run_that_began_a_moment_later_is_one },
         { "nobody waits for runs for good", test_nobody_waits_for_runs_for_good },
         { "a lost page leaves runs within the VM",
           test_a_lost_page_leaves_runs_within_the_vm },

@@ -104,7 +104,7 @@ typedef struct EevdfLevel {
 /* A sequential reader, or what may become one. */
 typedef struct RunReader {
     uint64_t next;              /* where its last request ends */
-    uint32_t used;              /* in a running number */
+    uint64_t used;              /* in a running number */
     uint8_t class_index;
     bool goes_on;               /* a request began where the last had ended */
 } RunReader;
@@ -112,7 +112,7 @@ typedef struct RunReader {
 /* Whose turn at the disk it is (engine-runs.c), with a gate that has runs. */
 typedef struct Runs {
     RunReader readers[RUN_READERS];
-    uint32_t uses;
+    uint64_t uses;
     uint8_t reader;             /* of the run that is on, or was last */
     uint8_t class_index;
     uint64_t began_ns;
@@ -294,8 +294,10 @@ static inline uint64_t window_period_ns(const SluiceClass *class)
 
 /* engine-runs.c: as below, at length. */
 uint16_t engine_barred(SluiceEngine *engine, uint64_t now_ns);
-/* When the gate may let one go that it holds. */
-uint64_t engine_gate_opens_ns(SluiceEngine *engine, uint64_t now_ns);
+/* When the gate may let one of a class go that holds requests, or of any other (NO_CLASS)
+ * than that whose run is on. */
+uint64_t engine_gate_opens_ns(SluiceEngine *engine, uint32_t class_index,
+                              uint64_t now_ns);
 /* As engine_barred(), but for a request that comes: it may go on with the run that is on. */
 uint16_t engine_barred_beside(SluiceEngine *engine, uint32_t class_index,
                               uint64_t position, uint64_t now_ns);

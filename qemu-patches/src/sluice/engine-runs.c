@@ -37,10 +37,16 @@ static uint8_t others_of(uint32_t class_index)
     return RUN_READERS + 1 + class_index;
 }
 
-/* One that never went on is forgotten first, then the one not used for longest. */
-static bool is_less_used(const RunReader *a, const RunReader *b)
+/* Those that went on keep half of the places against any number of others, and these
+ * the rest, or new readers that come together would push out each other. */
+static bool newcomers_have_their_half(const Runs *runs)
 {
-    return a->goes_on != b->goes_on ? b->goes_on : a->used < b->used;
+    unsigned newcomers = 0;
+
+    for (unsigned i = 0; i < RUN_READERS; i++) {
+        newcomers += !runs->readers[i].goes_on;
+    }
+    return newcomers > RUN_READERS / 2;
 }
 
 /* The reader that goes on there, or `others`. */
@@ -61,12 +67,16 @@ static uint8_t reader_at(const SluiceEngine *engine, uint32_t class_index,
     return others_of(class_index);
 }
 
-static RunReader *least_used(Runs *runs)
+/* Of one of the halves the one not used for longest. */
+static RunReader *to_forget(Runs *runs)
 {
-    RunReader *least = &runs->readers[0];
+    bool goes_on = !newcomers_have_their_half(runs);
+    RunReader *least = NULL;
 
-    for (unsigned i = 1; i < RUN_READERS; i++) {
-        least = is_less_used(&runs->readers[i], least) ? &runs->readers[i] : least;
+    for (RunReader *i = runs->readers; i < runs->readers + RUN_READERS; i++) {
+        if (i->goes_on == goes_on && (!least || i->used < least->used)) {
+            least = i;
+        }
     }
     return least;
 }
@@ -77,7 +87,7 @@ void engine_note_reader(SluiceEngine *engine, uint32_t class_index, SluiceNode *
     Runs *runs = &engine->runs;
     uint8_t found = reader_at(engine, class_index, node->position);
     bool goes_on = found <= RUN_READERS;
-    RunReader *reader = goes_on ? &runs->readers[found - 1] : least_used(runs);
+    RunReader *reader = goes_on ? &runs->readers[found - 1] : to_forget(runs);
 
     *reader = (RunReader){ node->position + bytes, ++runs->uses, class_index, goes_on };
     node->reader = found;
@@ -120,17 +130,27 @@ static SluiceNode **run_link(SluiceEngine *engine, SluiceClass *class)
     return NULL;
 }
 
+/* So long it was on: the process may not have run for a while since its end. */
+static uint64_t run_lasted_ns(const SluiceEngine *engine, uint64_t now_ns)
+{
+    uint64_t end_ns = sluice_gate_run_ends_ns(&engine->gate);
+
+    end_ns = end_ns < now_ns ? end_ns : now_ns;
+    return end_ns > engine->runs.began_ns ? end_ns - engine->runs.began_ns : 0;
+}
+
 static void end_run(SluiceEngine *engine, uint64_t now_ns)
 {
     SluiceClass *class = &engine->classes[engine->runs.class_index];
+    uint64_t lasted_ns = run_lasted_ns(engine, now_ns);
 
     if (!engine->gate.run_until_ns) {
         return;
     }
-    sluice_gate_end_run(&engine->gate);
+    sluice_gate_end_run(&engine->gate, now_ns);
     /* Nobody else waits: nothing is divided. */
     if (engine->levels[class->priority].weight) {
-        eevdf_charge(engine, class, (now_ns - engine->runs.began_ns) >> UNIT_SHIFT);
+        eevdf_charge(engine, class, lasted_ns >> UNIT_SHIFT);
     }
 }
 
@@ -165,13 +185,15 @@ static bool is_still_first(const SluiceEngine *engine, const SluiceClass *class,
 }
 
 /* Its time or its bytes are over. A class whose requests are all with the device does not
- * compete, but it comes back when they are done: if it is to go then, nobody begins before. */
+ * compete, but it comes back when they are done: if it is to go then, nobody begins before,
+ * unless they hang. */
 static void finish_run(SluiceEngine *engine, uint64_t now_ns)
 {
     const SluiceClass *class = &engine->classes[engine->runs.class_index];
 
     end_run(engine, now_ns);
-    if (!class->oldest && is_still_first(engine, class, now_ns)
+    if (!class->oldest && now_ns - engine->gate.moved_ns < SLUICE_GATE_PAUSE_NS
+        && is_still_first(engine, class, now_ns)
         && sluice_gate_due_ns(&engine->gate, now_ns) <= now_ns) {
         begin_run(engine, now_ns);
     }
@@ -227,12 +249,18 @@ uint16_t engine_barred(SluiceEngine *engine, uint64_t now_ns)
            ? engine->gated & ~(1u << class_index) : engine->gated;
 }
 
-uint64_t engine_gate_opens_ns(SluiceEngine *engine, uint64_t now_ns)
+uint64_t engine_gate_opens_ns(SluiceEngine *engine, uint32_t class_index,
+                              uint64_t now_ns)
 {
     bool running = engine->gate.has_runs && is_running(engine, now_ns);
     uint64_t due_ns = sluice_gate_due_ns(&engine->gate, now_ns);
 
-    return due_ns > now_ns || !running ? due_ns : sluice_gate_run_ends_ns(&engine->gate);
+    if (due_ns > now_ns || !running
+        || (is_in_run(engine, class_index)
+            && run_link(engine, &engine->classes[class_index]))) {
+        return due_ns;
+    }
+    return sluice_gate_run_ends_ns(&engine->gate);
 }
 
 uint16_t engine_barred_beside(SluiceEngine *engine, uint32_t class_index,
@@ -272,7 +300,9 @@ void engine_run(SluiceEngine *engine, uint32_t class_index, SluiceNode *node,
     if (!node->reader) {
         engine_note_reader(engine, class_index, node, bytes);
     }
-    if (!is_running(engine, now_ns)) {
+    if (is_running(engine, now_ns)) {
+        sluice_gate_keep_run(&engine->gate, now_ns);
+    } else {
         runs->reader = node->reader;
         runs->class_index = class_index;
         begin_run(engine, now_ns);

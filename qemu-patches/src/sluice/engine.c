@@ -150,6 +150,7 @@ static void queue_remove(SluiceClass *class, SluiceNode *before,
         class->newest = before;
     }
     node->next = NULL;
+    node->reader = 0;           /* it may come again, elsewhere */
     if (!class->oldest) {
         class->special &= ~SPECIAL_HOLDS;
     }
@@ -782,8 +783,8 @@ static uint64_t group_event_ns(const SluiceEngine *engine, uint64_t event_ns)
 /* When a class that holds requests may go, with the gate closed. */
 static uint64_t gate_event_ns(SluiceEngine *engine, uint64_t now_ns)
 {
-    uint64_t opens_ns = engine_gate_opens_ns(engine, now_ns);
-    uint64_t event_ns = ready_mask(engine) ? opens_ns : UINT64_MAX;
+    uint64_t event_ns = ready_mask(engine)
+                        ? engine_gate_opens_ns(engine, NO_CLASS, now_ns) : UINT64_MAX;
 
     if (open_classes(engine, PRIORITY_BITS, now_ns)) {
         return now_ns;
@@ -791,7 +792,8 @@ static uint64_t gate_event_ns(SluiceEngine *engine, uint64_t now_ns)
     for_each_class(i, engine->due) {
         uint64_t due_ns = later_ns(now_ns, engine->due_ns[i]);
 
-        due_ns = is_gated(engine, i) ? later_ns(due_ns, opens_ns) : due_ns;
+        due_ns = is_gated(engine, i)
+                 ? later_ns(due_ns, engine_gate_opens_ns(engine, i, now_ns)) : due_ns;
         event_ns = due_ns < event_ns ? due_ns : event_ns;
     }
     return event_ns;

@@ -17,8 +17,9 @@
  *
  * Trust. A wrong word of a slot counts for at most the largest window, or the greatest weight,
  * while its owner seems to live. A window out of range is brought into it. A run that is
- * longer than runs are is none. Times in the future are another's nonsense, and count for
- * nothing. Virtual times only say who goes first.
+ * longer than runs are, by more than clocks that were read at two moments explain, is none.
+ * Times in the future are another's nonsense, and count for nothing. Virtual times only say
+ * who goes first.
  */
 #include <assert.h>
 #include <string.h>
@@ -273,14 +274,16 @@ static void add_waiting(SluiceGateOthers *others, uint64_t virtual_ns)
     others->waiting = true;
 }
 
-/* Until when another's run is on; 0: none is. */
+/* Until when another's run is on; 0: none is. It may have begun after the caller has read
+ * its clock. */
 static uint64_t others_run_ns(const SluiceGateMember *member, uint64_t now_ns)
 {
     uint64_t word = group_load(&member->page->run);
     uint64_t until_ns = word & ~SLUICE_GATE_RUN_SLOT;
 
     return (word & SLUICE_GATE_RUN_SLOT) != member->index + 1 && until_ns > now_ns
-           && until_ns - now_ns <= SLUICE_GATE_RUN_MOST_NS ? until_ns : 0;
+           && until_ns - now_ns <= SLUICE_GATE_RUN_MOST_NS + SLUICE_GROUP_AHEAD_NS
+           ? until_ns : 0;
 }
 
 SLUICE_HOT SluiceGateOthers sluice_gate_others(const SluiceGateMember *member,

@@ -46,7 +46,8 @@
  * request then goes only in a run of this member, which has all of W; parts do not count. A
  * run begins when no other's is on and no member that waits has had less time; it is on for
  * the member's share of SLUICE_GATE_ROUND_NS, within bounds, or until nothing has been in
- * flight for SLUICE_GATE_IDLE_NS. Whose the run is within the VM is the engine's matter
+ * flight for SLUICE_GATE_IDLE_NS. While nothing is, the device is kept for the member, so that
+ * is its device time, too. Whose the run is within the VM is the engine's matter
  * (engine-runs.c).
  *
  * The target is the streams': a part of the time that a read of theirs can bear, moved by
@@ -150,7 +151,7 @@ void sluice_gate_set_target(SluiceGate *gate, uint64_t target_ns, uint64_t now_n
     gate->closed_until_ns = 0;
     if (!target_ns) {
         sluice_gate_end_waiting(gate, now_ns);
-        sluice_gate_end_run(gate);
+        sluice_gate_end_run(gate, now_ns);
     }
 }
 
@@ -482,10 +483,26 @@ void sluice_gate_begin_run(SluiceGate *gate, uint64_t now_ns)
     bool is_on = !shares(gate) || sluice_gate_take_run(gate->member, until_ns, now_ns);
 
     gate->run_until_ns = is_on ? until_ns : 0;
+    gate->moved_ns = gate->in_flight_requests ? gate->moved_ns : now_ns;
 }
 
-void sluice_gate_end_run(SluiceGate *gate)
+void sluice_gate_keep_run(SluiceGate *gate, uint64_t now_ns)
 {
+    uint64_t kept_ns = within(now_ns - gate->moved_ns, 0, SLUICE_GATE_IDLE_NS);
+
+    if (!gate->run_until_ns || gate->in_flight_requests) {
+        return;
+    }
+    gate->moved_ns = now_ns;
+    if (shares(gate)) {
+        sluice_gate_show_virtual(gate->member, gate->member->virtual_ns
+                                               + virtual_of(gate, kept_ns));
+    }
+}
+
+void sluice_gate_end_run(SluiceGate *gate, uint64_t now_ns)
+{
+    sluice_gate_keep_run(gate, now_ns);
     if (gate->run_until_ns && shares(gate)) {
         sluice_gate_show_run(gate->member, 0);
     }

@@ -113,7 +113,10 @@ static inline uint64_t sluice_gate_due_ns(SluiceGate *gate, uint64_t now_ns)
  * for SLUICE_GATE_IDLE_NS.
  */
 void sluice_gate_begin_run(SluiceGate *gate, uint64_t now_ns);
-void sluice_gate_end_run(SluiceGate *gate);
+void sluice_gate_end_run(SluiceGate *gate, uint64_t now_ns);
+/* The time since nothing was in flight in the run that is on counts as had. Then a request
+ * goes, or the run ends. */
+void sluice_gate_keep_run(SluiceGate *gate, uint64_t now_ns);
 static inline uint64_t sluice_gate_run_ends_ns(const SluiceGate *gate)
 {
     uint64_t idle_ns = gate->moved_ns + SLUICE_GATE_IDLE_NS;
