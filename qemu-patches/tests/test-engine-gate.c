@@ -378,6 +378,31 @@ static void test_a_class_that_waits_is_active(void)
     free_disk();
 }
 
+/* Its own completion finds the window full of another's bytes. */
+static void test_one_that_waits_says_so_at_its_completions(void)
+{
+    SluiceNode node[2] = { 0 };
+
+    new_disk(1);
+    check(sluice_engine_set_gate(disk.engine, 0, 100 * MS, disk.now_ns));
+    join_page(disk.now_ns);
+    check_equal(sluice_engine_submit(disk.engine, 0, &node[0], REQUEST, disk.now_ns),
+                SLUICE_PASS);
+    page.used[0] |= 2;
+    page.slots[1].owner = 2;
+    page.slots[1].heartbeat_ns = disk.now_ns;
+    page.slots[1].in_flight_bytes = SLUICE_GATE_FIRST_BYTES;
+    check_equal(sluice_engine_submit(disk.engine, 0, &node[1], REQUEST, disk.now_ns),
+                SLUICE_HOLD);
+    disk.now_ns += 30 * MS;
+    check(!sluice_engine_release(disk.engine, disk.now_ns));
+    check(page.slots[0].waits_until_ns > disk.now_ns);
+    disk.now_ns += MS;
+    sluice_engine_complete(disk.engine, &node[0], 31 * MS, disk.now_ns);
+    check(page.slots[0].waits_until_ns > disk.now_ns);
+    free_disk();
+}
+
 static void test_withdrawn_requests_wait_no_longer(void)
 {
     SluiceNode *node;
@@ -431,6 +456,8 @@ int main(void)
         { "the weight is that of active classes",
           test_the_weight_is_that_of_active_classes },
         { "a class that waits is active", test_a_class_that_waits_is_active },
+        { "one that waits says so at its completions",
+          test_one_that_waits_says_so_at_its_completions },
         { "withdrawn requests wait no longer",
           test_withdrawn_requests_wait_no_longer },
         { "a class that becomes a stream waits no longer",

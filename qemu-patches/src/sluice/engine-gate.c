@@ -25,7 +25,7 @@ note_refused(SluiceEngine *engine, uint64_t now_ns)
     }
     engine_promote_due(engine, now_ns);
     if (ready_mask(engine) && !open_classes(engine, PRIORITY_BITS, now_ns)) {
-        sluice_gate_refuse(&engine->gate, ceiling_event_ns(engine, since_ns));
+        sluice_gate_refuse(&engine->gate, ceiling_event_ns(engine, since_ns), now_ns);
     }
 }
 

@@ -99,7 +99,7 @@ static bool gate_refuses(SluiceEngine *engine, uint32_t class_index,
     if (LIKELY(!(shut & (1u << class_index)))) {
         return false;
     }
-    sluice_gate_refuse(&engine->gate, now_ns);
+    sluice_gate_refuse(&engine->gate, now_ns, now_ns);
     return true;
 }
 
@@ -546,7 +546,7 @@ choose_stream(SluiceEngine *engine, uint64_t now_ns)
     open = open_classes(engine, PRIORITY_BITS, now_ns);
     if (!open) {
         if (ready_mask(engine)) {
-            sluice_gate_refuse(&engine->gate, now_ns);
+            sluice_gate_refuse(&engine->gate, now_ns, now_ns);
         }
         return NO_CLASS;
     }

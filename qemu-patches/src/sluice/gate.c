@@ -391,12 +391,13 @@ static void note_held(SluiceGate *gate, uint64_t now_ns)
     }
 }
 
-SLUICE_HOT void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns)
+SLUICE_HOT void sluice_gate_refuse(SluiceGate *gate, uint64_t since_ns,
+                                   uint64_t now_ns)
 {
     note_held(gate, now_ns);
     if (!gate->waited) {
         gate->waited = true;
-        gate->refused_ns = now_ns;
+        gate->refused_ns = since_ns;
         gate->held_times++;
     }
 }
@@ -443,7 +444,7 @@ SLUICE_HOT void sluice_gate_enter(SluiceGate *gate, uint32_t bytes,
 bool sluice_gate_admit(SluiceGate *gate, uint32_t bytes, uint64_t now_ns)
 {
     if (sluice_gate_due_ns(gate, now_ns) > now_ns) {
-        sluice_gate_refuse(gate, now_ns);
+        sluice_gate_refuse(gate, now_ns, now_ns);
         return false;
     }
     sluice_gate_enter(gate, bytes, now_ns);

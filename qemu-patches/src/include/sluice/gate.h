@@ -134,8 +134,9 @@ static inline uint64_t sluice_gate_held_ns(const SluiceGate *gate, uint64_t now_
     return gate->held_ns + (gate->waited && now_ns > gate->refused_ns
                             ? now_ns - gate->refused_ns : 0);
 }
-/* A request that nothing but the gate holds was not let through. */
-void sluice_gate_refuse(SluiceGate *gate, uint64_t now_ns);
+/* A request that nothing but the gate holds was not let through, since then if it is the
+ * first. */
+void sluice_gate_refuse(SluiceGate *gate, uint64_t since_ns, uint64_t now_ns);
 /* Those who wait are served from now on, or have gone. */
 void sluice_gate_end_waiting(SluiceGate *gate, uint64_t now_ns);
 /* A request goes to the device, be it due or not: it is counted. */
