@@ -367,6 +367,7 @@ def auto() -> dict[str, Any]:
             open_device("nvme0n1", ["db"]),
         ],
         "without_gate": [{"domain": "web", "because": BEFORE_GATES}],
+        "round_trips": True,
         "device_names": {},
         "names_without_disk": [],
         "assumed": [],

@@ -9,12 +9,15 @@ import pytest
 
 from sluice_controller.adapters.counters_page import CountersPages
 from sluice_controller.adapters.database import SqlStore
+from sluice_controller.domain.auto_words import UNHEEDED
+from sluice_controller.domain.beyond import RoundTrip
 from sluice_controller.domain.errors import NotFound, Unavailable
 from sluice_controller.domain.guests import Description, Guest
 from sluice_controller.domain.limits import Limit
-from sluice_controller.domain.model import Grant, ShapingClass, Stream
+from sluice_controller.domain.model import Grant, Settings, ShapingClass, Stream
 from sluice_controller.domain.scheduling import Scheduling, Window
 from sluice_controller.services import streams as streams_module
+from sluice_controller.services.ports import UplinkReading
 from unit.controller.sampling import parts
 from unit.controller.test_counters import MS, header, put
 
@@ -108,6 +111,48 @@ def test_a_reservation_that_is_given_later_is_seen_once_the_stores_thread_has_lo
     loads = {load.key: load for load in auto._observe(3000 * MS).background}
     assert loads["media", "batch", "net-tx"].reserved == 9e6
     assert loads["media", "batch", "net-tx"].own_limit is None
+
+
+# A link beyond the host
+
+
+class FullUplink:
+    """8 MB leave in each second by an interface of 1 Gbit/s."""
+
+    sent = 0
+
+    def read(self, name):
+        self.sent += 8_000_000
+        return UplinkReading(0, 0, self.sent, 125e6, (name,))
+
+
+def test_round_trips_hold_the_uplink_unless_the_operator_heeds_none(auto, store, tmp_path):
+    with store.transaction() as unit:
+        unit.put_settings(Settings(uplink="eno1"))
+    now_ns = [0]
+    found = parts(
+        store, OneGuest(tmp_path / "media.page"), CountersPages(lambda: now_ns[0]), lambda: 1.0,
+        FullUplink(), trips_of=lambda _domain: ((2, RoundTrip(now_ns[0], 0.18, 0.02)),),
+    )  # fmt: skip
+    looks = iter(range(1, 100))
+
+    def look():
+        now_ns[0] = next(looks) * SECOND
+        found.sampler.tick(now_ns[0])
+        found.auto.tick(now_ns[0])
+        return found.auto.beyond.rate()
+
+    look()
+    assert look() is None
+    assert found.auto.put({"enabled": True})["round_trips"] is True
+    assert look() is not None
+    off = found.auto.put({"round_trips": False})
+    assert UNHEEDED in off["sentences"]
+    assert look() is None
+    found.auto.put({"round_trips": True})
+    assert look() is not None
+    found.auto.put({"enabled": False})
+    assert look() is None
 
 
 # What is not seen

@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_controller.domain.auto_words import SHOWN, listed, sentences
+from sluice_controller.domain.auto_words import SHOWN, UNHEEDED, listed, sentences
 
 NAMES = st.lists(st.text("abc", min_size=1, max_size=3), unique=True, min_size=1, max_size=12)
 
@@ -36,7 +36,7 @@ def beyond(rate=None, because=None, streams=(), without_signal=()):
 
 def status(*devices, **others):
     empty = dict.fromkeys(("without_gate", "names_without_disk", "assumed", "eased"), ())
-    return {"devices": devices, "beyond": beyond(), **empty, **others}
+    return {"devices": devices, "round_trips": True, "beyond": beyond(), **empty, **others}
 
 
 def eased(domain, **values):
@@ -115,6 +115,10 @@ def test_names_of_devices_and_what_is_assumed_of_disks_is_said():
         "Taken to lie on unknown device: a disk of web, rbd:vms/a, rbd:vms/b; no path on this"
         " host leads there",
     ]
+
+
+def test_round_trips_that_are_not_heeded_are_said_to_be():
+    assert sentences(status(round_trips=False)) == [UNHEEDED]
 
 
 def test_a_link_that_nobody_sees_is_said_with_its_reason_and_who_tells_of_none():

@@ -199,12 +199,46 @@ def test_whatever_a_guest_says_streams_floors_and_a_sixteenth_of_all_are_left(lo
         assert was.rate is None or state.rate <= 1.05 * was.rate or state.rate == least
 
 
+def told(state, waits_s, left, now_ns, top=None):
+    look = Look(
+        {"movie": RoundTrip(now_ns, waits_s + LEAST_S, LEAST_S)},
+        left,
+        left,
+        lambda: 0.0,
+        top,
+        now_ns,
+    )
+    return advance(state, look, POLICY)
+
+
+def test_a_guest_that_lies_ever_more_gets_no_less_than_a_sixteenth_of_what_first_left():
+    """Each time that cuts are given back it tells of a longer queue at once."""
+    state, left, waits_s, lowest = State(), 8e6, 0.05, 8e6
+    for number in range(1, 400):
+        state, news = told(state, waits_s, left, number * 5 * TICK_NS)
+        if any(one.kind == ELSEWHERE for one in news):
+            waits_s *= 2
+        # Senders come back to speed slowly.
+        left = min(1.2 * left, 8e6) if state.held is None else min(left, state.held)
+        lowest = min(lowest, left)
+    assert lowest >= LEAST_SHARE**2 * 8e6
+
+
+def test_a_link_known_to_be_slower_than_what_left_is_held_by_others():
+    state = State()
+    for number in range(1, 10):
+        state, news = told(state, 0.1, 8e6, number * 5 * TICK_NS, top=2e6)
+        assert not news
+    assert state.rate is None
+
+
 # The service
 
 
 class Declared:
-    def __init__(self):
-        self.now = self
+    def __init__(self, uplink="eth0"):
+        self.now = self.settings = self
+        self.uplink = uplink
 
     def granted_to(self, _domain):
         return frozenset({(0, "default"), (2, "movie")})
@@ -250,11 +284,42 @@ def test_without_an_uplink_nothing_can_be_held():
     assert beyond.status()["without_signal"] == []
 
 
-def test_a_rehearsal_holds_nothing_and_says_what_it_would_begin():
+def test_no_class_is_held_below_its_floor_however_little_it_sent():
+    """A guest may tell of a queue while next to nothing leaves."""
+    idle = replace(UPLINK, bytes_per_second=1000.0, peak_bytes_per_second=1000.0)
     beyond = Beyond(Declared(), lambda _domain: ((2, WAITS),))
+    stream = replace(FILM, net_bytes_per_second=1.0)
+    loads = tuple(Load(f"web{n}", "default", NET_TX, 500.0) for n in range(2))
+    beyond.tick(Observation((stream,), loads, idle), {}, POLICY, SECOND)
+    floor = POLICY.floors[NET_TX]
+    assert beyond.rate() >= floor
+    sent = 0.5 * floor
+    for tick in range(1, 40):
+        loads = tuple(Load(f"web{n}", "default", NET_TX, sent) for n in range(2))
+        now_ns = SECOND + tick * TICK_NS
+        beyond.tick(Observation((stream,), loads, idle), {}, POLICY, now_ns)
+        sent = min(floor, (beyond.rate() or 0.0) / 2)
+    assert sent == floor
+
+
+def test_another_uplink_begins_without_a_rate():
+    declared = Declared()
+    beyond = Beyond(declared, lambda _domain: ((2, WAITS),))
+    seen = Observation((FILM,), (), UPLINK)
+    beyond.tick(seen, {}, POLICY, SECOND)
+    assert beyond.rate() is not None
+    declared.uplink = "eth1"
+    beyond.tick(replace(seen, uplink=None, uplink_unseen=True), {}, POLICY, SECOND + TICK_NS)
+    assert beyond.rate() is None
+
+
+def test_a_rehearsal_holds_nothing_and_says_what_it_would_begin():
+    rates = []
+    beyond = Beyond(Declared(), lambda _domain: ((2, WAITS),), lambda: rates.append(beyond.rate()))
     news = beyond.rehearse(Observation((FILM,), (), UPLINK), {}, POLICY, SECOND)
     assert [one.kind for one in news] == [HELD]
-    assert beyond.rate() is None
+    # Another thread sets what it is woken for.
+    assert (beyond.rate(), rates) == (None, [])
 
 
 # The tuner of rates

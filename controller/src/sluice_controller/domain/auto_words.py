@@ -6,10 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from .errors import sluice
 from .rates import format_rate, format_size
 
 # Of the names in a sentence; one more than that is named rather than counted.
 SHOWN = 4
+UNHEEDED = (
+    "No short link beyond the host is looked for: round trips that guests tell are not heeded"
+    f" ({sluice('auto', 'on', '--round-trips')})"
+)
 
 Status = Mapping[str, Any]
 
@@ -31,6 +36,7 @@ def sentences(status: Status) -> list[str]:
         *_without(status["without_gate"]),
         *_names(status),
         *_assumed(status["assumed"]),
+        *([] if status["round_trips"] else [UNHEEDED]),
         *_beyond(status["beyond"]),
         *_eased(status["eased"]),
     ]

@@ -16,8 +16,9 @@ it is short.
 
 **Guards.** The numbers are a guest's word, so they bound others no more than they must: the
 rate is never below a quarter of what left when it was first held, once that has helped of what the
-link carried then, nor below what streams and floors need. Cuts down to there that do not help are
-given back (`guards.py`): the congestion is somebody else's.
+link carried then, nor below what streams and floors need. A hold that follows another soon is
+bounded by what left when that began, or each would be a quarter of the last. Cuts down to there
+that do not help are given back (`guards.py`): the congestion is somebody else's.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ RISE_PER_S, FAR_RISE_PER_S, FAR = 0.02, 0.04, 1.02
 WARY, USED = 0.5, 0.85
 # Of what left when it was first held; then of what the link carried.
 LEAST_SHARE = 0.25
+# After a hold, until half of what left when it began bounds the next one.
+HALF_LIFE_NS = 60 * SECOND
 # Of all that leaves; less is not worth a limit.
 LEAST_BACKGROUND = 0.05
 # The rate is said again when it is so many times higher or lower, and that long after.
@@ -105,12 +108,15 @@ class Look:
 
 @dataclass(frozen=True)
 class State:
-    """`rate`: None while nothing is held; `drains`: so much less until a queue is gone; `began`:
-    what left when it was first held, and once the queue was first gone, the rate at which it was;
-    `failed`: what left at the last cut."""
+    """`rate`: None while nothing is held; `drains`: so much less until a queue is gone; `first`:
+    what left when it was first held, or more if that was soon after another hold, which `ended_ns`;
+    `began`: the same until the queue was first gone, then the rate at which it was; `failed`: what
+    left at the last cut."""
 
     rate: float | None = None
     drains: float = 0.0
+    first: float = 0.0
+    ended_ns: int = 0
     began: float = 0.0
     was_gone: bool = False
     failed: float = 0.0
@@ -155,7 +161,7 @@ def advance(state: State, look: Look, policy: Policy) -> Step:
     aside = still_aside(state.elsewhere, values, policy, now_ns)
     state = replace(state, elsewhere=aside, fresh_ns=now_ns if values else state.fresh_ns)
     if state.rate is not None and now_ns - state.fresh_ns > policy.idle_ns:
-        return _lifted(state, "no guest tells of a stream's round trips any more")
+        return _lifted(state, "no guest tells of a stream's round trips any more", now_ns)
     heard = {n: value for n, value in values.items() if not is_aside(aside, n, value, now_ns)}
     if not heard:
         # Missing knowledge loosens nothing, nor does it say that cuts do not help.
@@ -180,9 +186,15 @@ def advance(state: State, look: Look, policy: Policy) -> Step:
 def _begun(state: State, worst: str, value: float, look: Look) -> Step:
     if value <= 1:
         return state, ()
-    state = _cut(replace(state, began=look.left, help=Help(value, look.now_ns)), worst, look)
-    assert state.rate is not None
-    state = replace(state, told_rate=state.rate, told_ns=look.now_ns)
+    before = state.first * 0.5 ** ((look.now_ns - state.ended_ns) / HALF_LIFE_NS)
+    first = max(look.left, before)
+    begun = replace(state, first=first, began=first, help=Help(value, look.now_ns))
+    begun = _cut(begun, worst, look)
+    assert begun.rate is not None
+    if look.top is not None and begun.rate >= look.top:
+        # Those who know that rate hold all to it.
+        return state, ()
+    state = replace(begun, told_rate=begun.rate, told_ns=look.now_ns)
     return state, (News(HELD, worst, f"Stall risk on {worst}: {_words(state, worst, look)}"),)
 
 
@@ -244,7 +256,7 @@ def _risen(state: State, passed_s: float, look: Look) -> float:
 def _told(state: State, worst: str, look: Look) -> Step:
     rate = state.rate or 0.0
     if look.top is not None and rate >= look.top:
-        return _lifted(state, "the queue beyond is gone at the uplink's own rate")
+        return _lifted(state, "the queue beyond is gone at the uplink's own rate", look.now_ns)
     ratio = max(rate, state.told_rate) / min(rate, state.told_rate)
     if ratio < REGIME or look.now_ns - state.told_ns < QUIET_NS:
         return state, ()
@@ -252,9 +264,13 @@ def _told(state: State, worst: str, look: Look) -> Step:
     return state, (News(MOVED, worst, f"{worst}: {_words(state, worst, look)}"),)
 
 
-def _lifted(state: State, why: str) -> Step:
+def _lifted(state: State, why: str, now_ns: int) -> Step:
     words = f"All that leaves the host is held no more for a link beyond: {why}"
-    return State(elsewhere=state.elsewhere), (News(LIFTED, None, words),)
+    return _ended(state, now_ns), (News(LIFTED, None, words),)
+
+
+def _ended(state: State, now_ns: int) -> State:
+    return State(elsewhere=state.elsewhere, first=state.first, ended_ns=now_ns)
 
 
 def _given_back(state: State, worst: str, look: Look) -> Step:
@@ -264,7 +280,7 @@ def _given_back(state: State, worst: str, look: Look) -> Step:
         f"{look.trips[worst].words}, though all that leaves the host was held to "
         f"{format_rate(state.rate or 0.0)}; it is held no more, tried again in {wait_s} s"
     )
-    return State(elsewhere=state.elsewhere), (News(ELSEWHERE, worst, words),)
+    return _ended(state, look.now_ns), (News(ELSEWHERE, worst, words),)
 
 
 def _words(state: State, worst: str, look: Look) -> str:

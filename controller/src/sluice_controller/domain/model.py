@@ -239,6 +239,14 @@ class AutoSettings(Model):
     floors_bytes_per_second: Mapping[
         Resource, Annotated[float, Number(MIN_BYTES_PER_SECOND, MAX_PER_SECOND, "bytes per second")]
     ] = field(default_factory=lambda: dict(DEFAULT_FLOORS))
+    round_trips: Annotated[
+        bool,
+        Flag(
+            help="all that leaves may be held to the rate of a link beyond the host, which round"
+            " trips told by guests show",
+            option="--round-trips/--no-round-trips",
+        ),
+    ] = True
     # The devices that disks lie on where the host does not see it; null: as it sees it.
     device_names: Mapping[Images, DeviceName] = field(default_factory=dict)
 

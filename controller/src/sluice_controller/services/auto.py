@@ -170,7 +170,11 @@ class Auto:
         """Goes on with settings that are stored; only in a block of `changing`."""
         with self._lock:
             before, self.settings = self.settings, after
-            in_force = {"floors_bytes_per_second": {}, "device_names": {}}
+            in_force: dict[str, Any] = {
+                "floors_bytes_per_second": {},
+                "device_names": {},
+                "round_trips": True,
+            }
             if replace(after, **in_force) != replace(before, **in_force):
                 self._restart()
 
@@ -259,6 +263,9 @@ class Auto:
 
     def _with_link(self, seen: Observation, policy: Policy, now_ns: int) -> Observation:
         """As the tuner of rates should see it: with the link beyond, if one is short."""
+        if not self.settings.round_trips:
+            self.beyond.end()
+            return seen
         greedy_ns = self.state.greedy_since_ns
         if self.settings.dry_run:
             news = self.beyond.rehearse(seen, greedy_ns, policy, now_ns)

@@ -24,6 +24,8 @@ SMALLEST_RISE = 0.005
 OWN_QUEUE_S = 0.005
 # What a stream needs beyond its nominal rate: its headers, and its peaks.
 STREAM_ROOM = 1.1
+# Of a class below its floor, as it is held: up to there it may grow.
+FLOOR_ROOM = 1.25
 UNTOLD = "its guest tells of no round trips: have sluice-agent report --sockets run there"
 
 
@@ -42,6 +44,8 @@ class Beyond:
         self._trips: dict[str, RoundTrip] = {}
         self._streams: tuple[str, ...] = ()
         self._has_uplink = False
+        # Of which `_state` is.
+        self._uplink: str | None = None
 
     def rate(self) -> float | None:
         """Bytes per second of the link beyond; None while none is known to be short."""
@@ -51,6 +55,13 @@ class Beyond:
         self, seen: Observation, greedy_ns: Mapping[str, int], policy: Policy, now_ns: int
     ) -> list[News]:
         """`greedy_ns`: since when streams move more than they declare."""
+        news = self._tick(seen, greedy_ns, policy, now_ns)
+        self._publish(self._state.held)
+        return news
+
+    def _tick(
+        self, seen: Observation, greedy_ns: Mapping[str, int], policy: Policy, now_ns: int
+    ) -> list[News]:
         uplink = seen.uplink
         self._streams = tuple(stream.name for stream in seen.streams)
         self._has_uplink = uplink is not None or seen.uplink_unseen
@@ -59,15 +70,15 @@ class Beyond:
             for stream in seen.streams
             if (trip := shared(self._of(stream), now_ns))
         }
-        if not self._has_uplink:
-            self.reset()
-            return []
+        name = self.declared.now.settings.uplink
+        if not self._has_uplink or name != self._uplink:
+            # What is known of another port's link says nothing of this one's.
+            self._state, self._uplink = State(), name
         if uplink is None:
             return []
         self._state, news = advance(
             self._state, self._look(seen, uplink, greedy_ns, policy, now_ns), policy
         )
-        self._publish(self._state.held)
         return list(news)
 
     def _of(self, stream: StreamView) -> list[RoundTrip]:
@@ -80,7 +91,8 @@ class Beyond:
         self, seen: Observation, greedy_ns: Mapping[str, int], policy: Policy, now_ns: int
     ) -> list[News]:
         """What would be begun now; nothing is held."""
-        news = self.tick(seen, greedy_ns, policy, now_ns)
+        # Not for a moment, either: another thread sets what is published.
+        news = self._tick(seen, greedy_ns, policy, now_ns)
         self.reset()
         return news
 
@@ -90,10 +102,9 @@ class Beyond:
         self._publish(None)
 
     def end(self) -> None:
-        """Auto-shaping is off."""
-        if self._streams or self._trips or self._rate is not None:
-            self._streams, self._trips = (), {}
-            self.reset()
+        """Auto-shaping is off, or heeds no round trips."""
+        self._streams, self._trips = (), {}
+        self.reset()
 
     def _publish(self, rate: float | None) -> None:
         before = self._rate
@@ -161,12 +172,14 @@ class Beyond:
 
 
 def _least(seen: Observation, policy: Policy) -> float:
-    """What streams and floors need on the uplink."""
-    floors = sum(
-        min(floor_of(load, policy.floors), load.bytes_per_second)
+    """What streams and floors need on the uplink: a class that begins is not held below its own."""
+    sent = [
+        (floor_of(load, policy.floors), load.bytes_per_second)
         for load in seen.background
         if load.resource == NET_TX
-    )
+    ]
+    used = sum(min(floor, FLOOR_ROOM * rate) for floor, rate in sent)
+    floors = max(used, max((floor for floor, _ in sent), default=0.0))
     nominal = sum(stream.nominal_bytes_per_second for stream in seen.streams if _sends(stream))
     return STREAM_ROOM * nominal + floors + seen.unmanaged_net_bytes_per_second
 

@@ -133,6 +133,7 @@ def auto_on(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="log decisions only")] = False,
     method: Annotated[str | None, described(AutoSettings, "method")] = None,
+    round_trips: Annotated[bool | None, described(AutoSettings, "round_trips")] = None,
     floor: Annotated[
         list[str] | None,
         typer.Option(help="RESOURCE=RATE below which no class is held; may be repeated"),
@@ -145,6 +146,8 @@ def auto_on(
     body: dict[str, Any] = {"enabled": True, "dry_run": dry_run}
     if method is not None:
         body["method"] = method
+    if round_trips is not None:
+        body["round_trips"] = round_trips
     for item in floor or []:
         resource, _, rate = item.partition("=")
         body.setdefault("floors_bytes_per_second", {})[resource] = rate
