@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from sqlalchemy.engine import Engine
 from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.cards import Card
 from sluice_controller.domain.errors import Conflict
-from sluice_controller.domain.model import ShapingClass
+from sluice_controller.domain.model import ShapingClass, Stream
 from sluice_controller.entry import daemon
 from sluice_controller.entry.config import argument_parser, load
 
@@ -153,9 +154,26 @@ def test_a_domain_of_the_first_version_has_no_cards_and_takes_some(of_first_vers
     store.close()
 
 
+def test_a_stream_of_the_first_version_keeps_its_rate_and_may_have_none(of_first_version):
+    with closing(sqlite3.connect(of_first_version)) as connection, connection:
+        connection.execute("INSERT INTO classes VALUES ('default', 'Default', 3, 0, 0, 100, 0)")
+        connection.execute(
+            "INSERT INTO streams (name, domain_id, class_name, nominal_bytes_per_second)"
+            " SELECT 'film', id, 'default', 1.5e6 FROM domains WHERE name = 'media'"
+        )
+    store = SqlStore(f"sqlite:///{of_first_version}")
+    film = Stream("film", "media", "default", 1.5e6)
+    with store.transaction() as unit:
+        assert unit.streams() == [film]
+        unit.put_stream(replace(film, nominal_bytes_per_second=None))
+    with store.transaction() as unit:
+        assert unit.streams() == [Stream("film", "media", "default")]
+    store.close()
+
+
 def test_a_kill_leaves_a_database_of_the_first_version_as_it_was(of_first_version):
     before = state(of_first_version)
-    for statement in ("ALTER TABLE domains", "UPDATE alembic_version", "COMMIT"):
+    for statement in ("ALTER TABLE domains", "DROP TABLE streams", "UPDATE alembic_version", "COMMIT"):
         ended = signalled_at(statement, signal.SIGKILL, lambda: migrated(of_first_version))
         assert ended == -signal.SIGKILL
         assert state(of_first_version) == before
