@@ -93,7 +93,10 @@ def test_a_page_says_whether_its_device_has_an_arm(pages, tmp_path):
 
 def test_names_of_devices_make_names_of_files():
     assert page_name("sda") == "sda"
-    assert page_name("filesystem 0:46") == "filesystem-0-46"
+    assert re.fullmatch("filesystem-0-46-[0-9a-f]{16}", page_name("filesystem 0:46"))
+    # Names that the operator gives may be like those, and like each other.
+    alike = ("filesystem 0:46", "filesystem-0-46", "filesystem:0:46", "filesystem-0:46")
+    assert len({page_name(name) for name in alike}) == len(alike)
     assert re.fullmatch("..-x-y{41}-[0-9a-f]{16}", page_name("../x/" + "y" * 100))
     many = " and ".join(f"sd{letter}" for letter in "abcdefghijklmnop")
     assert page_name(many) != page_name(many + " and sdq") and len(page_name(many)) == 63

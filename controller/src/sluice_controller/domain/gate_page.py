@@ -17,12 +17,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 def page_name(device: str) -> str:
-    """For a file and a QEMU object: `filesystem 0:46` is filesystem-0-46.
+    """For a file and a QEMU object.
 
-    Of a name that is too long, as of many devices, the end is a digest of the whole.
+    Of a name that cannot be one as it is, as `filesystem 0:46` or that of many devices, the end
+    is a digest of the whole: another device may be called filesystem-0-46.
     """
     name = _UNSAFE.sub("-", device)
-    if len(name) < NAME_BYTES:
+    if name == device and len(name) < NAME_BYTES:
         return name
     digest = hashlib.sha256(device.encode()).hexdigest()[:DIGEST_CHARS]
     return f"{name[: NAME_BYTES - 2 - DIGEST_CHARS]}-{digest}"
