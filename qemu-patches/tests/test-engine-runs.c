@@ -530,6 +530,19 @@ static void test_a_run_that_began_a_moment_later_is_one(void)
     free_engines();
 }
 
+/* Its device does not hang: nothing was with it. */
+static void test_a_member_that_was_quiet_waits_for_a_run(void)
+{
+    Request read = { .node.position = REGION };
+
+    new_engines(SLUICE_GATE_RUNS);
+    page.run = ((now_ns + 100 * MS) & ~SLUICE_GATE_RUN_SLOT) | 77;
+    check_equal(sluice_engine_submit(engines[0], 0, &read.node, REQUEST, now_ns),
+                SLUICE_HOLD);
+    check(next_released(engines[0], SECOND) == &read.node);
+    free_engines();
+}
+
 static void test_nobody_waits_for_runs_for_good(void)
 {
     uint64_t before = 0;
@@ -637,6 +650,8 @@ int main(void)
         { "a word that is no run stops nobody", test_a_word_that_is_no_run_stops_nobody },
         { "a run that began a moment later is one",
           test_a_run_that_began_a_moment_later_is_one },
+        { "a member that was quiet waits for a run",
+          test_a_member_that_was_quiet_waits_for_a_run },
         { "nobody waits for runs for good", test_nobody_waits_for_runs_for_good },
         { "a lost page leaves runs within the VM",
           test_a_lost_page_leaves_runs_within_the_vm },

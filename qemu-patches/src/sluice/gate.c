@@ -313,8 +313,8 @@ static bool may_go_at_last(const SluiceGate *gate, const SluiceGateOthers *other
                        : gate->pausing && others->in_flight_bytes > 0
                        ? SLUICE_GATE_WAIT_MOST_NS : SLUICE_GATE_PAUSE_NS;
 
-    return (gate->in_flight_bytes == 0 && waits_ns(gate, now_ns) >= most_ns)
-           || sluice_gate_patience_ns(gate) <= now_ns;
+    return gate->in_flight_bytes == 0 ? waits_ns(gate, now_ns) >= most_ns
+                                      : sluice_gate_patience_ns(gate) <= now_ns;
 }
 
 static bool is_closed(SluiceGate *gate, const SluiceGateOthers *others, uint64_t now_ns)
