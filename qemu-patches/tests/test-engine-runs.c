@@ -18,6 +18,7 @@
 #define SEEK_NS     (10 * MS)
 #define ENGINES     2
 #define READERS     8
+#define READERS_MOST 24
 #define DEPTH       8
 #define STREAM      2                   /* a class */
 #define REGION      (1ULL << 32)
@@ -42,10 +43,10 @@ typedef struct Reader {
 static SluiceGatePage page;
 static SluiceGateMember members[ENGINES];
 static SluiceEngine *engines[ENGINES];
-static Reader readers[READERS];
+static Reader readers[READERS_MOST];
 static unsigned reader_count, switches;
 static uint64_t now_ns, free_ns, head;     /* free_ns: when the device is done; 0: idle */
-static Request *queue[READERS * DEPTH];
+static Request *queue[READERS_MOST * DEPTH];
 static unsigned queued;
 static Random chance;
 
@@ -107,7 +108,7 @@ static void give(Request *request)
     request->given_ns = now_ns;
     switches += queued && queue[queued - 1]->who != request->who;
     queue[queued++] = request;
-    check(queued <= READERS * DEPTH && engine < ENGINES);
+    check(queued <= READERS_MOST * DEPTH && engine < ENGINES);
 }
 
 static uint64_t takes_ns(const Request *request)
@@ -417,6 +418,16 @@ static void test_new_readers_are_told_apart_after_many_others(void)
     free_engines();
 }
 
+static void test_readers_keep_the_disk_behind_many_requests(void)
+{
+    new_engines(SLUICE_GATE_RUNS);
+    for (unsigned i = 0; i < READERS_MOST; i++) {
+        add_reader(0, 0, DEPTH);
+    }
+    check(rate_of_all(20 * SECOND) > MB_PER_S * 1000000 * 85 / 100);
+    free_engines();
+}
+
 static void test_weights_divide_the_time(void)
 {
     new_engines(SLUICE_GATE_RUNS);
@@ -639,6 +650,8 @@ int main(void)
           test_a_process_that_was_stopped_pays_for_no_more_than_a_run },
         { "new readers are told apart after many others",
           test_new_readers_are_told_apart_after_many_others },
+        { "readers keep the disk behind many requests",
+          test_readers_keep_the_disk_behind_many_requests },
         { "weights divide the time", test_weights_divide_the_time },
         { "members have times by weight", test_members_have_times_by_weight },
         { "members have equal times whoever thinks",

@@ -99,7 +99,8 @@ typedef struct EevdfLevel {
     uint16_t classes;           /* a bit each */
 } EevdfLevel;
 
-#define RUN_READERS         32
+#define RUN_READERS         64
+#define RUN_NEWCOMERS       16      /* places of those that have not gone on yet */
 
 /* A sequential reader, or what may become one. */
 typedef struct RunReader {

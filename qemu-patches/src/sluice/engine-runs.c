@@ -27,7 +27,7 @@
 #include "engine-internal.h"
 
 #define RUN_MOST_BYTES      (16ULL << 20)
-#define SCAN_MOST           64
+#define SCAN_MOST           256     /* as many as a queue of a disk holds, or the arm idles */
 /* Time counts as the bytes that a disk reads in it: 2^-3 bytes per nanosecond. */
 #define UNIT_SHIFT          3
 
@@ -37,16 +37,16 @@ static uint8_t others_of(uint32_t class_index)
     return RUN_READERS + 1 + class_index;
 }
 
-/* Those that went on keep half of the places against any number of others, and these
- * the rest, or new readers that come together would push out each other. */
-static bool newcomers_have_their_half(const Runs *runs)
+/* Those that went on keep their places against any number of others, but for so few that
+ * new readers that come together do not push out each other. */
+static bool has_newcomers(const Runs *runs)
 {
     unsigned newcomers = 0;
 
     for (unsigned i = 0; i < RUN_READERS; i++) {
         newcomers += !runs->readers[i].goes_on;
     }
-    return newcomers > RUN_READERS / 2;
+    return newcomers > RUN_NEWCOMERS;
 }
 
 /* The reader that goes on there, or `others`. */
@@ -67,13 +67,16 @@ static uint8_t reader_at(const SluiceEngine *engine, uint32_t class_index,
     return others_of(class_index);
 }
 
-/* Of one of the halves the one not used for longest. */
+/* A free place, or of one kind the one not used for longest. */
 static RunReader *to_forget(Runs *runs)
 {
-    bool goes_on = !newcomers_have_their_half(runs);
+    bool goes_on = !has_newcomers(runs);
     RunReader *least = NULL;
 
     for (RunReader *i = runs->readers; i < runs->readers + RUN_READERS; i++) {
+        if (!i->used) {
+            return i;
+        }
         if (i->goes_on == goes_on && (!least || i->used < least->used)) {
             least = i;
         }
