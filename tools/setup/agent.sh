@@ -106,7 +106,8 @@ build)
 key) key ;;
 test)
     take_over_output
-    cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml"
+    # Agents see all processes of a machine: of two at a time each would adopt the other's orphans.
+    RUST_TEST_THREADS=1 cargo test --locked --target "$target" --manifest-path "$crate/Cargo.toml"
     ;;
 lint)
     need_linters
