@@ -291,7 +291,7 @@ class Auto:
             news += self.gates.tick(tick, is_rehearsal=self._gating == REHEARSED)
         elif before == self._gating:
             self.gates.open(self._gating, tick)
-        self._tell(news)
+        self._tell_of_gates(news)
 
     def _remember(self, observation: Observation, policy: Policy, now_ns: int) -> None:
         """Once a second, the pressure on the worst stream for each resource, and the targets."""
@@ -318,32 +318,26 @@ class Auto:
             return "rates hold the disks now"
         return REHEARSED if self.settings.dry_run else SET
 
-    def _tell(self, news: list[News]) -> None:
-        at, dry_run = self.clock(), self.settings.dry_run
+    def _tell_of_gates(self, news: Sequence[News]) -> None:
         for one in news:
-            log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
-            entry = {
-                "sentence": one.sentence,
-                "stream": one.stream,
-                "reason": f"gate {one.kind}",
-                "action": None,
-                "dry_run": dry_run,
-            }
             domains = tuple(self.gates.members.on(one.device))
-            self.records.add_decision(at, entry, Subject(domains, device=one.device))
+            self._tell("gate", one, Subject(domains, device=one.device))
 
     def _tell_of_link(self, news: Sequence[LinkNews]) -> None:
-        at, dry_run = self.clock(), self.settings.dry_run
         for one in news:
-            log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
-            entry = {
-                "sentence": one.sentence,
-                "stream": one.stream,
-                "reason": f"beyond {one.kind}",
-                "action": None,
-                "dry_run": dry_run,
-            }
-            self.records.add_decision(at, entry, Subject(resource=NET_TX, stream=one.stream))
+            self._tell("beyond", one, Subject(resource=NET_TX, stream=one.stream))
+
+    def _tell(self, of: str, one: News | LinkNews, subject: Subject) -> None:
+        dry_run = self.settings.dry_run
+        log.info("%s%s", "(dry run) " if dry_run else "", one.sentence)
+        entry = {
+            "sentence": one.sentence,
+            "stream": one.stream,
+            "reason": f"{of} {one.kind}",
+            "action": None,
+            "dry_run": dry_run,
+        }
+        self.records.add_decision(self.clock(), entry, subject)
 
     def _rehearse(
         self,
