@@ -262,6 +262,15 @@ def test_a_dry_run_is_shown_as_one(studio):
     expect(page.get_by_text("No class is held back.")).to_be_visible()
 
 
+def test_a_stream_of_a_vm_that_is_gone_leaves_the_charts_to_the_others(studio):
+    orphan = {**ANSWERS["/v1/streams"][0], "name": "orphan", "domain": "gone"}
+    studio.host.answers = {**ANSWERS, "/v1/streams": [orphan, *ANSWERS["/v1/streams"]]}
+    page = studio.tab
+    page.goto(f"{studio.address}/streams")
+    expect(page.locator("#legend-pressure")).to_contain_text("processors")
+    expect(page.locator("#legend-auto")).to_contain_text("batch on media")
+
+
 def test_a_click_on_any_chart_opens_the_sentence_of_a_decision_also_of_a_folded_one(studio):
     studio.show("streams")
     page = studio.tab

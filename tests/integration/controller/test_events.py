@@ -236,6 +236,21 @@ def test_the_command_shows_the_last_events_and_says_when_there_are_none(daemon):
     assert refused.returncode == 1 and "nothere" in refused.stderr
 
 
+def test_the_command_leaves_out_nothing_behind_an_event_unless_told_to(daemon):
+    change(daemon, 3)
+    (first,) = listed(daemon, "&kind=set+class&limit=1")
+    for i in range(25):
+        change(daemon, i % 8)
+    behind = ("--kind=set class", "--json", f"--after={first['id']}")
+    assert len(json.loads(daemon.cli("events", *behind).stdout)) == 25
+    assert len(json.loads(daemon.cli("events", *behind, "--limit=3").stdout)) == 3
+    with followed(daemon, *behind) as run:
+        ids = [json.loads(run.stdout.readline())["id"] for _ in range(25)]
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=patience.seconds(30))
+    assert ids == sorted(ids) and ids[0] > first["id"]
+
+
 def test_following_goes_on_over_a_restart_and_says_so_and_ends_quietly(make_daemon):
     daemon = make_daemon()
     change(daemon, 3)

@@ -17,7 +17,7 @@ def device(name, **values):
         "target_ms": 16.04,
         "open_because": None,
         "adjust": 0.45,
-        "window_bytes": 3 << 20,
+        "window_bytes": 2_721_420,
         "background_bytes_per_second": 22e6,
         "streams": [],
         "held": [],
@@ -58,7 +58,7 @@ def test_a_gate_that_is_set_says_what_it_leaves_and_who_waits_for_how_long():
     movie, news = waiting("movie"), waiting("news", waits_ms=301.2, is_elsewhere=True)
     assert sentences(status(device("sda", streams=[movie, news]))) == [
         "Gate of sda (media, web) leaves 16.0 ms of work of others in flight (adjusted × 0.45),"
-        " in windows of 3 MiB; others move 22.0 MB/s",
+        " in windows of 2.72 MB; others move 22.0 MB/s",
         "movie waits 120 of the 300 ms that it can bear on sda",
         "news waits 301 of the 300 ms that it can bear on sda, for something else than the others",
     ]

@@ -13,6 +13,7 @@ from sluice_controller.adapters.database import SqlStore
 from sluice_controller.domain.errors import BadValue, Unavailable
 from sluice_controller.domain.events import (
     GAP,
+    LONGEST_SENTENCE,
     QUIET_S,
     Begin,
     Board,
@@ -333,6 +334,16 @@ def test_a_verdicts_reason_alone_is_no_news():
     assert kinds(board, {key: Standing("stream poor", "film: poor, c")}, 2) == ["stream poor"]
     # That a stream is not declared any more is told as the change that it is.
     assert not kinds(board, {}, 3)
+
+
+def test_a_reason_of_any_length_is_kept_at_a_length_that_can_be_read():
+    """A QEMU that its guest has taken over chooses the text of its refusals."""
+    long = "x" * 10_000_000
+    assert len(not_in_force(long).sentence) == LONGEST_SENTENCE
+    found = ring(0)
+    found.add(Event(BEGAN, "not in force", long))
+    (kept,) = found.after(FIRST, 9, BEGAN)
+    assert len(kept.sentence) == LONGEST_SENTENCE and kept.sentence.endswith("…")
 
 
 # The command's reading

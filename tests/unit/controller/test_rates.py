@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from sluice_controller.domain.errors import BadValue
 from sluice_controller.domain.rates import (
     format_change,
+    format_measured,
     format_rate,
     parse_rate,
     parse_size,
@@ -96,6 +97,15 @@ def test_a_refusal_shows_other_values_as_they_are(value):
 
 def test_a_refusal_shows_where_a_long_text_was_cut():
     assert BadValue("title", "x" * 300, "is too long", "cut it").value == "x" * 199 + "…"
+
+
+def test_a_measured_size_has_about_three_digits():
+    assert [format_measured(v) for v in (2_721_420, 3 << 20, 999, 0)] == [
+        "2.72 MB",
+        "3.15 MB",
+        "999 B",
+        "0 B",
+    ]
 
 
 def test_sizes():

@@ -3,7 +3,8 @@
 
 import pytest
 
-from sluice_controller.domain.events import QUIET_S, Begin, Wanted
+from sluice_controller.domain.events import QUIET_S, Begin, Event, Wanted
+from sluice_controller.entry.api.app import create_app
 from sluice_controller.entry.config import DEFAULTS, Config
 from sluice_controller.entry.wiring import Services
 from sluice_controller.services.reconcile import _Shaper
@@ -33,6 +34,14 @@ def scene(tmp_path):
     found = Scene(tmp_path)
     yield found
     found.services.stop()
+
+
+def asked(services, query):
+    client = create_app(services, "secret").test_client()
+    answer = client.get(
+        f"/v1/events?follow=false{query}", headers={"Authorization": "Bearer secret"}
+    )
+    return answer.status_code, answer.json
 
 
 RUNNING = ("domain running", "test is running", ("test",))
@@ -96,3 +105,24 @@ def test_a_verdict_on_a_stream_is_told_when_it_changes(scene):
     assert (kind, domains) == ("stream poor", ("test",)) and sentence.startswith("film: poor, ")
     services.streams.report("film", {"window_ms": 1000, "stalls": 1, "stall_seconds": 0.7})
     assert scene.round() == []
+
+
+def test_the_events_of_a_domain_can_be_asked_for_when_it_is_gone(scene):
+    scene.refresh()
+    domain = scene.services.host.domain("test")
+    domain.destroy()
+    domain.undefine()
+    scene.refresh()
+    status, found = asked(scene.services, "&domain=test")
+    assert (status, found[-1]["kind"]) == (200, "domain gone")
+    assert asked(scene.services, "&domain=nothere")[0] == 404
+
+
+def test_a_list_behind_an_event_has_all_that_are_there(scene):
+    events = scene.services.events
+    begin = scene.seen.cursor
+    for i in range(250):
+        events.add(Event(float(i), "gate on", "Gate on sda"))
+    assert len(asked(scene.services, "")[1]) == 100
+    assert len(asked(scene.services, f"&after={begin}")[1]) == 250
+    assert len(asked(scene.services, f"&after={begin}&limit=7")[1]) == 7

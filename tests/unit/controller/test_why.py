@@ -102,7 +102,7 @@ CASES = {
         facts(gate=GATE, gate_share=0.8),
         "gate",
         "the gate of auto-shaping, whose target is 120 ms in the device and whose window is"
-        " 256 KiB, holds it for 90% of the time",
+        " 262 kB, holds it for 90% of the time",
     ),
     "no stage that is known": (facts(), "shaper", "see their priorities: sluice show media"),
     "new connections": (

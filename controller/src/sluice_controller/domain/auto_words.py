@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .errors import sluice
-from .rates import format_rate, format_size
+from .rates import format_measured, format_rate
 
 # Of the names in a sentence; one more than that is named rather than counted.
 SHOWN = 4
@@ -66,7 +66,8 @@ def _gate(device: Status) -> str:
     )
     if device["open_because"] is not None:
         return f"{head} open: {device['open_because']}; it would leave {may}; {moved}"
-    return f"{head} leaves {may}, in windows of {format_size(device['window_bytes'])}; {moved}"
+    windows = format_measured(device["window_bytes"])
+    return f"{head} leaves {may}, in windows of {windows}; {moved}"
 
 
 def _waits(one: Status, device: str) -> str:

@@ -20,12 +20,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any
 
+from .errors import shortened
 from .knobs import Model, Whole
 from .model import AuditEntry
 from .tuner_types import Change
 
-# About a megabyte.
+# As a rule about a megabyte.
 MOST_EVENTS = 4096
+# Characters. A QEMU that its guest has taken over may word a refusal in ten megabytes.
+LONGEST_SENTENCE = 1000
 # A run has fewer for each millisecond that it lasts.
 IDS_A_MS = 1000
 GAP = "gap"
@@ -99,7 +102,8 @@ class Ring:
 
     def add(self, event: Event) -> None:
         self.newest += 1
-        self._events.append(replace(event, id=self.newest))
+        sentence = shortened(event.sentence, LONGEST_SENTENCE)
+        self._events.append(replace(event, id=self.newest, sentence=sentence))
 
     @property
     def _dropped(self) -> int:
@@ -198,6 +202,8 @@ def _bare(sentence: str) -> str:
 
 
 def not_in_force(sentence: str, about: Subject = HOST) -> Standing:
+    # It is compared each second, so not even for a moment at its whole length.
+    sentence = shortened(sentence, LONGEST_SENTENCE)
     return Standing(
         NOT_IN_FORCE, sentence, about, (IN_FORCE, f"no longer so: {sentence}"), is_reason=True
     )

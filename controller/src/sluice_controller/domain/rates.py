@@ -105,6 +105,11 @@ def format_size(value: float) -> str:
     return f"{value / factor:.6g} {unit.removesuffix('/s')}"
 
 
+def format_measured(value: float) -> str:
+    """Bytes that were measured, to about three digits."""
+    return f"{value:.0f} B" if value < 1000 else format_rate(value).removesuffix("/s")
+
+
 def _digits(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"

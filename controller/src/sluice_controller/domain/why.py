@@ -21,7 +21,7 @@ from .knobs import Model, Word
 from .limits import BLK_READ, BLK_WRITE, DISK_RESOURCES, NET_RX, NET_TX, UNLIMITED, Limit
 from .overload import Control
 from .processors import Wait
-from .rates import format_rate, format_size
+from .rates import format_measured, format_rate, format_size
 from .tuner_types import UplinkView
 from .use import Use
 
@@ -305,7 +305,7 @@ def _group(facts: Facts, use: Use) -> _Found | None:
 def _gate(facts: Facts, use: Use) -> _Found:
     gate = facts.gate
     target = "" if gate is None else f", whose target is {_ms(gate.target_ns / 1e6)} in the device"
-    window = "" if gate is None else f" and whose window is {format_size(gate.window_bytes)}"
+    window = "" if gate is None else f" and whose window is {format_measured(gate.window_bytes)}"
     words = (
         f"the gate of auto-shaping{target}{window}, holds it for {use.held_share:.0%} of the time"
         f" for the sake of a stream; see: {sluice('auto', 'status')}"

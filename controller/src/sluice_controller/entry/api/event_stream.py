@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...domain.errors import BadValue
@@ -68,14 +67,21 @@ def events(services: Services, asked: Asked) -> Answer:
     query = asked.query
     wanted = Wanted(query.get("domain"), query.get("kind"))
     if wanted.domain is not None:
-        services.catalogue.check_known(wanted.domain)
+        _check_known(services, wanted.domain)
     # A browser repeats the header, so it outranks the address.
     after = _last_id(asked) if LAST_ID in asked.headers else query.get("after")
     begin = Begin(after, query.get("since"), query.get("limit"))
     if query.get("follow", True):
         return Answer(None, stream=EventStream(services.events.reader(begin, wanted)))
-    begin = replace(begin, newest=begin.newest or USUAL_ROWS)
+    if begin == Begin():
+        begin = Begin(newest=USUAL_ROWS)
     return Answer(as_json(services.events.read(begin, wanted)))
+
+
+def _check_known(services: Services, domain: str) -> None:
+    """NotFound if nobody knows it; of a domain that is gone its events are known."""
+    if not services.events.read(Begin(newest=1), Wanted(domain)):
+        services.catalogue.check_known(domain)
 
 
 def _last_id(asked: Asked) -> int:

@@ -19,6 +19,8 @@ from .output import as_line, print_json, safe, say, when
 top = typer.Typer()
 
 RETRY_SECONDS = 1.0
+# Shown unless told otherwise.
+USUAL = 20
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -41,7 +43,12 @@ def events(
             autocompletion=names_of("events", _first_word, follow="false", limit=1000),
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(help="how many of those that are there")] = 20,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help=f"how many of those that are there: {USUAL}, with --since or --after all of them"
+        ),
+    ] = None,
     since: Annotated[
         float | None, typer.Option(help="only from this time on, in seconds since the epoch")
     ] = None,
@@ -59,6 +66,8 @@ def events(
 
     Example: sluice events --follow --json --domain web1
     """
+    if limit is None and since is None and after is None:
+        limit = USUAL
     given = {"domain": domain, "kind": kind, "limit": limit, "since": since, "after": after}
     query = {name: value for name, value in given.items() if value is not None}
     if follow:
