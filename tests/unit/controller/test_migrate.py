@@ -173,7 +173,12 @@ def test_a_stream_of_the_first_version_keeps_its_rate_and_may_have_none(of_first
 
 def test_a_kill_leaves_a_database_of_the_first_version_as_it_was(of_first_version):
     before = state(of_first_version)
-    for statement in ("ALTER TABLE domains", "DROP TABLE streams", "UPDATE alembic_version", "COMMIT"):
+    for statement in (
+        "ALTER TABLE domains",
+        "DROP TABLE streams",
+        "UPDATE alembic_version",
+        "COMMIT",
+    ):
         ended = signalled_at(statement, signal.SIGKILL, lambda: migrated(of_first_version))
         assert ended == -signal.SIGKILL
         assert state(of_first_version) == before
