@@ -116,6 +116,10 @@ def test_a_reservation_that_is_given_later_is_seen_once_the_stores_thread_has_lo
 # A link beyond the host
 
 
+# Of a page's header.
+HEARTBEAT = 40
+
+
 class FullUplink:
     """8 MB leave in each second by an interface of 1 Gbit/s."""
 
@@ -153,6 +157,31 @@ def test_round_trips_hold_the_uplink_unless_the_operator_heeds_none(auto, store,
     assert look() is not None
     found.auto.put({"enabled": False})
     assert look() is None
+
+
+@pytest.mark.parametrize(("round_trip_s", "source"), [(0.021, "learnt"), (0.18, "supposed")])
+def test_no_rate_is_learnt_while_a_link_beyond_holds_the_stream_up(
+    store, tmp_path, round_trip_s, source
+):
+    tv = Stream("film", "media", "movie")
+    with store.transaction() as unit:
+        unit.put_settings(Settings(uplink="eno1"))
+        unit.put_stream(tv)
+    now_ns, file = [0], tmp_path / "media.page"
+    found = parts(
+        store, OneGuest(file), CountersPages(lambda: now_ns[0]), lambda: 1.0, FullUplink(),
+        trips_of=lambda _domain: ((2, RoundTrip(now_ns[0], round_trip_s, 0.02)),),
+    )  # fmt: skip
+    found.auto.put({"enabled": True})
+    for second in range(60):
+        page = header()
+        struct.pack_into("<Q", page, HEARTBEAT, (1 + second) * SECOND)
+        put(page, 2, NET_TX, "movie", seq=2 + 2 * second, bytes=second * 500_000)
+        file.write_bytes(page)
+        now_ns[0] = (1 + second) * SECOND
+        found.sampler.tick(now_ns[0])
+        found.auto.tick(now_ns[0])
+    assert found.auto.nominals.now(tv).source == source
 
 
 # What is not seen

@@ -267,6 +267,12 @@ def test_a_word_counts_for_the_class_of_a_stream_alone():
     assert other.seen(UPLINK) is UPLINK
 
 
+def test_a_stream_that_waits_beyond_the_host_is_held_up():
+    assert looked().delays("film")
+    assert not looked(told=((2, RoundTrip(SECOND, 0.025, 0.02)),)).delays("film")
+    assert not looked(told=()).delays("film")
+
+
 def test_a_queue_of_the_hosts_own_is_no_link_beyond():
     queued = replace(UPLINK, backlog_bytes=1e6)
     assert looked(uplink=queued).rate() is None

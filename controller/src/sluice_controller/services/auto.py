@@ -254,6 +254,7 @@ class Auto:
             reports = self.streams.reports_between(stream.name, before, last)
             return (
                 (sends and network_pressure(stream.name, uplink, policy).value > 1.0)
+                or self.beyond.delays(stream.name)
                 or (wait is not None and wait.ms_per_second > BEARABLE_MS_PER_SECOND)
                 or any(report["stalls"] or report["stall_seconds"] for report in reports)
             )

@@ -87,6 +87,11 @@ class Beyond:
         tags = {tag for tag, name in granted if name == stream.class_name}
         return [trip for tag, trip in self.trips_of(stream.domain) if tag in tags]
 
+    def delays(self, stream: str) -> bool:
+        """Whether the stream waits in a queue on its way, as its guest says."""
+        trip = self._trips.get(stream)
+        return trip is not None and trip.waits_s > trip.edge_s
+
     def rehearse(
         self, seen: Observation, greedy_ns: Mapping[str, int], policy: Policy, now_ns: int
     ) -> list[News]:
