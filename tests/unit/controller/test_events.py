@@ -323,7 +323,7 @@ def test_reasons_that_change_all_the_time_are_told_now_and_then():
     for second, one in enumerate(words):
         told += len(board.news({key: one} if second % 2 else {}, BEGAN, float(second)))
     assert 0 < told <= 100 / QUIET_S + 1
-    # What lasts is told in the end.
+    # A state that lasts is told in the end.
     assert kinds(board, {key: not_in_force("it is away")}, 200) == ["not in force"]
 
 

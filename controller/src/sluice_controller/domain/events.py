@@ -142,7 +142,7 @@ class Ring:
             return cursor
         ids = (one.id for one in reversed(self._events) if wanted.takes(one))
         last = next(islice(ids, begin.newest - 1, None), None)
-        # What is beyond the newest ones was not asked for, so it is not lost.
+        # Older events than the newest ones were not asked for, so they are not lost.
         return cursor if last is None or cursor >= last else last - 1
 
     def _before(self, at: float) -> int:

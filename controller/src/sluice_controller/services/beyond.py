@@ -22,7 +22,7 @@ from .declared import Declared
 SMALLEST_RISE = 0.005
 # A queue of the host's own that is longer says why a stream waits.
 OWN_QUEUE_S = 0.005
-# What a stream needs beyond its nominal rate: its headers, and its peaks.
+# A stream needs more than its nominal rate: for its headers, and its peaks.
 STREAM_ROOM = 1.1
 # Of a class below its floor, as it is held: up to there it may grow.
 FLOOR_ROOM = 1.25
@@ -72,7 +72,7 @@ class Beyond:
         }
         name = self.declared.now.settings.uplink
         if not self._has_uplink or name != self._uplink:
-            # What is known of another port's link says nothing of this one's.
+            # The rate learnt for another port's link says nothing of this one's.
             self._state, self._uplink = State(), name
         if uplink is None:
             return []

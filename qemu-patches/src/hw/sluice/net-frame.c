@@ -42,7 +42,7 @@ static bool dscp_counts(const SluiceNet *net, bool outbound, bool has_map)
     }
 }
 
-/* What the frame says of its class; false if nothing, or of none that is granted. */
+/* The class that the frame itself names; false if nothing, or of none that is granted. */
 static bool chosen_tag(SluiceNet *net, bool outbound, const SluiceFrame *frame,
                        uint32_t flow, unsigned *tag)
 {

@@ -209,7 +209,7 @@ static bool drain(Shaper *shaper, uint64_t now_ns)
     return channel->ring.tail != tail;
 }
 
-/* The same, and the timer looks more often for a while. */
+/* Carries out the calls that wait; the timer looks more often for a while. */
 static void drain_now(Shaper *shaper, uint64_t now_ns)
 {
     ShaperChannel *channel = &shaper->channel;

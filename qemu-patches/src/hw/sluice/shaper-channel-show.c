@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What host and guest show each other in the channel's memory: the host its classes, the
- * guest its streams and servers; and the events.
+ * Words that host and guest show each other in the channel's memory: the host's on its classes,
+ * the guest's on its streams and servers; and the events.
  *
  * Classes are shown as they are known under the channel's lock: a processor that asks for
  * them has no BQL, so a copy of their configuration is kept here.

@@ -74,7 +74,7 @@ typedef struct ShaperChannel {
     uint64_t records_refused;
 } ShaperChannel;
 
-/* What the device lends. */
+/* Memory and methods that the device lends. */
 typedef struct ShaperChannelDevice {
     DeviceState *device;
     MemoryRegion *guest_memory;

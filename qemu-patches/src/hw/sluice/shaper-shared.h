@@ -21,7 +21,7 @@ bool shaper_shared_open(ShaperShared *shared, const char *path, size_t bytes,
 void shaper_shared_close(ShaperShared *shared);
 /* Has another process shortened it? Then this one has an empty page of its own. */
 bool shaper_shared_is_lost(const ShaperShared *shared);
-/* The same, and true only once. */
+/* Whether it is lost; true only the first time that it is asked. */
 bool shaper_shared_is_newly_lost(ShaperShared *shared);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the host does with the channel's memory, beside the device: deferred calls, events,
+ * The host's work on the channel's memory, beside the device: deferred calls, events,
  * records. Pure: no clock, no memory of its own making, no thread; the caller has a lock.
  *
  * The guest's pages may change at any moment. Each word is loaded once, and what

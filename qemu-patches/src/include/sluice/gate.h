@@ -23,7 +23,7 @@
 #define SLUICE_GATE_PAUSE_NS        200000000ULL
 /* The longer wait if others have bytes in flight during a pause. */
 #define SLUICE_GATE_WAIT_MOST_NS    1000000000ULL
-/* The same, for others' runs: those of all members take a second, or 25 ms of each. */
+/* The longest wait for runs of other members: those of all take a second, or 25 ms each. */
 #define SLUICE_GATE_TURN_MOST_NS    4000000000ULL
 #define SLUICE_GATE_ROUND_NS        1000000000ULL
 #define SLUICE_GATE_RUN_LEAST_NS    25000000ULL

@@ -131,7 +131,7 @@ function showLegends() {
   if (shown.more) document.getElementById("legend-auto").append(`and ${shown.more} VMs more`);
 }
 
-// What the charts have at the pointer; the words of before stay when it leaves.
+// The charts' figures at the pointer; the last words stay when it leaves.
 function showReading(index) {
   if (index === null || !(index in shown.times)) return;
   const parts = [["pressure", shown.pressure.filter((line) => line.label !== EDGE)], ["ms in flight", shown.target], ["MB/s", shown.auto]];
