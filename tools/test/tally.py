@@ -71,19 +71,25 @@ def count_tap(lines: Iterable[str]) -> Tally:
 
 
 def count_cargo(lines: Iterable[str]) -> Tally:
-    """Read cargo test; a test named ``prop_…`` is a property test."""
-    tally = Tally()
+    """Read cargo test; a test named ``prop_…`` is a property test.
+
+    Where tests run one at a time, words of the tested program stand between name and outcome.
+    """
+    tally, name = Tally(), None
     for line in lines:
-        match = re.match(r"test (\S+).* \.\.\. (ok|FAILED|ignored)", line)
-        if not match:
+        begun = re.match(r"test (\S+).* \.\.\. ?(.*)", line)
+        if begun:
+            name = begun[1]
+        outcome = begun[2] if begun else line
+        if name is None or not re.match(r"(ok|FAILED|ignored)\b", outcome):
             continue
-        name, outcome = match.groups()
-        if outcome == "ok":
+        if outcome.startswith("ok"):
             tally.passed["property" if "prop_" in name else "unit"] += 1
-        elif outcome == "FAILED":
+        elif outcome.startswith("FAILED"):
             tally.failed += 1
         else:
             tally.skipped += 1
+        name = None
     return tally
 
 

@@ -24,6 +24,24 @@ tally = importlib.import_module("tally")
 SUITE = runner.Suite("some", ("fuzz",), [], tally.count_closing_line("fuzz"), 1)
 
 
+def test_outcomes_of_cargo_are_counted_also_behind_words_of_the_tested_program():
+    lines = [
+        "test quick ... ok",
+        "test prop_sums_are_exact ... info: no channel",
+        "ok",
+        "test should_panic - should panic ... FAILED",
+        "test slow ... ignored, takes an hour",
+        "test loud ... ",
+        "okay is no outcome",
+        "FAILED",
+        "ok",
+        "test result: FAILED. 2 passed; 2 failed; 1 ignored",
+    ]
+    found = tally.count_cargo(lines)
+    assert found.passed == {"unit": 1, "property": 1}
+    assert (found.failed, found.skipped) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("line", "passed", "failed", "skipped"),
     [
