@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "evict.h"
+#include "gate-page-fixture.h"
 #include "random.h"
 #include "sluice/engine.h"
-#include "sluice/gate.h"
 #include "tap.h"
 
 #define MS          1000000ULL
@@ -50,24 +50,13 @@ static Request *queue[READERS_MOST * DEPTH];
 static unsigned queued;
 static Random chance;
 
-static void new_page(uint64_t flags)
-{
-    memset(&page, 0, sizeof(page));
-    memcpy(page.magic, SLUICE_GATE_MAGIC, SLUICE_GROUP_MAGIC_BYTES);
-    page.version = SLUICE_GATE_VERSION;
-    page.header_bytes = SLUICE_GATE_HEADER_BYTES;
-    page.slot_bytes = sizeof(SluiceGateSlot);
-    page.slot_count = SLUICE_GATE_SLOTS;
-    page.flags = flags;
-}
-
 static void new_engines(uint64_t flags)
 {
     now_ns = 100 * SECOND;
     head = free_ns = 0;
     reader_count = switches = queued = 0;
     memset(readers, 0, sizeof(readers));
-    new_page(flags);
+    make_gate_page(&page, flags);
     for (unsigned i = 0; i < ENGINES; i++) {
         engines[i] = sluice_engine_new(3);
         check_equal(sluice_gate_join(&members[i], &page, sizeof(page), i + 1, "vm",

@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
+#include "gate-page-fixture.h"
 #include "random.h"
-#include "sluice/gate.h"
 #include "tap.h"
 
 #define MS          1000000ULL
@@ -21,16 +21,6 @@ static SluiceGatePage page;
 static SluiceGate gates[MEMBERS];
 static SluiceGateMember members[MEMBERS];
 
-static void new_page(void)
-{
-    memset(&page, 0, sizeof(page));
-    memcpy(page.magic, SLUICE_GATE_MAGIC, SLUICE_GROUP_MAGIC_BYTES);
-    page.version = SLUICE_GATE_VERSION;
-    page.header_bytes = SLUICE_GATE_HEADER_BYTES;
-    page.slot_bytes = sizeof(SluiceGateSlot);
-    page.slot_count = SLUICE_GATE_SLOTS;
-}
-
 static void join(unsigned index, uint64_t target_ns, uint64_t now_ns)
 {
     sluice_gate_init(&gates[index]);
@@ -42,7 +32,7 @@ static void join(unsigned index, uint64_t target_ns, uint64_t now_ns)
 
 static void new_members(unsigned count, uint64_t target_ns, uint64_t now_ns)
 {
-    new_page();
+    make_gate_page(&page, 0);
     for (unsigned i = 0; i < count; i++) {
         join(i, target_ns, now_ns);
     }
@@ -76,7 +66,7 @@ static void test_a_page_is_checked(void)
 {
     SluiceGateMember member;
 
-    new_page();
+    make_gate_page(&page, 0);
     check_equal(sluice_gate_page_check(&page, sizeof(page) - 1), SLUICE_GATE_TOO_SHORT);
     page.slot_bytes++;
     check_equal(sluice_gate_page_check(&page, sizeof(page)), SLUICE_GATE_OTHER_VERSION);
@@ -91,7 +81,7 @@ static void test_a_page_has_room_for_so_many(void)
     static SluiceGateMember many[SLUICE_GATE_SLOTS + 1];
     SluiceGateMemberInfo info;
 
-    new_page();
+    make_gate_page(&page, 0);
     for (unsigned i = 0; i < SLUICE_GATE_SLOTS; i++) {
         check_equal(sluice_gate_join(&many[i], &page, sizeof(page), i + 1, "one",
                                      SECOND), SLUICE_GATE_OK);
@@ -210,7 +200,7 @@ static void test_the_window_shrinks_once_for_all(void)
 
 static void test_the_first_member_begins_with_the_first_window(void)
 {
-    new_page();
+    make_gate_page(&page, 0);
     page.window_bytes = SLUICE_GATE_LEAST_BYTES;
     join(0, MS, SECOND);
     check_equal(sluice_gate_page_window(&page), SLUICE_GATE_FIRST_BYTES);
